@@ -31,7 +31,7 @@ _HOMES = {
     "Refused": "aotviz.ir.refusals",
     "RanInEager": "aotviz.ir.refusals",
     "record": "aotviz.recorder.sessions",
-    "saved_hook_context": "aotviz.tracing.hooks",
+    "saved_hook_context": "aotviz.stages.saved_hooks",
     "verify": "aotviz.comparing.verifying",
     "bisect": "aotviz.comparing.bisecting",
     "watch": "aotviz.live.watching",

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import aotviz
 from aotviz.runtime.generators import Generators
+from aotviz.stages import random_state
 from aotviz.torch_private import random_numbers, versions
-from aotviz.tracing import philox
 
 SEED = 7
 
@@ -37,7 +37,7 @@ def counting(monkeypatch):
 
     torch.library.register_kernel("rngprims::philox_rand", "cpu", kernel, lib=library)
     monkeypatch.setattr("torch._decomp.decompositions_for_rng.throw_on_non_cuda", lambda device: None)
-    monkeypatch.setattr(philox, "KINDS", {"cpu"})
+    monkeypatch.setattr(random_state, "KINDS", {"cpu"})
     monkeypatch.setattr(random_numbers, "state", lambda: (torch.tensor(SEED), torch.tensor(offset[0])))
     monkeypatch.setattr(random_numbers, "set_offset", lambda value: offset.__setitem__(0, int(value)))
     with config.patch(functionalize_rng_ops=True):

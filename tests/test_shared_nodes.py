@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import aotviz
 from aotviz.ir import graphs
-from aotviz.ir.shared_nodes import share
+from aotviz.ir.partition_functions import share
 from tests.oracle.models import FAMILIES
 
 

@@ -32,7 +32,7 @@ from typing import Any
 from aotviz.frontends import autograd_functions, dynamo_guards, hooked_graphs, memory_patterns, nested_inputs
 from aotviz.frontends.compiling import compile_program, ran_in_eager
 from aotviz.frontends.requests import graph_request
-from aotviz.ir import dynamo_capture, dynamo_frames, partition_functions, symbolic_sizes
+from aotviz.ir import dynamo_capture, partition_functions, symbolic_sizes
 from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.live.moment import Moment
@@ -43,8 +43,9 @@ from aotviz.recording.guard_texts import told, told_all
 from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
+from aotviz.stages import scalars
 from aotviz.torch_private import configs, dynamo, runtime
-from aotviz.tracing import fakes, symbolic_floats
+from aotviz.tracing import fakes
 
 OPTIONS = (  # aotviz's own; all except the first three go to the pipeline
     "record",
@@ -175,9 +176,9 @@ class _Graph:
 
     def __init__(self, backend: Backend, lowering: Lowering, gm: Any, original: Any, dynamic: bool) -> None:
         self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, backend.raises
-        self.name, self.place = dynamo_frames.frame_name(original), dynamo_frames.place(original)
+        self.name, self.place = dynamo_capture.frame_name(original), dynamo_capture.place(original)
         self.function = self.name.partition(" [")[0]  # the user's name for it
-        self.arguments = dynamo_frames.arguments_inside(original)
+        self.arguments = dynamo_capture.arguments_inside(original)
         self.code, self.backend = Moment().code(), backend
         self.options = lowering.options(**backend.options, dynamic=dynamic)
 
@@ -188,7 +189,7 @@ class _Graph:
         request = graph_request(self.graph, tuple(inputs), self.options, self.name)
         names = request.input_names
         if self.arguments is not None and names is not None:
-            names = tuple(dynamo_frames.named_outside(name, self.arguments) for name in names)
+            names = tuple(dynamo_capture.named_outside(name, self.arguments) for name in names)
         return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
 
     def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:
@@ -199,7 +200,7 @@ class _Graph:
             with self.lowering.around():
                 program = compile_program(request, self.session(), in_eager=in_eager, eager_after=eager_after)
         except Exception as error:
-            if not symbolic_floats.asks_for_restart(error):
+            if not scalars.asks_for_restart(error):
                 dynamo.count_compilation("not_ok")
             raise
         dynamo.count_compilation("ok")

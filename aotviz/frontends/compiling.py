@@ -30,10 +30,10 @@ from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.lowered import Program
+from aotviz.stages import scalars
 from aotviz.torch_private import context, random_numbers
 from aotviz.torch_private.modules import hooks_of
-from aotviz.tracing import containers, functional, leaks, randomness, seeding, symbolic_floats
-from aotviz.tracing.attributes import Attributes
+from aotviz.tracing import functional, leaks, randomness, user_objects
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
 lock = pipeline.lock
@@ -109,7 +109,7 @@ def entered(
         with lock, sessions.tracing(), _kept(request):
             yield Pipeline(request, observer)
     except Exception as error:
-        if symbolic_floats.asks_for_restart(error):
+        if scalars.asks_for_restart(error):
             observer.withdraw()
             raise
         told = strays.in_words(error, request)
@@ -186,7 +186,7 @@ def _names_kept(request: Request) -> Iterator[None]:
     """
     known = dict(request.references)
     try:
-        with containers.without_tensors(_in_reach_of_hooks(request), request.name):
+        with user_objects.unchanged(request.name, (), _in_reach_of_hooks(request)):
             yield
     finally:
         assigned = [key for key, now in outside(request.fn) if functional.is_functional(now)]
@@ -237,7 +237,7 @@ def _draws_kept(request: Request) -> Iterator[None]:
             raise Refused("argument is changed", f"the iterator {name!r}", request.name)
     known = dict(_generators(request))
     own = [(path, value) for path, value in known.items() if value is not torch.default_generator]  # see `followed`
-    with seeding.states_kept(own, randomness.refuse), seeding.met() as met:
+    with randomness.states_kept(own), randomness.met() as met:
         yield
     if met.keys() - set(map(random_numbers.identity, (torch.default_generator, *known.values()))):
         randomness.refuse("torch.Generator(), or uses a generator that it does not reach by a name")
@@ -265,7 +265,7 @@ def _attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
     if root is None:
         yield
         return
-    held = Attributes(root, "" if isinstance(root, Modules) else "self")
+    held = user_objects.Attributes(root, "" if isinstance(root, Modules) else "self")
     try:
         yield
     except BaseException:

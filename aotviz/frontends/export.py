@@ -22,7 +22,7 @@ from aotviz.frontends.compiling import Observer, Stage
 from aotviz.ir import torchs_settings, verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
-from aotviz.ir.graphs import copy, outputs, placeholders
+from aotviz.ir.graphs import copy, nested, outputs, placeholders
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
@@ -32,9 +32,9 @@ from aotviz.options import Export, Options
 from aotviz.recorder.sessions import CompiledCallable, Session
 from aotviz.torch_private import operators, pytree
 from aotviz.torch_private.partitioners import default_partition
-from aotviz.tracing import fakes, graph_modules
-from aotviz.tracing.attributes import Attributes
+from aotviz.tracing import fakes
 from aotviz.tracing.outside import outside
+from aotviz.tracing.user_objects import Attributes
 
 __all__ = [
     "BackwardSignature",
@@ -143,7 +143,7 @@ def aot_export_joint_simple(
     if traced.role == "joint":
         assert isinstance(traced, JointCall)
         inputs = [0] * len(traced.graph_inputs), [0] * len(traced.tangents)
-        return graph_modules.nested(module, inputs, ((0,) * len(traced.slots), (0,) * len(traced.graph_inputs)))
+        return nested(module, inputs, ((0,) * len(traced.slots), (0,) * len(traced.graph_inputs)))
     module.recompile()
     return module
 

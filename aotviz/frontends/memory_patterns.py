@@ -148,9 +148,9 @@ class Memory:
     def __init__(self, flat: Sequence[Any], names: tuple[str, ...]) -> None:
         self.names = names
         self._inside = tuple(
-            ".".join((name, *path))
+            name + path
             for name, value in zip(names, flat, strict=True)
-            for path, part in zip(wrapper_subclasses.paths(value), wrapper_subclasses.parts(value), strict=True)
+            for path, part in wrapper_subclasses.parts_by_path(value)
             if _with_memory(part)
         )
         self._shapes = _shapes(flat)

@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir import effects, graphs
-from aotviz.ir.symbolic_sizes import has_hint, hint, statically_equal
+from aotviz.ir.symbolic_sizes import all_concrete, has_hint, hint, statically_equal
 
 _SUM = torch.ops.aten.add.Tensor
 
@@ -72,11 +72,10 @@ def _meet(node: fx.Node, gone: set[fx.Node]) -> None:
     absent = [argument for argument in node.all_input_nodes if argument in gone]
     present = [argument for argument in node.all_input_nodes if argument not in gone]
     plain = node.target is _SUM and len(node.args) == 2 and not node.kwargs
-    if plain and len(present) == 1 and _alike(node, present[0]):
-        with node.graph.inserting_before(node):
-            node.replace_all_uses_with(_laid_out(present[0], node))
-        return
     with node.graph.inserting_before(node):
+        if plain and len(present) == 1 and _alike(node, present[0]):
+            node.replace_all_uses_with(_laid_out(present[0], node))
+            return
         for argument in absent:
             value = argument.meta.get("val")
             if isinstance(value, torch.Tensor):
@@ -84,7 +83,7 @@ def _meet(node: fx.Node, gone: set[fx.Node]) -> None:
 
 
 def _zeros(graph: fx.Graph, like: fx.Node, value: torch.Tensor) -> fx.Node:
-    if not all(isinstance(number, int) for number in (*value.shape, *value.stride())):
+    if not all_concrete((*value.shape, *value.stride())):
         zeros = graph.call_function(torch.ops.aten.zeros_like.default, (like,))
         zeros.meta = {**like.meta}
         return zeros

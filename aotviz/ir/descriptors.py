@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Base of all descriptors."""
+    """Base of all descriptors. `text` is what `str()` returns, filled in with the descriptor's fields."""
+
+    text: ClassVar[str]
+
+    def __init_subclass__(cls, text: str = "") -> None:
+        if text:
+            cls.text = text
+
+    def __str__(self) -> str:
+        return self.text.format(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -27,14 +37,11 @@ class OutputDescriptor(Descriptor):
 
 
 @dataclass(frozen=True)
-class PlainInput(InputDescriptor):
+class PlainInput(InputDescriptor, text="{name}"):
     """The user's argument number `index`, by the user's name for it."""
 
     index: int
     name: str
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True)
@@ -54,17 +61,14 @@ class SyntheticBaseInput(InputDescriptor):
     members: tuple[InputDescriptor, ...]
 
     def __str__(self) -> str:
-        return "base of " + ", ".join(str(member) for member in self.members)
+        return "base of " + ", ".join(map(str, self.members))
 
 
 @dataclass(frozen=True)
-class RandomStateInput(InputDescriptor):
+class RandomStateInput(InputDescriptor, text="random {name}"):
     """A part of a random generator's state, "seed" or "offset", or a generator that two graphs share."""
 
     name: str
-
-    def __str__(self) -> str:
-        return f"random {self.name}"
 
 
 @dataclass(frozen=True)
@@ -74,59 +78,44 @@ class RootInput(InputDescriptor):
     members: tuple[InputDescriptor, ...]
 
     def __str__(self) -> str:
-        return "root of " + ", ".join(str(member) for member in self.members)
+        return "root of " + ", ".join(map(str, self.members))
 
 
 @dataclass(frozen=True)
-class SubclassPartInput(InputDescriptor):
+class SubclassPartInput(InputDescriptor, text="{of}{path}"):
     """A part of a tensor subclass, or one of its sizes: `weight.a`, `x.size(1)`."""
 
     of: InputDescriptor
     path: str
 
-    def __str__(self) -> str:
-        return f"{self.of}{self.path}"
-
 
 @dataclass(frozen=True)
-class PlainOutput(OutputDescriptor):
+class PlainOutput(OutputDescriptor, text="{name}"):
     """The user's output number `index`, by its path in what the function returned."""
 
     index: int
     name: str
 
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True)
-class MutatedInputOutput(OutputDescriptor):
+class MutatedInputOutput(OutputDescriptor, text="{input} after mutation"):
     """The new contents (or new metadata) of an input that the function changed."""
 
     input: InputDescriptor
 
-    def __str__(self) -> str:
-        return f"{self.input} after mutation"
-
 
 @dataclass(frozen=True)
-class LeftBehindOutput(OutputDescriptor):
+class LeftBehindOutput(OutputDescriptor, text="{input} before its storage is replaced"):
     """The data that the function wrote to an input before it gave the input another storage."""
 
     input: InputDescriptor
 
-    def __str__(self) -> str:
-        return f"{self.input} before its storage is replaced"
-
 
 @dataclass(frozen=True)
-class IntermediateBaseOutput(OutputDescriptor):
+class IntermediateBaseOutput(OutputDescriptor, text="base of {of}"):
     """An intermediate tensor that is returned because user outputs are views of it."""
 
     of: OutputDescriptor
-
-    def __str__(self) -> str:
-        return f"base of {self.of}"
 
 
 @dataclass(frozen=True)
@@ -141,54 +130,38 @@ class SubclassPartOutput(OutputDescriptor):
 
 
 @dataclass(frozen=True)
-class GradientOutput(OutputDescriptor):
+class GradientOutput(OutputDescriptor, text="gradient of {input}"):
     """The gradient of an input, as a backward graph returns it."""
 
     input: InputDescriptor
 
-    def __str__(self) -> str:
-        return f"gradient of {self.input}"
-
 
 @dataclass(frozen=True)
-class TangentInput(InputDescriptor):
+class TangentInput(InputDescriptor, text="tangent of {output}"):
     """The incoming gradient of one output of the forward graph."""
 
     output: OutputDescriptor
 
-    def __str__(self) -> str:
-        return f"tangent of {self.output}"
-
 
 @dataclass(frozen=True)
-class SavedInput(InputDescriptor):
+class SavedInput(InputDescriptor, text="saved {name}"):
     """A value that the forward kept for the backward; `name` is its node in the forward graph."""
 
     name: str
 
-    def __str__(self) -> str:
-        return f"saved {self.name}"
-
 
 @dataclass(frozen=True)
-class SavedOutput(OutputDescriptor):
+class SavedOutput(OutputDescriptor, text="saved {name}"):
     """The other end of `SavedInput`."""
 
     name: str
 
-    def __str__(self) -> str:
-        return f"saved {self.name}"
 
+def parts_of(descriptor: Descriptor, paths: Iterable[str]) -> tuple[Any, ...]:
+    """A descriptor for each flat value of an input or output; `paths` lead there, "" for a plain tensor.
 
-def input_parts(descriptor: InputDescriptor, paths: Iterable[str]) -> tuple[InputDescriptor, ...]:
-    """A descriptor for each flat value of an input.
-
-    >>> [str(part) for part in input_parts(PlainInput(0, "weight"), [".a", ".b"])]
+    >>> [str(part) for part in parts_of(PlainInput(0, "weight"), [".a", ".b"])]
     ['weight.a', 'weight.b']
     """
-    return tuple(SubclassPartInput(descriptor, path) if path else descriptor for path in paths)
-
-
-def output_parts(descriptor: OutputDescriptor, paths: Iterable[str]) -> tuple[OutputDescriptor, ...]:
-    """The same for an output."""
-    return tuple(SubclassPartOutput(descriptor, path) if path else descriptor for path in paths)
+    kind: Any = SubclassPartInput if isinstance(descriptor, InputDescriptor) else SubclassPartOutput
+    return tuple(kind(descriptor, path) if path else descriptor for path in paths)

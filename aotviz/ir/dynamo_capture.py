@@ -6,18 +6,20 @@ first call of the program finds them there; nothing in Dynamo is changed for tha
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import starmap
 from types import CodeType
 from typing import Any
 
+import torch
 from torch import fx
 
-from aotviz.ir import dynamo_frames
 from aotviz.torch_private import dynamo
 
 
@@ -100,15 +102,15 @@ def capture(graph_module: Any) -> Capture | None:
         return None
     code: CodeType = call["code"]
     reason = getattr(graph_module, "compile_subgraph_reason", None)
-    inside = dynamo_frames.starts_in_module(graph_module)
-    function = dynamo_frames.frame_name(graph_module).partition(" [")[0] if inside else code.co_name
-    place = dynamo_frames.place(graph_module).partition(" in ")[0] if inside else ""
-    place = place or f"{code.co_filename}:{code.co_firstlineno}"
-    file, _, line = place.rpartition(":")
+    inside = starts_in_module(graph_module)
+    function = frame_name(graph_module).partition(" [")[0] if inside else code.co_name
+    begins = place(graph_module).partition(" in ")[0] if inside else ""
+    begins = begins or f"{code.co_filename}:{code.co_firstlineno}"
+    file, _, line = begins.rpartition(":")
     began = call.get("start_time_ns")
     return Capture(
         function=function,
-        place=place,
+        place=begins,
         stack=f'  File "{file}", line {line}, in {function}',
         compile_id=str(number),
         graph=graph_module.graph,
@@ -145,3 +147,67 @@ def children(node: Any) -> list[Any]:
         pairs = node.get_key_value_managers()
         found += [child for index in sorted(pairs) for child in pairs[index] if child is not None]
     return found
+
+
+def frame_name(graph_module: Any) -> str:
+    """The name of the user's function, or the class of a module, with the compile id: "train_step [0/1]"."""
+    stack = _user_stack(graph_module)
+    function = stack[0].name if stack else "graph"
+    inside = starts_in_module(graph_module)
+    called = _variables().get("fn" if inside else "self") if inside or function == "forward" else None
+    if isinstance(called, torch.nn.Module):
+        function = type(called).__name__
+    elif inside:
+        function = getattr(called, "__name__", function)
+    number = dynamo.compile_id()
+    return f"{function} [{number}]" if number is not None else str(function)
+
+
+def place(graph_module: Any) -> str:
+    """The place of the user's code that was captured: "file:line in function", "" if unknown."""
+    stack = _user_stack(graph_module)
+    inside = stack[1:] if starts_in_module(graph_module) and len(stack) > 1 else stack
+    return f"{inside[0].filename}:{inside[0].lineno or 0} in {inside[0].name}" if inside else ""
+
+
+def starts_in_module(graph_module: Any) -> bool:
+    """Whether a module of torch.nn was compiled: Dynamo then starts in a frame of its own, where the module is `fn`."""
+    stack = _user_stack(graph_module)
+    return bool(stack) and stack[0].filename == dynamo.ENTRY
+
+
+def _user_stack(graph_module: Any) -> list[Any]:
+    return getattr(getattr(graph_module, "compile_subgraph_reason", None), "user_stack", None) or []
+
+
+def arguments_inside(graph_module: Any) -> tuple[str, ...] | None:
+    """The user's names for the positional arguments of what Dynamo's own frame calls; None for another frame.
+
+    Only valid while the graph is handed to a backend.
+    """
+    if not starts_in_module(graph_module):
+        return None
+    called: Any = _variables().get("fn")
+    try:
+        parameters = signature(getattr(called, "forward", called)).parameters.values()
+    except (TypeError, ValueError):  # of a function written in C
+        return ()
+    return tuple(one.name for one in parameters if one.kind < one.VAR_POSITIONAL)
+
+
+def named_outside(name: str, arguments: Sequence[str]) -> str:
+    """The user's name for an input of a graph that starts in such a frame.
+
+    >>> [named_outside(name, ["x"]) for name in ("args[0].T", "args[1]", "kwargs['mask']", "fn.weight")]
+    ['x.T', 'args[1]', 'mask', 'weight']
+    """
+    name = name.removeprefix("fn.")
+    found = re.fullmatch(r"(?:args\[(?P<place>\d+)\]|kwargs\['(?P<key>\w+)'\])(?P<part>.*)", name)
+    if found is None or (found["place"] and int(found["place"]) >= len(arguments)):
+        return name
+    return (found["key"] or arguments[int(found["place"])]) + found["part"]
+
+
+def _variables() -> dict[str, Any]:
+    """The local variables of the frame that Dynamo compiles."""
+    return getattr((dynamo.compile_call() or {}).get("frame"), "f_locals", {})

@@ -16,25 +16,17 @@ own half, once. `lift` does that to a joint graph and `unlift` undoes it in a ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from aotviz.ir import graphs
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.effect_operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
 
 _DISCOVERED = "tangents_token"  # torch's name for the placeholder of a new token in a trace
 _LIFTED = {"is_forward": "effect_token", "is_backward": _DISCOVERED}  # partitioners recognize tangents by name
-
-
-@dataclass(frozen=True)
-class LiftedTokens:
-    """The values of the tokens that a lifted joint graph takes, after the primals and after the tangents."""
-
-    forward: tuple[Any, ...]
-    backward: tuple[Any, ...]
 
 
 class Tokens(dict[Any, Any]):
@@ -71,25 +63,26 @@ def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
         _sink(graph, last)
 
 
-def lift(graph: fx.Graph, slots: int) -> LiftedTokens:
-    """Make tokens inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`."""
-    found: dict[str, tuple[Any, ...]] = {}
-    (output,) = graph.find_nodes(op="output")
-    results = list(output.args[0])
-    described = list(output.meta.get("desc") or [None] * len(results))
+def lift(graph: fx.Graph, slots: int) -> tuple[int, int]:
+    """Make tokens inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`, and returns how many
+    there are in the forward, after the primals, and in the backward, after the tangents."""
+    counts: dict[str, int] = {}
+    results = graphs.outputs(graph)
+    described = list(graphs.output_node(graph).meta.get("desc") or [None] * len(results))
     places = {"is_forward": slots, "is_backward": len(results)}
     for tag in reversed(_LIFTED):  # outputs at the end first, so that the other position stays valid
         made = [node for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN) if _tag(node) == tag]
-        found[tag] = tuple(_lifted(graph, node, tag) for node in made)
+        for node in made:
+            _replace_by_input(graph, node, tag)
+        counts[tag] = len(made)
         sinks = [node for node in graph.find_nodes(op="call_function", target=SINK_TOKENS) if _tag(node) == tag]
         last = [token for sink in sinks for token in sink.args[0]]
         for sink in sinks:
             graph.erase_node(sink)
         results[places[tag] : places[tag]] = last
         described[places[tag] : places[tag]] = [None] * len(last)
-    output.args = (tuple(results),)
-    output.meta["desc"] = described
-    return LiftedTokens(found["is_forward"], found["is_backward"])
+    graphs.set_outputs(graph, results, described)
+    return counts["is_forward"], counts["is_backward"]
 
 
 def lift_first(graph: fx.Graph) -> tuple[list[str], list[str]]:
@@ -144,9 +137,9 @@ def _tag(node: fx.Node) -> str:
     return str(node.meta.get("partitioner_tag", "is_forward"))
 
 
-def _lifted(graph: fx.Graph, node: fx.Node, tag: str) -> Any:
-    """Replace a token that the graph creates by a graph input. Returns its value."""
-    inputs = list(graph.find_nodes(op="placeholder"))
+def _replace_by_input(graph: fx.Graph, node: fx.Node, tag: str) -> None:
+    """Replace a token that the graph creates by a graph input."""
+    inputs = graphs.placeholders(graph)
     tangents = [one for one in inputs if "tangents" in str(one.target)]
     before = tangents[0] if tag == "is_forward" and tangents else inputs[-1].next
     with graph.inserting_before(before):
@@ -154,7 +147,6 @@ def _lifted(graph: fx.Graph, node: fx.Node, tag: str) -> Any:
     token.meta = dict(node.meta)
     node.replace_all_uses_with(token)
     graph.erase_node(node)
-    return token.meta["val"]
 
 
 def _make_in_place_of(node: fx.Node) -> None:

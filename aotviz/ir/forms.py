@@ -184,41 +184,23 @@ class TracedCall(FlatCall):
         members = descriptor.members if isinstance(descriptor, SyntheticBaseInput) else (descriptor,)
         return {self.counter_of[one.index] for one in members if isinstance(one, PlainInput)}
 
-    def retraced(
-        self,
-        forward: Any,
-        graph_inputs: tuple[InputDescriptor, ...],
-        static_inputs: tuple[int, ...],
-        rewrite: Rewrite,
-        evidence: tuple[Reason, ...],
-    ) -> TracedCall:
-        """This call with another calling convention, traced as `forward`."""
-        forward.describe(graph_inputs)
-        meta = replace(
-            self.meta,
-            **forward.found(),
-            static_input_indices=static_inputs,
-        )
-        return replace(
-            self,
-            forward=forward,
-            meta=meta,
-            graph_inputs=graph_inputs,
-            rewrites=(*self.rewrites, rewrite),
-            evidence=evidence,
-        )
+    def retraced(self, forward: Any, rewrite: Rewrite, static_inputs: tuple[int, ...], **changes: Any) -> TracedCall:
+        """This call with another calling convention, traced as `forward`. `changes` has its new graph inputs."""
+        forward.describe(changes["graph_inputs"])
+        meta = replace(self.meta, **forward.found(), static_input_indices=static_inputs)
+        return replace(self, forward=forward, meta=meta, rewrites=(*self.rewrites, rewrite), **changes)
 
     @property
     def needs_gradients(self) -> bool:
         """Whether a result of the call can be differentiated with respect to an input."""
-        forward = self.forward
-        if not forward.with_gradients:
+        if not self.forward.with_gradients:
             return False
         mutated = (self.meta.input_info[i] for i in self.meta.mutated_input_indices)
-        leaves = any(info.has_tangent for info in self.meta.output_info) or any(
-            base.requires_grad for base in self.meta.intermediate_bases
+        return (
+            any(info.has_tangent for info in self.meta.output_info)
+            or any(base.requires_grad for base in self.meta.intermediate_bases)
+            or any(info.mutates_data and info.requires_grad_after for info in mutated)
         )
-        return leaves or any(info.mutates_data and info.requires_grad_after for info in mutated)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz.torch_private import operators
+from aotviz.ir.symbolic_sizes import all_concrete
+from aotviz.torch_private import graph_nodes, operators, pytree
 from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
 
 
@@ -19,13 +20,15 @@ def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
 
     Unless `lazy`, its Python code is generated at once, and its class is plain `fx.GraphModule`.
     """
-    graph = operators.empty_copy(module.graph)
-    mapping: dict[fx.Node, fx.Node] = {}
-    source = output_node(module.graph)
-    result = graph.graph_copy(module.graph, mapping)
-    copied = graph.output(result)
-    copied.meta = dict(source.meta)
+    graph = copied(module.graph)
     return lazy_graph_module(module, graph) if lazy else plain_graph_module(module, graph)
+
+
+def copied(graph: fx.Graph) -> fx.Graph:
+    made = operators.empty_copy(graph)
+    output = made.output(made.graph_copy(graph, {}))
+    output.meta = dict(output_node(graph).meta)
+    return made
 
 
 def prefix(graph: fx.Graph, length: int) -> fx.Graph:
@@ -38,6 +41,16 @@ def prefix(graph: fx.Graph, length: int) -> fx.Graph:
         if not (node.op == "placeholder" and node.name.startswith("tangents_")):
             mapping[node] = made.node_copy(node, mapping.__getitem__)
     return made
+
+
+def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) -> fx.GraphModule:
+    """Make a flat graph take and return nested values of the same structure as the examples."""
+    spec = pytree.tree_structure((inputs, {}))
+    names = ["primals", "tangents"][: len(inputs)]
+    codegen = graph_nodes.nested_codegen(names, spec, pytree.tree_structure(outputs))
+    graph_module.graph.set_codegen(codegen)
+    graph_module.recompile()
+    return graph_module
 
 
 def placeholders(graph: fx.Graph) -> list[fx.Node]:
@@ -57,6 +70,13 @@ def outputs(graph: fx.Graph) -> list[Any]:
     return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
+def set_outputs(graph: fx.Graph, results: Iterable[Any], described: Iterable[Any] | None = None) -> None:
+    """Let the graph return `results`; `described` are their descriptors, None until the stage "trace"."""
+    output, made = output_node(graph), tuple(results)
+    output.args = (made,)
+    output.meta["desc"] = [None] * len(made) if described is None else list(described)
+
+
 def values(nodes: Sequence[Any]) -> tuple[Any, ...]:
     """The fake values of nodes. Constants are returned as they are."""
     return tuple(node.meta.get("val") if isinstance(node, fx.Node) else node for node in nodes)
@@ -68,11 +88,6 @@ def is_input_mutation(node: fx.Node) -> bool:
         return False
     target = node.args[0]
     return isinstance(target, fx.Node) and target.op == "placeholder"
-
-
-def writes(node: fx.Node) -> bool:
-    """Whether a node changes one of its arguments."""
-    return operators.writes(node.target)
 
 
 def owner(node: Any) -> Any:
@@ -89,10 +104,7 @@ def nbytes(value: Any) -> int | None:
     """Bytes of a tensor's elements; None if a size is symbolic or the value is not a tensor."""
     if not isinstance(value, torch.Tensor):
         return None
-    sizes = tuple(value.shape)
-    if not all(isinstance(size, int) for size in sizes):
-        return None
-    return math.prod(sizes) * value.dtype.itemsize
+    return math.prod(value.shape) * value.dtype.itemsize if all_concrete(value.shape) else None
 
 
 def dependencies(graph: fx.Graph, sources: Sequence[fx.Node]) -> Callable[[Any], frozenset[int]]:

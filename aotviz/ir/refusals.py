@@ -14,278 +14,222 @@ from contextlib import contextmanager
 from aotviz.ir.user_code import is_library
 from aotviz.torch_private.cannot_trace import CannotTrace
 
-REFUSALS = {
-    "subclasses without a common base": (
-        "{names} overlap in memory and one of them is written. They are tensor subclasses and not views of one "
-        "tensor, so there is no common base that the compiled code could write to. Pass a clone of one of them."
-    ),
-    "view whose base does not require grad": (
-        "{names} is a view that requires grad, and its base does not. A write, or a metadata op (`t_`, `squeeze_`), "
-        "on this view or on another view of that base makes autograd replace the view's grad_fn, and the compiled "
-        "code cannot reproduce that. Pass a clone of it."
-    ),
-    "alias is given another storage": (
-        "{names} overlap in memory, and set_ gives one of them another storage. Use a clone of one of them."
-    ),
-    "set_ before a write": (
-        "{names} requires grad and is given another storage by set_ or .data; it is then written while grad mode is "
-        "on, or it is a view that is used afterwards. Pass a clone of it, or write to a clone."
-    ),
-    "alias gets a symbolic shape": (
-        "{names} overlaps another input and is given a symbolic shape in place, which is known only at the call. "
-        "Compile with dynamic=False, or pass a clone of it."
-    ),
-    "metadata op on a view": (
-        "{names}: a metadata op ({operator}) changes the shape or strides in place, and the same memory is written or "
-        "read afterwards with gradients. Autograd then regenerates the grad_fn of every tensor that shares the "
-        "memory, in a way that the compiled code cannot reproduce. Use {instead}, which returns a new view."
-    ),
-    "as_strided in a chain of views": (
-        "a tensor is written through a view made by as_strided, and one of three things makes this write impossible "
-        "to trace: its memory, or a view in the chain, was changed by a metadata op (`t_`, `squeeze_`) before; the "
-        "tensor requires grad and its storage offset is not 0; or the view reaches outside of an argument that is "
-        "itself a view. Write before the metadata op, or write to a clone."
-    ),
-    "stale view": (
-        "autograd rejects how this function uses a view, in the order in which it is traced: {names}. Take the view "
-        "after the write, or run this function in eager."
-    ),
-    "gradient needs an overwritten value": (
-        "this function's gradient cannot be computed, and eager fails too: {names} Write to a clone, or run this "
-        "function in eager if you do not need that gradient."
-    ),
-    "written before the backward": (
-        "{names} was written after the call of {operator} and before its backward, which needs the old value: one of "
-        "the variables needed for gradient computation has been modified by an inplace operation. Eager raises the "
-        "same error if it saved the same tensor. Write after the backward, or to a clone."
-    ),
-    "written by a backward": (
-        "{names} is written by the backward of a custom autograd.Function or by a gradient hook. A compiled backward "
-        "would not write it. Write it in the forward or after the backward, or run this part in eager."
-    ),
-    "second derivative": "the gradients of {names} cannot be differentiated again: {operator}",
-    "result without a gradient": (
-        "some results of {names} received no gradient, and they share an autograd.Function with results that did. Its "
-        "backward would have to be traced again for this case, and that fails: {operator}"
-    ),
-    "hook on an alias": (
-        "{names} has a gradient hook or retains its gradient. The compiled code regenerates this tensor or uses "
-        "another one in its place, so the hook would not receive every gradient. Register the hook outside of the "
-        "function, on a clone of any argument that shares memory with another."
-    ),
-    "hook on a result": (
-        "{names} has a gradient hook or retains its gradient, and gradients of other results flow through it inside "
-        "the compiled backward, which cannot be split there: {operator}. Compute these results outside of the "
-        "function."
-    ),
-    "gradient of a result": (
-        "torch.autograd.grad asks for the gradient of {names}, and the compiled function computes other results from "
-        "it. That gradient stays inside the compiled backward. Compute these results outside of the function."
-    ),
-    "gradient of a leaf that is reshaped": (
-        "torch.autograd.grad asks for the gradient of {names}, a leaf whose shape the function changes in place "
-        "before it uses it. In eager the gradient has the new shape; here it would have the old one. Use backward(), "
-        "or the operator without the underscore."
-    ),
-    "hook that depends on the call": (
-        "the function registers a gradient hook on {names}, and {operator}. Every compiled call registers the hook "
-        "that was traced, so it has to be valid for all calls. Let it use only its gradient and values that are the "
-        "same in every call."
-    ),
-    "leaf that is a view": (
-        "{names} requires grad and is itself a view of a tensor that does not. A view of it is used after a write to "
-        "its memory, or to another view of that tensor; autograd no longer connects the view to {names}. Pass a "
-        "clone, or take the view after the write."
-    ),
-    "view is resized": (
-        "the function resizes a view, or an input that shares memory with another, to more elements than it has. "
-        "Resize the tensor that owns the memory."
-    ),
-    "resize of a symbolic shape": (
-        "the function resizes a tensor whose sizes are symbolic, by resize_ or an out= of another shape: {names}. "
-        "Compile with dynamic=False, or pass a tensor of the right shape."
-    ),
-    "resized after a write": (
-        "{names} is written and then resized, to more than its storage can hold or to fewer elements; or it is a view "
-        "with gaps in memory that is resized and then written. Resize it before the write, or resize a clone."
-    ),
-    "requires_grad changes": (
-        "the function turns requires_grad of the input {names} {operator} in place, and it does so more than once, or "
-        "returns a view that was taken before, or another input shares its memory. Set requires_grad before the call."
-    ),
-    "a new leaf is returned": (
-        "{names} is created inside the function and requires_grad_() is called on it there. If it were returned, it "
-        "would be a leaf that is not connected to the other outputs. Call requires_grad_() on it after the call."
-    ),
-    "a leaf made inside": (
-        "{names} requires grad after the call, though no input does: it depends on a tensor that the function creates "
-        "with requires_grad. Pass that tensor as an argument, or detach the result."
-    ),
-    "inference mode inside": (
-        "{names} is created under torch.inference_mode() inside the function. Enter inference mode around the call, "
-        "or use torch.no_grad() inside."
-    ),
-    "data is assigned": (
-        "the function assigns {names}.data, and this is not supported where the value is an input, a view or of "
-        "another dtype, or where {names} is a view, has views, or is also written. Assign a clone, or use copy_() "
-        "under torch.no_grad()."
-    ),
-    "tensors are swapped": (
-        "the function calls {names}, which exchanges two tensors everywhere they are referenced. Swap them outside of "
-        "the function, or return them in the other order."
-    ),
-    "old storage is written": (
-        "{names} is given another storage, by set_ or by assigning .data, and the old storage is written as well, "
-        "which its other aliases would see. Write to a clone."
-    ),
-    "argument is changed": (
-        "{operator} changes what the Python object {names} holds, and a compiled call would not repeat that. Return "
-        "the new value instead; or use aotviz.compile(fn), which changes Python objects as eager does."
-    ),
-    "tensor is kept": (
-        "{operator} stores a tensor in {names} while it runs, and a compiled call would not repeat that. The stored "
-        "tensor was a FakeTensor of the trace and has been removed again. Create the tensor outside of the function "
-        "and pass it as an argument or register it as a buffer; or use aotviz.compile(fn)."
-    ),
-    "backward inside": (
-        "the function calls backward(), which accumulates into .grad of its inputs or parameters. A compiled call "
-        "cannot do that. Return the result of torch.autograd.grad(...), or use aotviz.compile(fn), which runs that "
-        "line in Python."
-    ),
-    "gradient of an argument": (
-        "the function reads or assigns the attribute .grad of {names}, which is not an input of the graph. Pass the "
-        "gradient as another argument; or use aotviz.compile(fn), which makes it an input."
-    ),
-    "nested tensor inside": (
-        "the function creates a nested tensor with the strided layout, which cannot be traced. A TransformerEncoder "
-        "in evaluation mode creates one from its padding mask (switch that off with enable_nested_tensor=False), and "
-        "so does attention over jagged tensors on a CPU."
-    ),
-    "value of a tensor": (
-        "the program asks for the value {names}{operator}, or for a shape that depends on it. The value is not known "
-        "while tracing. Use torch.where, or torch.cond for a choice; put a line that only saves work under `if not "
-        "torch.compiler.is_compiling()`; or use aotviz.compile(fn), which runs that line in Python."
-    ),
-    "storage is resized": (
-        "the function resizes a storage directly: {names}. A trace records operations on tensors, not on storages. "
-        "Resize it before or after the call, or call resize_() on the tensor that owns it."
-    ),
-    "storage is an argument": (
-        "the function passes a storage to an operator: {names}. A trace records operations on tensors, not on "
-        "storages. Pass the tensor."
-    ),
-    "NumPy inside": (
-        "the function passes a tensor to NumPy: {names}. NumPy calls cannot be traced. Use torch's own functions, or "
-        "aotviz.compile(fn), which runs such a line in Python."
-    ),
-    "random state inside": (
-        "the function calls {names}. A trace draws no random numbers, so a compiled call would not reproduce the "
-        "random state. Seed before the call; or use aotviz.compile(fn), which runs that line in Python."
-    ),
-    "state of a tensor": (
-        "the function reads `{operator}` of {names}, or of a view of it. Its value can differ from call to call, and "
-        "no guard checks it. Read it before the call and pass it as an argument; or use aotviz.compile(fn)."
-    ),
-    "address of a tensor": (
-        "the function asks for a tensor's address in memory: {names}. Tensors have no address while tracing. Ask for "
-        "it outside of the function, or run this function in eager."
-    ),
-    "write through a conjugate": (
-        "a tensor is written through z.conj(), and read or written through z.real, z.imag or view_as_real: {names}. A "
-        "trace treats the conjugate as a view without memory of its own. Write to z itself, or to a clone."
-    ),
-    "overlapping write": (
-        "the function writes, by {names}, to a tensor in which several elements share one place in memory, or to "
-        "memory that the same operator reads. The result depends on the order in which eager writes. Write to a clone."
-    ),
-    "tensor class is not traced": (
-        "input {names} is a {operator}, whose {instead} changes what torch's functions do, and the compiled code "
-        "would not call it. Pass a plain tensor, give the class __tensor_flatten__ and __tensor_unflatten__, or use "
-        "aotviz.compile(fn)."
-    ),
-    "sparse tensor inside": (
-        "the function creates a tensor without strides: {names}. Only strided tensors can be traced. Run this "
-        "function in eager; or use aotviz.compile(fn), which runs such a line in Python."
-    ),
-    "logarithm of a symbolic float": (
-        "a gradient needs the logarithm of a Python float that changes from call to call, which torch cannot trace: "
-        "{names}. Pass a tensor instead of the float."
-    ),
-    "layout is not strided": (
-        "input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or run this "
-        "function in eager."
-    ),
-    "tensor is not an argument": (
-        "{names} uses {operator} without taking it as an argument, so aotviz cannot trace what happens to it. To fix "
-        "this, {instead}; or use aotviz.compile(fn), which finds such tensors itself."
-    ),
-    "parameter is replaced": (
-        "the call assigns another tensor to the parameter or buffer {names}. Write into it instead ({instead}), or "
-        "use aotviz.compile(module), which assigns it as eager does."
-    ),
-    "attribute is assigned": (
-        "{operator} assigns a tensor to {names} while it runs, and a compiled call would not repeat that. Return the "
-        "tensor, or register a buffer and write into it (self.state.copy_(...)); or use aotviz.compile(module)."
-    ),
-    "lazy module": (
-        "{names} of {operator} has no shape until the first call. Call the module once before you compile it."
-    ),
-    "distributed module": (
-        "{names} is a {operator}, which prepares communication in Python before each call; a compiled call would skip "
-        "that. Wrap the compiled module instead: {operator}(aotviz.compile(module)); or use torch.compile(module, "
-        'backend="aotviz").'
-    ),
-    "functionalization is switched off": (
-        "disable_functionalization=True: aotviz always functionalizes what it traces. Leave this argument out."
-    ),
-    "script object without a fake class": (
-        "input {names} is a script object of class {operator}, which has no fake class to trace with. Register one "
-        'with torch._library.register_fake_class("{operator}"), or run this function in eager.'
-    ),
-    "side effect in a higher-order operator": (
-        "a call with side effects (print, a method of a script object, an operator registered as effectful) is inside "
-        "a function that is passed to cond, scan, map, while_loop or nested_compile_region. aotviz keeps the order of "
-        "side effects only in the outermost graph. Move the call out of that function, or run it in eager."
-    ),
-    "generator before torch 2.13": (
-        "the function draws from a torch.Generator of its own, and graphs of torch {names} cannot take one (those of "
-        "torch 2.13 can). Use the default generator, or draw the numbers before the call and pass them."
-    ),
-    "random numbers on several devices": (
-        "torch._functorch.config.functionalize_rng_ops is on, and the call draws random numbers on {names}, each of "
-        "which has its own generator. Draw on one device, or switch functionalize_rng_ops off."
-    ),
-    "detached alias is written": (
-        "{names} is a detached alias of {operator} and is written with a value that requires grad. Its grad_fn cannot "
-        "be regenerated from {operator}. Return a clone of it, or detach the value before the write."
-    ),
-    "subclass is not rebuilt": (
-        "a {names} cannot be put together from new inner tensors of the same shapes, as tracing does after a write or "
-        "a view: {names}.__tensor_unflatten__ raised {operator}. If it is a view of another tensor, pass a clone of "
-        "it."
-    ),
-    "part of a subclass by itself": (
-        "{names} requires grad, and the function uses it directly instead of as a part of {operator}, so it needs a "
-        "gradient of its own. Pass {names} as another argument, or detach it."
-    ),
-    "parts of subclasses overlap": (
-        "{names} overlap in memory inside a tensor subclass, and one of them is written. aotviz cannot trace such a "
-        "write. Pass a clone of one of them."
-    ),
-    "symbolic view of a subclass": (
-        "{names} is a view of {operator}, which is written, and its strides or offset are symbolic. Return a clone of "
-        "it, or compile with dynamic=False."
-    ),
-    "saved tensor hook writes": "{names} writes to its argument. Let the hook work on a copy.",
-    "saved tensor hook of a subclass": (
-        "{names} takes or returns a {operator}. A hook that is a graph may pack into plain tensors only: return the "
-        "inner tensors, and build the subclass again in the unpack hook."
-    ),
-    "what_if with tensor subclasses": (
-        "{names} takes tensor subclasses, and what_if cannot partition its graph again. Compile it with the other "
-        "partition_fn instead."
-    ),
-}
+
+def _read(text: str) -> dict[str, str]:
+    """{name: message}, from a text in which each message is indented below its name."""
+    entries = re.findall(r"^(\S.*):\n((?: .*\n)+)", text, re.MULTILINE)
+    return {name: " ".join(message.split()) for name, message in entries}
+
+
+REFUSALS = _read(
+    """
+subclasses without a common base:
+  {names} overlap in memory and one of them is written. They are tensor subclasses and not views of one tensor, so
+  there is no common base that the compiled code could write to. Pass a clone of one of them.
+view whose base does not require grad:
+  {names} is a view that requires grad, and its base does not. A write, or a metadata op (`t_`, `squeeze_`), on this
+  view or on another view of that base makes autograd replace the view's grad_fn, and the compiled code cannot
+  reproduce that. Pass a clone of it.
+alias is given another storage:
+  {names} overlap in memory, and set_ gives one of them another storage. Use a clone of one of them.
+set_ before a write:
+  {names} requires grad and is given another storage by set_ or .data; it is then written while grad mode is on, or it
+  is a view that is used afterwards. Pass a clone of it, or write to a clone.
+alias gets a symbolic shape:
+  {names} overlaps another input and is given a symbolic shape in place, which is known only at the call. Compile with
+  dynamic=False, or pass a clone of it.
+metadata op on a view:
+  {names}: a metadata op ({operator}) changes the shape or strides in place, and the same memory is written or read
+  afterwards with gradients. Autograd then regenerates the grad_fn of every tensor that shares the memory, in a way
+  that the compiled code cannot reproduce. Use {instead}, which returns a new view.
+as_strided in a chain of views:
+  a tensor is written through a view made by as_strided, and one of three things makes this write impossible to trace:
+  its memory, or a view in the chain, was changed by a metadata op (`t_`, `squeeze_`) before; the tensor requires grad
+  and its storage offset is not 0; or the view reaches outside of an argument that is itself a view. Write before the
+  metadata op, or write to a clone.
+stale view:
+  autograd rejects how this function uses a view, in the order in which it is traced: {names}. Take the view after the
+  write, or run this function in eager.
+gradient needs an overwritten value:
+  this function's gradient cannot be computed, and eager fails too: {names} Write to a clone, or run this function in
+  eager if you do not need that gradient.
+written before the backward:
+  {names} was written after the call of {operator} and before its backward, which needs the old value: one of the
+  variables needed for gradient computation has been modified by an inplace operation. Eager raises the same error if
+  it saved the same tensor. Write after the backward, or to a clone.
+written by a backward:
+  {names} is written by the backward of a custom autograd.Function or by a gradient hook. A compiled backward would
+  not write it. Write it in the forward or after the backward, or run this part in eager.
+second derivative:
+  the gradients of {names} cannot be differentiated again: {operator}
+result without a gradient:
+  some results of {names} received no gradient, and they share an autograd.Function with results that did. Its
+  backward would have to be traced again for this case, and that fails: {operator}
+hook on an alias:
+  {names} has a gradient hook or retains its gradient. The compiled code regenerates this tensor or uses another one
+  in its place, so the hook would not receive every gradient. Register the hook outside of the function, on a clone of
+  any argument that shares memory with another.
+hook on a result:
+  {names} has a gradient hook or retains its gradient, and gradients of other results flow through it inside the
+  compiled backward, which cannot be split there: {operator}. Compute these results outside of the function.
+gradient of a result:
+  torch.autograd.grad asks for the gradient of {names}, and the compiled function computes other results from it. That
+  gradient stays inside the compiled backward. Compute these results outside of the function.
+gradient of a leaf that is reshaped:
+  torch.autograd.grad asks for the gradient of {names}, a leaf whose shape the function changes in place before it
+  uses it. In eager the gradient has the new shape; here it would have the old one. Use backward(), or the operator
+  without the underscore.
+hook that depends on the call:
+  the function registers a gradient hook on {names}, and {operator}. Every compiled call registers the hook that was
+  traced, so it has to be valid for all calls. Let it use only its gradient and values that are the same in every
+  call.
+leaf that is a view:
+  {names} requires grad and is itself a view of a tensor that does not. A view of it is used after a write to its
+  memory, or to another view of that tensor; autograd no longer connects the view to {names}. Pass a clone, or take
+  the view after the write.
+view is resized:
+  the function resizes a view, or an input that shares memory with another, to more elements than it has. Resize the
+  tensor that owns the memory.
+resize of a symbolic shape:
+  the function resizes a tensor whose sizes are symbolic, by resize_ or an out= of another shape: {names}. Compile
+  with dynamic=False, or pass a tensor of the right shape.
+resized after a write:
+  {names} is written and then resized, to more than its storage can hold or to fewer elements; or it is a view with
+  gaps in memory that is resized and then written. Resize it before the write, or resize a clone.
+requires_grad changes:
+  the function turns requires_grad of the input {names} {operator} in place, and it does so more than once, or returns
+  a view that was taken before, or another input shares its memory. Set requires_grad before the call.
+a new leaf is returned:
+  {names} is created inside the function and requires_grad_() is called on it there. If it were returned, it would be
+  a leaf that is not connected to the other outputs. Call requires_grad_() on it after the call.
+a leaf made inside:
+  {names} requires grad after the call, though no input does: it depends on a tensor that the function creates with
+  requires_grad. Pass that tensor as an argument, or detach the result.
+inference mode inside:
+  {names} is created under torch.inference_mode() inside the function. Enter inference mode around the call, or use
+  torch.no_grad() inside.
+data is assigned:
+  the function assigns {names}.data, and this is not supported where the value is an input, a view or of another
+  dtype, or where {names} is a view, has views, or is also written. Assign a clone, or use copy_() under
+  torch.no_grad().
+tensors are swapped:
+  the function calls {names}, which exchanges two tensors everywhere they are referenced. Swap them outside of the
+  function, or return them in the other order.
+old storage is written:
+  {names} is given another storage, by set_ or by assigning .data, and the old storage is written as well, which its
+  other aliases would see. Write to a clone.
+argument is changed:
+  {operator} changes what the Python object {names} holds, and a compiled call would not repeat that. Return the new
+  value instead; or use aotviz.compile(fn), which changes Python objects as eager does.
+tensor is kept:
+  {operator} stores a tensor in {names} while it runs, and a compiled call would not repeat that. The stored tensor
+  was a FakeTensor of the trace and has been removed again. Create the tensor outside of the function and pass it as
+  an argument or register it as a buffer; or use aotviz.compile(fn).
+backward inside:
+  the function calls backward(), which accumulates into .grad of its inputs or parameters. A compiled call cannot do
+  that. Return the result of torch.autograd.grad(...), or use aotviz.compile(fn), which runs that line in Python.
+gradient of an argument:
+  the function reads or assigns the attribute .grad of {names}, which is not an input of the graph. Pass the gradient
+  as another argument; or use aotviz.compile(fn), which makes it an input.
+nested tensor inside:
+  the function creates a nested tensor with the strided layout, which cannot be traced. A TransformerEncoder in
+  evaluation mode creates one from its padding mask (switch that off with enable_nested_tensor=False), and so does
+  attention over jagged tensors on a CPU.
+value of a tensor:
+  the program asks for the value {names}{operator}, or for a shape that depends on it. The value is not known while
+  tracing. Use torch.where, or torch.cond for a choice; put a line that only saves work under `if not
+  torch.compiler.is_compiling()`; or use aotviz.compile(fn), which runs that line in Python.
+storage is resized:
+  the function resizes a storage directly: {names}. A trace records operations on tensors, not on storages. Resize it
+  before or after the call, or call resize_() on the tensor that owns it.
+storage is an argument:
+  the function passes a storage to an operator: {names}. A trace records operations on tensors, not on storages. Pass
+  the tensor.
+NumPy inside:
+  the function passes a tensor to NumPy: {names}. NumPy calls cannot be traced. Use torch's own functions, or
+  aotviz.compile(fn), which runs such a line in Python.
+random state inside:
+  the function calls {names}. A trace draws no random numbers, so a compiled call would not reproduce the random
+  state. Seed before the call; or use aotviz.compile(fn), which runs that line in Python.
+state of a tensor:
+  the function reads `{operator}` of {names}, or of a view of it. Its value can differ from call to call, and no guard
+  checks it. Read it before the call and pass it as an argument; or use aotviz.compile(fn).
+address of a tensor:
+  the function asks for a tensor's address in memory: {names}. Tensors have no address while tracing. Ask for it
+  outside of the function, or run this function in eager.
+write through a conjugate:
+  a tensor is written through z.conj(), and read or written through z.real, z.imag or view_as_real: {names}. A trace
+  treats the conjugate as a view without memory of its own. Write to z itself, or to a clone.
+overlapping write:
+  the function writes, by {names}, to a tensor in which several elements share one place in memory, or to memory that
+  the same operator reads. The result depends on the order in which eager writes. Write to a clone.
+tensor class is not traced:
+  input {names} is a {operator}, whose {instead} changes what torch's functions do, and the compiled code would not
+  call it. Pass a plain tensor, give the class __tensor_flatten__ and __tensor_unflatten__, or use aotviz.compile(fn).
+sparse tensor inside:
+  the function creates a tensor without strides: {names}. Only strided tensors can be traced. Run this function in
+  eager; or use aotviz.compile(fn), which runs such a line in Python.
+logarithm of a symbolic float:
+  a gradient needs the logarithm of a Python float that changes from call to call, which torch cannot trace: {names}.
+  Pass a tensor instead of the float.
+layout is not strided:
+  input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or run this function in
+  eager.
+tensor is not an argument:
+  {names} uses {operator} without taking it as an argument, so aotviz cannot trace what happens to it. To fix this,
+  {instead}; or use aotviz.compile(fn), which finds such tensors itself.
+parameter is replaced:
+  the call assigns another tensor to the parameter or buffer {names}. Write into it instead ({instead}), or use
+  aotviz.compile(module), which assigns it as eager does.
+attribute is assigned:
+  {operator} assigns a tensor to {names} while it runs, and a compiled call would not repeat that. Return the tensor,
+  or register a buffer and write into it (self.state.copy_(...)); or use aotviz.compile(module).
+lazy module:
+  {names} of {operator} has no shape until the first call. Call the module once before you compile it.
+distributed module:
+  {names} is a {operator}, which prepares communication in Python before each call; a compiled call would skip that.
+  Wrap the compiled module instead: {operator}(aotviz.compile(module)); or use torch.compile(module,
+  backend="aotviz").
+functionalization is switched off:
+  disable_functionalization=True: aotviz always functionalizes what it traces. Leave this argument out.
+script object without a fake class:
+  input {names} is a script object of class {operator}, which has no fake class to trace with. Register one with
+  torch._library.register_fake_class("{operator}"), or run this function in eager.
+side effect in a higher-order operator:
+  a call with side effects (print, a method of a script object, an operator registered as effectful) is inside a
+  function that is passed to cond, scan, map, while_loop or nested_compile_region. aotviz keeps the order of side
+  effects only in the outermost graph. Move the call out of that function, or run it in eager.
+generator before torch 2.13:
+  the function draws from a torch.Generator of its own, and graphs of torch {names} cannot take one (those of torch
+  2.13 can). Use the default generator, or draw the numbers before the call and pass them.
+random numbers on several devices:
+  torch._functorch.config.functionalize_rng_ops is on, and the call draws random numbers on {names}, each of which has
+  its own generator. Draw on one device, or switch functionalize_rng_ops off.
+detached alias is written:
+  {names} is a detached alias of {operator} and is written with a value that requires grad. Its grad_fn cannot be
+  regenerated from {operator}. Return a clone of it, or detach the value before the write.
+subclass is not rebuilt:
+  a {names} cannot be put together from new inner tensors of the same shapes, as tracing does after a write or a view:
+  {names}.__tensor_unflatten__ raised {operator}. If it is a view of another tensor, pass a clone of it.
+part of a subclass by itself:
+  {names} requires grad, and the function uses it directly instead of as a part of {operator}, so it needs a gradient
+  of its own. Pass {names} as another argument, or detach it.
+parts of subclasses overlap:
+  {names} overlap in memory inside a tensor subclass, and one of them is written. aotviz cannot trace such a write.
+  Pass a clone of one of them.
+symbolic view of a subclass:
+  {names} is a view of {operator}, which is written, and its strides or offset are symbolic. Return a clone of it, or
+  compile with dynamic=False.
+saved tensor hook writes:
+  {names} writes to its argument. Let the hook work on a copy.
+saved tensor hook of a subclass:
+  {names} takes or returns a {operator}. A hook that is a graph may pack into plain tensors only: return the inner
+  tensors, and build the subclass again in the unpack hook.
+what_if with tensor subclasses:
+  {names} takes tensor subclasses, and what_if cannot partition its graph again. Compile it with the other
+  partition_fn instead.
+"""
+)
 
 _WHERE = "\n\nWhile executing "  # what FX's interpreter puts between a message and the node that it ran
 
@@ -350,15 +294,7 @@ _SAID = {
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
     "_nested_tensor_from_tensor_list": "nested tensor inside",
 }
-
-
-_UNNAMED = {
-    "inference mode inside": "a view",
-    "old storage is written": "a tensor",
-    "leaf that is a view": "a leaf",
-}
-
-
+_UNNAMED = {"inference mode inside": "a view", "old storage is written": "a tensor", "leaf that is a view": "a leaf"}
 _BY_STATEMENT = (
     "resize of a symbolic shape",
     "storage is resized",

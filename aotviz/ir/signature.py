@@ -11,7 +11,7 @@ Tokens keep calls with side effects in order. A graph without such calls has no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,43 +59,36 @@ class GraphSignature:
 
     @classmethod
     def of(
-        cls,
-        inputs: Sequence[tuple[str, PlainInput]],
-        outputs: Sequence[tuple[Any, Any]],
-        in_spec: Any,
-        out_spec: Any,
-        loss: int | None,
-        tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        cls, inputs: Sequence[tuple[str, PlainInput]], outputs: Sequence[tuple[Any, Any]], loss: int | None, **rest: Any
     ) -> GraphSignature:
-        """The signature, from (node name, descriptor) pairs. `loss` is the position of the loss in the user outputs."""
+        """The signature, from (node name, descriptor) pairs. `loss` is the position of the loss in the user outputs.
+        `rest` has the specs and tokens."""
+        lifted = (ParameterInput, BufferInput)
         node_of: dict[Any, str] = {descriptor: name for name, descriptor in inputs}
         mutated = [(name, d.input) for name, d in outputs if isinstance(d, MutatedInputOutput)]
         gradients = [(name, d.input) for name, d in outputs if isinstance(d, GradientOutput)]
         user_outputs = tuple(name for name, d in outputs if isinstance(d, PlainOutput))
+
+        def named(pairs: Iterable[tuple[str, Any]], kind: Any) -> dict[str, str]:
+            return {name: d.name for name, d in pairs if isinstance(d, kind)}
+
+        def given(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
+            return {name: node_of[d] for name, d in pairs if not isinstance(d, lifted)}
+
         backward = None
         if loss is not None:
-            backward = BackwardSignature(
-                {name: d.name for name, d in gradients if isinstance(d, ParameterInput)},
-                {name: node_of[d] for name, d in gradients if not isinstance(d, (ParameterInput, BufferInput))},
-                str(user_outputs[loss]),
-            )
-        parameters = {name: d.name for name, d in inputs if isinstance(d, ParameterInput)}
-        buffers = {name: d.name for name, d in inputs if isinstance(d, BufferInput)}
+            backward = BackwardSignature(named(gradients, ParameterInput), given(gradients), str(user_outputs[loss]))
+        parameters, buffers = named(inputs, ParameterInput), named(inputs, BufferInput)
         return cls(
             parameters=tuple(parameters.values()),
             buffers=tuple(buffers.values()),
-            user_inputs=tuple(name for name, _ in inputs if name not in parameters and name not in buffers),
+            user_inputs=tuple(name for name, d in inputs if not isinstance(d, lifted)),
             user_outputs=user_outputs,
             inputs_to_parameters=parameters,
             inputs_to_buffers=buffers,
-            buffers_to_mutate={name: d.name for name, d in mutated if isinstance(d, BufferInput)},
-            parameters_to_mutate={name: d.name for name, d in mutated if isinstance(d, ParameterInput)},
-            user_inputs_to_mutate={
-                name: node_of[d] for name, d in mutated if not isinstance(d, (ParameterInput, BufferInput))
-            },
-            in_spec=in_spec,
-            out_spec=out_spec,
+            buffers_to_mutate=named(mutated, BufferInput),
+            parameters_to_mutate=named(mutated, ParameterInput),
+            user_inputs_to_mutate=given(mutated),
             backward_signature=backward,
-            input_tokens=tuple(tokens[0]),
-            output_tokens=tuple(tokens[1]),
+            **rest,
         )

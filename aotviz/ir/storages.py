@@ -6,14 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aotviz.torch_private.tensors import (
-    base_of,
-    is_dense,
-    is_traceable_wrapper_subclass,
-    storage_key,
-    with_bits,
-    without_bits,
-)
+from aotviz.torch_private import tensors
 
 
 def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
@@ -30,13 +23,13 @@ def lie_in(
     """Whether `base` has this layout, and each (member, offset in elements) is at this offset in its storage."""
     if base is None or base.shape != torch.Size(shape) or base.stride() != stride:
         return False
-    storage = storage_key(base)
-    return all(m.storage_offset() == offset and storage_key(m) == storage for m, offset in members)
+    storage = tensors.storage_key(base)
+    return all(m.storage_offset() == offset and tensors.storage_key(m) == storage for m, offset in members)
 
 
 def has_no_root(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view of one that does not require grad."""
-    base = base_of(tensor)
+    base = tensors.base_of(tensor)
     return base is not None and not base.requires_grad
 
 
@@ -54,21 +47,21 @@ def is_root(
     if root is None or root.dtype is not dtype or root.requires_grad != requires_grad:
         return False
     alike = root.shape == torch.Size(shape) and root.stride() == stride and root.storage_offset() == offset
-    base = base_of(root)
+    base = tensors.base_of(root)
     own = base is None or base.requires_grad != requires_grad or base.dtype.to_real() != dtype.to_real()
-    return alike and own and all(base_of(view) is root for view in views)
+    return alike and own and all(tensors.base_of(view) is root for view in views)
 
 
 def inside(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     """The inner tensors of a wrapper subclass, by attribute; empty for a tensor with memory of its own."""
-    if not is_traceable_wrapper_subclass(tensor):
+    if not tensors.is_traceable_wrapper_subclass(tensor):
         return {}
     return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
 
 
 def dense(tensor: torch.Tensor) -> bool:
     """Whether a clone would have the same layout: the tensor has offset 0, no gaps and no overlap."""
-    return tensor.storage_offset() == 0 and bool(is_dense(tensor))
+    return tensor.storage_offset() == 0 and bool(tensors.is_dense(tensor))
 
 
 def span(tensor: torch.Tensor) -> tuple[int, int]:
@@ -90,14 +83,14 @@ def capacity(tensor: torch.Tensor) -> int:
 def of_other_kind(base: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A view of `base` with the layout of `like`, which has the same storage. It is real if `base` is complex, and
     complex if it is real."""
-    base = without_bits(base)
+    base = tensors.without_bits(base)
     if base.is_complex():
         made = torch.view_as_real(base).as_strided(like.shape, like.stride(), like.storage_offset())
     else:
         stride = [2 * step for step in like.stride()]
         pairs = base.as_strided((*like.shape, 2), (*stride, 1), 2 * like.storage_offset())
         made = torch.view_as_complex(pairs)
-    return with_bits(made, like)
+    return tensors.with_bits(made, like)
 
 
 def reinterpreted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -10,11 +10,13 @@ tensors and no symbols, and its type is different, so that the two plans cannot 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import torch
+
+from aotviz.ir import wrapper_subclasses
 from aotviz.ir.spelling import attribute
 
 
@@ -54,11 +56,16 @@ class OpaqueMeta:
         return self
 
 
-class _Laid:
-    """What the plans of a trace and of a call have in common."""
+@dataclass(frozen=True)
+class _Subclass:
+    """The parts of a subclass, and what `__tensor_unflatten__` needs to build it from them."""
 
-    attrs: tuple[tuple[str, Any], ...]
-    symbols: tuple[tuple[str, int], ...]
+    type: type
+    attrs: tuple[tuple[str, Any], ...]  # (name, plan), one per part
+    context: Any  # from `__tensor_flatten__`
+    outer_size: tuple[Any, ...]
+    outer_stride: tuple[Any, ...]
+    symbols: tuple[tuple[str, int], ...]  # ("size" or "stride", dimension) of those among the values of the graph
 
     @property
     def count(self) -> int:
@@ -71,15 +78,8 @@ class _Laid:
 
 
 @dataclass(frozen=True)
-class SubclassCreationMeta(_Laid):
+class SubclassCreationMeta(_Subclass):
     """A subclass as it was traced."""
-
-    type: type
-    attrs: tuple[tuple[str, Plan], ...]  # one per part
-    context: Any  # from `__tensor_flatten__`, for `__tensor_unflatten__`
-    outer_size: tuple[Any, ...]
-    outer_stride: tuple[Any, ...]
-    symbols: tuple[tuple[str, int], ...]  # ("size" or "stride", dimension) of those among the values of the graph
 
     def at_run_time(self) -> RuntimeSubclass:
         """The same plan without anything that belongs to the trace."""
@@ -98,19 +98,55 @@ class SubclassCreationMeta(_Laid):
 
 
 @dataclass(frozen=True)
-class RuntimeSubclass(_Laid):
-    """How the wrapper takes a subclass apart and puts one together."""
-
-    type: type
-    attrs: tuple[tuple[str, RuntimePlan], ...]
-    context: Any
-    outer_size: tuple[int | None, ...]  # None where the graph returns it
-    outer_stride: tuple[int | None, ...]
-    symbols: tuple[tuple[str, int], ...]
+class RuntimeSubclass(_Subclass):
+    """How the wrapper takes a subclass apart and puts one together. Sizes that the graph returns are None."""
 
 
 Plan = PlainTensorMeta | OpaqueMeta | SubclassCreationMeta
 RuntimePlan = PlainTensorMeta | OpaqueMeta | RuntimeSubclass
+
+
+def plan(
+    value: Any,
+    place: Callable[[Any], Any] = lambda value: None,
+    knows: Callable[[Any], bool] = wrapper_subclasses.ragged,
+) -> Plan:
+    """The plan for flattening one value. `place` is called with each flat value, in order.
+
+    Symbolic sizes that are known otherwise (`knows`) are not among these: the graph knows those of an input, the class
+    those of a result.
+    """
+    if not wrapper_subclasses.is_subclass(value):
+        place(value)
+        return PlainTensorMeta()
+    names, context = wrapper_subclasses.anatomy(value)
+    attrs = []
+    for name in names:
+        held = wrapper_subclasses.attribute(value, name)
+        attrs.append((name, plan(held, place, knows) if isinstance(held, torch.Tensor) else OpaqueMeta(held)))
+    symbols = []
+    for kind, dimension, symbol in wrapper_subclasses.symbols(value):
+        if not knows(symbol):
+            place(symbol)
+            symbols.append((kind, dimension))
+    size, stride = tuple(value.size()), tuple(value.stride())
+    return SubclassCreationMeta(type(value), tuple(attrs), context, size, stride, tuple(symbols))
+
+
+def laid_out(value: Any, how: Plan) -> Iterator[Any]:
+    """The flat values of `value` by its plan, in order."""
+    if not isinstance(how, SubclassCreationMeta):
+        yield from (value,) * how.count
+        return
+    for name, part in how.attrs:
+        yield from laid_out(getattr(value, name), part)
+    numbers = {"size": value.size(), "stride": value.stride()}
+    yield from (numbers[kind][dimension] for kind, dimension in how.symbols)
+
+
+def flat_results(results: Sequence[Any]) -> list[Any]:
+    """The results of a graph as one list: a tuple, which stands for a subclass, is replaced by its parts."""
+    return [part for result in results for part in (result if isinstance(result, tuple) else (result,))]
 
 
 @dataclass(frozen=True)
@@ -123,7 +159,8 @@ class SubclassMeta:
     gradients: tuple[RuntimePlan | None, ...]  # one per input; None for no gradient; () for inference
 
 
-class Wrapping(ABC):
+@runtime_checkable
+class Wrapping(Protocol):
     """A rewrite inside of the `autograd.Function`: autograd sees the caller's tensors, and the graph sees their parts.
 
     `caller` returns the call as autograd sees it. The other methods write lines of the wrapper that convert between
@@ -132,20 +169,9 @@ class Wrapping(ABC):
 
     meta: SubclassMeta
 
-    @abstractmethod
     def caller(self, call: Any) -> Any: ...
-
-    @abstractmethod
     def unwrap(self, emit: Any, variables: list[str]) -> list[str]: ...
-
-    @abstractmethod
     def wrap(self, emit: Any, values: str, inputs: list[str], recorded: bool) -> list[str]: ...
-
-    @abstractmethod
     def expect_tangents(self, emit: Any, names: list[str]) -> None: ...
-
-    @abstractmethod
     def unwrap_tangents(self, emit: Any, names: list[str]) -> list[str]: ...
-
-    @abstractmethod
     def wrap_gradients(self, emit: Any, values: str) -> list[str]: ...

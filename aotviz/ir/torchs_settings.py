@@ -13,63 +13,49 @@ from typing import Any
 
 from aotviz.torch_private import configs
 
-_PARTITIONER = "torch's partitioners read it"
-_FAKES = "torch's fake tensors read it"
 _NO_CACHE = "aotviz has no AOTAutograd cache; Inductor's own cache is used"
+
+
+def _all(names: str, what: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), what)
+
 
 HONOURED = {  # setting -> what honours it
     "torch._functorch.config": {
-        "activation_memory_budget": _PARTITIONER,
-        "activation_memory_budget_runtime_estimator": _PARTITIONER,
-        "activation_memory_budget_solver": _PARTITIONER,
-        "activation_offload_cpu_gpu_bw": _PARTITIONER,
-        "activation_offload_separate_stream": _PARTITIONER,
-        "activation_offload_sink_wait": _PARTITIONER,
-        "activation_reload_prefetch": _PARTITIONER,
-        "aggressive_recomputation": _PARTITIONER,
+        **_all(
+            "activation_memory_budget activation_memory_budget_runtime_estimator activation_memory_budget_solver "
+            "activation_offload_cpu_gpu_bw activation_offload_separate_stream activation_offload_sink_wait "
+            "activation_reload_prefetch aggressive_recomputation ban_recompute_long_fusible_chains "
+            "ban_recompute_materialized_backward ban_recompute_not_in_allowlist ban_recompute_reductions "
+            "ban_recompute_used_far_apart cse debug_partitioner enable_activation_offloading is_non_builtin_to_include "
+            "max_dist_from_bw memory_budget_pareto_dir recompute_views torch_compile_graph_format "
+            "treat_parameters_as_free_to_save unsafe_allow_optimization_of_collectives "
+            "unsafe_treat_script_objects_as_zero_size visualize_memory_budget_pareto _sync_decision_cross_ranks",
+            "torch's partitioners read it",
+        ),
+        **_all(
+            "fake_tensor_allow_meta fake_tensor_allow_unsafe_data_ptr_access fake_tensor_crossref "
+            "fake_tensor_prefer_device_type fake_tensor_propagate_real_tensors "
+            "generate_fake_kernels_from_real_mismatches",
+            "torch's fake tensors read it",
+        ),
         "backward_pass_autocast": "use the option backward_autocast; the default is no autocast, as in eager",
-        "ban_recompute_long_fusible_chains": _PARTITIONER,
-        "ban_recompute_materialized_backward": _PARTITIONER,
-        "ban_recompute_not_in_allowlist": _PARTITIONER,
-        "ban_recompute_reductions": _PARTITIONER,
-        "ban_recompute_used_far_apart": _PARTITIONER,
-        "cse": _PARTITIONER,
         "custom_op_default_layout_constraint": "torch's trace and Inductor read it",
         "debug_assert": "option debug",
-        "debug_partitioner": _PARTITIONER,
         "decompose_custom_triton_ops": "torch's trace reads it",
         "donated_buffer": "option donate_buffers",
-        "enable_activation_offloading": _PARTITIONER,
-        "fake_tensor_allow_meta": _FAKES,
-        "fake_tensor_allow_unsafe_data_ptr_access": _FAKES,
-        "fake_tensor_crossref": _FAKES,
-        "fake_tensor_prefer_device_type": _FAKES,
-        "fake_tensor_propagate_real_tensors": _FAKES,
         "force_non_lazy_backward_lowering": "option compile_backward_now",
         "functionalize_rng_ops": "option functionalize_rng_ops",
-        "generate_fake_kernels_from_real_mismatches": _FAKES,
         "graphsafe_rng_functionalization": "option graphsafe_rng",
-        "is_non_builtin_to_include": _PARTITIONER,
         "joint_custom_pass": "option joint_custom_pass",
-        "max_dist_from_bw": _PARTITIONER,
-        "memory_budget_pareto_dir": _PARTITIONER,
-        "recompute_views": _PARTITIONER,
         "remat_using_tags_for_fwd_loss_bwd_graph": "option remat_using_tags",
         "saved_tensors_hooks_filtering_mode": "the stage 'saved hooks'",
         "selective_decompose": "option selective_decompose",
-        "torch_compile_graph_format": _PARTITIONER,
-        "treat_parameters_as_free_to_save": _PARTITIONER,
-        "unsafe_allow_optimization_of_collectives": _PARTITIONER,
-        "unsafe_treat_script_objects_as_zero_size": _PARTITIONER,
-        "visualize_memory_budget_pareto": _PARTITIONER,
-        "_sync_decision_cross_ranks": _PARTITIONER,
     },
     "torch._inductor.config": {
-        "cpp_wrapper": "the compilers of torch_private/inductor.py",
-        "custom_partitioner_fn": "the compilers of torch_private/inductor.py",
+        **_all("cpp_wrapper custom_partitioner_fn fx_wrapper", "the compilers of torch_private/inductor.py"),
         "fx_graph_cache": "Inductor reads it",
-        "fx_wrapper": "the compilers of torch_private/inductor.py",
-        "post_grad_fusion_options": _PARTITIONER,
+        "post_grad_fusion_options": "torch's partitioners read it",
         "selective_decompose": "option selective_decompose",
         "triton.cudagraphs": "option graphsafe_rng, and Inductor reads it",
     },
@@ -77,25 +63,23 @@ HONOURED = {  # setting -> what honours it
 }
 WARNED = {  # setting -> what aotviz does instead
     "torch._functorch.config": {
-        "bundled_autograd_cache": _NO_CACHE,
+        **_all("bundled_autograd_cache force_autograd_cache strict_autograd_cache", _NO_CACHE),
         "enable_complex_wrapper": "complex tensors are traced as they are",
         "error_on_custom_op_aliasing": "aotviz does not check whether results of a custom operator share memory",
-        "force_autograd_cache": _NO_CACHE,
         "static_weight_shapes": "parameters and buffers have fixed sizes",
-        "strict_autograd_cache": _NO_CACHE,
     },
     "torch._inductor.config": {"freezing": "parameters stay inputs"},
-    "torch._dynamo.config": {"caching_precompile": _NO_CACHE, "strict_precompile": _NO_CACHE},
+    "torch._dynamo.config": _all("caching_precompile strict_precompile", _NO_CACHE),
 }
 MEANS_NOTHING = {  # setting -> why
     "torch._functorch.config": {
-        "autograd_cache_allow_custom_autograd_functions": _NO_CACHE,
-        "autograd_cache_normalize_inputs": _NO_CACHE,
-        "bypass_autograd_cache_key": _NO_CACHE,
+        **_all(
+            "autograd_cache_allow_custom_autograd_functions autograd_cache_normalize_inputs bypass_autograd_cache_key "
+            "enable_autograd_cache enable_remote_autograd_cache",
+            _NO_CACHE,
+        ),
         "check_custom_op_aliasing": "it is on by default; see error_on_custom_op_aliasing",
         "disable_guess_zero_tangent_for_mutated_input_subclass": "aotviz checks the gradient of such an input",
-        "enable_autograd_cache": _NO_CACHE,
-        "enable_remote_autograd_cache": _NO_CACHE,
         "guess_tangent_strides_as_outputs": "tangents are expected with the strides of the outputs; others are copied",
         "unlift_effect_tokens": "aotviz passes no effect tokens to the compiler",
         "view_replay_for_aliased_outputs": "views are always replayed",
@@ -103,11 +87,9 @@ MEANS_NOTHING = {  # setting -> why
         "_test_disable_functionalization": "only torch's tests set it; aotviz always functionalizes",
         "TYPE_CHECKING": "it is not a setting",
     },
-    "torch._inductor.config": {
-        "cudagraph_policy": _NO_CACHE,
-        "unsafe_marked_cacheable_functions": _NO_CACHE,
-        "unsafe_skip_cache_dynamic_shape_guards": _NO_CACHE,
-    },
+    "torch._inductor.config": _all(
+        "cudagraph_policy unsafe_marked_cacheable_functions unsafe_skip_cache_dynamic_shape_guards", _NO_CACHE
+    ),
     "torch._dynamo.config": {
         "force_compile_during_fx_trace": "a call inside a trace is traced with it",
         "record_runtime_overhead": "it times torch's wrapper, and aotviz has its own",
@@ -118,7 +100,12 @@ _told: set[str] = set()
 
 def current() -> dict[str, Any]:
     """The fields of `Options` that torch's settings determine. Warns about changed settings that have no effect."""
-    _warn()
+    ignored = ((module, name, what) for module, known in WARNED.items() for name, what in known.items())
+    for module, name, what in ignored:
+        setting = f"{module}.{name}"
+        if setting not in _told and configs.is_changed(module, name):
+            _told.add(setting)
+            warnings.warn(f"aotviz ignores torch's setting {setting}: {what}", stacklevel=2)
     found = configs.of_aot_autograd()
     autocast = found["backward_pass_autocast"]
     return {
@@ -131,13 +118,3 @@ def current() -> dict[str, Any]:
         "backward_autocast": tuple(autocast) if isinstance(autocast, list) else (),
         "debug": bool(found["debug_assert"]),
     }
-
-
-def _warn() -> None:
-    for module, known in WARNED.items():
-        for name, what in known.items():
-            setting = f"{module}.{name}"
-            if setting in _told or not configs.is_changed(module, name):
-                continue
-            _told.add(setting)
-            warnings.warn(f"aotviz ignores torch's setting {setting}: {what}", stacklevel=2)

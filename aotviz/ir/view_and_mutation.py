@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 
@@ -26,13 +27,16 @@ class OutputType(Enum):
     unsafe_view_alias = "the only view of its base that leaves the function, so it is returned as an ordinary tensor"
     custom_function_view = "a view of an input that a custom autograd.Function returned"
 
+    @property
+    def owns_memory(self) -> bool:
+        """Whether it is for the caller a tensor with memory of its own."""
+        return self in (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 
-ALIASES_OF_INTERMEDIATES = frozenset(
-    {
-        OutputType.alias_of_intermediate_save_as_output,
-        OutputType.alias_of_intermediate,
-        OutputType.alias_of_intermediate_base_is_user_output,
-    }
+
+ALIASES_OF_INTERMEDIATES = (
+    OutputType.alias_of_intermediate_save_as_output,
+    OutputType.alias_of_intermediate,
+    OutputType.alias_of_intermediate_base_is_user_output,
 )
 
 
@@ -99,11 +103,6 @@ class ReplayStep:
 
     source: Ref
 
-    @property
-    def writes(self) -> int:
-        """How often it bumps the version counter of `source`."""
-        return 0
-
 
 @dataclass(frozen=True)
 class _OfAnOperator(ReplayStep):
@@ -137,10 +136,6 @@ class Data(ReplayStep):
 class Move(_OfAnOperator):
     """`operator(source, *args, **kwargs)`, which changes shape or strides in place."""
 
-    @property
-    def writes(self) -> int:
-        return 1
-
 
 class Marking(Enum):
     """How `requires_grad` of a tensor is changed."""
@@ -163,10 +158,6 @@ class Write(ReplayStep):
 
     value: Ref
     shape: tuple[int, ...] | None = None  # the input's shape at this point, if it changes later
-
-    @property
-    def writes(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True)
@@ -194,9 +185,20 @@ class Count(ReplayStep):
 
     count: int
 
-    @property
-    def writes(self) -> int:
-        return self.count
+
+def count_writes(replay: Sequence[ReplayStep], counts_with: Mapping[Ref, Ref] = MappingProxyType({})) -> Counter[Ref]:
+    """How often these steps bump the version counter of each tensor, directly or through a view. `counts_with` maps
+    members to the base whose counter they share."""
+    root = dict(counts_with)
+    counts: Counter[Ref] = Counter()
+    for step in replay:
+        source = root.get(step.source, step.source)
+        writes = step.count if isinstance(step, Count) else int(isinstance(step, Move | Write))
+        if writes:
+            counts[source] += writes
+        if isinstance(step, View):
+            root.update(dict.fromkeys(step.targets, source))
+    return counts
 
 
 @dataclass(frozen=True)
@@ -230,18 +232,21 @@ class InputAliasInfo:
         return self.mutates_data or self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
 
     @property
+    def unseen(self) -> bool:
+        """Whether autograd does not see the writes to it."""
+        return self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
+
+    @property
     def keeps_hooks(self) -> bool:
         """Whether hooks from before the call stay on the earlier `grad_fn`: autograd sees at most a metadata op."""
-        unseen = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
         moves = self.mutates_metadata and not self.mutates_storage_metadata
-        return moves and self.requires_grad and not self.is_leaf and (unseen or not self.mutates_data)
+        return moves and self.requires_grad and not self.is_leaf and (self.unseen or not self.mutates_data)
 
     @property
     def written_by_parts(self) -> bool:
         """Whether the wrapper writes its parts one by one, so that neither versions nor autograd see a write to the
         whole."""
-        unseen = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
-        return bool(self.written_parts) and (unseen or not (self.requires_grad or self.requires_grad_after))
+        return bool(self.written_parts) and (self.unseen or not (self.requires_grad or self.requires_grad_after))
 
     @property
     def mutation_type(self) -> MutationType:
@@ -249,8 +254,7 @@ class InputAliasInfo:
         if not self.mutated:
             return MutationType.NOT_MUTATED
         moves = self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
-        invisible = self.mutations_hidden_from_autograd or self.mutations_under_no_grad_or_inference_mode
-        stays = not moves and (not self.requires_grad_after or invisible)
+        stays = not moves and (not self.requires_grad_after or self.unseen)
         if self.keep_input_mutations and self.mutates_data and stays:
             return MutationType.MUTATED_IN_GRAPH
         return MutationType.MUTATED_OUT_GRAPH
@@ -265,7 +269,6 @@ class OutputAliasInfo:
     """
 
     output_type: OutputType
-    raw_type: type
     base_index: int | None = None
     dynamic_dims: frozenset[int] = frozenset()
     requires_grad: bool = False
@@ -326,21 +329,7 @@ class ViewAndMutationMeta:
 
     @functools.cached_property
     def replayed_writes(self) -> Counter[Ref]:
-        """How often the replay bumps the version counter of each tensor, directly or through a view."""
-        return self.count_writes(self.replay, self.counts_with)
-
-    @staticmethod
-    def count_writes(replay: Sequence[ReplayStep], counts_with: Mapping[Ref, Ref] | None = None) -> Counter[Ref]:
-        """The same for any steps."""
-        root = dict(counts_with or {})
-        counts: Counter[Ref] = Counter()
-        for step in replay:
-            source = root.get(step.source, step.source)
-            if step.writes:
-                counts[source] += step.writes
-            if isinstance(step, View):
-                root.update(dict.fromkeys(step.targets, source))
-        return counts
+        return count_writes(self.replay, self.counts_with)
 
     @property
     def mutated_input_indices(self) -> tuple[int, ...]:

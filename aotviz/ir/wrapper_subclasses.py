@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import spelling
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.functional_tensors import FunctionalTensor
@@ -53,26 +54,25 @@ def attribute(value: Any, name: str) -> Any:
     return attribute.real_obj if isinstance(attribute, FakeScriptObject) else attribute
 
 
+def _inner(value: Any) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that a subclass itself holds, by attribute."""
+    held = ((name, attribute(value, name)) for name in anatomy(value)[0])
+    return [(name, part) for name, part in held if isinstance(part, torch.Tensor)]
+
+
+def parts_by_path(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The plain tensors that a value consists of, innermost, in order, each with the path to it, such as ".a.b". A
+    plain tensor is its own only part, at ""."""
+    if not is_subclass(value):
+        yield "", value
+        return
+    for name, inner in _inner(value):
+        yield from ((spelling.attribute(name) + path, part) for path, part in parts_by_path(inner))
+
+
 def parts(value: Any) -> Iterator[torch.Tensor]:
-    """The plain tensors that a value consists of, innermost, in order. A plain tensor is its own only part."""
-    if not is_subclass(value):
-        yield value
-        return
-    for name in anatomy(value)[0]:
-        part = attribute(value, name)
-        if isinstance(part, torch.Tensor):
-            yield from parts(part)
-
-
-def paths(value: Any) -> Iterator[tuple[str, ...]]:
-    """The path of attributes to each of `parts(value)`."""
-    if not is_subclass(value):
-        yield ()
-        return
-    for name in anatomy(value)[0]:
-        part = attribute(value, name)
-        if isinstance(part, torch.Tensor):
-            yield from ((name, *rest) for rest in paths(part))
+    """These tensors without their paths."""
+    return (part for _, part in parts_by_path(value))
 
 
 def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
@@ -98,13 +98,6 @@ def like_in_autograd(value: Any, made: Any) -> Any:
     return made
 
 
-def expected_tangent(output: Any) -> Any:
-    """A value with the structure that the gradient of a subclass output must have: the output, unless its class makes
-    another one."""
-    adapt = getattr(output, "__coerce_tangent_metadata__", None)
-    return output if adapt is None else adapt()
-
-
 def ragged(number: Any) -> bool:
     """Whether a size is that of a jagged dimension. It stands for the offsets, which the class finds by itself."""
     return isinstance(number, torch.SymInt) and bool(number.node.is_nested_int())
@@ -128,8 +121,6 @@ def leaves(value: Any) -> Iterator[Any]:
     if not is_subclass(value):
         yield value
         return
-    for name in anatomy(value)[0]:
-        part = attribute(value, name)
-        if isinstance(part, torch.Tensor):
-            yield from leaves(part)
+    for _, part in _inner(value):
+        yield from leaves(part)
     yield from (number for _, _, number in symbols(value) if not ragged(number))

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import torch
 
-from aotviz.ir import graphs, results
+from aotviz.ir import graphs
 from aotviz.ir.absent import is_tangent
 from aotviz.ir.forms import Slot, Tangent
 from aotviz.ir.spelling import literal
@@ -34,6 +34,7 @@ from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.runtime.lowered import LoweredSplit
 from aotviz.torch_private import runtime
+from aotviz.tracing.saved_values import saved_results
 
 # The reasons for lines that every such class has. They are notes only, not comments in the source.
 _SEEN = "autograd sees the whole call as this one function with one backward"
@@ -148,7 +149,7 @@ class _Writer:
     def _save(self, wholes: list[str]) -> None:
         source = self.source
         first, last = self.count, self.count + self.tensors
-        tensors, as_returned = self.call.saved[: self.tensors], results.saved(self.call)
+        tensors, as_returned = self.call.saved[: self.tensors], saved_results(self.call)
         returned = {i: slot for i, slot in as_returned.items() if tensors[i].is_view}
         views = [i for i, saved in enumerate(tensors) if saved.is_view and i not in returned]
         unchecked = [i for i, saved in enumerate(tensors) if not saved.checked]

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import ref
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import SavedTensor, Slot, Split
+from aotviz.ir.forms import Emitter, SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
 from aotviz.runtime.gradient_hooks import Listening, asked_for
 from aotviz.torch_private import autograd_nodes
@@ -37,6 +37,12 @@ def refuse_transforms(name: str) -> None:
 
 def refuse(message: str) -> None:
     raise CallDiffers(message)
+
+
+def check(emit: Emitter, differs: str, message: str, fact: str, subject: str) -> None:
+    """Write the line that refuses a call if `differs`, an expression, holds. `message` says what has changed."""
+    name = emit.bind("refuse", refuse)
+    emit.line(f"if {differs}: {name}({f'{message} Compile again for this call.'!r})", fact, subject)
 
 
 def refuse_hooks(

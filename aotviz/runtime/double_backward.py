@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from aotviz.ir import results
 from aotviz.ir.forms import AtHand, GradientRequest, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
@@ -34,6 +33,7 @@ from aotviz.runtime.tangents import Expected, as_tangent, in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
 from aotviz.torch_private.tensors import write_count
+from aotviz.tracing.saved_values import saved_results
 
 
 class Gradients:
@@ -58,7 +58,7 @@ class Gradients:
         self.owners = _owners(call)  # the subclasses among the inputs whose parts are kept
         self._owner_names = [str(outer.graph_inputs[i]) for i in self.owners]
         self._heard = [(one.ref, call.called(one.ref)) for one in call.heard] if call.wrapping is None else []
-        self._results = {number: Ref("output", call.slots[number].index) for number in results.saved(call).values()}
+        self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
 

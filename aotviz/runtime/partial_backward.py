@@ -32,6 +32,7 @@ import torch
 
 from aotviz.ir import absent, graphs
 from aotviz.ir.forms import BackwardRequest, Split, Tangent
+from aotviz.ir.partition_functions import is_generator
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.runtime import gradient_hooks
 from aotviz.runtime.call_differs import WrittenSince
@@ -43,7 +44,6 @@ from aotviz.torch_private import runtime
 from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.tensors import base_of, write_count
 from aotviz.tracing import functional
-from aotviz.tracing.philox import is_generator
 
 MANY_PATTERNS = 8  # of gradients; the graphs of further patterns run uncompiled
 MANY_NODES = 1000  # nodes of the autograd graph in which leaves with hooks are searched

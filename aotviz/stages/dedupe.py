@@ -7,6 +7,7 @@ program is valid only for calls that pass the same tensor in both places, which 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,14 +35,11 @@ class MergeDuplicates:
                 continue
             message = (
                 f"{self.names[index]!r} and {self.names[first]!r} were the same tensor when this was compiled, and one "
-                "of them is mutated; now they differ. Compile again for this call."
+                "of them is mutated; now they differ."
             )
-            refuse = emit.bind("refuse", call_differs.refuse)
-            emit.line(
-                f"if {variable} is not {variables[first]}: {refuse}({message!r})",
-                "the same tensor is passed twice and mutated; this call must do the same",
-                self.names[index],
-            )
+            fact = "the same tensor is passed twice and mutated; this call must do the same"
+            differs = f"{variable} is not {variables[first]}"
+            call_differs.check(emit, differs, message, fact, self.names[index])
         return [variables[i] for i in self.kept]
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
@@ -49,19 +47,18 @@ class MergeDuplicates:
 
 
 def run(call: TracedCall) -> TracedCall:
-    """TracedCall -> TracedCall."""
     duplicates = [(i, first) for i, first in enumerate(call.duplicate_of) if first is not None]
     infos = call.meta.input_info
     changed = {i for i, info in enumerate(infos) if info.mutated or info.turned_on or info.turned_off}
     changed |= call.forward.hooked_inputs()
     mutated = {first for i, first in duplicates if i in changed or first in changed}
     names = tuple(d.name for d in call.descriptors)
+
+    def told(pairs: Iterable[tuple[int, int]], what: str) -> tuple[Reason, ...]:
+        return tuple(Reason(names[i], f"the same tensor as {names[first]}, {what}") for i, first in pairs)
+
     if not mutated:
-        evidence = tuple(
-            Reason(names[i], f"the same tensor as {names[first]}, never mutated: each is a separate graph input")
-            for i, first in duplicates
-        )
-        return replace(call, evidence=evidence)
+        return replace(call, evidence=told(duplicates, "never mutated: each is a separate graph input"))
     merged = {i: first for i, first in duplicates if first in mutated}
     kept = tuple(i for i in range(len(names)) if i not in merged)
     place = {index: k for k, index in enumerate(kept)}
@@ -71,19 +68,12 @@ def run(call: TracedCall) -> TracedCall:
         fn=rewrite.traced(call.fn),
         args=[call.args[i] for i in kept],
         fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place and i not in written),
-        rootless={
-            place[i]: tuple({place[merged.get(j, j)] for j in others} - {place[i]})
-            for i, others in call.forward.program.rootless.items()
-            if i in place
-        },
+        rootless=call.forward.program.rootless_at(dict(enumerate(rewrite.position))),
     )
     return call.retraced(
         forward,
         graph_inputs=tuple(call.graph_inputs[i] for i in kept),
         static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
         rewrite=rewrite,
-        evidence=tuple(
-            Reason(names[i], f"the same tensor as {names[first]}, and mutated: merged into one graph input")
-            for i, first in merged.items()
-        ),
+        evidence=told(merged.items(), "and mutated: merged into one graph input"),
     )

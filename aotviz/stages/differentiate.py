@@ -19,15 +19,12 @@ from aotviz.tracing.second_order import GradientTrace
 
 
 def run(request: GradientRequest) -> TracedCall:
-    """GradientRequest -> TracedCall."""
     forward = GradientTrace(request)
     call = forward.outer
     descriptors = tuple(argument.descriptor for argument in forward.arguments)
     names = [str(call.graph_inputs[i]) for i in request.at_hand.differentiated]
     by = [call.called(request.wanted)] if request.wanted is not None else list(map(str, call.graph_inputs))
-    outputs = tuple(
-        PlainOutput(index, f"gradient of {by[position]}") for index, position in enumerate(forward.positions)
-    )
+    outputs = tuple(PlainOutput(index, f"gradient of {by[place]}") for index, place in enumerate(forward.positions))
     meta = ViewAndMutationMeta(
         input_info=forward.input_info,
         output_info=forward.output_info,
@@ -39,13 +36,9 @@ def run(request: GradientRequest) -> TracedCall:
         autocast=False,
     )
     evidence = [Reason(call.name, _why(request, names, call))]
-    evidence += [
-        Reason(
-            str(output),
-            "it requires grad" if info.requires_grad else "it does not depend on an input that requires grad",
-        )
-        for output, info in zip(outputs, forward.output_info, strict=True)
-    ]
+    for output, info in zip(outputs, forward.output_info, strict=True):
+        why = "it requires grad" if info.requires_grad else "it does not depend on an input that requires grad"
+        evidence.append(Reason(str(output), why))
     return TracedCall(
         options=request.options,
         evidence=tuple(evidence),

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotviz.ir.forms import Reason, Split
-from aotviz.tracing.lifetimes import deaths
+from aotviz.tracing.saved_values import deaths
 
 
 def run(call: Split) -> Split:
-    """Split -> Split."""
     saved = []
     for value, (dies, why) in zip(call.saved, deaths(call), strict=True):
         if dies and not call.options.donate_buffers:

@@ -6,14 +6,15 @@ recreate a view. Data written to an input leaves the graph as an extra output; o
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from aotviz.ir.descriptors import SyntheticBaseInput
 from aotviz.ir.forms import Reason, TracedCall
 from aotviz.ir.signature import ExportRefused
 from aotviz.ir.view_and_mutation import OutputType
-from aotviz.ir.wrapper_subclasses import is_subclass, paths
+from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import pytree
 
 
@@ -21,7 +22,7 @@ def run(call: TracedCall) -> TracedCall:
     """TracedCall -> TracedCall, unchanged but for its evidence."""
     export = call.options.export
     if call.out_spec is not None and call.out_spec.num_leaves < len(call.outputs):
-        _refuse(
+        raise ExportRefused(
             "the function registers a gradient hook that has to run as Python in each backward, and an "
             "exported graph has no wrapper that could register it. Let the hook only compute with its "
             "gradient, so that it can be traced."
@@ -35,17 +36,13 @@ def run(call: TracedCall) -> TracedCall:
     return replace(call, evidence=(Reason("export", "every input and output can be exported"),))
 
 
-def _refuse(message: str) -> NoReturn:
-    raise ExportRefused(message)
-
-
 def _plain_tensors(call: TracedCall) -> None:
     inputs = (("input", d.name, value) for d, value in zip(call.descriptors, call.args, strict=True))
     outputs = (("output", str(d), value) for d, value in zip(call.outputs, call.forward.outputs, strict=True))
     for kind, name, value in (*inputs, *outputs):
         if is_subclass(value):
-            parts = " and ".join(".".join((name, *path)) for path in paths(value))
-            _refuse(
+            parts = " and ".join(name + path for path, _ in parts_by_path(value))
+            raise ExportRefused(
                 f"{kind} {name!r} is a {type(value).__name__}, a tensor subclass, and an exported graph has "
                 f"no wrapper that could unwrap or build it. Let the function take and return {parts}."
             )
@@ -56,7 +53,7 @@ def _inputs(call: TracedCall, joint: bool) -> None:
     infos = call.user_input_info.input_info
     for index, first in enumerate(call.duplicate_of):
         if first is not None and (infos[index].mutated or infos[first].mutated):
-            _refuse(
+            raise ExportRefused(
                 f"inputs {names[first]!r} and {names[index]!r} are the same tensor, and it is written; an "
                 f"exported graph cannot check that later calls do the same. Pass {names[first]!r} once, or a "
                 "copy for one of them."
@@ -65,18 +62,18 @@ def _inputs(call: TracedCall, joint: bool) -> None:
         bases = (d.members for d in call.graph_inputs if isinstance(d, SyntheticBaseInput))
         members = next(bases, tuple(d for d in call.descriptors if d not in call.graph_inputs))
         together = " and ".join(repr(str(member)) for member in members)
-        _refuse(
+        raise ExportRefused(
             f"the inputs {together} share memory, and one would be written through another; an exported graph "
             "cannot check how they overlap in later calls. Pass copies, or the tensor that they are views of."
         )
     for name, info in zip(names, infos, strict=True):
         if info.mutates_metadata or info.resizes_storage:
-            _refuse(
+            raise ExportRefused(
                 f"the call changes the shape, strides or storage of input {name!r}, which an exported graph "
                 "cannot do. Return the changed view instead of changing the input in place."
             )
         if joint and info.requires_grad and info.mutates_data:
-            _refuse(
+            raise ExportRefused(
                 f"the call writes input {name!r}, which requires grad; a joint graph has no gradient of the value "
                 f"before the write. Write to a clone of {name!r}, or export without the backward."
             )
@@ -85,39 +82,38 @@ def _inputs(call: TracedCall, joint: bool) -> None:
 def _loss(call: TracedCall, loss: int | None) -> None:
     infos, names = call.meta.output_info, [str(output) for output in call.outputs]
     if loss is None:
-        _refuse("trace_joint=True needs output_loss_index: the output that is the loss")
+        raise ExportRefused("trace_joint=True needs output_loss_index: the output that is the loss")
     if not 0 <= loss < len(infos):
-        _refuse(f"output_loss_index={loss}, and the call returns {len(infos)} outputs")
+        raise ExportRefused(f"output_loss_index={loss}, and the call returns {len(infos)} outputs")
     for index, info in enumerate(infos):
         if index != loss and info.requires_grad:
-            _refuse(
+            raise ExportRefused(
                 f"{names[index]} requires grad and is not the loss ({names[loss]}); a joint graph has "
                 f"gradients of the loss only. Detach {names[index]} before you return it."
             )
     if not infos[loss].requires_grad or not call.forward.with_gradients:
-        _refuse(
+        raise ExportRefused(
             f"the loss, {names[loss]}, does not require grad: no parameter or input that it depends on requires grad"
         )
     layout = infos[loss].layout
-    count = 1
-    for size in layout.size if layout is not None else ():
-        count = count * size
-    if count != 1:
-        shape = tuple(layout.size) if layout is not None else ()
-        _refuse(f"the loss, {names[loss]}, must have one element, and has shape {shape}: sum it, or take its mean")
+    shape = () if layout is None else tuple(layout.size)
+    if math.prod(shape) != 1:
+        raise ExportRefused(
+            f"the loss, {names[loss]}, must have one element, and has shape {shape}: sum it, or take its mean"
+        )
 
 
 def _simple(call: TracedCall) -> None:
     for descriptor, info in zip(call.descriptors, call.user_input_info.input_info, strict=True):
         if info.mutated:
-            _refuse(
+            raise ExportRefused(
                 f"the call writes input {descriptor.name!r}; aot_export_joint_simple takes only functions "
                 "that write to no input"
             )
     for output, fact in zip(call.outputs, call.meta.output_info, strict=True):
         if fact.output_type is not OutputType.non_alias or fact.same_object_as is not None:
             what = fact.output_type.value if fact.same_object_as is None else "returned twice"
-            _refuse(
+            raise ExportRefused(
                 f"{output} is {what}; aot_export_joint_simple does not take outputs that are aliases. Clone {output}."
             )
     _flat(call.convention.in_spec, "arguments")
@@ -129,4 +125,6 @@ def _flat(spec: Any, what: str) -> None:
     if what == "arguments":
         spec = pytree.children(spec)[0]
     if pytree.kind(spec) not in (tuple, list) or not all(map(pytree.is_leaf_spec, pytree.children(spec))):
-        _refuse(f"aot_export_joint_simple takes a function whose {what} is one flat tuple or list, and this is {spec}")
+        raise ExportRefused(
+            f"aot_export_joint_simple takes a function whose {what} is one flat tuple or list, and this is {spec}"
+        )

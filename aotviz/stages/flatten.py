@@ -6,10 +6,13 @@ name for it: `wte.weight`, `x`, `batch['ids']`.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir.descriptors import BufferInput, ParameterInput, PlainInput
 from aotviz.ir.forms import FlatCall, Reason, Request
@@ -17,89 +20,90 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import exact
 from aotviz.ir.wrapper_subclasses import closed_class, is_subclass
 from aotviz.torch_private import pytree
-from aotviz.tracing import containers, fakes, functional, graph_modules, randomness
+from aotviz.torch_private.cannot_trace import CannotTrace
+from aotviz.torch_private.modules import flat_weights_kept, tensors_of
+from aotviz.torch_private.operators import named_slots
+from aotviz.tracing import fakes, functional, randomness, user_objects
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 
 
 def run(request: Request) -> FlatCall:
     leaves, in_spec = pytree.tree_flatten((request.args, dict(request.kwargs)))
-    lifted = len(request.named)
     flat = [*(tensor for _, _, tensor in request.named), *leaves]
     descriptors = _descriptors(request, leaves)
     _refuse_unsupported(flat, descriptors, request.is_graph)
     fake_mode = fakes.fake_mode_for(flat, request.options.dynamic)
     names = [d.name for d in descriptors]
-    static = lifted + request.options.static_parameters
+    static = len(request.named) + request.options.static_parameters
     stand_ins = fakes.fakes(flat, fake_mode, request.options.dynamic, static, names, request.symbols)
     duplicate_of = _duplicates(flat)
-    evidence = tuple(
-        Reason(names[i], f"it is the same tensor as {names[first]}")
-        for i, first in enumerate(duplicate_of)
-        if first is not None
-    )
-    return FlatCall(
-        options=request.options,
-        evidence=evidence,
-        name=request.name,
+    same = [(names[i], names[first]) for i, first in enumerate(duplicate_of) if first is not None]
+    return request.then(
+        FlatCall,
+        evidence=tuple(Reason(name, f"it is the same tensor as {first}") for name, first in same),
         fn=_flat_function(request, in_spec),
         args=tuple(stand_ins),
         descriptors=descriptors,
         duplicate_of=duplicate_of,
         counter_of=functional.counters(flat),
         fake_mode=fake_mode,
-        root=request.root,
-        is_graph=request.is_graph,
-        convention=request.convention,
-        as_it_was=request.as_it_was,
         static_inputs=tuple(range(static)) if request.static_inputs is None else request.static_inputs,
     )
 
 
 def _flat_function(request: Request, in_spec: Any) -> Any:
     fn, root = request.fn, request.root
+    if request.is_graph:  # node by node, so that each traced node inherits the metadata of the node that caused it
+        return lambda *args: fx.Interpreter(fn).run(*args)
     names = [name for _, name, _ in request.named]
-
-    if request.is_graph:
-        return graph_modules.interpreter(fn)
-
     empty = replace(request, args=(), kwargs={}, named=())  # the program outlives the tensors of this call
 
     def plain(*flat: Any) -> Any:
         args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
-        if any(map(_is_real, flat)):  # debug mode runs the function on copies
-            return fn(*args, **kwargs)
+        if any(isinstance(v, torch.Tensor) and not (functional.is_functional(v) or fakes.is_fake(v)) for v in flat):
+            return fn(*args, **kwargs)  # debug mode runs the function on copies
         call = replace(empty, args=args, kwargs=kwargs)
-        outside = containers.unchanged(call.name, call.arguments().items(), call.references)
+        outside = user_objects.unchanged(call.name, call.arguments().items(), call.references)
         with outside, randomness.followed(call):
             return fn(*args, **kwargs)
 
-    if not names:
-        return plain
-    own = len(names)
-
     def functional_call(*flat: Any) -> Any:
-        with graph_modules.swapped(root, dict(zip(names, flat[:own], strict=True))):
+        own = len(names)
+        with _swapped(root, dict(zip(names, flat[:own], strict=True))):
             return plain(*flat[own:])
 
-    return functional_call
+    return functional_call if names else plain
 
 
-def _is_real(value: Any) -> bool:
-    """Whether a value is a real tensor, not a fake or functional one."""
-    return isinstance(value, torch.Tensor) and not functional.is_functional(value) and not fakes.is_fake(value)
+@contextlib.contextmanager
+def _swapped(module: torch.nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
+    """Let `module` use `values` instead of its parameters, buffers and script objects. Tied names get one tensor."""
+    places = named_slots(module, list(values))
+    wanted = {id(place[leaf]): value for (place, leaf), value in zip(places, values.values(), strict=True)}
+    homes = {id(place): place for place, _ in places}
+    for one in module.modules():  # each module once, even if it has several names
+        homes.update((id(held), held) for held in tensors_of(one))
+    put = [(home, leaf, was) for home in homes.values() for leaf, was in home.items() if id(was) in wanted]
+    with flat_weights_kept(module):
+        try:
+            for home, leaf, was in put:
+                home[leaf] = wanted[id(was)]
+            yield
+            for (place, leaf), (name, value) in zip(places, values.items(), strict=True):
+                if place.get(leaf) is not value:
+                    raise CannotTrace("parameter is replaced", repr(name), instead=f"self.{name}.copy_(...)")
+        finally:
+            for home, leaf, was in put:
+                home[leaf] = was
 
 
 def _descriptors(request: Request, leaves: list[Any]) -> tuple[PlainInput, ...]:
-    made: list[PlainInput] = []
-    for kind, name, _ in request.named:
-        made.append(_LIFTED[kind](len(made), exact(name)))
+    made = [_LIFTED[kind](index, exact(name)) for index, (kind, name, _) in enumerate(request.named)]
     names = request.input_names or _argument_names(request)
     if len(names) != len(leaves):
         raise ValueError(f"{request.name}: {len(names)} input names were given for {len(leaves)} inputs")
-    for name in names:
-        made.append(PlainInput(len(made), name))
-    return tuple(made)
+    return (*made, *(PlainInput(index, name) for index, name in enumerate(names, len(made))))
 
 
 def _argument_names(request: Request) -> tuple[str, ...]:
@@ -112,15 +116,10 @@ def _argument_names(request: Request) -> tuple[str, ...]:
 
 
 def _duplicates(flat: list[Any]) -> tuple[int | None, ...]:
+    """For each value, the position of the earlier one that is the same tensor."""
     first: dict[int, int] = {}
-    found: list[int | None] = []
-    for index, value in enumerate(flat):
-        if not isinstance(value, torch.Tensor):
-            found.append(None)
-            continue
-        earlier = first.setdefault(id(value), index)
-        found.append(None if earlier == index else earlier)
-    return tuple(found)
+    found = [first.setdefault(id(v), i) if isinstance(v, torch.Tensor) else i for i, v in enumerate(flat)]
+    return tuple(None if place == index else place for index, place in enumerate(found))
 
 
 def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...], is_graph: bool) -> None:

@@ -20,13 +20,8 @@ from aotviz.ir.forms import GraphCall, JointCall, Reason
 def run(call: GraphCall) -> GraphCall:
     """GraphCall -> GraphCall, or JointCall -> JointCall."""
     inside = set(call.meta.in_graph_mutated_indices)
-    evidence = tuple(
-        Reason(
-            str(slot.descriptor), "written by the graph itself" if slot.index in inside else "written by the wrapper"
-        )
-        for slot in call.slots
-        if slot.kind == "mutation"
-    )
+    written = ((slot.descriptor, slot.index in inside) for slot in call.slots if slot.kind == "mutation")
+    evidence = tuple(Reason(str(d), f"written by the {'graph itself' if own else 'wrapper'}") for d, own in written)
     if not inside:
         return replace(call, evidence=evidence)
     module = graphs.copy(call.graph_module)
@@ -35,23 +30,18 @@ def run(call: GraphCall) -> GraphCall:
     results = graphs.outputs(module.graph)
     kept = []
     for position, slot in enumerate(call.slots):
-        if slot.kind != "mutation" or slot.index not in inside:
+        if slot.kind == "mutation" and slot.index in inside:
+            _write(module.graph, output, inputs[slot.index], results[position])
+        else:
             kept.append(position)
-            continue
-        _write(module.graph, output, inputs[slot.index], results[position])
     gradients = results[len(call.slots) :]
-    output.args = (tuple([results[position] for position in kept] + gradients),)
-    output.meta["desc"] = [None] * (len(kept) + len(gradients))
-    return replace(call, evidence=evidence, graph_module=module, **_renumbered(call, kept))
-
-
-def _renumbered(call: GraphCall, kept: list[int]) -> dict[str, Any]:
-    new_position = {old: new for new, old in enumerate(kept)}
+    graphs.set_outputs(module.graph, (*(results[position] for position in kept), *gradients))
+    place = {old: new for new, old in enumerate(kept)}
     changes: dict[str, Any] = {"slots": tuple(call.slots[position] for position in kept)}
     if isinstance(call, JointCall):
-        changes["tangents"] = tuple(replace(t, slot=new_position[t.slot]) for t in call.tangents)
-        changes["heard"] = tuple(replace(one, slots=tuple(new_position[i] for i in one.slots)) for one in call.heard)
-    return changes
+        changes["tangents"] = tuple(replace(t, slot=place[t.slot]) for t in call.tangents)
+        changes["heard"] = tuple(replace(one, slots=tuple(place[i] for i in one.slots)) for one in call.heard)
+    return replace(call, evidence=evidence, graph_module=module, **changes)
 
 
 def _write(graph: fx.Graph, output: fx.Node, target: fx.Node, value: object) -> None:

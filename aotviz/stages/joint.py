@@ -11,22 +11,15 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.descriptors import (
-    GradientOutput,
-    IntermediateBaseOutput,
-    LeftBehindOutput,
-    MutatedInputOutput,
-    TangentInput,
-)
+from aotviz.ir import descriptors
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
-from aotviz.ir.graphs import placeholders
 from aotviz.ir.refusals import Refused
-from aotviz.ir.view_and_mutation import InputAliasInfo, Move, OutputType, Ref
+from aotviz.ir.view_and_mutation import Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.torch_private import operators
+from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, kept_by_name
-from aotviz.tracing.backward import TracedTangent, nodes_below, trace_gradients
+from aotviz.tracing.backward import TracedTangent, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
 
@@ -46,24 +39,28 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
     with forward.trace.active("is_forward"):
-        passed = [nodes_below(output) for output in outputs]
+        passed = [functional.nodes_below(output) for output in outputs]
     heard = _heard(call, forward, wanted, outputs, passed)
-    count, inner = len(forward.edges), [edge for *_, edge in forward.part_edges]
-    edges, autocast = [*forward.edges, *inner], call.options.backward_autocast
+    count = len(forward.edges)
+    edges, autocast = [*forward.edges, *(edge for *_, edge in forward.part_edges)], call.options.backward_autocast
     history = [*map(functional.grad_fn, outputs), *dict.fromkeys(node for nodes in passed for node in nodes)]
     kept = kept_by_name.found(forward.trace, history)
-    unseen = _saved_unseen(call, forward, history)
+    written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
+    bases = {i for i in written if len(call.counters(i)) > 1}
+    unseen = kept_by_name.saved_unseen(forward.trace, history, written, bases)
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
-    _refuse_part_gradients(call, forward, values[count:])
+    for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):
+        if value is not None:  # autograd sees only the whole
+            name = str(call.graph_inputs[index])
+            raise Refused("part of a subclass by itself", f"{name}{path}", name)
     values, gradients = values[:count], gradients[:count]
     tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))
     for (_, slot), tangent in zip(wanted, traced, strict=True):
         for node in tangent.nodes:
-            node.meta["desc"] = TangentInput(slot.descriptor)
+            node.meta["desc"] = descriptors.TangentInput(slot.descriptor)
     if kept:
-        graph = forward.trace.graph
-        kept_by_name.hold_readers(graph, kept, [*placeholders(graph), *nodes])
+        kept_by_name.hold_readers(forward.trace.graph, kept, nodes)
     module = forward.closed([*nodes, *gradients])
     return call.then(
         JointCall,
@@ -81,16 +78,10 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         ),
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, ForwardTrace) else (),
         gradients=tuple(
-            Gradient(None if value is None else GradientOutput(descriptor), value)
+            Gradient(None if value is None else descriptors.GradientOutput(descriptor), value)
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
         ),
     )
-
-
-def _saved_unseen(call: TracedCall, forward: ForwardTrace, history: list[Any]) -> set[int]:
-    written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
-    bases = {i for i in written if len(call.counters(i)) > 1}
-    return kept_by_name.saved_unseen(forward.trace, history, written, bases)
 
 
 def _heard(
@@ -106,8 +97,8 @@ def _heard(
     found = [(Ref("member", p), m) for p, m in forward.members.items()]
     moves = {step.source for step in call.meta.replay if isinstance(step, Move) and step.grad_mode}
     for i in call.meta.mutated_input_indices:
-        seen = _visible(call.meta.input_info[i]) or Ref("input", i) in moves
-        if seen or base_of(forward.input_value(i)) is not None:
+        seen = not call.meta.input_info[i].unseen or Ref("input", i) in moves
+        if seen or base_of(forward.values_before[i]) is not None:
             found.append((Ref("input", i), forward.args[i]))
     found += [
         (Ref("output", i), value)
@@ -138,29 +129,23 @@ def _together(outputs: list[Any], passed: list[set[Any]]) -> tuple[tuple[int, ..
     if len(outputs) < 2:
         return ()
     below = [{functional.grad_fn(one), *nodes} for one, nodes in zip(outputs, passed, strict=True)]
-    custom = [node for node in dict.fromkeys(n for nodes in below for n in nodes) if functional.several_results(node)]
+    nodes = dict.fromkeys(n for nodes in below for n in nodes if functional.from_custom_function(n))
+    custom = [node for node in nodes if len(autograd_nodes.results(node)) > 1]
     groups = (tuple(i for i, nodes in enumerate(below) if node in nodes) for node in custom)
     return tuple(dict.fromkeys(group for group in groups if len(group) > 1))
 
 
 def _moved(result: Any) -> bool:
-    """Whether a result's gradient would have another number of dimensions in eager."""
-    return not is_subclass(result) and len(functional.gradient_shape(result)) != result.dim()
-
-
-def _refuse_part_gradients(call: TracedCall, forward: ForwardTrace, values: tuple[Any, ...]) -> None:
-    """Refuse a part of a subclass that has a gradient of its own: autograd sees only the whole."""
-    for (index, path, _), value in zip(forward.part_edges, values, strict=True):
-        if value is not None:
-            name = call.graph_inputs[index]
-            raise Refused("part of a subclass by itself", f"{name}{path}", str(name))
+    """Whether a result's gradient would have another number of dimensions in eager: its `grad_fn` was made before its
+    shape changed unseen."""
+    node = None if is_subclass(result) else functional.grad_fn(result)
+    return node is not None and len(autograd_nodes.results(node)[result.output_nr].shape) != result.dim()
 
 
 def _as_tangent(slot: int, traced: TracedTangent) -> Tangent:
     value, parts = traced.value, tuple(_as_tangent(slot, part) for part in traced.parts)
-    return Tangent(
-        slot, tuple(value.shape), tuple(value.stride()), value.dtype, value.device, traced.order, parts, value
-    )
+    size, stride = tuple(value.shape), tuple(value.stride())
+    return Tangent(slot, size, stride, value.dtype, value.device, traced.order, parts, value)
 
 
 def close(call: TracedCall) -> GraphCall:
@@ -168,11 +153,12 @@ def close(call: TracedCall) -> GraphCall:
     forward = call.forward.take()
     slots = _slots(call, forward)
     module = forward.closed(_slot_nodes(forward, slots))
-    grads = any(info.requires_grad for info in call.meta.input_info)
-    why = (
-        "no output that leaves the graph depends on an input that requires grad" if grads else "no input requires grad"
-    )
-    why = why if torch.is_grad_enabled() else "grad mode is off"
+    if not torch.is_grad_enabled():
+        why = "grad mode is off"
+    elif any(info.requires_grad for info in call.meta.input_info):
+        why = "no output that leaves the graph depends on an input that requires grad"
+    else:
+        why = "no input requires grad"
     evidence = (Reason("backward", why),)
     return call.then(GraphCall, evidence=evidence, forward=forward, graph_module=module, slots=slots)
 
@@ -182,15 +168,17 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
     slots: list[Slot] = []
     meta = call.meta
     for i, info in enumerate(meta.input_info):
-        if leaves_graph(info):
-            differentiable = call.needs_gradients and _tangent_for_mutation(info, i in meta.mutated_input_indices)
-            hidden = not info.mutates_data
-            slots.append(Slot("mutation", i, MutatedInputOutput(call.graph_inputs[i]), differentiable, hidden, None))
+        after = info.layout_after
+        if info.mutates_data or info.mutates_storage_metadata or (after is not None and not after.concrete):
+            seen = info.mutates_data and info.requires_grad_after and not info.unseen
+            differentiable = call.needs_gradients and i in meta.mutated_input_indices and seen
+            descriptor: descriptors.OutputDescriptor = descriptors.MutatedInputOutput(call.graph_inputs[i])
+            slots.append(Slot("mutation", i, descriptor, differentiable, not info.mutates_data, None))
         if info.leaves_data:
-            slots.append(Slot("left", i, LeftBehindOutput(call.graph_inputs[i]), False, True, None))
+            slots.append(Slot("left", i, descriptors.LeftBehindOutput(call.graph_inputs[i]), False, True, None))
     for i, fact in enumerate(meta.output_info):
         if fact.in_graph:
-            hidden = fact.output_type not in _OWN
+            hidden = not fact.output_type.owns_memory
             differentiable = call.needs_gradients and fact.has_tangent
             version = None if hidden else _version(forward.outputs[i], meta.replayed_writes[Ref("output", i)])
             slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version))
@@ -199,7 +187,7 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
         differentiable = call.needs_gradients and base.requires_grad
         ref = Ref("base", i)
         version = _version(forward.value("base", i), meta.replayed_writes[ref]) if ref in with_views else None
-        descriptor = IntermediateBaseOutput(call.outputs[base.output])
+        descriptor = descriptors.IntermediateBaseOutput(call.outputs[base.output])
         slots.append(Slot("base", i, descriptor, differentiable, False, version))
     return tuple(slots)
 
@@ -209,35 +197,14 @@ def _version(value: Any, replayed: int) -> int | None:
     return operators.version(value) - replayed if functional.is_functional(value) else None
 
 
-_OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
-
-
-def leaves_graph(info: InputAliasInfo) -> bool:
-    """Whether the graph must return an input's new state: its data, its storage, or a layout with symbols."""
-    if info.mutates_data or info.mutates_storage_metadata:
-        return True
-    after = info.layout_after
-    return after is not None and not after.concrete
-
-
-def _tangent_for_mutation(info: InputAliasInfo, out_of_graph: bool) -> bool:
-    return out_of_graph and info.mutates_data and info.requires_grad_after and _visible(info)
-
-
-def _visible(info: InputAliasInfo) -> bool:
-    """Whether autograd sees the write to an input."""
-    return not (info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode)
-
-
 def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:
-    return forward.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
+    return forward.trace.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
 
 
 def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, ...]) -> tuple[Reason, ...]:
-    reasons = [Reason(str(slot.descriptor), "it receives a tangent") for slot in slots if slot.differentiable]
-    for descriptor, info, gradient in zip(call.graph_inputs, call.meta.input_info, gradients, strict=True):
-        if info.requires_grad and gradient is None:
-            reasons.append(
-                Reason(str(descriptor), "it requires grad, but no output depends on it: its gradient is None")
-            )
-    return tuple(reasons)
+    why = "it requires grad, but no output depends on it: its gradient is None"
+    inputs = zip(call.graph_inputs, call.meta.input_info, gradients, strict=True)
+    return (
+        *(Reason(str(slot.descriptor), "it receives a tangent") for slot in slots if slot.differentiable),
+        *(Reason(str(d), why) for d, info, gradient in inputs if info.requires_grad and gradient is None),
+    )

@@ -12,7 +12,6 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Reason, Split
-from aotviz.ir.spelling import literal
 from aotviz.ir.storages import has_no_root
 from aotviz.runtime import autograd_function, call_differs, expectations, memory_check, returned
 from aotviz.runtime.aliases import Epilogue
@@ -23,7 +22,6 @@ from aotviz.torch_private import runtime, saved_tensor_hooks
 
 
 def run(lowered: LoweredSplit | LoweredGraph) -> Program:
-    """LoweredSplit or LoweredGraph -> Program."""
     source, call = Source(), lowered.call
     label = source.fresh(call.name)
     apply = autograd_function.write(source, lowered, label) if isinstance(lowered, LoweredSplit) else ""
@@ -112,12 +110,11 @@ class _Wrapper:
             example = self.call.args[i if first is None else first]
             was, now, wrong = ("was", "is not", "not ") if has_no_root(example) else ("was not", "is", "")
             message = (
-                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it "
-                f"{now}. Compile again for this call."
+                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it {now}."
             )
-            has, refuse = self.source.bind("has_no_root", has_no_root), self.source.bind("refuse", call_differs.refuse)
+            differs = f"{wrong}{self.source.bind('has_no_root', has_no_root)}({named[i]})"
             fact = f"which views of {name} require grad depends on whether its base requires grad"
-            self.source.line(f"if {wrong}{has}({named[i]}): {refuse}({literal(message)})", fact, name)
+            call_differs.check(self.source, differs, message, fact, name)
 
     def _pick(self, needed: set[int]) -> list[str]:
         """Variables for the inputs that are used after the graph has emptied the list."""
@@ -142,12 +139,8 @@ class _Wrapper:
         gradients: list[Any] = graphs.outputs(self.call.backward_module.graph)
         if self.wrapping is not None:
             gradients = [gradient.value for gradient in self.call.gradients]
-        infos = self.call.meta.input_info
-        found = {
-            i: ".detach()"
-            for i, (gradient, info) in enumerate(zip(gradients, infos, strict=True))
-            if gradient is None and info.requires_grad
-        }
+        pairs = enumerate(zip(gradients, self.call.meta.input_info, strict=True))
+        found = {i: ".detach()" for i, (gradient, info) in pairs if gradient is None and info.requires_grad}
         if found and all(gradient is None for gradient in gradients):
             found[min(found)] += ".requires_grad_()"  # the outputs still require grad, as in eager
         return found
@@ -158,14 +151,14 @@ class _Wrapper:
         compiled = source.bind("compiled_forward", self.lowered.compiled_forward)
         if isinstance(call, Split):
             star = f"*{arguments}" if arguments == "args" else arguments[1:-1]
+            applied = f"out = {self.apply}({star})"
             if not call.meta.grad_enabled:
-                self._with_gradients(f"out = {self.apply}({star})", grad)
-                return self._results()
-            if self.wrapping is not None:  # subclasses are unwrapped in the autograd.Function
-                self._guarded(f"out = {self.apply}({star})", "")
-                return self._results()
-            fact = "the graph was compiled for training; with grad mode off, no autograd node is needed"
-            self._guarded(f"out = {self.apply}({star}) if {grad}() else {self._without_gradients(arguments)}", fact)
+                self._with_gradients(applied, grad)
+            elif self.wrapping is not None:  # subclasses are unwrapped in the autograd.Function
+                self._guarded(applied, "")
+            else:
+                fact = "the graph was compiled for training; with grad mode off, no autograd node is needed"
+                self._guarded(f"{applied} if {grad}() else {self._without_gradients(arguments)}", fact)
         else:
             self._inference(compiled, arguments, grad, epilogue)
             returned.versions(source, self.inner)
@@ -193,24 +186,19 @@ class _Wrapper:
         return f"{compiled}({arguments})"
 
     def _guarded(self, text: str, fact: str) -> None:
-        if not isinstance(self.call, Split) or not any(saved.hook for saved in self.call.saved):
-            self._without_autocast(text, fact)
-            return
-        off, why = self.source.bind("HooksOff", saved_tensor_hooks.Off), "the saved tensor hooks are part of the graphs"
-        self.source.line(f"with {off}():", why)
-        self.source.indent()
-        self._without_autocast(text, fact)
-        self.source.dedent()
-
-    def _without_autocast(self, text: str, fact: str) -> None:
-        if not self.call.meta.autocast:
-            self.source.line(text, fact)
-            return
-        disabled = self.source.bind("AutocastDisabled", runtime.AutocastDisabled)
-        self.source.line(f"with {disabled}():", "autocast was on at compile time; its casts are in the graph")
-        self.source.indent()
+        """Write a line, without the saved tensor hooks and the autocast that are in the graphs."""
+        around = []
+        if isinstance(self.call, Split) and any(saved.hook for saved in self.call.saved):
+            around.append((saved_tensor_hooks.Off, "HooksOff", "the saved tensor hooks are part of the graphs"))
+        if self.call.meta.autocast:
+            why = "autocast was on at compile time; its casts are in the graph"
+            around.append((runtime.AutocastDisabled, "AutocastDisabled", why))
+        for context, hint, why in around:
+            self.source.line(f"with {self.source.bind(hint, context)}():", why)
+            self.source.indent()
         self.source.line(text, fact)
-        self.source.dedent()
+        for _ in around:
+            self.source.dedent()
 
     def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
         """Turn grad mode off, unless it makes no difference."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import BackwardRequest, GraphCall, LoweredBackward, Reason, Split
+from aotviz.ir.forms import BackwardRequest, Compiled, GraphCall, LoweredBackward, Reason, Split
+from aotviz.ir.partition_functions import generators_of
 from aotviz.ir.symbolic_sizes import all_concrete, hint
-from aotviz.options import Options
 from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
@@ -28,7 +28,6 @@ from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
-from aotviz.tracing import philox
 from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.views import order_of, strides_in
 
@@ -39,34 +38,25 @@ def run(call: GraphCall, late: Late) -> LoweredSplit | LoweredGraph:
 
 
 def _inference(call: GraphCall) -> LoweredGraph:
-    inputs = list(graphs.values(graphs.placeholders(call.graph_module.graph)))
-    module = _given(call.graph_module, call.options.inference_compiler)
-    with lowering(call.fake_mode, _facts(call, ())) as strides:
-        compiled = boxed(call.options.inference_compiler(module, inputs), _results(call.graph_module))
-        compiled = _with_first_fake(compiled, call.graph_module.graph, strides, call.fake_mode)
+    compiled, _ = _compiled(call, call.graph_module, call.options.inference_compiler, _facts(call, ()))
     return LoweredGraph(call.options, call, compiled, evidence=_by(call, "the graph"))
 
 
 def _split(call: Split, late: Late) -> LoweredSplit:
-    inputs = list(graphs.values(graphs.placeholders(call.forward_module.graph)))
-    module = _given(call.forward_module, call.options.fw_compiler)
     facts = _facts(call, call.donated)
-    with lowering(call.fake_mode, facts) as strides:
-        compiled = boxed(call.options.fw_compiler(module, inputs), _results(call.forward_module))
-        reported = list(strides)
-        compiled = _with_first_fake(compiled, call.forward_module.graph, reported, call.fake_mode)
+    compiled, reported = _compiled(call, call.forward_module, call.options.fw_compiler, facts)
     values = _as_reported(call, reported)
-    requests = Requests(call.options, call.backward_module, values, call.donated, (call.fake_mode, facts, current()))
+    whole, part = _requests(call, values, facts)
     plain = modules.boxed(call.backward_module)
     traced = Traced(call, partial(late.traced_again, call.source))
-    backward = LazyBackward(requests.whole, late, bool(call.donated), plain, traced.forget)
+    backward = LazyBackward(whole, late, bool(call.donated), plain, traced.forget)
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
     saved = [replace(one, value=known.get(one.name, one.value)) for one in call.saved]
     with_history = Gradients(call, at_hand(call, saved, traced), late)
-    makers = philox.generators_of(call.forward_module.graph)
+    makers = generators_of(call.forward_module.graph)
     generators = Generators(makers) if makers else None
-    partly = PartialBackward(call, requests.part, late, generators, traced.forget)
+    partly = PartialBackward(call, part, late, generators, traced.forget)
     return LoweredSplit(
         call.options,
         call,
@@ -81,46 +71,51 @@ def _split(call: Split, late: Late) -> LoweredSplit:
     )
 
 
-@dataclass(frozen=True)
-class Requests:
-    """The requests for when a backward is needed. `context` is further information for the compiler."""
+def _compiled(call: GraphCall, module: Any, compiler: Any, facts: CompilerFacts) -> tuple[Compiled, list[Any]]:
+    """The compiled graph, and the strides that its compiler reports for the results."""
+    inputs = list(graphs.values(graphs.placeholders(module.graph)))
+    given = _given(module, compiler)
+    with lowering(call.fake_mode, facts) as strides:
+        compiled = boxed(compiler(given, inputs), len(graphs.outputs(module.graph)))
+        reported = list(strides)
+        return _with_first_fake(compiled, module.graph, reported, call.fake_mode), reported
 
-    options: Options
-    module: Any
-    values: tuple[Any, ...]
-    donated: tuple[int, ...]
-    context: Any
 
-    def whole(self, keep: bool) -> BackwardRequest:
+def _requests(
+    call: Split, values: tuple[Any, ...], facts: CompilerFacts
+) -> tuple[Callable[[bool], BackwardRequest], Callable[..., BackwardRequest]]:
+    """Functions that request the whole backward, which may have to keep its saved tensors, and a part of it. They do
+    not keep the call's trace alive."""
+    options, whole, may_donate = call.options, call.backward_module, call.donated
+    context = (call.fake_mode, facts, current())
+
+    def request(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
+        reason = Reason("backward", why)
+        return BackwardRequest(options, module, values, donated, context, why, evidence=(reason,))
+
+    def of_whole(keep: bool) -> BackwardRequest:
         why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
-        return self._made(self.module, self.values, () if keep else self.donated, why)
+        return request(whole, values, () if keep else may_donate, why)
 
-    def part(self, module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
-        return self._made(module, tuple(self.values[i] for i in inputs), donated, why)
+    def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
+        return request(module, tuple(values[i] for i in inputs), donated, why)
 
-    def _made(self, module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
-        return BackwardRequest(
-            self.options, module, values, donated, self.context, why, evidence=(Reason("backward", why),)
-        )
+    return of_whole, of_part
 
 
 def run_backward(request: BackwardRequest) -> LoweredBackward:
-    """BackwardRequest -> LoweredBackward."""
     fake_mode, facts, context = request.context
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
-    module = _given(request.backward_module, request.options.bw_compiler)
+    module, inputs = _given(request.backward_module, request.options.bw_compiler), list(request.values)
+    count = len(graphs.outputs(request.backward_module.graph))
     with lowering(fake_mode, facts, context):
-        compiled = boxed(request.options.bw_compiler(module, list(request.values)), _results(request.backward_module))
+        compiled = boxed(request.options.bw_compiler(module, inputs), count)
     return LoweredBackward(request.options, request, compiled, evidence=request.evidence)
 
 
 def _given(module: Any, compiler: Callable[..., Any]) -> Any:
     """A copy of the graph for the compiler, which may edit it."""
     return graphs.copy(module, lazy=getattr(compiler, "takes_lazy_graphs", False))
-
-
-def _results(module: Any) -> int:
-    return len(graphs.outputs(module.graph))
 
 
 def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]], Any]:

@@ -5,7 +5,6 @@ The run is also the first half of the graph: it stays open, and the joint stage 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +18,9 @@ from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import facts, functional, stale_uses
-from aotviz.tracing.facts import DetachedHistory
+from aotviz.tracing import functional, rootless
 from aotviz.tracing.forward import ForwardTrace, Program
+from aotviz.tracing.functional import is_view_with_history
 from aotviz.tracing.ledger import Hooked
 from aotviz.tracing.views import layout
 
@@ -37,11 +36,7 @@ def run(call: FlatCall) -> TracedCall:
         is_graph=call.is_graph,
         keep_input_mutations=call.options.keep_inference_input_mutations,
     )
-    try:
-        forward = _first_run(call, program)
-    except DetachedHistory as error:
-        source = "an input" if error.input is None else repr(call.descriptors[error.input].name)
-        raise Refused("detached alias is written", f"output {error.output}", source) from None
+    forward = _first_run(call, program)
     if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
         forward = forward.rerun(logs_views=True)  # the function itself creates subclasses
     graded = torch.is_grad_enabled()
@@ -58,9 +53,8 @@ def run(call: FlatCall) -> TracedCall:
         _refuse_hooked_views(call, forward)
     if rootless:
         forward = forward.rerun(rootless=rootless)
-    forward.input_info = tuple(
-        replace(info, asks_for_root=i in asking or info.history_ends) for i, info in enumerate(forward.input_info)
-    )
+    infos = enumerate(forward.input_info)
+    forward.input_info = tuple(replace(info, asks_for_root=i in asking or info.history_ends) for i, info in infos)
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         **forward.found(),
@@ -93,18 +87,12 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
     except (RuntimeError, IndexError, ValueError):
         if all(same is None for same in call.duplicate_of):
             raise
-    return ForwardTrace(_as_one(program, call.duplicate_of))
-
-
-def _as_one(program: Program, same: Sequence[int | None]) -> Program:
-    """The program, called with the same tensor for each duplicate. `same` are their originals."""
-    if all(first is None for first in same):
-        return program
 
     def merged(*flat: Any) -> Any:
-        return program.fn(*[value if first is None else flat[first] for value, first in zip(flat, same, strict=True)])
+        pairs = zip(flat, call.duplicate_of, strict=True)
+        return program.fn(*[value if first is None else flat[first] for value, first in pairs])
 
-    return replace(program, fn=merged)
+    return ForwardTrace(replace(program, fn=merged))
 
 
 def _only_moves(info: InputAliasInfo) -> bool:
@@ -119,34 +107,36 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
     Raises:
         Refused: autograd sees the write to one of these others, so that later uses get a `grad_fn` from it.
     """
-    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
     infos = forward.input_info
     found: dict[int, tuple[int, ...]] = {}
-    for position in set(original):
+    for position, same in _occurrences(call).items():
         if not infos[position].requires_grad:
             continue
-        same = [i for i, first in enumerate(original) if first == position]
         others = {i: _counting_with(call, forward, i) for i in same}
         used = any(_is_used_after(forward, i, others[i]) for i in same)
-        seen = any(_gets_history(infos[j]) for j in others[position] if j not in same)
+        written = (infos[j] for j in others[position] if j not in same and infos[j].mutates_data)
+        seen = any(info.requires_grad_after and not info.mutations_hidden_from_autograd for info in written)
         if used and seen and has_no_root(call.args[position]):
-            leaf = infos[position].is_leaf
-            raise Refused(
-                "leaf that is a view" if leaf else "view whose base does not require grad", _name(call, position)
-            )
+            reason = "leaf that is a view" if infos[position].is_leaf else "view whose base does not require grad"
+            raise Refused(reason, _name(call, position))
         if used or any(infos[i].asks_for_root for i in same):
             found.update((i, tuple(others[i]) if used or not infos[position].is_leaf else ()) for i in same)
     return found
 
 
 def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
-    original = [i if first is None else first for i, first in enumerate(call.duplicate_of)]
-    for position in set(original):
-        argument = call.args[position]
-        if forward.input_info[position].requires_grad and facts.is_view_with_history(argument):
-            same = [i for i, first in enumerate(original) if first == position]
+    for position, same in _occurrences(call).items():
+        if forward.input_info[position].requires_grad and is_view_with_history(call.args[position]):
             others = [j for j in _counting_with(call, forward, position) if j not in same]
             _mark_turned_bases(call, forward, others, same)
+
+
+def _occurrences(call: FlatCall) -> dict[int, list[int]]:
+    """Position of an input -> itself and its duplicates."""
+    found: dict[int, list[int]] = {}
+    for i, first in enumerate(call.duplicate_of):
+        found.setdefault(i if first is None else first, []).append(i)
+    return found
 
 
 def _counting_with(call: FlatCall, forward: ForwardTrace, position: int) -> list[int]:
@@ -161,13 +151,8 @@ def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> b
     argument, written = forward.args[position], [forward.args[j] for j in others]
     ledger, graph = forward.ledger, forward.trace.graph
     if forward.input_info[position].is_leaf:
-        return stale_uses.found(ledger, graph, argument, written)
-    return stale_uses.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
-
-
-def _gets_history(info: InputAliasInfo) -> bool:
-    """Whether an input is written with a value whose `grad_fn` becomes part of its own."""
-    return info.mutates_data and info.requires_grad_after and not info.mutations_hidden_from_autograd
+        return rootless.used_view(ledger, graph, argument, written)
+    return rootless.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
 
 
 def _name(call: FlatCall, position: int) -> str:
@@ -187,11 +172,11 @@ def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int],
         for i in same:
             view, node = forward.args[i], forward.graph_input(i)[0]
             if given.unseen is None:
-                moved = stale_uses.written_after_move(ledger, view, turned)
+                moved = rootless.written_after_move(ledger, view, turned)
                 if moved is not None:
                     forward.describe(call.descriptors)
                     raise forward.refusal(moved)
-            elif stale_uses.used_after(ledger, forward.trace.graph, node, view, turned):
+            elif rootless.used_after(ledger, forward.trace.graph, node, view, turned):
                 ledger.unrepeatable = given.unseen
 
 
@@ -200,7 +185,7 @@ def _refuse_hooked_views(call: FlatCall, forward: ForwardTrace) -> None:
     write gives the view another `grad_fn`, and later gradients bypass the hook."""
     for i in forward.hooked_inputs():
         info = forward.input_info[i]
-        if info.mutates_data and not info.mutations_hidden_from_autograd and facts.is_view_with_history(call.args[i]):
+        if info.mutates_data and not info.mutations_hidden_from_autograd and is_view_with_history(call.args[i]):
             raise Refused("hook on an alias", _name(call, i))
 
 
@@ -209,7 +194,7 @@ def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
     base, with the layout of its new storage. After an assignment to `.data`, the same happens at the next write, and
     the effect depends on when autograd last read its `grad_fn`."""
     for i, (info, argument) in enumerate(zip(forward.input_info, call.args, strict=True)):
-        if info.assigns_data and info.version_bumps and facts.is_view_with_history(argument):
+        if info.assigns_data and info.version_bumps and is_view_with_history(argument):
             raise Refused("data is assigned", _name(call, i))
         moves = info.mutates_storage_metadata and not info.assigns_data and info.requires_grad
         if not moves or base_of(argument) is None:
@@ -217,7 +202,7 @@ def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
         given = forward.trace.node_of(functional.inner(forward.args[i]))
         used = (user for user in given.users if user.op != "output" and not user.meta.get("under_no_grad"))
         if info.layout_after != layout(argument) and any(used):
-            raise Refused("set_ before a write", repr(call.descriptors[i].name))
+            raise Refused("set_ before a write", _name(call, i))
 
 
 def _evidence(
@@ -225,22 +210,18 @@ def _evidence(
 ) -> tuple[Reason, ...]:
     reasons: list[Reason] = []
     if forward.program.tells:
-        reasons.append(
-            Reason("torch.compiler.is_compiling()", "it is True: otherwise the function asks for the value of a tensor")
-        )
+        why = "it is True: otherwise the function asks for the value of a tensor"
+        reasons.append(Reason("torch.compiler.is_compiling()", why))
     for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
         if info.mutation_type is MutationType.NOT_MUTATED:
             continue
-        what = " and ".join(
-            text
-            for text, holds in (
-                ("its data is written", info.mutates_data),
-                ("its storage is replaced by set_", info.mutates_storage_metadata),
-                ("its storage is resized", info.resizes_storage),
-                ("its shape or strides change", info.mutates_metadata and not info.mutates_storage_metadata),
-            )
-            if holds
+        said = (
+            ("its data is written", info.mutates_data),
+            ("its storage is replaced by set_", info.mutates_storage_metadata),
+            ("its storage is resized", info.resizes_storage),
+            ("its shape or strides change", info.mutates_metadata and not info.mutates_storage_metadata),
         )
+        what = " and ".join(text for text, holds in said if holds)
         how = " under no_grad" if info.mutations_under_no_grad_or_inference_mode else ""
         how = " through a detached alias" if info.mutations_hidden_from_autograd and info.mutates_data else how
         reasons.append(Reason(descriptor.name, f"{what}{how}; {info.mutation_type.value}"))
@@ -251,11 +232,8 @@ def _evidence(
             reasons.append(Reason(output.name, f"it is {fact.output_type.value}"))
     for event in forward.ledger.events:
         if isinstance(event, Hooked) and event.why:
-            reasons.append(
-                Reason(
-                    "gradient hook", f"Python calls it in each backward, so the backward is split there: {event.why}"
-                )
-            )
+            why = f"Python calls it in each backward, so the backward is split there: {event.why}"
+            reasons.append(Reason("gradient hook", why))
     if meta.grad_enabled_after is not None:
         reasons.append(Reason("grad mode", f"the call leaves it {'on' if meta.grad_enabled_after else 'off'}"))
     return tuple(reasons)

@@ -21,31 +21,33 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.ir import effects, graphs, random_halves, results
+from aotviz.ir import effects, graphs
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
-from aotviz.ir.partition_functions import must_save
-from aotviz.ir.shared_nodes import share
+from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, is_generator, must_save, share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import partitioning, sharing
-from aotviz.tracing import functional, kept_by_name, philox
+from aotviz.tracing import functional, kept_by_name, saved_values
 from aotviz.tracing.second_order import besides, kept_inputs
 
 _BESIDES = "a second derivative would read it, and the tensor that it is computed from is overwritten"
 
 
 def run(call: JointGraph) -> Split:
-    """JointGraph -> Split."""
+    evidence: list[Reason] = []
     module = graphs.copy(call.graph_module)
-    inputs = graphs.values(graphs.placeholders(module.graph))
-    count = sum(not node.name.startswith("tangents_") for node in graphs.placeholders(module.graph))
-    tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
-    joint_inputs = ([*inputs[:count], *tokens.forward], [*inputs[count:], *tokens.backward])
+    tokens, late_tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
+    inputs = graphs.placeholders(module.graph)
+    count = sum(not node.name.startswith("tangents_") for node in inputs)
+    joint_inputs = list(graphs.values(inputs[:count])), list(graphs.values(inputs[count:]))
     with partitioning(call.fake_mode, call.options.graphsafe_rng):
-        if call.options.joint_custom_pass is not None:
-            module = call.options.joint_custom_pass(module, joint_inputs)
+        custom = call.options.joint_custom_pass
+        if custom is not None:
+            module = custom(module, joint_inputs)
+            text = f"your pass {getattr(custom, '__name__', custom)} was called on it"
+            evidence.append(Reason("joint graph", text))
         if call.options.joint_pass is not None:
             module = call.options.joint_pass(module, joint_inputs)
         untouched = graphs.copy(module) if _overwritten(call) else module
@@ -53,7 +55,7 @@ def run(call: JointGraph) -> Split:
         by_name = kept_by_name.readers(module.graph)  # partitioners merge nodes of the joint graph in place
 
         def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
-            random_halves.hold_in_backward(joint)
+            hold_random_in_backward(joint)
             for node in filter(_is_clone_of_input, joint.graph.nodes):
                 if "recompute" not in node.meta:
                     must_save(node)
@@ -61,7 +63,7 @@ def run(call: JointGraph) -> Split:
                 return call.options.partition_fn(
                     joint,
                     joint_inputs,
-                    num_fwd_outputs=len(call.slots) + len(tokens.forward),
+                    num_fwd_outputs=len(call.slots) + tokens,
                     static_lifetime_input_indices=list(call.meta.static_input_indices),
                 )
 
@@ -70,21 +72,18 @@ def run(call: JointGraph) -> Split:
         if _reads_overwritten(call, forward):
             protected = _protect_old_values(call, untouched)
             forward, backward = cut(untouched)
-    random_halves.drop_repeated(backward)
-    effects.unlift(forward, len(call.slots), len(tokens.forward))
-    effects.unlift(backward, len(call.gradients), len(tokens.backward))
+    drop_repeated_random(backward)
+    effects.unlift(forward, len(call.slots), tokens)
+    effects.unlift(backward, len(call.gradients), late_tokens)
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
     extra = _save_besides(call, forward, backward, protected, by_name.keys() - as_it_is)
     saved = _saved(call, forward, protected, extra, as_it_is)
     _describe(call, forward, backward, descriptors)
-    passes = [call.options.joint_custom_pass] if call.options.joint_custom_pass is not None else []
-    evidence = [Reason("joint graph", f"your pass {getattr(p, '__name__', p)} was called on it") for p in passes]
     evidence += [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
     kept = kept_inputs(call, {value.name for value in saved})
-    evidence += [
-        Reason(str(call.graph_inputs[i]), "kept in case of a second derivative (create_graph=True)") for i in kept
-    ]
+    why = "kept in case of a second derivative (create_graph=True)"
+    evidence += [Reason(str(call.graph_inputs[i]), why) for i in kept]
     split = call.then(
         Split,
         evidence=tuple(evidence),
@@ -94,7 +93,7 @@ def run(call: JointGraph) -> Split:
         kept=kept,
         unpacked={},
     )
-    return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in results.passed_unsaved(split))))
+    return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in saved_values.passed_unsaved(split))))
 
 
 def _is_clone_of_input(node: fx.Node) -> bool:
@@ -162,11 +161,9 @@ def _save_besides(
     if not extra:
         return set()
     tensors = [node for node in kept if isinstance(node.meta.get("val"), torch.Tensor)]
-    output = graphs.output_node(forward.graph)
-    output.args = ((*returned[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]),)
-    places = graphs.placeholders(backward.graph)
-    first = next(iter(backward.graph.nodes))
-    before = next((node for node in places if node.name not in {n.name for n in tensors}), first)
+    graphs.set_outputs(forward.graph, (*returned[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]))
+    others = (n for n in graphs.placeholders(backward.graph) if n.name not in {tensor.name for tensor in tensors})
+    before = next(others, next(iter(backward.graph.nodes)))
     for node in extra:
         with backward.graph.inserting_before(before):
             backward.graph.placeholder(node.name).meta["val"] = node.meta["val"]
@@ -228,14 +225,14 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
 def _describe(call: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, known: dict[str, Any]) -> None:
     """Put descriptors on both halves; partitioners keep only those of the placeholders."""
     for node in graphs.placeholders(forward.graph):
-        generator = RandomStateInput("generator") if philox.is_generator(node) else None
+        generator = RandomStateInput("generator") if is_generator(node) else None
         node.meta["desc"] = known.get(node.name) or generator or node.meta.get("desc")
     kept = graphs.outputs(forward.graph)[len(call.slots) :]
     saved_names = [SavedOutput(node.name) for node in kept]
     graphs.output_node(forward.graph).meta["desc"] = [*(slot.descriptor for slot in call.slots), *saved_names]
     for node in graphs.placeholders(backward.graph):
         desc = known.get(node.name)
-        saved = RandomStateInput("generator") if philox.is_generator(node) else SavedInput(node.name)
+        saved = RandomStateInput("generator") if is_generator(node) else SavedInput(node.name)
         # the default partitioner gives an input's node the same `meta` in both halves
         node.meta = {**node.meta, "desc": desc if isinstance(desc, TangentInput) else saved}
     joint = graphs.output_node(call.graph_module.graph).meta["desc"]

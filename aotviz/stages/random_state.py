@@ -4,22 +4,35 @@ With torch's setting `functionalize_rng_ops`, a call that draws on a GPU gets tw
 offset of the GPU's generator, and one more result, the offset afterwards. The offset is an input that the call mutates,
 so the other stages need no special case; the wrapper advances the generator. The backward draws its own random numbers
 when it runs, as in eager.
+
+Random operators of the forward are decomposed to `rngprims.philox_rand(size, seed, offset)`. It is pure, so the
+backward can recompute it with the same result. The decompositions and the counting of the offset are torch's. Operators
+on devices without such a generator, such as a CPU, or with a generator of the user's, stay as they are, and torch
+refuses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import random_numbers
-from aotviz.tracing import philox
+from aotviz.torch_private import operators, pytree, random_numbers
+from aotviz.torch_private.random_numbers import rng_decompositions
+from aotviz.tracing import functional
 from aotviz.tracing.forward import ForwardTrace, WithMembers
+from aotviz.tracing.user_calls import placed
+
+KINDS = {"cuda"}  # device types with a Philox generator
+_tracing = SimpleNamespace(is_on=False)  # whether such a forward is being traced; a backward draws as eager does
 
 
 @dataclass(frozen=True)
@@ -29,7 +42,8 @@ class PhiloxState:
     def traced(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         def with_state(*inputs: Any) -> Any:
             *users, seed, offset = inputs
-            with philox.counting(seed, offset) as drawn:
+            counting = random_numbers.counting(functional.inner(seed), functional.inner(offset))
+            with counting as drawn, placed(_tracing, is_on=True):
                 result = fn(*users)
                 after = drawn()
             with torch.no_grad():
@@ -50,18 +64,19 @@ class PhiloxState:
 
 
 def run(call: TracedCall) -> TracedCall:
-    """TracedCall -> TracedCall."""
-    devices = philox.devices(call.forward.graph()) if isinstance(call.forward, ForwardTrace) else set()
+    devices = _devices(call.forward.graph()) if isinstance(call.forward, ForwardTrace) else set()
     if not devices:
         return replace(call, evidence=(Reason("random numbers", "no random numbers are drawn on a GPU"),))
     if len(devices) > 1:
         listed = " and ".join(sorted(map(str, devices)))
         raise Refused("random numbers on several devices", listed)
     rewrite, program = PhiloxState(), call.forward.program
+    with call.fake_mode:
+        state = torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
     forward = call.forward.rerun(
         fn=rewrite.traced(program.fn),
-        args=[*program.args, *philox.fake_state(call.fake_mode)],
-        decompositions=philox.decompositions(program.decompositions or {}),
+        args=[*program.args, *state],
+        decompositions=_decompositions(program.decompositions or {}),
     )
     return call.retraced(
         forward,
@@ -70,3 +85,28 @@ def run(call: TracedCall) -> TracedCall:
         rewrite=rewrite,
         evidence=(Reason("random numbers", f"a function of the seed and the offset of {devices.pop()}'s generator"),),
     )
+
+
+def _devices(graph: fx.Graph) -> set[torch.device]:
+    """The devices on which a graph draws random numbers by a Philox generator."""
+    drawn = [node for node in graph.nodes if operators.is_random(node.target) and not node.kwargs.get("generator")]
+    values = [value for node in drawn for value in pytree.tree_leaves(node.meta.get("val"))]
+    return {value.device for value in values if isinstance(value, torch.Tensor) and value.device.type in KINDS}
+
+
+def _decompositions(others: Mapping[Any, Any]) -> dict[Any, Any]:
+    """`others`, and decompositions that make random operators functions of seed and offset; `others` win."""
+    return {**{operator: _counted(function) for operator, function in rng_decompositions.items()}, **others}
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        first = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        device = kwargs.get("device") or (torch.device("cpu") if first is None else first.device)
+        if not _tracing.is_on or kwargs.get("generator") is not None or torch.device(device).type not in KINDS:
+            return NotImplemented
+        kwargs.pop("generator", None)
+        return function(*args, **kwargs)
+
+    return decomposed

@@ -50,7 +50,6 @@ class Halves:
 
 
 def run(call: JointGraph) -> JointGraph:
-    """JointGraph -> JointGraph."""
     if not any(node.target is _CALL for node in call.graph_module.graph.nodes):
         return replace(call, evidence=())
     module = graphs.copy(call.graph_module)
@@ -69,18 +68,13 @@ def _why(region: Halves) -> str:
 
 def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:
     """Partition the regions that `module` calls in both directions, and those inside them. Edits `module`."""
-    forwards, backwards = _calls(module, "fw"), _calls(module, "bw")
-    pairs = _pairs(forwards, backwards)
+    pairs = _pairs(_calls(module, "fw"), _calls(module, "bw"))
+    paired = [(forward, backward) for forward, backward in pairs if forward is not None]  # other backwards stay
     cut: dict[str, Halves] = {}  # by the backward's identifier
-    homes: dict[str, Halves] = {}  # by the forward's
-    for forward, backward in pairs:
-        if forward is None:
-            continue  # the forward is not in this graph, so the backward stays as it is
+    for forward, backward in paired:
         identifier = str(backward.args[1])
         if identifier not in cut:
             cut[identifier] = _cut(module, forward, backward, options)
-        homes.setdefault(str(forward.args[1]), cut[identifier])
-    paired = [(f, b) for f, b in pairs if f is not None]
     for forward, backward in reversed(paired):
         region = cut[str(backward.args[1])]
         saved = _stitch_forward(module, forward, region)
@@ -124,8 +118,7 @@ def _cut(module: fx.GraphModule, forward: fx.Node, backward: fx.Node, options: O
 
 def _graph_of(module: fx.GraphModule, call: fx.Node) -> fx.GraphModule:
     """The graph that a call of a region runs."""
-    graph: fx.GraphModule = getattr(module, str(call.all_input_nodes[0].target))
-    return graph
+    return getattr(module, str(call.all_input_nodes[0].target))
 
 
 def _joint(module: fx.GraphModule, inputs: int, results: int) -> fx.GraphModule:

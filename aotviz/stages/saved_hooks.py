@@ -12,7 +12,11 @@ memory), "no_static" (all but parameters and other static inputs) or "all".
 
 from __future__ import annotations
 
-from dataclasses import replace
+import contextlib
+import contextvars
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -20,14 +24,60 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import SavedInput, SavedOutput
 from aotviz.ir.forms import Reason, SavedTensor, Split
+from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import SYMBOLIC
-from aotviz.torch_private import operators, saved_tensor_hooks
-from aotviz.tracing.hooks import HookGraph, SavedHookContext, trace_hook
-from aotviz.tracing.lifetimes import deaths
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import operators, pytree, saved_tensor_hooks
+from aotviz.tracing import functional
+from aotviz.tracing.open_trace import OpenTrace
+from aotviz.tracing.saved_values import deaths
+
+
+@dataclass(frozen=True)
+class SavedHookContext:
+    """What a saved tensor hook can ask about its surroundings while it is traced."""
+
+    name: str  # of the saved tensor's node, in the forward graph
+    forward: fx.Graph
+    backward: fx.Graph
+
+
+_context: contextvars.ContextVar[SavedHookContext | None] = contextvars.ContextVar("saved_hook", default=None)
+
+
+def saved_hook_context() -> SavedHookContext | None:
+    """Called by a saved tensor hook while it is traced: returns which tensor it is for, or None outside a trace.
+
+    >>> saved_hook_context() is None
+    True
+    """
+    return _context.get()
+
+
+@dataclass(frozen=True)
+class HookGraph:
+    """A traced hook. `packed` is its result with fake tensors; `values` are the leaves of that."""
+
+    trace: OpenTrace
+    inputs: tuple[fx.Node, ...]
+    results: tuple[Any, ...]  # per leaf: a node, or a constant
+    values: tuple[Any, ...]
+    packed: Any
+
+    def into(self, root: torch.nn.Module, graph: fx.Graph, arguments: Sequence[fx.Node], tag: str) -> list[Any]:
+        """Copy the hook into `graph`, whose constants are attributes of `root`; return its results there."""
+        copied = dict(zip(self.inputs, arguments, strict=True))
+        for node in self.trace.graph.nodes:
+            if node in copied:
+                continue
+            made = copied[node] = graph.node_copy(node, copied.__getitem__)
+            made.meta["partitioner_tag"] = tag
+            if node.op == "get_attr":
+                made.target = _constant(root, getattr(self.trace.tracer.root, node.target))
+        return [copied[result] if isinstance(result, fx.Node) else result for result in self.results]
 
 
 def run(call: Split) -> Split:
-    """Split -> Split."""
     hooks = saved_tensor_hooks.inlineable()
     if hooks is None:
         return replace(call, evidence=())
@@ -47,21 +97,20 @@ def _chosen(call: Split, mode: str) -> tuple[list[bool], list[Reason]]:
     static = {inputs[i] for i in call.meta.static_input_indices}
     chosen, reasons = [], []
     for saved, (dies, why) in zip(call.saved, deaths(call), strict=True):
-        apply, reason = True, f"packed by the saved tensor hooks (mode {mode!r})"
+        why_not = ""
         if saved.is_symbol:
-            apply, reason = False, "not packed: hooks are for tensors"
+            why_not = "hooks are for tensors"
         elif not saved.checked:
-            apply, reason = (
-                False,
-                "not packed: a custom autograd.Function stores it as an attribute of ctx, and eager does not "
-                "pack such tensors",
+            why_not = (
+                "a custom autograd.Function stores it as an attribute of ctx, and eager does not pack such tensors"
             )
         elif mode == "donated" and not dies:
-            apply, reason = False, f"not packed: {why}, so packing would free nothing"
+            why_not = f"{why}, so packing would free nothing"
         elif mode == "no_static" and saved.name in static:
-            apply, reason = False, "not packed: it is a static input, which stays in memory"
-        chosen.append(apply)
-        reasons.append(Reason(saved.name, reason))
+            why_not = "it is a static input, which stays in memory"
+        chosen.append(not why_not)
+        text = f"not packed: {why_not}" if why_not else f"packed by the saved tensor hooks (mode {mode!r})"
+        reasons.append(Reason(saved.name, text))
     return chosen, reasons
 
 
@@ -85,11 +134,11 @@ class _Inliner:
             else:
                 self._keep(saved, self.forward_nodes[saved.name])
         kept = (*self.tensors, *self.symbols)
-        output = graphs.output_node(self.forward.graph)
-        slots = graphs.outputs(self.forward.graph)[: len(call.slots)]
-        output.args = ((*slots, *(self.results[one.name] for one in kept)),)
-        described = list(output.meta["desc"])[: len(call.slots)]
-        output.meta["desc"] = [*described, *(SavedOutput(one.name) for one in kept)]
+        count = len(call.slots)
+        slots, described = graphs.outputs(self.forward.graph), graphs.output_node(self.forward.graph).meta["desc"]
+        results = (*slots[:count], *(self.results[one.name] for one in kept))
+        names = (*described[:count], *(SavedOutput(one.name) for one in kept))
+        graphs.set_outputs(self.forward.graph, results, names)
         self.forward.graph.eliminate_dead_code()
         self.forward.recompile()
         return replace(
@@ -108,39 +157,58 @@ class _Inliner:
 
     def _pack(self, saved: SavedTensor) -> list[Reason]:
         """Pack one saved tensor at the end of the forward."""
-        context = SavedHookContext(saved.name, self.call.forward_module.graph, self.call.backward_module.graph)
-        node = self.forward_nodes[saved.name]
-        mode, table = self.call.fake_mode, self.call.options.decompositions
-        packed = trace_hook("pack", self.pack, saved.value, mode, table, context)
+        packed = self._traced("pack", self.pack, saved.value, saved.name)
         made = self.forward.graph
         with made.inserting_before(graphs.output_node(made)):
-            results = packed.into(self.forward, made, [node], "is_forward")
-        names: list[str] = []
-        what = []
-        for result, value in zip(results, packed.values, strict=True):
-            if not isinstance(result, fx.Node):  # a constant: the unpack hook was traced with it
-                what.append(repr(result))
-                continue
-            symbolic = isinstance(value, (*SYMBOLIC, int, float, bool))
-            view = result.op == "placeholder" or operators.is_view(result.target)
-            why = f"{saved.why}; packed by a saved tensor hook"
+            results = packed.into(self.forward, made, [self.forward_nodes[saved.name]], "is_forward")
+        kept = [(result, v) for result, v in zip(results, packed.values, strict=True) if isinstance(result, fx.Node)]
+        for result, value in kept:
             one = replace(
                 saved,
                 name=result.name,
-                is_symbol=symbolic,
+                is_symbol=isinstance(value, (*SYMBOLIC, int, float, bool)),
                 value=value,
                 producer=str(result.target),
-                why=why,
-                is_view=view,
+                why=f"{saved.why}; packed by a saved tensor hook",
+                is_view=result.op == "placeholder" or operators.is_view(result.target),
                 hook=f"packed from {saved.name}",
             )
             self._keep(one, result)
-            names.append(result.name)
-            what.append(result.name)
-        unpacked = trace_hook("unpack", self.unpack, packed.packed, mode, table, context)
+        unpacked = self._traced("unpack", self.unpack, packed.packed, saved.name)
         _refuse_another_tensor(saved, unpacked)
-        self.unpacked[saved.name] = (unpacked, names)
+        self.unpacked[saved.name] = (unpacked, [result.name for result, _ in kept])
+        # the unpack hook was traced with the constants among the results
+        what = (result.name if isinstance(result, fx.Node) else repr(result) for result in results)
         return [Reason(saved.name, f"saved as {', '.join(what)}")]
+
+    def _traced(self, kind: str, hook: fx.GraphModule, argument: Any, name: str) -> HookGraph:
+        """Trace `hook(argument)` for the saved tensor `name`; `argument` is any pytree, its tensors fake.
+
+        Raises:
+            Refused: the hook takes or returns a tensor subclass, or writes its argument.
+        """
+        call = self.call
+        about = f"the {kind} hook of the saved tensor {name!r}"
+        context = SavedHookContext(name, call.forward_module.graph, call.backward_module.graph)
+        trace = OpenTrace(call.fake_mode, call.options.decompositions, keeps_stacks=False)
+        leaves, spec = pytree.tree_flatten(argument)
+        _refuse_subclasses(about, leaves)
+        with torch.no_grad(), trace.active("is_forward"), contextlib.ExitStack() as stack:
+            stack.callback(_context.reset, _context.set(context))
+            traced = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, *SYMBOLIC))]
+            inputs = [trace.placeholder(f"packed_{i}", leaf) for i, leaf in traced]
+            given = [trace.functional(leaf) for leaf in leaves]
+            result = hook(pytree.tree_unflatten(given, spec))
+            for value in filter(functional.is_functional, given):
+                if functional.data_mutated(value) or functional.metadata_mutated(value):
+                    raise Refused("saved tensor hook writes", about)
+            found, found_spec = pytree.tree_flatten(result)
+            _refuse_subclasses(about, found)
+            values = [functional.inner(value) if functional.is_functional(value) else value for value in found]
+            results = [trace.node_of(value) for value in values]
+            values = [v if isinstance(r, fx.Node) else r for v, r in zip(values, results, strict=True)]
+        packed = pytree.tree_unflatten(values, found_spec)
+        return HookGraph(trace, tuple(inputs), tuple(results), tuple(values), packed)
 
     def _backward(self) -> fx.GraphModule:
         """The backward with other inputs: symbols, then tensors, then the same tangents."""
@@ -150,17 +218,12 @@ class _Inliner:
         copied: dict[fx.Node, fx.Node] = {}
         inputs: dict[str, fx.Node] = {}
         known = {saved.name for saved in self.call.saved}
-
-        def place(saved: SavedTensor) -> None:
-            if saved.name not in inputs:
-                node = inputs[saved.name] = made.placeholder(saved.name)
-                if node.name != saved.name:
-                    raise AssertionError(f"the backward already has a node {saved.name}")
-                node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
-
         placeholders = graphs.placeholders(old)
         for saved in (*self.symbols, *self.tensors):
-            place(saved)
+            node = inputs[saved.name] = made.placeholder(saved.name)
+            if node.name != saved.name:
+                raise AssertionError(f"the backward already has a node {saved.name}")
+            node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
         for node in placeholders:
             if node.name in inputs and node.name in known:
                 inputs[node.name].meta = dict(node.meta)
@@ -168,12 +231,11 @@ class _Inliner:
             elif node.name not in known:
                 copied[node] = made.node_copy(node)
         output = made.output(())
-        for node in placeholders:
-            if node.name in self.unpacked:
-                hook, names = self.unpacked[node.name]
-                with made.inserting_before(output):
-                    (copied[node],) = hook.into(module, made, [inputs[name] for name in names], "is_backward")
         with made.inserting_before(output):
+            for node in placeholders:
+                if node.name in self.unpacked:
+                    hook, names = self.unpacked[node.name]
+                    (copied[node],) = hook.into(module, made, [inputs[name] for name in names], "is_backward")
             for node in old.nodes:
                 if node.op not in ("placeholder", "output"):
                     copied[node] = made.node_copy(node, copied.__getitem__)
@@ -194,3 +256,17 @@ def _refuse_another_tensor(saved: SavedTensor, unpacked: HookGraph) -> None:
             f"the unpack hook must return what the pack hook was given: for the saved tensor {saved.name!r}, "
             f"{saved.value.dtype} of shape {tuple(saved.value.shape)}; it returned {found}"
         )
+
+
+def _refuse_subclasses(about: str, leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if is_subclass(leaf):
+            raise Refused("saved tensor hook of a subclass", about, type(leaf).__name__)
+
+
+def _constant(root: torch.nn.Module, value: Any) -> str:
+    number = 0
+    while hasattr(root, f"_hook_constant_{number}"):
+        number += 1
+    setattr(root, f"_hook_constant_{number}", value)
+    return f"_hook_constant_{number}"

@@ -8,15 +8,16 @@ without subclasses passes unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, count
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, input_parts, output_parts
+from aotviz.ir.descriptors import InputDescriptor, parts_of
 from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute, keywords, literal
@@ -29,14 +30,15 @@ from aotviz.ir.subclass_meta import (
     SubclassCreationMeta,
     SubclassMeta,
     Wrapping,
+    flat_results,
     leads_to_tensor,
+    plan,
 )
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, ViewAndMutationMeta
-from aotviz.ir.wrapper_subclasses import parts
+from aotviz.ir.wrapper_subclasses import parts_by_path
 from aotviz.runtime import call_differs, tangents
 from aotviz.torch_private import runtime
 from aotviz.tracing import functional
-from aotviz.tracing.laid_out import flat_results, plan
 from aotviz.tracing.views import layout
 
 
@@ -61,11 +63,10 @@ class SubclassParts(Wrapping):
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         for variable, one, descriptor in zip(variables, self.meta.inputs, self.graph_inputs, strict=True):
             if isinstance(one, RuntimeSubclass):
-                refuse = emit.bind("refuse", call_differs.refuse)
-                wanted = " or ".join(_types_differ(emit, variable, one))
-                message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled. Compile again for this call."
+                differs = " or ".join(_types_differ(emit, variable, one))
+                message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled."
                 fact = f"the graph takes the inner tensors of {descriptor}"
-                emit.line(f"if {wanted}: {refuse}({message!r})", fact, str(descriptor))
+                call_differs.check(emit, differs, message, fact, str(descriptor))
         return variables
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
@@ -78,33 +79,30 @@ class SubclassParts(Wrapping):
     def wrap(self, emit: Emitter, values: str, inputs: list[str], recorded: bool) -> list[str]:
         """The caller's results, from the graph's results `values` and the inputs that they share parts with. Unless
         autograd records the call, a subclass that is written part by part is not built."""
-        made, position = [], 0
-        for number, (one, slot) in enumerate(zip(self.meta.slots, self.slots, strict=True)):
-            results = [f"{values}[{k}]" for k in range(position, position + one.count)]
-            position += one.count
+        made = []
+        grouped = zip(self.meta.slots, self.slots, _results(values, self.meta.slots), strict=True)
+        for number, (one, slot, results) in enumerate(grouped):
             for k, path in enumerate(one.paths()):
                 if (number, path) in self.shared:
                     index, leads = self.shared[number, path]
                     results[k] = inputs[index] + leads
-            if isinstance(one, RuntimeSubclass) and not recorded and self._only_parts(slot):
-                made.append(_side_by_side(emit, one, results, str(slot.descriptor)))
-                continue
-            made.append(self._put_together(emit, one, results, str(slot.descriptor)))
-            if slot.version and isinstance(one, RuntimeSubclass):
-                setter = emit.bind("set_versions", runtime.set_versions)
-                emit.line(f"{setter}(({made[-1]},), ({slot.version},))", "set the version counter that it has in eager")
+            name = str(slot.descriptor)
+            if not isinstance(one, RuntimeSubclass):
+                made.append(results[0])
+            elif not recorded and self._only_parts(slot):
+                made.append(_side_by_side(emit, one, results, name))
+            else:
+                made.append(emit.fresh(name.replace("output", "out")))
+                emit.line(f"{made[-1]} = {_creation(emit, one, results)}", f"{name} is {_spoken(one)}", name)
+                if slot.version:
+                    setter = emit.bind("set_versions", runtime.set_versions)
+                    fact = "set the version counter that it has in eager"
+                    emit.line(f"{setter}(({made[-1]},), ({slot.version},))", fact)
         return made
 
     def _only_parts(self, slot: Slot) -> bool:
         info = self.facts.input_info[slot.index] if slot.kind == "mutation" else None
         return info is not None and info.written_by_parts and info.layout_after is None and not info.resizes_storage
-
-    def _put_together(self, emit: Emitter, one: RuntimePlan, values: list[str], name: str) -> str:
-        if not isinstance(one, RuntimeSubclass):
-            return values[0]
-        variable = emit.fresh(name.replace("output", "out"))
-        emit.line(f"{variable} = {_creation(emit, one, values)}", f"{name} is {_spoken(one)}", name)
-        return variable
 
     def expect_tangents(self, emit: Emitter, names: list[str]) -> None:
         """Convert incoming gradients of another tensor class."""
@@ -114,10 +112,9 @@ class SubclassParts(Wrapping):
                 tangents.expect_plain(emit, name, subject)
                 continue
             fact = f"the backward was compiled for the gradient of {subject} as {_spoken(one)}"
-            expected = tangents.Expected(
-                subject, one, tuple((part.size, part.dtype, part.device) for part in tangent.parts)
-            )
-            coerced, known = emit.bind("as_tangent", tangents.as_tangent), emit.bind("expected", expected)
+            inner = tuple((part.size, part.dtype, part.device) for part in tangent.parts)
+            coerced = emit.bind("as_tangent", tangents.as_tangent)
+            known = emit.bind("expected", tangents.Expected(subject, one, inner))
             differs = " or ".join([*_types_differ(emit, name, one, torch.Tensor), *_contexts_differ(emit, name, one)])
             emit.line(f"if {name} is not None and ({differs}): {name} = {coerced}({name}, {known})", fact, subject)
 
@@ -140,34 +137,39 @@ class SubclassParts(Wrapping):
 
     def wrap_gradients(self, emit: Emitter, values: str) -> list[str]:
         """One gradient per input of the caller, from the results `values` of the backward graph."""
-        made, position = [], 0
-        for one, gradient in zip(self.meta.gradients, self.gradients, strict=True):
-            count = 1 if one is None else one.count
-            results = [f"{values}[{k}]" for k in range(position, position + count)]
-            position += count
-            if isinstance(one, RuntimeSubclass):
-                name = str(gradient.descriptor)
-                variable = emit.fresh(name)
-                whole = f"None if {results[0]} is None else {_creation(emit, one, results)}"
-                emit.line(f"{variable} = {whole}", f"the {name} is {_spoken(one)}", name)
-                results = [variable]
-            made += results
+        made = []
+        grouped = zip(self.meta.gradients, self.gradients, _results(values, self.meta.gradients), strict=True)
+        for one, gradient, results in grouped:
+            if not isinstance(one, RuntimeSubclass):
+                made += results
+                continue
+            name = str(gradient.descriptor)
+            made.append(emit.fresh(name))
+            whole = f"None if {results[0]} is None else {_creation(emit, one, results)}"
+            emit.line(f"{made[-1]} = {whole}", f"the {name} is {_spoken(one)}", name)
         return made
 
 
-def _spoken(one: RuntimePlan) -> str:
-    return f"a {one.type.__name__}" if isinstance(one, RuntimeSubclass) else "a plain tensor"
+def _results(values: str, plans: Sequence[RuntimePlan | None]) -> Iterator[list[str]]:
+    """For each plan, the expressions of its values among a graph's results. A missing gradient is one value, None."""
+    numbers = count()
+    for one in plans:
+        yield [f"{values}[{next(numbers)}]" for _ in range(1 if one is None else one.count)]
+
+
+def _spoken(one: RuntimeSubclass) -> str:
+    return f"a {one.type.__name__}"
 
 
 def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | None = None) -> list[str]:
     """Tests that a value has another type than planned. Plain tensors inside are tested only if their type is given."""
-    if isinstance(one, OpaqueMeta) or (isinstance(one, PlainTensorMeta) and plain is None):
-        return []
-    kind = one.type if isinstance(one, RuntimeSubclass) else plain
-    assert kind is not None
-    parts = one.attrs if isinstance(one, RuntimeSubclass) else ()
-    nested = [test for name, part in parts for test in _types_differ(emit, value + attribute(name), part, plain)]
-    return [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
+    nested: list[str] = []
+    kind = None if isinstance(one, OpaqueMeta) else plain
+    if isinstance(one, RuntimeSubclass):
+        kind = one.type
+        inner = [_types_differ(emit, value + attribute(name), part, plain) for name, part in one.attrs]
+        nested = [test for tests in inner for test in tests]
+    return [] if kind is None else [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
 
 
 def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
@@ -192,11 +194,10 @@ def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
         made.append(f"{literal(name)}: {_creation(emit, part, values[position : position + part.count])}")
         position += part.count
     symbols = dict(zip(one.symbols, values[position:], strict=True))
-    size = _numbers("size", one.outer_size, symbols)
-    stride = _numbers("stride", one.outer_stride, symbols)
-    context = one.context
-    plain = context is None or type(context) in (bool, int, str)
-    known, given = emit.bind(one.type.__name__, one.type), literal(context) if plain else emit.bind("context", context)
+    size, stride = _numbers("size", one.outer_size, symbols), _numbers("stride", one.outer_stride, symbols)
+    plain = one.context is None or type(one.context) in (bool, int, str)
+    known = emit.bind(one.type.__name__, one.type)
+    given = literal(one.context) if plain else emit.bind("context", one.context)
     return f"{known}.__tensor_unflatten__({{{', '.join(made)}}}, {given}, {size}, {stride})"
 
 
@@ -223,27 +224,25 @@ def _numbers(kind: str, numbers: Sequence[int | None], symbols: dict[tuple[str, 
 
 def run(call: GraphCall) -> GraphCall:
     """JointCall -> JointCall, or GraphCall -> GraphCall."""
-    forward = call.forward
-    slots = tuple(plan(forward.value(slot.kind, slot.index)) for slot in call.slots)
-    incoming = tuple(plan(t.value) for t in call.tangents) if isinstance(call, JointCall) else ()
-    gradients = (
-        tuple(None if g.value is None else plan(g.value) for g in call.gradients) if isinstance(call, JointCall) else ()
-    )
-    plans: list[Plan | None] = [*forward.plans, *slots, *incoming, *gradients]
-    if not any(isinstance(one, SubclassCreationMeta) for one in plans):
-        return call
-    return _Inward(call, slots, incoming, gradients).call()
+    inward = _Inward(call)
+    plans = (*inward.plans, *inward.slots, *inward.incoming, *inward.gradients)
+    return inward.call() if any(isinstance(one, SubclassCreationMeta) for one in plans) else call
 
 
 class _Inward:
     """Describes a call in terms of the graph's tensors."""
 
-    def __init__(
-        self, call: GraphCall, slots: tuple[Plan, ...], incoming: tuple[Plan, ...], gradients: tuple[Plan | None, ...]
-    ) -> None:
-        self.outer, self.slots, self.incoming, self.gradients = call, slots, incoming, gradients
+    def __init__(self, call: GraphCall) -> None:
+        self.outer = call
         self.plans: tuple[Plan, ...] = call.forward.plans
-        self.first = [sum(one.count for one in self.plans[:i]) for i in range(len(self.plans))]
+        self.slots = tuple(plan(call.forward.value(slot.kind, slot.index)) for slot in call.slots)
+        self.incoming: tuple[Plan, ...] = ()
+        self.gradients: tuple[Plan | None, ...] = ()
+        if isinstance(call, JointCall):
+            self.incoming = tuple(plan(tangent.value) for tangent in call.tangents)
+            self.gradients = tuple(None if one.value is None else plan(one.value) for one in call.gradients)
+        ends = accumulate(one.count for one in self.plans)
+        self.spans = [range(end - one.count, end) for one, end in zip(self.plans, ends, strict=True)]  # of the parts
 
     def call(self) -> GraphCall:
         outer = self.outer
@@ -253,9 +252,8 @@ class _Inward:
         gradients: tuple[Gradient, ...] = ()
         if isinstance(outer, JointCall):
             tangents, gradients = outer.tangents, outer.gradients
-            changes["tangents"] = tuple(
-                replace(part, slot=places[t.slot][k]) for t in tangents for k, part in enumerate(t.parts or (t,))
-            )
+            plain = ((places[t.slot][k], part) for t in tangents for k, part in enumerate(t.parts or (t,)))
+            changes["tangents"] = tuple(replace(part, slot=place) for place, part in plain)
             changes["gradients"] = self._gradients(gradients)
         stay = [i for i, slot in enumerate(outer.slots) if not self._in_graph(slot)]
         renumbered = {old: new for new, old in enumerate(stay)}
@@ -273,10 +271,11 @@ class _Inward:
             gradients,
             self._shared(stay),
         )
+        pairs = zip(outer.graph_inputs, self.plans, strict=True)
         return replace(
             outer,
             evidence=self._evidence(),
-            graph_inputs=self._graph_inputs(),
+            graph_inputs=tuple(part for descriptor, one in pairs for part in parts_of(descriptor, one.paths())),
             meta=self._meta(),
             slots=inner,
             rewrites=(*outer.rewrites, rewrite),
@@ -289,37 +288,26 @@ class _Inward:
         copy."""
         forward, outer = self.outer.forward, self.outer
         owners: dict[Any, tuple[int, str, Any]] = {}
-        for i, (info, one, value) in enumerate(zip(outer.meta.input_info, self.plans, forward.args, strict=True)):
+        for i, (info, value) in enumerate(zip(outer.meta.input_info, forward.args, strict=True)):
             if info.mutated:
-                paths = (path for path in one.paths() if leads_to_tensor(path))
-                owners |= {
-                    functional.storage(part): (i, path, part) for path, part in zip(paths, parts(value), strict=True)
-                }
+                owners |= {functional.storage(part): (i, path, part) for path, part in parts_by_path(value)}
         found: dict[tuple[int, str], tuple[int, str]] = {}
         for number, position in enumerate(stay):
-            slot, one = outer.slots[position], self.slots[position]
-            if slot.kind == "mutation" or isinstance(one, PlainTensorMeta):
+            slot = outer.slots[position]
+            if slot.kind == "mutation" or isinstance(self.slots[position], PlainTensorMeta):
                 continue
-            paths = (path for path in one.paths() if leads_to_tensor(path))
-            for path, part in zip(paths, parts(forward.value(slot.kind, slot.index)), strict=True):
+            for path, part in parts_by_path(forward.value(slot.kind, slot.index)):
                 owner = owners.get(functional.storage(part))
                 if owner is not None:
                     index, leads, source = owner
-                    view = (
-                        ""
-                        if part is source
-                        else _as_strided(part, f"{slot.descriptor}{path}", outer.graph_inputs[index])
-                    )
+                    name = f"{slot.descriptor}{path}"
+                    view = "" if part is source else _as_strided(part, name, outer.graph_inputs[index])
                     found[number, path] = (index, leads + view)
         return found
 
     def _in_graph(self, slot: Slot) -> bool:
         """Whether the graph itself writes the result of a slot."""
         return slot.kind == "mutation" and slot.index in self.outer.meta.in_graph_mutated_indices
-
-    def _graph_inputs(self) -> tuple[InputDescriptor, ...]:
-        pairs = zip(self.outer.graph_inputs, self.plans, strict=True)
-        return tuple(part for descriptor, one in pairs for part in input_parts(descriptor, one.paths()))
 
     def _slots(self) -> tuple[tuple[Slot, ...], list[int], dict[int, list[int]]]:
         """The parts of all slots; their numbers among the graph's results; the places of each slot's tensors among
@@ -331,16 +319,14 @@ class _Inward:
         for position, (slot, one) in enumerate(zip(self.outer.slots, self.slots, strict=True)):
             places[position] = []
             paths = list(one.paths())
-            for path, descriptor in zip(paths, output_parts(slot.descriptor, paths), strict=True):
+            for path, descriptor in zip(paths, parts_of(slot.descriptor, paths), strict=True):
                 index, wanted = self._place_of(slot, path, len(found))
-                tensor = not path.endswith(")")
+                tensor = leads_to_tensor(path)
                 if wanted:
                     places[position] += [len(found)] if tensor else []
                     kept.append(result)
-                    version = None if path else slot.version
-                    found.append(
-                        Slot(slot.kind, index, descriptor, slot.differentiable and tensor, slot.hidden, version)
-                    )
+                    version, differentiable = None if path else slot.version, slot.differentiable and tensor
+                    found.append(Slot(slot.kind, index, descriptor, differentiable, slot.hidden, version))
                 result += 1
         return tuple(found), kept, places
 
@@ -349,7 +335,7 @@ class _Inward:
         if slot.kind != "mutation":
             return number, True
         paths = list(self.plans[slot.index].paths())
-        index = self.first[slot.index] + (paths.index(path) if path in paths else 0)
+        index = self.spans[slot.index].start + (paths.index(path) if path in paths else 0)
         return index, not self._in_graph(slot) or (path in paths and self._infos()[index].mutated)
 
     def _infos(self) -> tuple[InputAliasInfo, ...]:
@@ -358,22 +344,16 @@ class _Inward:
             if isinstance(one, PlainTensorMeta):
                 infos.append(info)
                 continue
-            part = iter(parts(value))
-            for path in one.paths():
-                tensor = None if path.endswith(")") else next(part)
-                infos.append(_part_info(info, tensor))
+            inner = dict(parts_by_path(value))
+            infos += [_part_info(info, inner.get(path)) for path in one.paths()]
         return tuple(infos)
 
     def _meta(self) -> ViewAndMutationMeta:
         static = set(self.outer.meta.static_input_indices)
-        spans = (
-            (i, range(start, start + one.count))
-            for i, (start, one) in enumerate(zip(self.first, self.plans, strict=True))
-        )
         return replace(
             self.outer.meta,
             input_info=self._infos(),
-            static_input_indices=tuple(k for i, span in spans if i in static for k in span),
+            static_input_indices=tuple(k for i, span in enumerate(self.spans) if i in static for k in span),
         )
 
     def _counted_by_caller(self) -> ViewAndMutationMeta:
@@ -394,29 +374,21 @@ class _Inward:
             if one is None or isinstance(one, PlainTensorMeta) or gradient.descriptor is None:
                 found.append(gradient)
             else:
-                found += [Gradient(d, None) for d in output_parts(gradient.descriptor, one.paths())]
+                found += [Gradient(d, None) for d in parts_of(gradient.descriptor, one.paths())]
         return tuple(found)
 
     def _graph(self, kept: list[int]) -> torch.fx.GraphModule:
         """The graph with one result per part, without the slots that are not needed."""
         module = graphs.copy(self.outer.graph_module)
-        output = graphs.output_node(module.graph)
-        results = graphs.outputs(module.graph)
-        count = len(self.outer.slots)
+        results, count = graphs.outputs(module.graph), len(self.outer.slots)
         slots = flat_results(results[:count])
-        flat = [*(slots[k] for k in kept), *flat_results(results[count:])]
-        output.args = (tuple(flat),)
-        described: list[Descriptor | None] = [None] * len(flat)
-        output.meta["desc"] = described
+        graphs.set_outputs(module.graph, (*(slots[k] for k in kept), *flat_results(results[count:])))
         return module
 
     def _evidence(self) -> tuple[Reason, ...]:
         reasons: list[Reason] = []
-        named: list[tuple[InputDescriptor | OutputDescriptor, Plan]] = [
-            *zip(self.outer.graph_inputs, self.plans, strict=True),
-            *((slot.descriptor, one) for slot, one in zip(self.outer.slots, self.slots, strict=True)),
-        ]
-        for descriptor, one in named:
+        descriptors = (*self.outer.graph_inputs, *(slot.descriptor for slot in self.outer.slots))
+        for descriptor, one in zip(descriptors, (*self.plans, *self.slots), strict=True):
             if isinstance(one, SubclassCreationMeta):
                 listed = ", ".join(str(descriptor) + path for path in one.paths())
                 reasons.append(Reason(str(descriptor), f"it is a {one.type.__name__}; the graph has {listed}"))

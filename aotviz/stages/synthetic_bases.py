@@ -19,7 +19,8 @@ overlaps no other member. This may enlarge the base, to another tensor or the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,11 +31,11 @@ from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import has_no_root, is_root, lie_in, storage_as_tensor
 from aotviz.ir.symbolic_sizes import hint
-from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, ViewAndMutationMeta, Write
-from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts, paths
+from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, Write, count_writes
+from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts_by_path
 from aotviz.runtime import call_differs, gradient_hooks
 from aotviz.torch_private.tensors import base_of, is_dense
-from aotviz.tracing import facts, functional, overlap, shared_memory
+from aotviz.tracing import functional, overlap, shared_memory
 from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
 from aotviz.tracing.rootless import Rootless, viewed_like
@@ -68,6 +69,10 @@ class Group:
     same: tuple[tuple[int, int], ...]  # (position, member) of further occurrences of the same tensor
 
     @property
+    def positions(self) -> tuple[int, ...]:
+        return (*self.members, *(position for position, _ in self.same))
+
+    @property
     def apart(self) -> tuple[int, ...]:
         """Members that overlap no other; see Note [The whole base is written back]."""
         return tuple(self.members[places[0]] for places in overlap.groups(self.fakes) if len(places) == 1)
@@ -90,6 +95,9 @@ class StorageGroup(Group):
     tied: bool  # roots are inputs of the graph; if not, nothing in the call requires grad
 
 
+AnyGroup = TensorGroup | StorageGroup
+
+
 class _NewHistory(Exception):
     """A member that is not a view of a TensorGroup's base gets a `grad_fn`, which the base cannot give it."""
 
@@ -102,7 +110,7 @@ class _NewHistory(Exception):
 class SyntheticBases:
     """Graph inputs are the bases, one per group, then the roots of each, then the inputs outside all groups."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[AnyGroup, ...]
     others: tuple[int, ...]
     names: tuple[str, ...]  # one per input before the rewrite
     grown: tuple[int, ...]  # inputs that have a grad_fn after the call, because their base got one
@@ -111,6 +119,11 @@ class SyntheticBases:
     def roots(self) -> list[Root]:
         """One per graph input between the bases and the others."""
         return [root for g in self.groups if isinstance(g, StorageGroup) and g.tied for root in g.roots]
+
+    @property
+    def place_of_root(self) -> dict[int, int]:
+        """Id of such a root -> graph input."""
+        return {id(root): len(self.groups) + k for k, root in enumerate(self.roots)}
 
     def traced(self, fn: Any, rootless: list[Rootless]) -> Any:
         """`fn` on bases: recreates the members as views and returns them with the result. Appends to `rootless`."""
@@ -131,7 +144,7 @@ class SyntheticBases:
             if isinstance(group, TensorGroup):
                 if any(r and whole[p].requires_grad for p, r in zip(group.members, group.rooted, strict=True)):
                     raise _NewHistory(group.members)
-            elif isinstance(group, StorageGroup) and not group.tied:
+            elif not group.tied:
                 gained = next((p for p in group.members if whole[p].requires_grad), None)
                 if gained is not None:
                     raise Refused("a leaf made inside", repr(self.names[gained]))
@@ -149,7 +162,6 @@ class SyntheticBases:
                 base, own = self._storage(emit, group, variables)
                 roots += own if group.tied else []
             else:
-                assert isinstance(group, TensorGroup)
                 base = "" if group.itself is None else variables[group.itself]
                 if group.itself is None:
                     base = emit.fresh("base")
@@ -159,11 +171,11 @@ class SyntheticBases:
             bases.append(base)
         return [*bases, *roots, *(variables[p] for p in self.others)]
 
-    def _names(self, group: Group) -> str:
+    def _names(self, group: AnyGroup) -> str:
         return " and ".join(self.names[p] for p in group.members)
 
     @staticmethod
-    def _relation(group: Group) -> str:
+    def _relation(group: AnyGroup) -> str:
         return "share memory" if group.apart else "overlap"
 
     def _storage(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> tuple[str, list[str]]:
@@ -192,54 +204,45 @@ class SyntheticBases:
             views = [variables[p] for p in root.members if p != root.itself]
             wrong.append(f"not {emit.bind('is_root', is_root)}({', '.join([variable, facts, *views])})")
         if wrong:
-            message = f"{names} are views of other tensors than when this was compiled. Compile again for this call."
-            refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
+            message = f"{names} are views of other tensors than when this was compiled."
             fact = f"{names} have the same bases as at compile time"
-            emit.line(f"if {' or '.join(wrong)}: {refuse}", fact, names)
+            call_differs.check(emit, " or ".join(wrong), message, fact, names)
         return base, roots
 
-    def _refuse_hooks(self, emit: Emitter, group: Group, variables: list[str]) -> None:
+    def _refuse_hooks(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
         """Emit a check: a hook on a view member would never fire, because its gradient flows to the base or a root."""
-        roots = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else []
-        itself = group.itself if isinstance(group, TensorGroup) else None
-        hooked = [
-            position
-            for position, fake in zip(group.members, group.fakes, strict=True)
-            if fake.requires_grad and not fake.is_leaf and position != itself and position not in roots
-        ]
+        own = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else [group.itself]
+        views = ((p, fake) for p, fake in zip(group.members, group.fakes, strict=True) if p not in own)
+        hooked = [p for p, fake in views if fake.requires_grad and not fake.is_leaf]
         if hooked:
             listens = emit.bind("listens", gradient_hooks.listens)
             either = " or ".join(f"{listens}({variables[p]})" for p in hooked)
             names = " and ".join(self.names[p] for p in hooked)
             refuse = emit.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
-            emit.line(
-                f"if {either}: {refuse}({names!r})",
-                "a hook on a view would never run: gradients flow to its base",
-                names,
-            )
+            fact = "a hook on a view would never run: gradients flow to its base"
+            emit.line(f"if {either}: {refuse}({names!r})", fact, names)
 
-    def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
+    def _check(self, emit: Emitter, group: AnyGroup, base: str, variables: list[str]) -> None:
         """Emit a check: the members' offsets and strides are fixed in the graph, and Dynamo does not guard them."""
         names, where = self._names(group), group.base_layout
-        lie, refuse = emit.bind("lie_in", lie_in), emit.bind("refuse", call_differs.refuse)
-        places = ", ".join(
-            f"({variables[p]}, {int(fake.storage_offset())})"
-            for p, fake in zip(group.members, group.fakes, strict=True)
-        )
-        message = f"{names} do not overlap in memory as they did when this was compiled. Compile again for this call."
+        lie = emit.bind("lie_in", lie_in)
+        offsets = [int(fake.storage_offset()) for fake in group.fakes]
+        places = ", ".join(f"({variables[p]}, {offset})" for p, offset in zip(group.members, offsets, strict=True))
+        message = f"{names} do not overlap in memory as they did when this was compiled."
         fact = f"{names} have the same offsets and strides in their base as at compile time"
-        emit.line(f"if not {lie}({base}, {where.size}, {where.stride}, {places}): {refuse}({message!r})", fact, names)
+        differs = f"not {lie}({base}, {where.size}, {where.stride}, {places})"
+        call_differs.check(emit, differs, message, fact, names)
 
-    def _check_same(self, emit: Emitter, group: Group, variables: list[str]) -> None:
+    def _check_same(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
         for position, member in group.same:
             name, other = self.names[position], self.names[member]
             message = (
                 f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is "
-                "written; now they are not. Compile again for this call."
+                "written; now they are not."
             )
-            refuse = f"{emit.bind('refuse', call_differs.refuse)}({message!r})"
             fact = f"{name} and {other} are the same tensor, and its memory is written"
-            emit.line(f"if {variables[position]} is not {variables[member]}: {refuse}", fact, name)
+            differs = f"{variables[position]} is not {variables[member]}"
+            call_differs.check(emit, differs, message, fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         for position in self.grown:
@@ -257,18 +260,17 @@ class _Members:
         self.members: dict[int, Any] = {}
         self.shared: dict[int, int] = {}
         self.stand_ins: dict[int, StandIn] = {}
-        count = len(rewrite.groups)
-        roots = {id(root): count + k for k, root in enumerate(rewrite.roots)}
-        for position, value in zip(rewrite.others, inputs[count + len(roots) :], strict=True):
+        roots = rewrite.place_of_root
+        for position, value in zip(rewrite.others, inputs[len(rewrite.groups) + len(roots) :], strict=True):
             self.whole[position] = value
         for number, (group, base) in enumerate(zip(rewrite.groups, inputs, strict=False)):
             if isinstance(group, StorageGroup):
                 fakes = dict(zip(group.members, group.fakes, strict=True))
-                counting = {root.counter: functional.counting_apart(base) for root in group.roots}
+                data: Any = torch.Tensor.data  # not noted as the user's own `.data`
+                counting = {root.counter: data.__get__(base) for root in group.roots}
                 for root in group.roots:
                     self._root(group, counting[root.counter], root, fakes, roots.get(id(root)))
             else:
-                assert isinstance(group, TensorGroup)
                 self._views(group, base, number)
             for position, member in group.same:
                 self.whole[position] = self.whole[member]
@@ -287,7 +289,7 @@ class _Members:
         made = lying_like(base, group.base_layout, root.fake).detach()
         if number is not None:
             made = viewed_like(made, root.fake) if root.rootless else like_in_autograd(root.fake, made)
-            before = facts.Before.of(made)
+            before = functional.Before.of(made)
             self.stand_ins[number] = StandIn(made, before, before.edge)
             if root.rootless:
                 self.rootless.append(Rootless(made, not root.fake.is_leaf, before))
@@ -305,21 +307,23 @@ class _Members:
 
 
 def run(call: TracedCall) -> TracedCall:
-    """TracedCall -> TracedCall."""
     _refuse_shared_parts(call)
     by_storage: set[tuple[int, ...]] = set()
     while True:
         groups = _groups(call, by_storage)
         if not groups:
-            return replace(call, evidence=_false_sharing(call))
+            why = "they share a storage but do not overlap, so each is a separate graph input"
+            sharing = shared_memory.in_one_storage(call.forward)
+            names = (", ".join(str(call.graph_inputs[p]) for p in places) for places in sharing)
+            return replace(call, evidence=tuple(Reason(name, why) for name in names))
         try:
             return _rewritten(call, tuple(groups))
         except _NewHistory as found:
             by_storage.add(found.members)
 
 
-def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
-    grouped = {p for group in groups for p in (*group.members, *(p for p, _ in group.same))}
+def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
+    grouped = {p for group in groups for p in group.positions}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
     _refuse_lost_views(call, groups)
@@ -331,22 +335,14 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
         fn=rewrite.traced(call.forward.program.fn, rootless),
         args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
         fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
-        rootless={
-            place[p]: tuple(place[other] for other in others)
-            for p, others in call.forward.program.rootless.items()
-            if p in place
-        },
+        rootless=call.forward.program.rootless_at(place),
         made_rootless=rootless if any(root.rootless for root in roots) else None,
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
     rewrite = replace(rewrite, grown=_grown(rewrite, forward))
     traced = call.retraced(
         forward,
-        graph_inputs=(
-            *(_descriptor(call, group) for group in groups),
-            *_root_descriptors(call, roots),
-            *(call.graph_inputs[p] for p in others),
-        ),
+        graph_inputs=_descriptors(call, rewrite),
         static_inputs=tuple(place[i] for i in call.meta.static_input_indices if i in place),
         rewrite=rewrite,
         evidence=tuple(Reason(names[p], _why(group, p, names)) for group in groups for p in group.members),
@@ -354,10 +350,10 @@ def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
     return replace(traced, meta=replace(traced.meta, replay=_counting(call, rewrite, traced.meta.replay)))
 
 
-def _refuse_lost_views(call: TracedCall, groups: tuple[Group, ...]) -> None:
+def _refuse_lost_views(call: TracedCall, groups: tuple[AnyGroup, ...]) -> None:
     """Refuse a write that ends the autograd graph of another input, or of its views, if the two are not in
     one group."""
-    group_of = {p: group for group in groups for p in (*group.members, *(p for p, _ in group.same))}
+    group_of = {p: group for group in groups for p in group.positions}
     for position, others in call.forward.program.rootless.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
             leaf = call.meta.input_info[position].is_leaf
@@ -370,47 +366,38 @@ def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos:
     it."""
     for root, info in zip(roots, infos, strict=False):
         base = base_of(root.fake)
-        if (
-            base is not None
-            and info.mutates_data
-            and any(other is not root and (other.fake is base or base_of(other.fake) is base) for other in roots)
-        ):
-            raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[root.members[0]])))
+        if base is not None and info.mutates_data:
+            fakes = [other.fake for other in roots if other is not root]
+            if any(fake is base or base_of(fake) is base for fake in fakes):
+                raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[root.members[0]])))
 
 
-def _descriptor(call: TracedCall, group: Group) -> InputDescriptor:
-    if isinstance(group, TensorGroup) and group.itself is not None:
-        return call.graph_inputs[group.itself]
-    return SyntheticBaseInput(tuple(call.graph_inputs[p] for p in group.members))
-
-
-def _root_descriptors(call: TracedCall, roots: Sequence[Root]) -> list[InputDescriptor]:
-    return [
-        RootInput(tuple(call.graph_inputs[p] for p in root.members))
-        if root.itself is None
-        else call.graph_inputs[root.itself]
-        for root in roots
-    ]
+def _descriptors(call: TracedCall, rewrite: SyntheticBases) -> tuple[InputDescriptor, ...]:
+    known = call.graph_inputs
+    found: list[InputDescriptor] = []
+    for group in rewrite.groups:
+        own = group.itself if isinstance(group, TensorGroup) else None
+        found.append(SyntheticBaseInput(tuple(known[p] for p in group.members)) if own is None else known[own])
+    for root in rewrite.roots:
+        found.append(RootInput(tuple(known[p] for p in root.members)) if root.itself is None else known[root.itself])
+    return (*found, *(known[p] for p in rewrite.others))
 
 
 def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplayStep, ...]) -> tuple[ReplayStep, ...]:
     """The steps, with further version increments after the write of a storage, which bumps no counter of the inputs.
     All views of a root share its counter."""
-    replayed = ViewAndMutationMeta.count_writes(replay)
-    count = len(rewrite.groups)
-    place = {id(root): count + k for k, root in enumerate(rewrite.roots)}
-    steps = list(replay)
+    replayed = count_writes(replay)
+    place, steps = rewrite.place_of_root, list(replay)
     for number, group in enumerate(rewrite.groups):
         written = [k for k, step in enumerate(steps) if isinstance(step, Write) and step.source == Ref("input", number)]
-        if not isinstance(group, StorageGroup):
-            continue
-        for root in group.roots:
+        roots = group.roots if isinstance(group, StorageGroup) else ()
+        for root in roots:
             writes = sum(call.meta.input_info[p].version_bumps for p in root.members)
             done = sum(replayed[Ref("member", p)] for p in root.members)
             done += replayed[Ref("input", place[id(root)])] if id(root) in place else 0
             if writes > done:
                 step = Count(Ref("member", root.members[0]), writes - done)
-                alike = [other for other in group.roots if other.counter == root.counter]
+                alike = [other for other in roots if other.counter == root.counter]
                 counted = {Ref("member", p) for other in alike for p in other.members}
                 counted |= {Ref("input", place[id(other)]) for other in alike if id(other) in place}
                 steps.insert(min(written[-1] + 1 if written else 0, first_unseen_view(steps, counted)), step)
@@ -430,7 +417,7 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
     )
 
 
-def _why(group: Group, member: int, names: Sequence[str]) -> str:
+def _why(group: AnyGroup, member: int, names: Sequence[str]) -> str:
     kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
     if len(group.members) == 1:
         return f"it is written, and the layout of its views depends on its own: it becomes a view of {kind}"
@@ -442,22 +429,31 @@ def _why(group: Group, member: int, names: Sequence[str]) -> str:
     return f"{others} overlap and one of them is written: all become views of {kind}"
 
 
-def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
-    args, infos = call.forward.program.args, call.meta.input_info
+def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup]:
+    @functools.cache
+    def group_of(places: tuple[int, ...]) -> AnyGroup | None:
+        return _group_of(call, places, by_storage)
+
+    def joins(places: tuple[int, ...], others: tuple[int, ...]) -> bool:
+        return _overwrites(call, group_of(places), others)
+
     found = []
     for positions in shared_memory.in_one_storage(call.forward):
         sets = shared_memory.connected(call.forward, positions)
-        found += _without_lost_writes(
-            [places for places in sets if any(shared_memory.written(infos[p]) for p in places)],
-            lambda places: _group_of(call, places, by_storage),
-            lambda group, places: any(
-                shared_memory.written(infos[p]) and overlap.overlap(group.base, args[p]) for p in places
-            ),
-        )
+        sets = [places for places in sets if any(shared_memory.written(call.meta.input_info[p]) for p in places)]
+        list(map(group_of, sets))  # refuse what cannot be a group, even if it is then merged into another
+        found += [group for group in map(group_of, overlap.merged(sets, joins)) if group is not None]
     return sorted(found, key=lambda group: group.members)
 
 
-def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ...]]) -> Group | None:
+def _overwrites(call: TracedCall, group: AnyGroup | None, others: tuple[int, ...]) -> bool:
+    """See Note [The whole base is written back]."""
+    args, infos = call.forward.program.args, call.meta.input_info
+    written = [args[p] for p in others if shared_memory.written(infos[p])]
+    return group is not None and any(overlap.overlap(group.base, argument) for argument in written)
+
+
+def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[int, ...]]) -> AnyGroup | None:
     """The group of connected inputs, or None for a single input, even if passed twice, unless its storage matters."""
     first = _first_of_each(call)
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
@@ -476,22 +472,6 @@ def _group_of(call: TracedCall, places: list[int], by_storage: set[tuple[int, ..
     return group
 
 
-def _without_lost_writes(
-    sets: list[list[int]],
-    group_of: Callable[[list[int]], Group | None],
-    overwrites: Callable[[Group, list[int]], bool],
-) -> list[Group]:
-    """See Note [The whole base is written back]. `sets` of positions over one storage, each with a written one."""
-    groups = [group_of(places) for places in sets]
-    for k, group in enumerate(groups):
-        others = [j for j, places in enumerate(sets) if group is not None and j != k and overwrites(group, places)]
-        if others:
-            merged = sorted(p for j in (k, *others) for p in sets[j])
-            rest = [places for j, places in enumerate(sets) if j not in (k, *others)]
-            return _without_lost_writes([merged, *rest], group_of, overwrites)
-    return [group for group in groups if group is not None]
-
-
 def _first_of_each(call: TracedCall) -> dict[int, int]:
     """For each graph input that repeats an earlier tensor, the position of that."""
     place = {d.index: p for p, d in enumerate(call.graph_inputs) if isinstance(d, PlainInput)}
@@ -499,7 +479,7 @@ def _first_of_each(call: TracedCall) -> dict[int, int]:
     return {place[i]: place[first] for i, first in pairs if i in place and first in place}
 
 
-def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> Group:
+def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> AnyGroup:
     args = call.forward.program.args
     tensors = tuple(args[p] for p in members)
     names = ", ".join(str(call.graph_inputs[p]) for p in members)
@@ -532,7 +512,7 @@ def _tensor_group(
     covers = all(shared_memory.root(t) is base for t in tensors) or all(overlap.within(t, base) for t in tensors)
     if base.requires_grad != seen[0].requires_grad or not same_dtype or not covers or not is_dense(base):
         return None
-    if facts.is_view_with_history(base):  # after a write, autograd takes its grad_fn from its own base
+    if functional.is_view_with_history(base):  # after a write, autograd takes its grad_fn from its own base
         return None
     if has_no_root(base) and base.requires_grad:  # autograd takes the grad_fn of its views from its own base
         return None
@@ -558,21 +538,12 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
     for root, views in found.values():
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
-        if facts.is_view_with_history(root) and (moves or not has_no_root(root)):
+        if functional.is_view_with_history(root) and (moves or not has_no_root(root)):
             raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[views[0]])))
         descriptor = call.graph_inputs[views[0]]
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
         made.append(Root(root, tuple(views), itself, moves, counter))
     return tuple(made)
-
-
-def _false_sharing(call: TracedCall) -> tuple[Reason, ...]:
-    """Report inputs that share a storage but do not overlap."""
-    why = "they share a storage but do not overlap, so each is a separate graph input"
-    names = (
-        ", ".join(str(call.graph_inputs[p]) for p in group) for group in shared_memory.in_one_storage(call.forward)
-    )
-    return tuple(Reason(name, why) for name in names)
 
 
 def _refuse_shared_parts(call: TracedCall) -> None:
@@ -585,8 +556,8 @@ def _refuse_shared_parts(call: TracedCall) -> None:
     for position, value in enumerate(args):
         if not isinstance(value, torch.Tensor):
             continue
-        for path, part in zip(paths(value), parts(value), strict=True):
-            name = ".".join((str(call.graph_inputs[position]), *path))
+        for path, part in parts_by_path(value):
+            name = f"{call.graph_inputs[position]}{path}"
             for other, other_name, known in seen:
                 written = infos[position].mutates_data or infos[other].mutates_data
                 apart = other == position or functional.storage(value) != functional.storage(args[other])

@@ -5,16 +5,21 @@ recomputed for a backward that the function itself calls."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.fx as fx
+import torch.fx.traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import selective_decompose
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, TangentInput
 from aotviz.ir.forms import GraphCall, JointCall, JointGraph, Reason
-from aotviz.torch_private import tracers
-from aotviz.tracing import retracing
+from aotviz.torch_private import graph_nodes, operators
+from aotviz.torch_private.partitioners import must_recompute, remat_using_tags_for_fwd_loss_bwd_graph
+from aotviz.torch_private.tracers import asks_for_inductor
 from aotviz.tracing.open_trace import link_backward_to_forward
 
 
@@ -61,13 +66,45 @@ def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
 def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) -> fx.GraphModule:
     """Run torch's passes over the graph if they are enabled; appends to `reasons`."""
     if call.options.selective_decompose:
-        asked = sum(map(tracers.asks_for_inductor, module.graph.nodes))
+        asked = sum(map(asks_for_inductor, module.graph.nodes))
         reasons.append(Reason("decompositions", f"{asked} nodes are in regions that the user marked for Inductor"))
         if asked:
-            inputs = graphs.values(graphs.placeholders(module.graph))
-            module = retracing.decomposed_where_annotated(module, call.options.decompositions or {}, inputs)
+            module = _decomposed_where_annotated(module, call.options.decompositions or {})
     if call.options.remat_using_tags and not isinstance(call, JointCall):
-        module, done = retracing.rematerialized(module)
+        module, done = _rematerialized(module)
         if done:
             reasons.append(Reason("checkpoints", done))
     return module
+
+
+def _decomposed_where_annotated(module: fx.GraphModule, table: Mapping[Any, Any]) -> fx.GraphModule:
+    """The graph, with `table` applied to the regions that the user annotated for Inductor by
+    `torch.fx.traceback.annotate({"compile_with_inductor": ...})`."""
+    before = graphs.placeholders(module.graph)
+    inputs = graphs.values(before)
+    with fx_traceback.preserve_node_meta():
+        made = selective_decompose(
+            module, *inputs, decomposition=table, should_decompose=asks_for_inductor, trace_joint_graph=False
+        )
+    for node, known in zip(graphs.placeholders(made.graph), before, strict=True):
+        graph_nodes.rename(node, known.name)
+        node.target, node.meta = known.target, dict(known.meta)
+    return made
+
+
+def _rematerialized(module: fx.GraphModule) -> tuple[fx.GraphModule, str]:
+    """Recompute the values of checkpointed regions that an inner backward reads. Returns the graph and what was done.
+
+    Edits the tags of `module`.
+    """
+    tagged = [node for node in module.graph.nodes if must_recompute(node)]
+    if not tagged or not any(node.meta.get("autograd_backward") for node in module.graph.nodes):
+        return module, ""
+    if any(operators.is_random(node.target) for node in tagged):
+        return module, "a region draws random numbers, so its values are saved instead of recomputed"
+    try:
+        made = remat_using_tags_for_fwd_loss_bwd_graph(module)
+    except RuntimeError:
+        return module, "several backwards read checkpointed regions, so their values are saved instead of recomputed"
+    again = sum(node.name.endswith("_recomputed") for node in made.graph.nodes)
+    return made, f"{again} nodes are recomputed where the inner backward reads them" if again else ""

@@ -1,4 +1,4 @@
-"""torch's pass that computes with tensors instead of symbolic floats; see `tracing/symbolic_floats.py`."""
+"""torch's pass that computes with tensors instead of symbolic floats; see `stages/scalars.py`."""
 
 from __future__ import annotations
 

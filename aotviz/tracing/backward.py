@@ -23,6 +23,8 @@ from aotviz.tracing.fakes import empty_like_layout, rng_preserved
 from aotviz.tracing.open_trace import OpenTrace, mark_backward
 from aotviz.tracing.views import order_of, strides_in
 
+Autocasts = Sequence[Mapping[str, Any]]  # the arguments of each `torch.amp.autocast` that a backward runs under
+
 
 @dataclass(frozen=True)
 class TracedTangent:
@@ -35,15 +37,9 @@ class TracedTangent:
 
 
 def trace_gradients(
-    trace: OpenTrace,
-    outputs: Sequence[Any],
-    edges: Sequence[Any],
-    autocast: Sequence[Mapping[str, Any]] = (),
+    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts = ()
 ) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...]]:
     """Differentiate `outputs` (functional tensors) with respect to the inputs that have an edge.
-
-    Args:
-        autocast: the arguments of each `torch.amp.autocast` that the backward runs under.
 
     Returns one tangent per output, and per edge a fake gradient and its graph node (for a subclass, the nodes of its
     parts). Both are None where there is no edge or no path.
@@ -52,8 +48,7 @@ def trace_gradients(
         names = map("tangents_{}".format, count(1))
         tangents = tuple(_tangent(trace, names, functional.inner(output)) for output in outputs)
         incoming = [trace.functional(tangent.value) for tangent in tangents]
-        gradients = _gradients(trace, outputs, edges, incoming, autocast)
-        nodes = tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
+        gradients, nodes = _gradients(trace, outputs, edges, incoming, autocast)
         for tangent, value in zip(tangents, incoming, strict=True):
             _write_back(trace, tangent, value)
     return tangents, gradients, nodes
@@ -68,53 +63,34 @@ def _write_back(trace: OpenTrace, tangent: TracedTangent, value: Any) -> None:
     node.meta = {"val": target.meta["val"], "partitioner_tag": "is_backward", "autograd_backward": True}
 
 
-def nodes_below(output: Any) -> set[Any]:
-    """Return the autograd nodes that a gradient of `output` (a functional tensor) reaches after its `grad_fn`."""
-    found: set[Any] = set()
-    stack = [functional.grad_fn(output)]
-    while stack:
-        node = stack.pop()
-        for below, _ in () if node is None else node.next_functions:
-            if below is not None and below not in found:
-                found.add(below)
-                stack.append(below)
-    return found
-
-
 def trace_loss_gradients(trace: OpenTrace, loss: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
     """Differentiate a loss of one element. There is no tangent: the graph itself creates the 1 that the backward starts
     from."""
     with rng_preserved(), trace.active("is_backward"):
-        gradients = _gradients(trace, [loss], edges, None)
-        return tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
+        return _gradients(trace, [loss], edges, None, ())[1]
 
 
 def _gradients(
-    trace: OpenTrace,
-    outputs: Sequence[Any],
-    edges: Sequence[Any],
-    incoming: Sequence[Any] | None,
-    autocast: Sequence[Mapping[str, Any]] = (),
-) -> tuple[Any, ...]:
-    """One fake gradient per edge; None where there is no edge or no path."""
+    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], incoming: Sequence[Any] | None, autocast: Autocasts
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """One fake gradient per edge, and its node; None where there is no edge or no path."""
     mark_backward([output.grad_fn for output in outputs])
     wanted = [edge for edge in edges if edge is not None]
     # The autograd graph is kept: `second_order` continues from it if the gradients are differentiated.
     with backward_autocast(autocast):  # eager calls a backward outside autocast: only the forward casts
         found = iter(torch.autograd.grad(outputs, wanted, incoming, allow_unused=True, retain_graph=True))
-    gradients = []
-    for edge in edges:
-        gradient = None if edge is None else next(found)
-        gradients.append(None if gradient is None else functional.inner(gradient))
+    raw = (None if edge is None else next(found) for edge in edges)
+    gradients = tuple(None if gradient is None else functional.inner(gradient) for gradient in raw)
     trace.close_effects()
-    return tuple(gradients)
+    return gradients, tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
 
 
 def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangent:
     if not wrapper_subclasses.is_subclass(value):
         return _plain_tangent(trace, names, value)
     with trace.untraced():
-        value = wrapper_subclasses.expected_tangent(value).detach()
+        adapt = getattr(value, "__coerce_tangent_metadata__", None)  # its class may make another one
+        value = (value if adapt is None else adapt()).detach()
         if any(map(tensors.overlaps_itself, wrapper_subclasses.parts(value))):
             value = value.clone(memory_format=torch.contiguous_format)
     parts = tuple(_plain_tangent(trace, names, part) for part in wrapper_subclasses.parts(value))
@@ -126,16 +102,10 @@ def _plain_tangent(trace: OpenTrace, names: Iterator[str], value: torch.Tensor) 
     size = tuple(value.shape)
     order: tuple[int, ...] = ()
     if all_concrete((*size, *value.stride())):
-        stride = _dense_stride(value)
+        # the output's strides, or contiguous ones where several indices share an element
+        stride = strides_in(range(value.dim()), size) if tensors.overlaps_itself(value) else tuple(value.stride())
     else:  # the strides are not known before the call, but the order of the dimensions in memory is
         order = order_of(value.stride())
         stride = strides_in(order, size)
     fake = empty_like_layout(trace.fake_mode, size, stride, value.dtype, value.device)
     return TracedTangent(fake, (trace.placeholder(next(names), fake),), order)
-
-
-def _dense_stride(value: torch.Tensor) -> tuple[Any, ...]:
-    """The output's strides, or contiguous ones where several indices share an element."""
-    if tensors.overlaps_itself(value):
-        return strides_in(range(value.dim()), value.shape)
-    return tuple(value.stride())

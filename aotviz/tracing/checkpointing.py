@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,24 +24,22 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from aotviz.torch_private import checkpoints
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.tracing import functional
+from aotviz.tracing.user_calls import kept
 
-_TAGS = ("recompute", "ac_graph_id")
 _reentrant = checkpoint.CheckpointFunction
 
 Watch = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-@contextlib.contextmanager
-def tagging_checkpoints(watch: Watch) -> Iterator[None]:
+def tagging_checkpoints(watch: Watch) -> contextlib.AbstractContextManager[None]:
     """Let checkpointed regions tag the nodes that they trace, each within `watch()`. Other threads do not trace, and
     checkpoint as usual."""
-    with checkpoints.replaced(
+    return checkpoints.replaced(
         functools.partial(_tagging_generator, watch),
         functools.partial(_tagging_by_tuples, watch),
-        _TaggingFunction(watch),
+        SimpleNamespace(apply=functools.partial(_tagging_reentrantly, watch)),
         functools.partial(_tagged_by_dynamo, watch),
-    ):
-        yield
+    )
 
 
 def _tagging_generator(
@@ -48,16 +47,11 @@ def _tagging_generator(
     fn: Callable[..., Any],
     preserve_rng_state: bool = True,
     context_fn: Callable[[], Any] = noop_context_fn,
-    determinism_check: str = "default",
-    debug: bool = False,
-    early_stop: bool = True,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
     if not is_tracing():
-        return checkpoints.generator(
-            fn, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs
-        )
+        return checkpoints.generator(fn, preserve_rng_state, context_fn, *args, **kwargs)
     return _region(watch, context_fn)
 
 
@@ -81,15 +75,9 @@ def _region(watch: Watch, context_fn: Callable[[], Any] = noop_context_fn) -> It
     if not torch.is_grad_enabled():
         yield
         return
-    meta = fx_traceback.current_meta
-    before = {name: meta[name] for name in _TAGS if name in meta}
-    try:
-        with watch(), saved_tensors_hooks(_pack, _unpack), _tagging_mode(context_fn):
-            yield
-    finally:
-        for name in _TAGS:
-            meta.pop(name, None)
-        meta.update(before)
+    tags_kept = kept(fx_traceback.current_meta, "recompute", "ac_graph_id")
+    with tags_kept, watch(), saved_tensors_hooks(_pack, _unpack), _tagging_mode(context_fn):
+        yield
 
 
 def _tagging_mode(context_fn: Callable[[], Any]) -> Any:
@@ -111,17 +99,12 @@ def _unpack(kept: tuple[Any, bool]) -> Any:
     return functional.wrapped(value) if is_functional else value
 
 
-class _TaggingFunction:
+def _tagging_reentrantly(watch: Watch, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
     """Replaces the reentrant variant, which calls autograd inside its backward and so cannot be traced."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-
-    def apply(self, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
-        if not is_tracing():
-            return _reentrant.apply(function, preserve, *args)
-        if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
-            with torch.no_grad():  # as in eager, where only arguments can bring gradients into the region
-                return function(*args)
-        with contextlib.contextmanager(_region)(self.watch):
+    if not is_tracing():
+        return _reentrant.apply(function, preserve, *args)
+    if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+        with torch.no_grad():  # as in eager, where only arguments can bring gradients into the region
             return function(*args)
+    with contextlib.contextmanager(_region)(watch):
+        return function(*args)

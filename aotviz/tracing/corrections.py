@@ -20,18 +20,26 @@ strides agree:
     pow                              of a number
 
 The backward of native_dropout on the CPU is traced as the operators that it computes, whose fakes have eager's strides.
+
+An `out=` tensor whose shape differs from the result is resized in place by eager before it is written. A functional
+trace would write a result of one shape to a tensor of another. So such an operator first runs on fake tensors with an
+empty `out=`, which shows the shape of the result, and the trace resizes the `out=` tensors.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from aotviz.torch_private import decompositions
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
+from aotviz.tracing import functional
+from aotviz.tracing.user_calls import placed
 
 aten = torch.ops.aten
 
@@ -64,35 +72,33 @@ def _multi_margin_loss(tensor: Any, target: Any, *others: Any, **named: Any) -> 
     return loss.squeeze(0) if target.dim() == 0 and loss.dim() == 1 else loss
 
 
-def _resized(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator itself for bytes, which have no gradient; else torch's replacement."""
+def _for_bytes(own: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """`own` for bytes, which have no gradient; else `otherwise`, which is torch's."""
 
-    def traced(tensor: Any, size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
-        if tensor.dtype is not torch.uint8:
-            return otherwise(tensor, size, align_corners, *scales)
-        with decompositions.below_autograd():
-            return operator(tensor, size, align_corners, *scales)
+    def traced(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return (own if tensor.dtype is torch.uint8 else otherwise)(tensor, *args, **kwargs)
 
     return traced
 
 
-def _resized_by_size_or_factor(operator: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def _below_autograd(operator: Any) -> Callable[..., Any]:
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with decompositions.below_autograd():
+            return operator(*args, **kwargs)
+
+    return traced
+
+
+def _by_size_or_factor(operator: Any) -> Callable[..., Any]:
     def traced(tensor: Any, size: Any, align_corners: bool, factors: Any = None) -> Any:
-        if tensor.dtype is not torch.uint8:
-            return otherwise(tensor, size, align_corners, factors)
         size = decompositions.upsample_compute_output_size(tensor.size(), size, factors)
         return operator(tensor, size, align_corners, *(factors or (None, None)))
 
     return traced
 
 
-def _whole_bytes(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition that does not apply when bytes are resized."""
-
-    def decomposed(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return NotImplemented if tensor.dtype is torch.uint8 else decomposition(tensor, *args, **kwargs)
-
-    return decomposed
+def _not_decomposed(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
 
 
 def _contiguous(result: Any, *args: Any) -> Any:
@@ -107,17 +113,13 @@ def _settled(
     operator: Any, is_certain: Callable[..., bool], as_in_eager: Callable[..., Any] = _contiguous
 ) -> Callable[..., Any]:
     """The operator, followed by a copy of its first result if eager's strides may differ from the fake's."""
-    inside = False
+    running = SimpleNamespace(inside=False)
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        nonlocal inside
-        if inside or is_certain(*args):
+        if running.inside or is_certain(*args):
             return NotImplemented
-        inside = True
-        try:
+        with placed(running, inside=True):
             result = operator(*args, **kwargs)
-        finally:
-            inside = False
         first, *others = result if isinstance(result, tuple) else (result,)
         if first is not None:  # None for a gradient that is not needed
             first = as_in_eager(first, *args)
@@ -203,10 +205,10 @@ _SETTLED = {
 _TRACED_AS = {
     **_LOSSES,
     aten.dropout.default: _dropout,
-    _BILINEAR.default: _resized(_BILINEAR.default, decompositions.upsample_bilinear2d),
-    _BICUBIC.default: _resized(_BICUBIC.default, decompositions.upsample_bicubic2d_default),
-    _BILINEAR.vec: _resized_by_size_or_factor(_BILINEAR.default, decompositions.upsample_linear_vec),
-    _BICUBIC.vec: _resized_by_size_or_factor(_BICUBIC.default, decompositions.upsample_bicubic2d_vec),
+    _BILINEAR.default: _for_bytes(_below_autograd(_BILINEAR.default), decompositions.upsample_bilinear2d),
+    _BICUBIC.default: _for_bytes(_below_autograd(_BICUBIC.default), decompositions.upsample_bicubic2d_default),
+    _BILINEAR.vec: _for_bytes(_by_size_or_factor(_BILINEAR.default), decompositions.upsample_linear_vec),
+    _BICUBIC.vec: _for_bytes(_by_size_or_factor(_BICUBIC.default), decompositions.upsample_bicubic2d_vec),
 }
 
 
@@ -216,7 +218,7 @@ def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
     In inference mode the dispatcher skips autograd, and with it torch's replacements; only the table is consulted then.
     """
     own = {op for op, found in table.items() if decompositions.is_torchs(found)}
-    resizing = {op: _whole_bytes(table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
+    resizing = {op: _for_bytes(_not_decomposed, table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
     losses = {op: found for op, found in _LOSSES.items() if op in own or op not in table}
     return {**_SETTLED, **table, **resizing, **losses}
 
@@ -226,3 +228,24 @@ def as_eager() -> Iterator[None]:
     """Trace these operators as eager computes them."""
     with decompositions.traced_as(_TRACED_AS), decompositions.layers_run_by(_layers):
         yield
+
+
+def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Each `out=` tensor whose shape differs from that of its result, and the result's shape."""
+    names = operators.names_of_outs(operator)
+    outs = {name: kwargs[name] for name in names if functional.is_functional(kwargs.get(name))}
+    if not outs or len(outs) < len(names):
+        return
+    flat, spec = pytree.tree_flatten((args, {name: value for name, value in kwargs.items() if name not in outs}))
+    if any(map(is_subclass, (*flat, *outs.values()))):
+        return
+    with dispatch.without_modes():
+        fake_args, rest = pytree.tree_unflatten(list(map(functional.stand_in, flat)), spec)
+        empty = {name: functional.stand_in(out, empty=True) for name, out in outs.items()}
+        try:
+            operator(*fake_args, **rest, **empty)
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+            return  # the trace raises the same
+    for name, out in outs.items():
+        if tuple(empty[name].shape) != tuple(out.shape):
+            yield out, tuple(map(int, empty[name].shape))  # a traced `resize_` does not accept symbols

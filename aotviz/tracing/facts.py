@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from aotviz.ir.refusals import Refused
-from aotviz.ir.spelling import attribute
 from aotviz.ir.symbolic_sizes import SYMBOLIC, hint, is_concrete
 from aotviz.ir.view_and_mutation import (
     InputAliasInfo,
@@ -28,65 +27,24 @@ from aotviz.ir.view_and_mutation import (
     ReplayStep,
     ViewStep,
 )
-from aotviz.ir.wrapper_subclasses import is_subclass, parts, paths
+from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import operators, script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, overlapping_writes, registered_hooks, replay, stale_uses, views
+from aotviz.tracing import functional, overlap, registered_hooks, replay, rootless, views
+from aotviz.tracing.functional import Before, edge, has_another_history
 from aotviz.tracing.given import Kind
-from aotviz.tracing.ledger import Ledger, Marked, Moved, TracedHook, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, Moved, TracedHook, Viewed, Wrote
 
-_OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
-
-
-@dataclass
-class Before:
-    """The state of an input when the call began."""
-
-    version: int
-    edge: Any  # its gradient edge, or None
-
-    @classmethod
-    def of(cls, argument: Any) -> Before:
-        return cls(operators.version(argument) if isinstance(argument, torch.Tensor) else 0, edge(argument))
-
-
-def edge(argument: Any) -> Any:
-    if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
-        return None
-    if argument.is_leaf and argument.is_inference():  # autograd ignores it, so it has no edge
-        return None
-    return torch.autograd.graph.get_gradient_edge(argument)
-
-
-def is_view_with_history(tensor: Any) -> bool:
-    """Whether a tensor is a view, requires grad, and is not a leaf. If its base does not require grad, a write that
-    autograd does not see makes autograd replace its `grad_fn` by that of the base, which has none. A view of the leaf
-    `torch.arange(6.).reshape(2, 3).requires_grad_()` is such a case, because that leaf is itself a view."""
-    return base_of(tensor) is not None and tensor.requires_grad and not tensor.is_leaf
-
-
-def has_another_history(argument: Any, was: Any) -> bool:
-    """Whether an argument has a gradient edge that differs from `was`, the one before the call."""
-    now = edge(argument)
-    return now is not None and (was is None or tuple(now)[:2] != tuple(was)[:2])
-
-
-class DetachedHistory(NotImplementedError):
-    """Output number `output` is a detached alias of input number `input`, and has a `grad_fn` of its own."""
-
-    def __init__(self, output: int, input: int | None) -> None:
-        super().__init__(output, input)
-        self.output, self.input = output, input
 
 
 def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
     """Return (input, path, gradient edge) of each part of a subclass that requires grad by itself."""
     return [
-        (i, "".join(map(attribute, path)), found)
+        (i, path, found)
         for i, value in enumerate(args)
         if is_subclass(value)
-        for path, part in zip(paths(value), parts(value), strict=True)
+        for path, part in parts_by_path(value)
         if (found := edge(part)) is not None
     ]
 
@@ -110,7 +68,7 @@ def of_input(
         raise Refused("view whose base does not require grad", name)
     if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
         raise Refused("alias is given another storage", f"{name} and what it is set to")
-    if changed and not replaced and lies.concrete and overlapping_writes.writes_twice(lies):
+    if changed and not replaced and lies.concrete and overlap.writes_twice(lies):
         raise Refused("overlapping write", f"an alias of {name}")
     if moved and not replaced and _resized_after_a_write(argument, fake, lies, ledger):
         raise Refused("resized after a write", name)
@@ -132,14 +90,14 @@ def of_input(
     turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # A trace does not count the writes of operators that take lists.
     writes = ledger.writes_of(argument)
-    bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted_writes_of(argument)
+    bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted[id(argument)]
     fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
     assigned = any(argument is tensor for tensor in ledger.assigned) or fewer
-    differs = was.edge is not None and torch.is_grad_enabled()  # matters if it is a view of a base without grad
-    differs = differs and (
+    with_grad = was.edge is not None and torch.is_grad_enabled()
+    differs = with_grad and (  # matters if it is a view of a base without grad
         (changed and hidden and not fake.is_leaf)
         or (bumps > 0 and bool(ledger.views_in(argument)))
-        or stale_uses.seen_later(ledger, argument, outputs)
+        or rootless.seen_later(ledger, argument, outputs)
     )
     return InputAliasInfo(
         is_tensor=True,
@@ -155,7 +113,7 @@ def of_input(
         keep_input_mutations=keep_input_mutations,
         version_bumps=bumps,
         layout_after=lies if replaced or moved else None,
-        written_parts=_written_parts(argument),
+        written_parts=tuple(path for path, part in parts_by_path(argument) if path and functional.data_mutated(part)),
         turned_on=turned_on,
         turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=left is not None,
@@ -214,66 +172,8 @@ def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledge
     return False
 
 
-def refuse_grad_changes(
-    ledger: Ledger, args: Sequence[Any], infos: Sequence[InputAliasInfo], names: Sequence[str]
-) -> None:
-    """Refuse a change of requires_grad that the wrapper cannot repeat on the input.
-
-    `args` are the inputs that `infos` describe, and then those that a rewrite made inside the function.
-    """
-    for event in (event for event in ledger.events if isinstance(event, Marked)):
-        position = next((i for i, arg in enumerate(args) if arg is event.tensor), None)
-        if position is None or (position < len(infos) and (infos[position].turned_on or infos[position].turned_off)):
-            continue
-        name = repr(names[position]) if position < len(names) else "an input that overlaps another"
-        raise Refused("requires_grad changes", name, "on" if event.on else "off")
-
-
-def refuse_new_history(
-    args: Sequence[Any], outputs: Sequence[Any], infos: Sequence[OutputAliasInfo], names: Sequence[str]
-) -> None:
-    """Refuse a result that requires grad although no input does: its autograd graph ends in a leaf created inside."""
-    new = {id(output) for output, info in zip(outputs, infos, strict=True) if info.new_leaf}
-    leaving = [(f"output {k}", output) for k, output in enumerate(outputs) if id(output) not in new]
-    for name, value in [*((repr(n), arg) for n, arg in zip(names, args, strict=False)), *leaving]:
-        if isinstance(value, torch.Tensor) and functional.is_functional(value) and value.requires_grad:
-            raise Refused("a leaf made inside", name)
-
-
-@dataclass(frozen=True)
-class OutputFacts:
-    """What is known about all outputs together."""
-
-    infos: tuple[OutputAliasInfo, ...]  # one per output
-    bases: tuple[Any, ...]  # the intermediates that the graph must return because outputs are views of them
-    base_facts: tuple[IntermediateBase, ...]  # one per base
-    replay: tuple[ReplayStep, ...]  # how the wrapper creates the outputs that are views
-
-
-def _written_parts(argument: Any) -> tuple[str, ...]:
-    if not is_subclass(argument):
-        return ()
-    found = zip(paths(argument), parts(argument), strict=True)
-    return tuple("".join(map(attribute, path)) for path, part in found if functional.data_mutated(part))
-
-
-def of_outputs(
-    ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-    output_names: Sequence[str], input_info: Sequence[InputAliasInfo],
-) -> OutputFacts:  # fmt: skip
-    """Classify the outputs.
-
-    Args:
-        members: inputs that a rewrite made inside the function, by their position among the user's inputs.
-        output_names: the place of each output in the result, e.g. "output['logits']".
-    """
-    return _Outputs(ledger, args, members, outputs, output_names, input_info).classify()
-
-
 def _refuse_hidden_tensors(output: Any, place: str) -> None:
     """Raise for an object that holds tensors which pytree does not see. `place` is its position in the result."""
-    if isinstance(output, nn.Module):
-        return
     found = _hidden_tensor(output, MOST_STEPS)
     if found:
         raise TypeError(
@@ -303,32 +203,35 @@ def _hidden_tensor(value: Any, steps: int) -> str:
     return ""
 
 
-class _Outputs:
-    """Sorts outputs into the eight output types, by the origin of their memory in the ledger."""
+class Outputs:
+    """What is known about all outputs together. `classify` sorts them into the eight output types, by the origin of
+    their memory in the ledger.
+
+    Args:
+        members: inputs that a rewrite made inside the function, by their position among the user's inputs.
+        names: of the outputs, their places in the result, e.g. "output['logits']"; and the user's of the inputs.
+    """
 
     def __init__(
         self, ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-        output_names: Sequence[str], input_info: Sequence[InputAliasInfo],
+        names: tuple[Sequence[str], Sequence[str]], input_info: Sequence[InputAliasInfo],
     ) -> None:  # fmt: skip
-        self.output_names = output_names
+        self.output_names, self.input_names = names
         self.ledger, self.args, self.outputs, self.input_info = ledger, args, outputs, input_info
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        self.named = {id(a): Ref("input", i) for i, a in tensors} | {
-            id(m): Ref("member", p) for p, m in members.items()
-        }
-        self.named |= {
-            id(part): Ref("input", i, "".join(map(attribute, path)))
-            for i, argument in tensors
-            if is_subclass(argument)
-            for path, part in zip(paths(argument), parts(argument), strict=True)
-        }
+        inputs = {id(part): Ref("input", i, path) for i, a in tensors for path, part in parts_by_path(a)}
+        wholes = {id(a): Ref("input", i) for i, a in tensors}
+        self.named = {**inputs, **wholes, **{id(m): Ref("member", p) for p, m in members.items()}}
         self.members = [id(member) for member in members.values()]
         self.input_of_storage = {functional.storage(a): i for i, a in tensors}
         self.first_output: dict[int, int] = {}
         for index, output in enumerate(outputs):
             if isinstance(output, torch.Tensor):
                 self.first_output.setdefault(id(output), index)
-        self.bases: list[Any] = []
+        self.infos: list[OutputAliasInfo] = []  # one per output
+        self.bases: list[Any] = []  # the intermediates that the graph must return because outputs are views of them
+        self.base_info: tuple[IntermediateBase, ...] = ()  # one per base
+        self.replay: tuple[ReplayStep, ...] = ()  # how the wrapper creates the outputs that are views
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[Any] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
@@ -336,14 +239,14 @@ class _Outputs:
         self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a grad_fn -> the base that has it
         self.histories: dict[int, Ref] = {}  # id of a view with a grad_fn of its own -> the base that has it
 
-    def classify(self) -> OutputFacts:
+    def classify(self) -> None:
         self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
-        infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
+        self.infos = infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)
         separate = {*self.histories, *self.rewritten}
         slots = {id(base): Ref("base", b) for b, base in enumerate(self.bases) if id(base) not in separate}
         for index, info in enumerate(infos):
-            if info.layout is not None and info.same_object_as is None and info.output_type in _OWN:
+            if info.layout is not None and info.same_object_as is None and info.output_type.owns_memory:
                 slots[id(self.outputs[index])] = Ref("output", index)
         out = MutationType.MUTATED_OUT_GRAPH
         tensors = [(id(a), i) for i, a in enumerate(self.args) if isinstance(a, torch.Tensor)]
@@ -356,32 +259,31 @@ class _Outputs:
                 uncounted = given.version_bumps and any(self.ledger.from_data(event.results[k]) for event, k in path)
                 if given.mutations_hidden_from_autograd and not uncounted:
                     del written[id(root)]
+        # `detach_` is an in-place metadata op too
+        moved = [key for key, i in tensors if self.input_info[i].mutates_metadata or self.input_info[i].turned_off]
         wanted = replay.Wanted(
             named=self.named,
             slots=slots,
             views=self.views,
             histories=self.histories,
-            moved=[key for key, i in tensors if self._is_moved(self.input_info[i])] + self.members,
+            moved=[*moved, *self.members],
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
-        steps, refs = replay.build(self.ledger, wanted)
+        self.replay, refs = replay.Builder(self.ledger, wanted).build()
         for hook in self.ledger.hooked:
             ref = refs.get(id(hook.tensor))
             if hook.why or (ref is not None and ref.kind != "base"):
                 self._put_off(hook, ref is not None and ref.kind != "base")
         made = {id(view): refs[id(view)] for view in self.views}
-        infos = [
-            replace(info, made=made[id(output)]) if id(output) in made and info.same_object_as is None else info
-            for info, output in zip(infos, self.outputs, strict=True)
-        ]
+        for index, output in enumerate(self.outputs):
+            if id(output) in made and infos[index].same_object_as is None:
+                infos[index] = replace(infos[index], made=made[id(output)])
         leaves = set(map(id, self.leaf_views))
         tracked = {id(r) for r, output in self.roots if output.requires_grad and id(output) not in leaves} | separate
-        base_facts = tuple(
-            IntermediateBase(index, base.requires_grad and id(base) in tracked)
-            for base, index in zip(self.bases, self.first_view, strict=True)
-        )
-        return OutputFacts(tuple(infos), tuple(self.bases), base_facts, steps)
+        pairs = zip(self.bases, self.first_view, strict=True)
+        bases = (IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
+        self.base_info = tuple(bases)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
@@ -405,9 +307,8 @@ class _Outputs:
         before the write, inside the graph.
         """
         named, returned = id(hook.tensor) in self.named, id(hook.tensor) in self.first_output
-        written = not named and registered_hooks.is_written(
-            self.ledger, hook.tensor, self.ledger.events[hook.position :]
-        )
+        later = self.ledger.events[hook.position :]
+        written = not named and registered_hooks.is_written(self.ledger, hook.tensor, later)
         if hook.why and written:
             raise Refused("hook that depends on the call", "a tensor that it writes afterwards", hook.why)
         if written and returned:
@@ -416,12 +317,8 @@ class _Outputs:
             raise Refused("hook on an alias", "an input" if named else "an output")
         raise registered_hooks.PutOff(hook.number)
 
-    @staticmethod
-    def _is_moved(info: InputAliasInfo) -> bool:
-        return info.mutates_metadata or info.turned_off  # `detach_` is an in-place metadata op too
-
     def _classify(self, index: int, output: Any) -> OutputAliasInfo:
-        plain = OutputAliasInfo(OutputType.non_alias, type(output))
+        plain = OutputAliasInfo(OutputType.non_alias)
         if isinstance(output, SYMBOLIC):
             return plain
         if not isinstance(output, torch.Tensor):
@@ -450,7 +347,7 @@ class _Outputs:
             ref = self.named[id(output)]
             return replace(info, output_type=OutputType.is_input, base_index=self._input_index(output), made=ref)
         root, path = self.ledger.path(output, self._stands_alone)
-        if path and not replay.replayable(self.ledger, path):
+        if path and not replay.replayable(path):
             return self._not_replayable(info, output, root)
         if id(root) in self.named:
             self._refuse_new_history(output, root)
@@ -464,7 +361,10 @@ class _Outputs:
         it."""
         base = output if base_of(output) is None else base_of(output)
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
-            raise DetachedHistory(self.first_output[id(output)], self._input_index(root))
+            index = self._input_index(root)
+            known = index is not None and index < len(self.input_names)
+            source = repr(self.input_names[index or 0]) if known else "an input"
+            raise Refused("detached alias is written", f"output {self.first_output[id(output)]}", source)
 
     def _stands_alone(self, tensor: Any) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
@@ -499,7 +399,7 @@ class _Outputs:
     def _alias_with_history(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
         root, path = self.ledger.path(output, lambda t: t is not output and self._stands_alone(t))
-        if id(root) not in self.named and not replay.replayable(self.ledger, path):
+        if id(root) not in self.named and not replay.replayable(path):
             return self._not_replayable(info, output, root)
         self._keep_history(output, output)
         if id(root) in self.named:
@@ -518,9 +418,8 @@ class _Outputs:
             raise Refused("a new leaf is returned", "an output")
         if id(root) in self.named:
             return replace(info, output_type=OutputType.alias_of_input, base_index=self._input_index(root))
-        return replace(
-            info, output_type=OutputType.unsafe_view_alias, has_tangent=functional.grad_fn(output) is not None
-        )
+        tangent = functional.grad_fn(output) is not None
+        return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
 
     def _view(
         self, info: OutputAliasInfo, output: Any, kind: OutputType, base: int | None, path: list[tuple[Viewed, int]]

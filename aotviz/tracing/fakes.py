@@ -30,7 +30,7 @@ from aotviz.torch_private.fake_tensors import (
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.tensors import base_of, mirror_autograd
-from aotviz.tracing import seeding
+from aotviz.tracing import randomness
 
 
 def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:
@@ -192,7 +192,7 @@ def rng_preserved() -> Iterator[None]:
     try:
         yield
     finally:
-        if not seeding.others_run():
+        if not randomness.others_run():
             torch.set_rng_state(state)
 
 

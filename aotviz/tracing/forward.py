@@ -19,28 +19,27 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 import torch
 
-from aotviz.ir.descriptors import InputDescriptor, input_parts
+from aotviz.ir.descriptors import InputDescriptor, parts_of
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, translated
-from aotviz.ir.user_code import is_library
+from aotviz.ir.subclass_meta import plan
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.told_of_compilation import telling_of_compilation
-from aotviz.tracing import facts, functional, leaks, registered_hooks
+from aotviz.tracing import facts, functional, leaks, registered_hooks, user_calls
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
-from aotviz.tracing.laid_out import plan
-from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, TracedHook, Viewed
+from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, Moved, TracedHook, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.rootless import Rootless, viewed_like
 
@@ -67,13 +66,18 @@ class Program:
     put_off: frozenset[int] = frozenset()  # numbers of the hooks on results; see tracing/registered_hooks.py
     made_rootless: list[Rootless] | None = None  # `fn` appends those that it creates itself
 
+    def rootless_at(self, place: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+        """`rootless` for inputs that have moved: `place` maps the old positions to the new ones."""
+        moved = {place[i]: {place[j] for j in others} for i, others in self.rootless.items() if i in place}
+        return {i: tuple(others - {i}) for i, others in moved.items()}
+
 
 @dataclass(frozen=True)
 class StandIn:
     """A tensor that a rewrite created inside the function to replace a graph input, and its initial state."""
 
     tensor: Any
-    before: facts.Before
+    before: functional.Before
     edge: Any  # where its gradient goes
 
 
@@ -90,7 +94,8 @@ class WithMembers:
     grown: frozenset[int] = frozenset()  # members whose current grad_fn is known to autograd
 
 
-_WITHOUT_TENSORS = ("program", "trace", "plans", "input_info", "edges", "part_edges")  # that user code may keep
+# The attributes without tensors that user code may keep.
+_WITHOUT_TENSORS = ("program", "values_before", "trace", "plans", "input_info", "edges", "part_edges")
 
 
 class ForwardTrace:
@@ -113,37 +118,22 @@ class ForwardTrace:
 
     def _trace(self, program: Program) -> None:
         self.program = program
+        self.values_before = program.args  # of the inputs: their fakes before the call
         self.ledger = Ledger()
         leaks.own(self.ledger)
-        self.trace = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, self.ledger)
-        self.trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
+        keeps_stacks = not program.is_graph
+        self.trace = trace = OpenTrace(program.fake_mode, program.decompositions, keeps_stacks, self.ledger)
+        trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
         self._taken = False
         requiring = any(isinstance(a, torch.Tensor) and a.requires_grad for a in program.args)
         self.with_gradients = requiring or program.turns_on
         names = map("primals_{}".format, count(1)) if self.with_gradients else map("arg{}_1".format, count())
-        with rng_preserved(), self.trace.active("is_forward"), module_stack(program.root):
+        with rng_preserved(), trace.active("is_forward"), module_stack(program.root):
             self.plans = tuple(  # one per graph input
-                plan(value, lambda part: self.trace.placeholder(next(names), part), self.trace.knows)
-                for value in program.args
+                plan(value, lambda part: trace.placeholder(next(names), part), trace.knows) for value in program.args
             )
-            noted = functional.attributes_noted(self._assign_data, self._mark, self.ledger.note_data, self._is_leaf)
-            hooks = functional.hook_registrations(self._take_hook, self._handle)
-            of_modules = registered_hooks.module_hooks_noted(self._refuse_module_hook)
-            gradients = functional.gradients_noted(map(type, filter(is_subclass, program.args)), self._refuse_gradient)
-            attributes = functional.attributes_of(self._stand_in)
-            questions = functional.questions_noted(self._refuse_question, is_library)
-            swaps = functional.swaps_noted(self._refuse_swap)
-            with (
-                tagging_checkpoints(self._checkpointed),
-                translated(),
-                noted,
-                hooks,
-                of_modules,
-                gradients,
-                attributes,
-                questions,
-                swaps,
-            ):
+            told = user_calls.told(self, map(type, filter(is_subclass, program.args)))
+            with tagging_checkpoints(self._checkpointed), translated(), told:
                 try:
                     self._run()
                 except (ValueError, IndexError) as error:
@@ -155,8 +145,8 @@ class ForwardTrace:
                     if not (isinstance(error, IndexError) and of_a_view) and "Cannot view a tensor" not in str(error):
                         raise
                     raise self.refusal(event) from error
-            self.trace.close_effects()
-        self.forward_length = len(self.trace.graph.nodes)
+            trace.close_effects()
+        self.forward_length = len(trace.graph.nodes)
 
     def _run(self) -> None:
         args = [self.trace.functional(a) for a in self.program.args]
@@ -164,7 +154,7 @@ class ForwardTrace:
         for i in self.program.rootless:
             value = self.program.args[i]
             args[i] = viewed_like(self.trace.without_history(value), value)
-        self.edges = [facts.edge(a) for a in args]  # see Note [Gradient edges before the run]
+        self.edges = [functional.edge(a) for a in args]  # see Note [Gradient edges before the run]
         self.part_edges = facts.part_edges(args)
         with torch.enable_grad():
             args = [a.view(a.shape) if i in self.program.fresh else a for i, a in enumerate(args)]
@@ -173,7 +163,7 @@ class ForwardTrace:
         self.leaves = {id(a): a for was, a in given if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
         self.hooks_seen = 0
         self.together: dict[Any, Any] = {}  # call of `register_multi_grad_hook` -> its handle
-        before = [facts.Before.of(a) for a in args]
+        before = [functional.Before.of(a) for a in args]
         self.rootless = []
         for i, others in self.program.rootless.items():
             counting = tuple((args[j], before[j]) for j in others)
@@ -185,8 +175,8 @@ class ForwardTrace:
         grad_mode = torch.is_grad_enabled()
         self.ledger.open = True
         forgets = self.program.rootless or self.program.made_rootless is not None
-        forgetting = functional.BeforeEachCall(self._forget_leaves) if forgets else nullcontext()
-        keeping = functional.RetainingGraphs() if self.program.keeps_histories else nullcontext()
+        forgetting = user_calls.BeforeEachCall(self._forget_leaves) if forgets else nullcontext()
+        keeping = user_calls.RetainingGraphs() if self.program.keeps_histories else nullcontext()
         with forgetting, keeping, telling_of_compilation() if self.program.tells else nullcontext():
             result = self.program.fn(*args)
         self._forget_leaves()
@@ -204,35 +194,31 @@ class ForwardTrace:
         hooked = (f"hooked_{number + 1}" for number in range(len(self.outputs) - len(paths)))
         self.output_names = (*names, *hooked)
         self.args, self.members, self.grown = args, whole.members, whole.grown
-        self.input_info: tuple[InputAliasInfo, ...] = tuple(
-            facts.of_stand_in(arg, fake, was)
-            if i in whole.stand_ins
-            else facts.of_input(
-                arg, fake, was, self.program.keep_input_mutations, self.ledger, self._name(i), self.outputs
-            )
-            for i, (arg, fake, was) in enumerate(zip(args, self.program.args, before, strict=True))
-        )
-        self.input_info = tuple(
-            replace(info, version_bumps=int(info.mutated)) if i in whole.uncounted else info
-            for i, info in enumerate(self.input_info)
-        )
-        self.input_info = tuple(
-            replace(info, used_before_moving=True) if self._used_before_moving(i, info) else info
-            for i, info in enumerate(self.input_info)
-        )
-        facts.refuse_grad_changes(self.ledger, [*args, *whole.members.values()], self.input_info, self.program.names)
+        self.input_info = tuple(self._info(i, was, whole) for i, was in enumerate(before))
+        self._refuse_grad_changes()
         turned = [i for i, info in enumerate(self.input_info) if info.turned_on]
         if turned and not self.with_gradients:
             raise facts.TurnsOn
         if not torch.is_inference_mode_enabled():
-            self.edges = [facts.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
-        self.output_facts = facts.of_outputs(
-            self.ledger, args, whole.members, self.outputs, self.output_names, self.input_info
-        )
+            self.edges = [functional.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
+        spelled = (self.output_names, self.program.names)
+        self.output_facts = facts.Outputs(self.ledger, args, whole.members, self.outputs, spelled, self.input_info)
+        self.output_facts.classify()
         self._refuse_unmarked_views(turned)
         self._refuse_forgotten_views()
         if not self.with_gradients:
-            facts.refuse_new_history(args, self.outputs, self.output_facts.infos, self.program.names)
+            self._refuse_new_history()
+
+    def _info(self, position: int, before: functional.Before, whole: WithMembers) -> InputAliasInfo:
+        argument, fake = self.args[position], self.program.args[position]
+        if position in whole.stand_ins:
+            info = facts.of_stand_in(argument, fake, before)
+        else:
+            name, keep = self._name(position), self.program.keep_input_mutations
+            info = facts.of_input(argument, fake, before, keep, self.ledger, name, self.outputs)
+        if position in whole.uncounted:
+            info = replace(info, version_bumps=int(info.mutated))
+        return replace(info, used_before_moving=self._used_before_moving(position, info))
 
     def _name(self, position: int) -> str:
         return repr(self.program.names[position]) if position < len(self.program.names) else "an input"
@@ -241,7 +227,7 @@ class ForwardTrace:
         """The position of a tensor among the arguments of the trace, or None."""
         return next((i for i, argument in enumerate(self.args) if argument is tensor), None)
 
-    def _stand_in(self, tensor: Any) -> Any:
+    def stand_in(self, tensor: Any) -> Any:
         """The fake that an argument of the trace was made from; it has the attributes that the user set."""
         position = self._position(tensor) if self.ledger.open else None
         return None if position is None else self.program.args[position]
@@ -257,20 +243,15 @@ class ForwardTrace:
         known = self.output_facts
         return {
             "input_info": self.input_info,
-            "output_info": known.infos,
-            "intermediate_bases": known.base_facts,
+            "output_info": tuple(known.infos),
+            "intermediate_bases": known.base_info,
             "replay": known.replay,
             "counts_with": {Ref("member", p): Ref("input", g) for p, g in self.shared.items()},
         }
 
-    @contextmanager
-    def placing_views(self) -> Iterator[None]:
+    def placing_views(self) -> AbstractContextManager[None]:
         """If the function wrote through `as_strided`, so do its gradients, and the ledger must watch these too."""
-        self.ledger.open = self.ledger.places_views
-        try:
-            yield
-        finally:
-            self.ledger.open = False
+        return user_calls.placed(self.ledger, open=bool(self.ledger.placed))
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
@@ -373,7 +354,7 @@ class ForwardTrace:
             return looks and self.ledger.root(event.source) is tensor
         return isinstance(event, Moved) and event.tensor is tensor
 
-    def _assign_data(self, tensor: Any, value: Any) -> None:
+    def assign_data(self, tensor: Any, value: Any) -> None:
         """`tensor.data = value`, allowed if no other result shares the memory of `value`."""
         if self.ledger.is_itself(tensor, value):
             return
@@ -383,24 +364,20 @@ class ForwardTrace:
         if position is None:
             looked = base_of(tensor) is not None and tensor.requires_grad
         else:
-            looked = facts.has_another_history(tensor, self.edges[position])
+            looked = functional.has_another_history(tensor, self.edges[position])
         if not fresh or not alike or looked or any(value is argument for argument in self.args):
-            raise self._data_refused(tensor)
+            known = position is not None and position < len(self.program.names)
+            raise Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
         self.ledger.leave(tensor)
-        self.ledger.open = False
-        functional.point_to(tensor, value)
-        self.ledger.open = True
+        with user_calls.placed(self.ledger, open=False):
+            functional.point_to(tensor, value)
         self.ledger.assign(tensor, position is not None)
 
-    def _data_refused(self, tensor: Any) -> Refused:
-        position = self._position(tensor)
-        known = position is not None and position < len(self.program.names)
-        return Refused("data is assigned", repr(self.program.names[position or 0]) if known else "an intermediate")
-
-    def _mark(self, tensor: Any, on: bool, method: str) -> bool:
+    def mark(self, tensor: Any, on: bool, method: str) -> bool:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
         there."""
-        self.ledger.mark(tensor, on, method)
+        if self.ledger.open and tensor.requires_grad != on:
+            self.ledger.events.append(Marked(tensor, on, method))
         given = self._position(tensor)
         if method == "detach_" and given in self.program.fresh:
             raise Refused("requires_grad changes", self._name(given), "off")
@@ -409,15 +386,18 @@ class ForwardTrace:
         torch.Tensor.detach_(tensor)
         return True
 
-    def _is_leaf(self, tensor: Any) -> bool:
+    def is_leaf(self, tensor: Any) -> bool:
         """Whether a tensor is an argument that is the caller's leaf, though the trace gave it a `grad_fn`."""
         return self.ledger.open and self.leaves.get(id(tensor)) is tensor
 
-    def _refuse_swap(self) -> None:
+    def read_data(self, value: Any) -> None:
+        self.ledger.read_data[id(value)] = value
+
+    def swap(self) -> None:
         if self.ledger.open:
             raise Refused("tensors are swapped", "torch.utils.swap_tensors")
 
-    def _refuse_question(self, tensor: Any, name: str) -> None:
+    def ask(self, tensor: Any, name: str) -> None:
         """Refuse that the function reads state of an argument, or of a view of one, that no trace knows and no guard
         checks."""
         if not self.ledger.open or self.program.is_graph:
@@ -427,7 +407,7 @@ class ForwardTrace:
         if position is not None and not (of_itself and self.program.args[position].is_leaf):
             raise Refused("state of a tensor", self._name(position), name)
 
-    def _refuse_gradient(self, tensor: Any) -> None:
+    def use_gradient(self, tensor: Any) -> None:
         """Refuse `.grad` of an argument: a trace does not receive it, and would read None.
 
         Dynamo reads it in passing when it traces the branches of a `torch.cond`.
@@ -436,14 +416,14 @@ class ForwardTrace:
         if self.ledger.open and position is not None and not dynamo.at_work():
             raise Refused("gradient of an argument", self._name(position))
 
-    def _take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
+    def take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
         """Handle a hook that the function registers; see tracing/registered_hooks.py."""
         together = registered_hooks.registered_together()
         if together is not None and self.ledger.open:
-            if together.key not in self.together:
-                handle = self._take(together.tensors, "register_multi_grad_hook", (together.hook, together.mode))
-                self.together[together.key] = handle
-            return self.together[together.key]
+            key, tensors, *arguments = together
+            if key not in self.together:
+                self.together[key] = self._take(tensors, "register_multi_grad_hook", tuple(arguments))
+            return self.together[key]
         return self._take((tensor,), method, hook)
 
     def _take(self, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...]) -> Any:
@@ -451,16 +431,12 @@ class ForwardTrace:
         self.hooks_seen += 1
         if not self.ledger.open:
             return NotImplemented
-        several, fits = method == "register_multi_grad_hook", True
-        if not several:
-            fits = tensors[0].requires_grad
-            fits = fits and (method != "register_post_accumulate_grad_hook" or tensors[0].is_leaf)
+        several, first = method == "register_multi_grad_hook", tensors[0]
+        accumulates = method == "register_post_accumulate_grad_hook"
+        fits = several or (first.requires_grad and (first.is_leaf or not accumulates))
         positions = [self._position(tensor) for tensor in tensors]
-        waits = [
-            tensor
-            for position, tensor in zip(positions, tensors, strict=True)
-            if position is None or registered_hooks.is_written(self.ledger, tensor, self.ledger.events)
-        ]
+        events, pairs = self.ledger.events, zip(positions, tensors, strict=True)
+        waits = [t for place, t in pairs if place is None or registered_hooks.is_written(self.ledger, t, events)]
         why = ""
         if waits and not self.program.is_graph:
             why = "it is called with several gradients at once" if several else registered_hooks.why_not_traced(hook)
@@ -473,18 +449,38 @@ class ForwardTrace:
         # A hook on several tensors makes the run useless, so its handle need not work.
         return registered_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
 
-    def _handle(self, handle: Any) -> Any:
+    def handle(self, handle: Any) -> Any:
         """The handle of a traced hook, which must not be removed after the call: the hook would still be in
         the graph."""
         traced = self.ledger.open and handle is not None and not self.program.is_graph
         return registered_hooks.Handle(self.ledger, handle.remove) if traced else handle
 
-    def _refuse_module_hook(self, hook: Any) -> None:
+    def call_module_hook(self, hook: Any) -> None:
         """Refuse a backward hook of a module that cannot be traced: its tensors do not leave the graph."""
         if self.ledger.open and self.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
             why = registered_hooks.why_not_traced([hook], of_a_module=True)
             if why:
                 raise Refused("hook that depends on the call", "a module (register_full_backward_hook)", why)
+
+    def _refuse_grad_changes(self) -> None:
+        """Refuse a change of requires_grad that the wrapper cannot repeat on the input."""
+        inputs = [*self.args, *self.members.values()]
+        for event in (event for event in self.ledger.events if isinstance(event, Marked)):
+            position = next((i for i, one in enumerate(inputs) if one is event.tensor), None)
+            info = self.input_info[position] if position is not None and position < len(self.args) else None
+            if position is not None and not (info is not None and (info.turned_on or info.turned_off)):
+                known = position < len(self.program.names)
+                name = self._name(position) if known else "an input that overlaps another"
+                raise Refused("requires_grad changes", name, "on" if event.on else "off")
+
+    def _refuse_new_history(self) -> None:
+        """Refuse a result that requires grad although no input does: its autograd graph ends in a leaf made inside."""
+        infos = zip(self.outputs, self.output_facts.infos, strict=True)
+        new = {id(output) for output, info in infos if info.new_leaf}
+        leaving = [(f"output {k}", output) for k, output in enumerate(self.outputs) if id(output) not in new]
+        for name, value in [*zip(map(repr, self.program.names), self.args, strict=False), *leaving]:
+            if isinstance(value, torch.Tensor) and functional.is_functional(value) and value.requires_grad:
+                raise Refused("a leaf made inside", name)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
         """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad."""
@@ -534,31 +530,16 @@ class ForwardTrace:
         node = placeholders(self.trace.graph)[index]
         return node, node.meta["val"]
 
-    def input_value(self, index: int) -> Any:
-        """The fake of an input before the call."""
-        return self.program.args[index]
-
     def closed_from(self) -> Mapping[str, Any]:
         """The nodes of the trace, by the names that they have in the closed graph."""
         return {node.name: node for node in self.trace.graph.nodes}
 
     def describe(self, descriptors: Sequence[InputDescriptor]) -> None:
         """Put a descriptor on each placeholder. `descriptors` are one per graph input."""
-        parts = [
-            part
-            for descriptor, plan in zip(descriptors, self.plans, strict=True)
-            for part in input_parts(descriptor, plan.paths())
-        ]
+        pairs = zip(descriptors, self.plans, strict=True)
+        parts = (part for descriptor, plan in pairs for part in parts_of(descriptor, plan.paths()))
         for node, part in zip(placeholders(self.trace.graph), parts, strict=False):
             node.meta["desc"] = part
-
-    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
-        """The nodes of the current values, all writes applied. A constant is returned as itself."""
-        with self.trace.active("is_forward"):
-            return [
-                self.trace.node_of(functional.inner(value) if functional.is_functional(value) else value)
-                for value in values
-            ]
 
     def closed(self, results: Sequence[Any]) -> Any:
         """The graph module that returns `results`. Nothing can be traced after it."""

@@ -39,11 +39,6 @@ class Kind(Enum):
         return cls.ORPHAN if has_no_root(tensor) else cls.VIEW
 
 
-def order(where: Layout) -> tuple[Any, ...]:
-    """`Layout.order`, with the hints of symbolic sizes."""
-    return hinted(where).order
-
-
 @dataclass
 class Given:
     """An argument that requires grad, and what happened to it so far."""
@@ -70,7 +65,7 @@ class Given:
     def move(self, moved: Any, viewed: bool) -> None:
         """Called after each Moved of it. `viewed`: whether a view of it has been taken."""
         self.viewed = self.viewed or (viewed and not self.moved)
-        now, unseen = order(layout(moved.tensor)), not moved.mode.grad
+        now, unseen = hinted(layout(moved.tensor)).order, not moved.mode.grad
         reorders = now != self.order
         self.wrong = self.wrong or self._parts(unseen, reorders)
         self.order, self.moved = now, True
@@ -93,11 +88,6 @@ class Given:
         if self.kind is Kind.ORPHAN:
             return self.seen or (self.ended and self.used)
         return self.seen or (self.kind is Kind.VIEW and self.reordered)
-
-    @property
-    def astray(self) -> bool:
-        """Whether the order of its elements differs from that in the tensor of which the trace takes it for a view."""
-        return self.order != order(self.start)
 
     def loses_some(self, moved: bool) -> bool:
         """Whether eager loses some of its gradients, and the trace loses others. `moved`: the wrapper repeats the ops

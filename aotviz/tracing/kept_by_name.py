@@ -11,12 +11,14 @@ are refused.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch.fx as fx
 
+from aotviz.ir import graphs
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes
 from aotviz.tracing import functional
@@ -34,7 +36,9 @@ def found(trace: OpenTrace, nodes: Sequence[Any]) -> Mapping[fx.Node, set[int]]:
     with trace.active("is_forward"):
         for node in custom:
             held = [trace.node_of(functional.inner(tensor)) for tensor in _tensors(vars(node))]
-            saved = functional.saved_by(node) if held else ()
+            saved: Sequence[Any] = ()
+            with contextlib.suppress(RuntimeError):  # one of them was written since
+                saved = node.saved_tensors if held else ()
             checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if _is_plain(tensor)]
             for one in held:
                 if isinstance(one, fx.Node) and one not in checked:
@@ -57,18 +61,15 @@ def _is_plain(value: Any) -> bool:
     return functional.is_functional(value) and not is_subclass(value)
 
 
-def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], visible: Sequence[Any]) -> None:
-    """Keep the backward's nodes that read such tensors in the backward, if the caller can see the memory
-    (`visible`)."""
-    places = {functional.storage(node.meta["val"]) for node in visible if _has_storage(node)}
+def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Sequence[Any]) -> None:
+    """Keep the backward's nodes that read such tensors in the backward, if the caller can see the memory: it belongs to
+    an input or one of the `results`."""
+    visible = filter(_has_storage, (*graphs.placeholders(graph), *results))
+    places = {functional.storage(node.meta["val"]) for node in visible}
     for node in graph.nodes:
-        read = [
-            one.name
-            for one in node.all_input_nodes
-            if node.meta.get("autograd_number") in kept.get(one, ())
-            and _has_storage(one)
-            and functional.storage(one.meta["val"]) in places
-        ]
+        number = node.meta.get("autograd_number")
+        found = (one for one in node.all_input_nodes if number in kept.get(one, ()) and _has_storage(one))
+        read = [one.name for one in found if functional.storage(one.meta["val"]) in places]
         if read and node.op == "call_function":
             node.meta[_READS] = read
             node.meta["partitioner_tag"] = "must_be_in_backward"

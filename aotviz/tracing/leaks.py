@@ -85,9 +85,8 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
     except BaseException as error:
         found = _taken_out(made, before, roots, _frames(error))
         if found:
-            error.add_note(
-                f"aotviz: tracing stored FakeTensors in {' and '.join(found)}. They have been removed again."
-            )
+            places = " and ".join(found)
+            error.add_note(f"aotviz: tracing stored FakeTensors in {places}. They have been removed again.")
         raise
     else:
         found = _taken_out(made, before, roots, ())

@@ -15,6 +15,7 @@ shape that does not fit. A metadata op that autograd does not see is itself such
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -28,10 +29,10 @@ from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import dispatch, operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, overlapping_writes
+from aotviz.tracing import functional, overlap
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.functional import increment_version
-from aotviz.tracing.given import Given, Kind, order
+from aotviz.tracing.given import Given, Kind
 from aotviz.tracing.views import contiguous, layout, strides_in
 
 
@@ -146,18 +147,17 @@ class Ledger:
         self.events: list[Event] = []
         self.open = False
         self._origin: dict[int, Viewed] = {}
-        self._kinds: dict[Any, str] = {}
         self._writes: Counter[int] = Counter()  # id of a tensor -> number of operators that wrote it
-        self._uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
+        self.uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
         self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
-        self._placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
+        self.placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
         self._resized: set[int] = set()  # ids of views with gaps that now cover other elements, after `resize_`
         self._moved_views: list[Moved] = []  # in grad mode
         # Id of such a view, or of a view of it -> the version at which its grad_fn is right.
         self._after_move: dict[int, int | GradFn] = {}
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
         self._orphans: list[Any] = []  # arguments of Kind.ORPHAN
-        self._read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
+        self.read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
@@ -169,19 +169,9 @@ class Ledger:
         """Called before the run with each argument, and the tensor that was passed for it."""
         if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
             where = layout(argument)
-            given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, order(where))
+            given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, overlap.hinted(where).order)
             if given.kind is Kind.ORPHAN:
                 self._orphans.append(argument)
-
-    def mark(self, tensor: Any, on: bool, method: str) -> None:
-        """Called before `requires_grad` of a tensor is set."""
-        if self.open and tensor.requires_grad != on:
-            self.events.append(Marked(tensor, on, method))
-
-    def refuse_overlapping_write(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Called before each operator that writes; see tracing/overlapping_writes.py."""
-        if torch.Tag.inplace_view not in operator.tags:
-            overlapping_writes.refuse(operator, args, kwargs, operators.written(operator, args, kwargs), self.root)
 
     def is_itself(self, tensor: Any, value: Any) -> bool:
         """Whether `value` is `tensor`, or a detached alias of all of it. Giving the tensor the memory of such a value
@@ -245,9 +235,8 @@ class Ledger:
         if source is None or id(self.root(source)) not in given:
             return
         whose = self.root(source)
-        if whose is tensor or any(
-            self.root(one) is whose or (k > position and self.root(one) is tensor) for k, one in written
-        ):
+        seen = (self.root(one) is whose or (k > position and self.root(one) is tensor) for k, one in written)
+        if whose is tensor or any(seen):
             raise Refused("alias is given another storage", "an input, after set_, and another one")
 
     def _source(self, position: int) -> Any:
@@ -265,10 +254,6 @@ class Ledger:
             source = next((self._source(k) for k, tensor, _ in self.parted if tensor is root), None)
         return False
 
-    def uncounted_writes_of(self, tensor: Any) -> int:
-        """The number of operators that wrote a tensor without bumping eager's version counter."""
-        return self._uncounted[id(tensor)]
-
     def marks_of(self, tensor: Any) -> list[int]:
         """The positions of the events that set `requires_grad` of a tensor."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
@@ -277,9 +262,7 @@ class Ledger:
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: Any = None
     ) -> bool:
         """Called after each operator, with its node. Returns whether the operator concerns aliases."""
-        kind = self._kinds.get(operator)
-        if kind is None:
-            kind = self._kinds[operator] = _kind(operator)
+        kind = _kind(operator)
         if kind == "plain" or not args:
             if self._after_move or self._orphans:
                 self._note_use(args)
@@ -288,18 +271,17 @@ class Ledger:
         if kind == "view":
             several = isinstance(result, (list, tuple))
             results = tuple(result) if several else (result,)
-            fresh = functional.is_functional(first) and all(
-                functional.is_functional(r) and r is not first and id(r) not in self._origin for r in results
-            )
-            if not fresh or not results:
+            fresh = (functional.is_functional(r) and r is not first and id(r) not in self._origin for r in results)
+            if not (functional.is_functional(first) and results and all(fresh)):
                 return False
             layouts = tuple(map(layout, results))
-            if operator is torch.ops.aten.as_strided.default or id(first) in self._placed:
-                self._placed.update(map(id, results))
+            if operator is torch.ops.aten.as_strided.default or id(first) in self.placed:
+                self.placed.update(map(id, results))
             good_for = self._after_move.get(id(first))
             if good_for is not None and operator is not torch.ops.aten.detach.default:
                 given = self.given.get(id(first)) if good_for is GradFn.STALE and base_of(first) is not None else None
-                stale = self._is_stale(first) if given is None else given.astray
+                # Of an argument: the order of its elements differs from that in what the trace takes it for a view of.
+                stale = self._is_stale(first) if given is None else given.order != overlap.hinted(given.start).order
                 if stale or good_for is not GradFn.STALE:  # autograd sets their base only later
                     self._after_move.update((id(r), GradFn.WRONG if stale else good_for) for r in results)
             mode, place = Mode.now(), layout(first)
@@ -322,7 +304,8 @@ class Ledger:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
-                    if self._resized and self._resized.intersection(map(id, (tensor, *self._sources(tensor)))):
+                    sources = (event.source for event, _ in self.path(tensor)[1])
+                    if self._resized and self._resized.intersection(map(id, (tensor, *sources))):
                         raise Refused("resized after a write", "a view")
                     differentiable = mode.grad and _require_grad(tensor, *rest, *kwargs.values())
                     if differentiable and self._misplaces_gradients(tensor):
@@ -331,7 +314,7 @@ class Ledger:
                     self._writes[id(tensor)] += 1
                     if unseen:
                         increment_version((tensor,))
-                    self._uncounted[id(tensor)] += not operators.counts_writes(operator)
+                    self.uncounted[id(tensor)] += not operators.counts_writes(operator)
                     if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
                         self.unrepeatable = self.moved_view()
         return True
@@ -409,12 +392,11 @@ class Ledger:
         if event is None or not operators.is_view(operator) or not functional.is_functional(tensor):
             return None
         strided = torch.ops.aten.as_strided.default
-        if (operator is not strided and id(tensor) not in self._placed) or is_subclass(tensor):
+        if (operator is not strided and id(tensor) not in self.placed) or is_subclass(tensor):
             return None
         root = self.root(tensor)
-        if root.dtype != tensor.dtype or any(
-            isinstance(e, Moved) and (e.tensor is root or e.tensor is tensor) for e in self.events
-        ):
+        moved = (e.tensor for e in self.events if isinstance(e, Moved))
+        if root.dtype != tensor.dtype or any(one is root or one is tensor for one in moved):
             return None
         results = geometry(operator, tensor.dtype, layout(tensor), args[1:], kwargs)
         if results is None:
@@ -425,7 +407,7 @@ class Ledger:
     def _misplaces_gradients(self, tensor: Any) -> bool:
         """Whether a write goes through `as_strided` of a tensor that does not begin where its storage begins. Its
         backward has the gradient of the whole tensor in separate memory, and would use the offset there."""
-        if id(tensor) not in self._placed or layout(self.root(tensor)).offset == 0:
+        if id(tensor) not in self.placed or layout(self.root(tensor)).offset == 0:
             return False
         event = self._origin[id(tensor)]
         place = (*event.args, event.kwargs.get("storage_offset"))[2:]
@@ -434,11 +416,9 @@ class Ledger:
 
     def places_in(self, tensor: Any, before_a_write: bool = False) -> list[Layout]:
         """The layouts of the views of a tensor that `as_strided` made, and of views of those."""
-        last = max(
-            (k for k, e in enumerate(self.events) if isinstance(e, Wrote) and self.root(e.tensor) is tensor), default=0
-        )
-        views = self._views_of_memory(tensor, self.events[:last] if before_a_write else self.events)
-        return [where for view, where in views if id(view) in self._placed]
+        writes = (k for k, e in enumerate(self.events) if isinstance(e, Wrote) and self.root(e.tensor) is tensor)
+        views = self._views_of_memory(tensor, self.events[: max(writes, default=0)] if before_a_write else self.events)
+        return [where for view, where in views if id(view) in self.placed]
 
     def looks_contiguous(self, tensor: Any) -> bool:
         """Whether a view of a written tensor is contiguous in the trace but not in the caller's memory. There
@@ -446,11 +426,9 @@ class Ledger:
         moved = any(isinstance(event, Moved) and self.root(event.tensor) is tensor for event in self.events)
         if moved or not self.is_viewed(tensor) or not layout(tensor).concrete:
             return False
-        return any(
-            contiguous(where) and not contiguous(self._lies(*self.path(view)) or where)
-            for view, where in self._views_of_memory(tensor, self.events)
-            if where.concrete
-        )
+        views = self._views_of_memory(tensor, self.events)
+        dense = ((view, where) for view, where in views if where.concrete and contiguous(where))
+        return any(not contiguous(self._lies(*self.path(view)) or where) for view, where in dense)
 
     def _views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
         """The views of a tensor's memory, each with its layout when it was taken."""
@@ -469,11 +447,6 @@ class Ledger:
                 return None
             where = Layout(*(found[k] if event.several else found))
         return where
-
-    @property
-    def places_views(self) -> bool:
-        """Whether `as_strided` was called."""
-        return bool(self._placed)
 
     def origin(self, tensor: Any) -> Viewed | None:
         """The statement that made `tensor` as an alias of another, or None if it has memory of its own."""
@@ -503,10 +476,6 @@ class Ledger:
             steps.append((event, next(k for k, r in enumerate(event.results) if r is tensor)))
             tensor = event.source
         return tensor, steps[::-1]
-
-    def _sources(self, tensor: Any) -> list[Any]:
-        """The tensors in the chain of which a tensor is an alias."""
-        return [event.source for event, _ in self.path(tensor)[1]]
 
     def root(self, tensor: Any) -> Any:
         """The tensor that owns the memory of `tensor`."""
@@ -540,12 +509,9 @@ class Ledger:
                 found.append((k, event.tensor))
         return found
 
-    def note_data(self, alias: Any) -> None:
-        self._read_data[id(alias)] = alias
-
     def from_data(self, alias: Any) -> bool:
         """Whether the attribute `.data` returned it, so it has its own version counter."""
-        return id(alias) in self._read_data
+        return id(alias) in self.read_data
 
     def moved_view(self) -> Moved | None:
         """The last in-place metadata op on a view in grad mode, else on any tensor; see Note [Moved views]."""
@@ -557,6 +523,7 @@ def _sets_storage(operator: Any) -> bool:
     return operators.is_operator(operator) and operator.overloadpacket is torch.ops.aten.set_
 
 
+@functools.cache
 def _kind(operator: Any) -> str:
     if not operators.is_operator(operator):
         return "plain"

@@ -20,17 +20,9 @@ from typing import Any
 import torch
 import torch.fx as fx
 import torch.fx.traceback as fx_traceback
-from torch.fx.experimental.proxy_tensor import (
-    ProxyTorchDispatchMode,
-    PythonKeyTracer,
-    disable_autocast_cache,
-    disable_proxy_modes_tracing,
-    get_proxy_slot,
-    set_proxy_slot,
-    track_tensor_tree,
-)
+from torch.fx.experimental import proxy_tensor
 
-from aotviz.ir import effects, user_code
+from aotviz.ir import effects, graphs, user_code
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass, leaves
 from aotviz.torch_private import (
@@ -52,16 +44,16 @@ from aotviz.torch_private.dispatch import (
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.tracing import corrections, fakes, functional, out_arguments, seeding
+from aotviz.tracing import corrections, fakes, functional, overlap, randomness, user_calls
 
 
-class _Tracer(PythonKeyTracer):
+class _Tracer(proxy_tensor.PythonKeyTracer):
     """A proxy tracer that records the line of the user's program for each node."""
 
     def __init__(self, keeps_stacks: bool) -> None:
         super().__init__()
         self.root = torch.nn.Module()
-        self.graph = fx.Graph(tracer_cls=PythonKeyTracer)
+        self.graph = fx.Graph(tracer_cls=proxy_tensor.PythonKeyTracer)
         self.tensor_attrs: dict[Any, str] = {}
         self.keeps_stacks = keeps_stacks
         self.half = ""  # "is_forward" or "is_backward", the partitioners' tags
@@ -70,7 +62,7 @@ class _Tracer(PythonKeyTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
-        if self.half:  # when a graph is interpreted, its nodes' meta replaces that of `_current_half`
+        if self.half:  # when a graph is interpreted, its nodes' meta replaces the current one
             node.meta["partitioner_tag"] = self.half
         if not torch.is_grad_enabled():
             node.meta["under_no_grad"] = True
@@ -87,7 +79,7 @@ class _Tracer(PythonKeyTracer):
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.Generator):
-            seeding.note(a)
+            randomness.note(a)
             if not versions.has("a trace takes generators"):
                 raise CannotTrace("generator before torch 2.13", torch.__version__)
         return super().create_arg(a)
@@ -97,15 +89,12 @@ class _Tracer(PythonKeyTracer):
         lines: list[str] = []
         frame = sys._getframe(2)
         while frame is not None:
-            code = frame.f_code
-            name = code.co_filename
-            if name == __file__:  # `watched` is between an operator and its caller
-                frame = frame.f_back  # type: ignore[assignment]
-                continue
-            if name.startswith(user_code.HOUSE):
-                break  # the frames that called the compiler are not part of the program
-            if not name.startswith((user_code.TORCH, "<frozen")) and "weakref" not in name:
-                lines.append(self._line(frame))
+            name = frame.f_code.co_filename
+            if name != __file__:  # `watched` is between an operator and its caller
+                if name.startswith(user_code.HOUSE):
+                    break  # the frames that called the compiler are not part of the program
+                if not name.startswith((user_code.TORCH, "<frozen")) and "weakref" not in name:
+                    lines.append(self._line(frame))
             frame = frame.f_back  # type: ignore[assignment]
         text = "".join(reversed(lines))
         return self._stacks.setdefault(text, text)
@@ -128,13 +117,7 @@ class OpenTrace:
     While `ledger.open`, `ledger.note` is called with each operator and the tensors that the user holds.
     """
 
-    def __init__(
-        self,
-        fake_mode: Any,
-        table: Mapping[Any, Any] | None,
-        keeps_stacks: bool,
-        ledger: Any = None,
-    ) -> None:
+    def __init__(self, fake_mode: Any, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None) -> None:
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
         self.tracer = _Tracer(keeps_stacks)
@@ -142,7 +125,7 @@ class OpenTrace:
             _watch(self.functional_mode, ledger, self.tracer)
         functional_tensors.keep_tokens(self.functional_mode, effects.Tokens(self.tracer))
         self._make_fx = tracers.MakeFx(corrections.corrected(table or {}))
-        self._proxies = self._make_fx.proxies(ProxyTorchDispatchMode, self.tracer)
+        self._proxies = self._make_fx.proxies(proxy_tensor.ProxyTorchDispatchMode, self.tracer)
         self._last_placeholder: fx.Node | None = None
         self.ledger = ledger
         self.logs_views = False  # of subclasses
@@ -171,13 +154,16 @@ class OpenTrace:
                 enter(self._proxies)
                 if self.logs_views:
                     enter(_SubclassLog(self.ledger))
-                enter(disable_autocast_cache())
+                enter(proxy_tensor.disable_autocast_cache())
                 enter(self._make_fx.current())
                 enter(fx_traceback.preserve_node_meta())
-                enter(_current_half(self.tracer, tag))
+                meta = fx_traceback.current_meta
+                enter(user_calls.kept(meta, "partitioner_tag"))
+                meta["partitioner_tag"] = tag  # for the nodes of torch's tracers, which trace subgraphs
+                enter(user_calls.placed(self.tracer, half=tag))
                 if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
                     enter(tracers.tracing_flag())
-                enter(_lstm_in_steps())
+                enter(decompositions.lstm_chosen_by(_chosen_lstm))
                 enter(corrections.as_eager())
                 enter(functionalize_excluded())
                 yield
@@ -193,19 +179,17 @@ class OpenTrace:
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """Add a graph input that holds `value`, after the existing inputs."""
-        if self._last_placeholder is None:
+        last = self._last_placeholder
+        with contextlib.nullcontext() if last is None else self.graph.inserting_after(last):
             proxy = self.tracer.create_proxy("placeholder", name, (), {})
-        else:
-            with self.graph.inserting_after(self._last_placeholder):
-                proxy = self.tracer.create_proxy("placeholder", name, (), {})
         node: fx.Node = proxy.node
         self._last_placeholder = node
         if isinstance(value, (torch.Tensor, *SYMBOLIC)):
-            with disable_proxy_modes_tracing():
-                track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+            with proxy_tensor.disable_proxy_modes_tracing():
+                proxy_tensor.track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
             return node
         if script_objects.is_stand_in(value):
-            set_proxy_slot(value, self.tracer, proxy)
+            proxy_tensor.set_proxy_slot(value, self.tracer, proxy)
         node.meta["val"] = value
         return node
 
@@ -215,15 +199,21 @@ class OpenTrace:
         if is_subclass(value):
             return tuple(map(self.node_of, leaves(value)))
         if isinstance(value, torch.Tensor):
-            slot = get_proxy_slot(value, self.tracer, None)
+            slot = proxy_tensor.get_proxy_slot(value, self.tracer, None)
             if slot is not None:
                 return slot.proxy.node
             return self.tracer.create_arg(value)
         if isinstance(value, SYMBOLIC):
             if value.node.constant is not None:
                 return value.node.constant
-            return get_proxy_slot(value, self.tracer).force().node
+            return proxy_tensor.get_proxy_slot(value, self.tracer).force().node
         return value
+
+    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
+        """The nodes of the current values, all writes applied, in the forward. A constant is returned as itself."""
+        with self.active("is_forward"):
+            now = (functional.inner(value) if functional.is_functional(value) else value for value in values)
+            return list(map(self.node_of, now))
 
     def close_effects(self) -> None:
         """Order the side effects traced so far before those that follow; see `effects.py`. Call it inside `active`."""
@@ -234,7 +224,7 @@ class OpenTrace:
 
     def knows(self, symbol: Any) -> bool:
         """Whether a symbolic number can be computed from values that are already in the graph."""
-        return get_proxy_slot(symbol, self.tracer, None) is not None
+        return proxy_tensor.get_proxy_slot(symbol, self.tracer, None) is not None
 
     def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
         """A graph module over this trace's root (its constants), whose Python code is not generated yet."""
@@ -250,20 +240,17 @@ class OpenTrace:
             return
         module = self._closed() if self._closed is not None else None
         if module is not None:
-            copied = operators.empty_copy(self.graph)
-            result = copied.graph_copy(self.graph, {})
-            copied.output(result).meta = dict(output.meta)
-            module.graph = copied
+            module.graph = graphs.copied(self.graph)
         self.graph.erase_node(output)
 
     def without_history(self, value: torch.Tensor) -> Any:
         """A functional tensor that does not require grad, around the fake of a placeholder."""
         with self.untraced():
             bare = value.detach()
-        proxy = get_proxy_slot(value, self.tracer).proxy
+        proxy = proxy_tensor.get_proxy_slot(value, self.tracer).proxy
         shown = proxy.node.meta["val"]
-        with disable_proxy_modes_tracing():
-            track_tensor_tree(bare, proxy, constant=None, tracer=self.tracer)
+        with proxy_tensor.disable_proxy_modes_tracing():
+            proxy_tensor.track_tensor_tree(bare, proxy, constant=None, tracer=self.tracer)
         proxy.node.meta["val"] = shown
         return functional.wrapped(bare)
 
@@ -291,8 +278,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
                     raise fakes.StrayIsWritten(written)
             if ledger.open:
-                ledger.refuse_overlapping_write(func, args, kwargs or {})
-                for out, shape in list(out_arguments.misfits(func, args, kwargs)) if kwargs else ():
+                overlap.refuse_write(func, args, kwargs or {}, ledger.root)
+                for out, shape in list(corrections.misfits(func, args, kwargs)) if kwargs else ():
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if operators.name(func) == "aten::set_":
                 if func is _SET and ledger.open and ledger.is_itself(*args):
@@ -340,30 +327,10 @@ class _SubclassLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.inside or not (self.ledger.open and args and is_subclass(args[0])):
             return func(*args, **(kwargs or {}))
-        self.inside = True  # a class may run an operator again, to correct the metadata that it shows
-        try:
+        with user_calls.placed(self, inside=True):  # a class may run it again, to correct the metadata that it shows
             result = func(*args, **(kwargs or {}))
-        finally:
-            self.inside = False
         self.ledger.note(func, args, kwargs or {}, result)
         return result
-
-
-@contextlib.contextmanager
-def _current_half(tracer: _Tracer, tag: str) -> Iterator[None]:
-    """Tag the nodes of `tracer`, and through the current meta those of torch's tracers, which trace subgraphs."""
-    meta = fx_traceback.current_meta
-    before, tracer.half = tracer.half, tag
-    outside = meta.get("partitioner_tag")
-    meta["partitioner_tag"] = tag
-    try:
-        yield
-    finally:
-        tracer.half = before
-        if outside is None:
-            meta.pop("partitioner_tag", None)
-        else:
-            meta["partitioner_tag"] = outside
 
 
 def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
@@ -372,22 +339,16 @@ def _one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
     return output, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
 
 
-@contextlib.contextmanager
-def _lstm_in_steps() -> Iterator[None]:
+def _chosen_lstm(inputs: Any, hidden: Any, parameters: Any) -> Any:
     """Trace an LSTM that needs gradients as its single steps.
 
     Torch traces an LSTM whose input needs no gradient as a oneDNN operator, even if its parameters need gradients. That
     operator keeps what its backward reads only in grad mode, and a compiled forward does not run in grad mode.
     """
-
-    def chosen(inputs: Any, hidden: Any, parameters: Any) -> Any:
-        tensors = (*hidden, *(p for layer in parameters for p in layer))
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            return _one_layer_lstm
-        return decompositions.select_one_layer_lstm(inputs, hidden, parameters)
-
-    with decompositions.lstm_chosen_by(chosen):
-        yield
+    tensors = (*hidden, *(p for layer in parameters for p in layer))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return _one_layer_lstm
+    return decompositions.select_one_layer_lstm(inputs, hidden, parameters)
 
 
 @contextlib.contextmanager
@@ -455,15 +416,8 @@ def link_backward_to_forward(graph: fx.Graph) -> None:
 
 def mark_backward(roots: Sequence[Any]) -> None:
     """Hook the autograd graph of `roots`, so that nodes traced while it runs carry the autograd sequence numbers."""
-    seen: set[Any] = set()
-    queue = [root for root in roots if root is not None]
-    while queue:
-        node = queue.pop()
-        if node in seen:
-            continue
-        seen.add(node)
+    for node in functional.nodes_behind(roots):
         _hook(node)
-        queue.extend(following for following, _ in node.next_functions if following is not None)
 
 
 def _hook(node: Any) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from aotviz.torch_private.modules import tensors_of
-from aotviz.tracing.attributes import PLAIN
+from aotviz.tracing.registered_hooks import captured
+from aotviz.tracing.user_objects import PLAIN
 
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
 
@@ -46,11 +47,7 @@ def references(fn: Any) -> Iterator[tuple[str, Any]]:
     code = getattr(fn, "__code__", None)
     if code is None:
         return
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # a variable that is assigned later
+    yield from captured(fn).items()
     for name in _globals(code):
         if name in fn.__globals__:
             yield name, fn.__globals__[name]

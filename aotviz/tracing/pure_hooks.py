@@ -14,6 +14,7 @@ import dis
 import functools
 import gc
 import inspect
+import itertools
 import math
 import operator
 import types
@@ -74,9 +75,8 @@ class _Looking:
         if isinstance(hook, functools.partial):
             held = (*hook.args, *hook.keywords.values())
             return self.function(hook.func) or next(filter(None, map(self.value, held)), "")
-        if isinstance(hook, types.BuiltinMethodType | types.MethodWrapperType) and self.of_the_trace(hook.__self__):
-            return ""
-        if isinstance(hook, types.MethodType) and self.of_the_trace(hook.__self__):
+        methods = (types.BuiltinMethodType, types.MethodWrapperType, types.MethodType)
+        if isinstance(hook, methods) and self.of_the_trace(hook.__self__):
             return ""
         if not isinstance(hook, types.FunctionType):
             return f"it is a {type(hook).__name__}, which may have state that changes from call to call"
@@ -96,12 +96,10 @@ class _Looking:
 
     def _code(self, code: types.CodeType, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
         instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
-        for one, following in zip(instructions, [*instructions[1:], None], strict=True):
-            why = self._instruction(one, following, globals_, cells)
-            if why:
-                return why
+        pairs = zip(instructions, [*instructions[1:], None], strict=True)
+        here = (self._instruction(one, following, globals_, cells) for one, following in pairs)
         inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-        return next(filter(None, (self._code(one, globals_, cells) for one in inner)), "")
+        return next(filter(None, itertools.chain(here, (self._code(one, globals_, cells) for one in inner))), "")
 
     def _instruction(self, one: Any, following: Any, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
         name, argument = one.opname, one.argval
@@ -147,9 +145,8 @@ class _Looking:
         """Whether a variable can get another value: from a function that shares it, or from its own function if that
         still runs."""
         closures = [one for one in gc.get_referrers(cell) if type(one) is tuple]
-        sharing = (
-            [one for one in gc.get_referrers(*closures) if isinstance(one, types.FunctionType)] if closures else []
-        )
+        holders = gc.get_referrers(*closures) if closures else []
+        sharing = [one for one in holders if isinstance(one, types.FunctionType)]
         if any(_assignments(one.__code__, name) for one in sharing):
             return True
         frame = inspect.currentframe()
@@ -165,11 +162,8 @@ class _Looking:
 
 def _assignments(code: types.CodeType, name: str) -> list[int]:
     """The offsets at which code assigns to a variable that it shares with inner code; -1 for each assignment there."""
-    found = [
-        one.offset
-        for one in dis.get_instructions(code)
-        if one.opname in ("STORE_DEREF", "DELETE_DEREF") and one.argval == name
-    ]
+    stores = (one for one in dis.get_instructions(code) if one.opname in ("STORE_DEREF", "DELETE_DEREF"))
+    found = [one.offset for one in stores if one.argval == name]
     inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
     found += [-1 for one in inner if name in one.co_freevars for _ in _assignments(one, name)]
     return found
@@ -177,11 +171,8 @@ def _assignments(code: types.CodeType, name: str) -> list[int]:
 
 def _in_loop(code: types.CodeType, offset: int) -> bool:
     """Whether the instruction at an offset can run again: a later jump leads back to or before it."""
-    return offset < 0 or any(
-        one.offset > offset >= one.argval
-        for one in dis.get_instructions(code)
-        if one.opcode in dis.hasjrel and isinstance(one.argval, int)
-    )
+    jumps = (one for one in dis.get_instructions(code) if one.opcode in dis.hasjrel and isinstance(one.argval, int))
+    return offset < 0 or any(one.offset > offset >= one.argval for one in jumps)
 
 
 def _of_python(value: Any) -> bool:

@@ -17,8 +17,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -77,13 +76,13 @@ def put_off(
     Raises:
         Refused: the hook refers to a tensor of this call, which would be wrong in all others.
     """
+    used = ""
     if any(_refers_to_trace(value, _DEPTH) for value in hook):
-        raise Refused(
-            "hook that depends on the call", name, "the hook uses a tensor that the function takes or creates"
-        )
-    for value in hook:
-        if isinstance(value, types.FunctionType) and _keeps_state(value):
-            raise Refused("hook that depends on the call", name, "the hook uses a container that the function creates")
+        used = "a tensor that the function takes or creates"
+    elif any(isinstance(value, types.FunctionType) and _keeps_state(value) for value in hook):
+        used = "a container that the function creates"
+    if used:
+        raise Refused("hook that depends on the call", name, f"the hook uses {used}")
     event = Hooked(tensors, method, hook, why)
     ledger.events.append(event)
     return None if method == "retain_grad" else handle_of(ledger, event)
@@ -91,11 +90,7 @@ def put_off(
 
 def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
     """Why one of these hooks cannot become part of the graph; "" if all can."""
-    ours: set[Any] = set()
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
-        ours.add(frame)
-        frame = frame.f_back
+    ours = set(_running())
     whys = (pure_hooks.why_not(one, functional.is_functional, ours.__contains__, of_a_module) for one in hooks)
     return next(filter(None, whys), "")
 
@@ -111,11 +106,8 @@ def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
     found = {id(tensor): tensor for tensor in hooked if id(tensor) not in held}
     for tensor in found.values():
         if functional.grad_fn(tensor) is None:
-            raise Refused(
-                "hook that depends on the call",
-                "a leaf that it creates",
-                "a compiled backward does not compute its gradient",
-            )
+            why = "a compiled backward does not compute its gradient"
+            raise Refused("hook that depends on the call", "a leaf that it creates", why)
     return list(found.values())
 
 
@@ -123,23 +115,25 @@ def is_written(ledger: Ledger, tensor: Any, events: list[Event]) -> bool:
     """Whether one of these events changes the `grad_fn` of a tensor: a hook registered after that is a
     different one."""
     root = ledger.root(tensor)
-    return any(
-        isinstance(event, Moved | Wrote) and event.mode.grad and ledger.root(event.tensor) is root for event in events
-    )
+    seen = (event for event in events if isinstance(event, Moved | Wrote) and event.mode.grad)
+    return any(ledger.root(event.tensor) is root for event in seen)
 
 
 def _keeps_state(hook: types.FunctionType) -> bool:
     """Whether a hook closes over a container that the running function created: eager would have a new one in each
     call."""
-    held = [c.cell_contents for c in hook.__closure__ or () if _is_filled(c)]
-    found = {n: v for n, v in zip(hook.__code__.co_freevars, held, strict=False) if isinstance(v, _CONTAINERS)}
-    frame = inspect.currentframe() if found else None
+    found = {name: value for name, value in captured(hook).items() if isinstance(value, _CONTAINERS)}
+    frames = _running() if found else ()
+    shared = ((frame, name) for frame in frames for name in found if name in frame.f_code.co_cellvars)
+    return any(frame.f_locals.get(name) is found[name] for frame, name in shared)
+
+
+def _running() -> Iterator[types.FrameType]:
+    """The frames of the trace and of the traced function."""
+    frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
-        local = set(frame.f_code.co_cellvars) & set(found)
-        if any(frame.f_locals.get(name) is found[name] for name in local):
-            return True
+        yield frame
         frame = frame.f_back
-    return False
 
 
 def _refers_to_trace(value: Any, depth: int) -> bool:
@@ -153,8 +147,7 @@ def _refers_to_trace(value: Any, depth: int) -> bool:
 
 def _parts(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return [*captured(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, types.MethodType):
@@ -168,48 +161,22 @@ def _parts(value: Any) -> list[Any]:
     return list(getattr(value, "__dict__", {}).values())
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
+def captured(function: types.FunctionType) -> dict[str, Any]:
+    """The variables of outer functions that a function refers to, except those that are assigned later."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
-@dataclass(frozen=True)
-class Together:
-    """A call of `register_multi_grad_hook`, identified by `key`."""
-
-    key: Any
-    tensors: tuple[torch.Tensor, ...]
-    hook: Any
-    mode: str
-
-
-def registered_together() -> Together | None:
-    """The running call of `register_multi_grad_hook`, if it is what registers a hook now."""
+def registered_together() -> tuple[Any, tuple[torch.Tensor, ...], Any, str] | None:
+    """(Key, tensors, hook, mode) of the running call of `register_multi_grad_hook`, if that is what registers a hook
+    now. The key identifies the call."""
     frame: Any = sys._getframe(1)
     for _ in range(6):
         if frame is not None and frame.f_code is torch.autograd.graph.register_multi_grad_hook.__code__:
             given = frame.f_locals
-            return Together(given["lock"], tuple(given["tensors"]), given["fn"], given["mode"])
+            return given["lock"], tuple(given["tensors"]), given["fn"], given["mode"]
         frame = None if frame is None else frame.f_back
     return None
-
-
-@contextlib.contextmanager
-def module_hooks_noted(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note` with each full backward hook and pre-hook of a module that is called inside."""
-    kind: Any = torch.utils.hooks.BackwardHook
-    start = kind.__init__
-
-    def noted(self: Any, module: Any, hooks: Sequence[Any], pre_hooks: Sequence[Any]) -> None:
-        for hook in (*hooks, *pre_hooks):
-            note(hook)
-        start(self, module, hooks, pre_hooks)
-
-    kind.__init__ = noted
-    try:
-        yield
-    finally:
-        kind.__init__ = start

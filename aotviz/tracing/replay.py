@@ -33,8 +33,8 @@ from aotviz.ir.view_and_mutation import (
     Ref,
     ReplayStep,
     View,
-    ViewAndMutationMeta,
     Write,
+    count_writes,
 )
 from aotviz.torch_private.operators import counts_writes, version
 from aotviz.torch_private.tensors import base_of
@@ -56,15 +56,10 @@ class Wanted:
     written: Mapping[int, Ref]  # id of a named tensor or detached alias -> the result that holds its new data
 
 
-def replayable(ledger: Ledger, path: Sequence[tuple[Viewed, int]]) -> bool:
+def replayable(path: Sequence[tuple[Viewed, int]]) -> bool:
     """Whether all statements of a path can be written down before the call: they have no symbolic sizes as
     arguments."""
     return all(written_down(event) or event.layouts[k].concrete for event, k in path)
-
-
-def build(ledger: Ledger, wanted: Wanted) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
-    """The steps, and the variable (by id) of each tensor that has one afterwards."""
-    return _Builder(ledger, wanted).build()
 
 
 def first_unseen_view(steps: Sequence[ReplayStep], tensors: Iterable[Ref]) -> int:
@@ -79,7 +74,7 @@ def first_unseen_view(steps: Sequence[ReplayStep], tensors: Iterable[Ref]) -> in
     return len(steps)
 
 
-class _Builder:
+class Builder:
     def __init__(self, ledger: Ledger, wanted: Wanted) -> None:
         self.ledger, self.wanted = ledger, wanted
         self.refs: dict[int, Ref] = {**wanted.slots, **wanted.named}
@@ -102,6 +97,7 @@ class _Builder:
         self.rigid.update(self.replaced)
 
     def build(self) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
+        """The steps, and the variable (by id) of each tensor that has one afterwards."""
         for tensor in (*self.wanted.views, *self._moved_with_history()):
             self._need(tensor)
         replayed = self._moves_to_replay()
@@ -129,7 +125,7 @@ class _Builder:
         """Bump version counters that eager bumped more often than the replay does."""
         if not self.apart:
             return
-        replayed = ViewAndMutationMeta.count_writes(self.steps)
+        replayed = count_writes(self.steps)
         for tensor in self.apart:
             ref = self.refs[id(tensor)]
             missing = version(tensor) - replayed[ref]
@@ -172,11 +168,8 @@ class _Builder:
         return found
 
     def _moves_to_replay(self) -> set[int]:
-        sources = {
-            id(event.source)
-            for event in self.ledger.events
-            if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results)
-        }
+        views = (event for event in self.ledger.events if isinstance(event, Viewed))
+        sources = {id(view.source) for view in views if any(id(r) in self.needed for r in view.results)}
         named = {i for i in self.wanted.named if i in self.last_move and (i in self.wanted.moved or i in sources)}
         return (self.needed | named) - self.rigid
 
@@ -265,20 +258,19 @@ class _Builder:
             if not written_down(event) or any(result.requires_grad for result in event.results):
                 raise self._moved_below(event)
             before = self._variable()
-            where = event.source_layout
-            arguments = (where.size, where.stride, where.offset)
-            self._step(event, source, (before,), torch.ops.aten.as_strided.default, arguments, (), False)
+            self._as_strided(event, source, before, event.source_layout)
             source, moved = before, False
         if written_down(event) and not moved:
             targets = tuple(self._fresh(result) for result in event.results)
-            kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
             value = self.wanted.histories.get(id(event.results[0])) if len(targets) == 1 else None
-            arguments = tuple(map(frozen, event.args))
+            mode = event.mode
             if event.operator is torch.ops.aten.detach.default and not self._counts_with_source(event):
                 self.apart.append(event.results[0])
-                self.steps.append(Data(source, targets[0], event.mode.grad, event.mode.inference, value))
+                self.steps.append(Data(source, targets[0], mode.grad, mode.inference, value))
                 return
-            self._step(event, source, targets, event.operator, arguments, kwargs, event.several, value)
+            arguments = _arguments(event)
+            view = View(source, event.operator, *arguments, mode.grad, mode.inference, targets, event.several, value)
+            self.steps.append(view)
             return
         for result, where in zip(event.results, event.layouts, strict=True):
             if id(result) in self.needed:
@@ -301,13 +293,18 @@ class _Builder:
         return any(shares_counter(event.results[0], source) for source in (event.source, root, *sources))
 
     def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
-        arguments = (where.size, where.stride, where.offset)
-        operator = torch.ops.aten.as_strided.default
-        detached = base_of(result) is None
-        target = self._variable() if detached else self._fresh(result)
-        self._step(event, source, (target,), operator, arguments, (), False)
-        if detached:  # detach() after as_strided(), so that it is not a view
-            self._step(event, target, (self._fresh(result),), torch.ops.aten.detach.default, (), (), False)
+        if base_of(result) is not None:
+            self._as_strided(event, source, self._fresh(result), where)
+            return
+        view, mode = self._variable(), event.mode
+        self._as_strided(event, source, view, where)
+        detach, target = torch.ops.aten.detach.default, self._fresh(result)  # so that it is not a view
+        self.steps.append(View(view, detach, (), (), mode.grad, mode.inference, (target,), False))
+
+    def _as_strided(self, event: Viewed, source: Ref, target: Ref, where: Layout) -> None:
+        operator, arguments = torch.ops.aten.as_strided.default, (where.size, where.stride, where.offset)
+        grad, inference = event.mode.grad, event.mode.inference
+        self.steps.append(View(source, operator, arguments, (), grad, inference, (target,), False))
 
     def _fresh(self, tensor: Any) -> Ref:
         known = self.refs.get(id(tensor))
@@ -320,11 +317,10 @@ class _Builder:
         return Ref("view", self.variables)
 
     def _move(self, position: int, event: Moved) -> None:
-        kwargs = tuple((name, frozen(value)) for name, value in event.kwargs.items())
-        source, arguments, mode = self.refs[id(event.tensor)], tuple(map(frozen, event.args)), event.mode
+        source, mode = self.refs[id(event.tensor)], event.mode
         marks = (e for e in self.ledger.events[position:] if isinstance(e, Marked) and e.tensor is event.tensor)
         grad = mode.grad and not any(mark.on for mark in marks)  # the wrapper calls requires_grad_() before the graph
-        self.steps.append(Move(source, event.operator, arguments, kwargs, grad, mode.inference))
+        self.steps.append(Move(source, event.operator, *_arguments(event), grad, mode.inference))
 
     def _hook(self, event: Hooked) -> None:
         refs = [self.refs.get(id(tensor)) for tensor in event.tensors]
@@ -333,19 +329,10 @@ class _Builder:
             raise Refused("hook on an alias", "an output")
         self.steps.append(Hook(found[0], tuple(found[1:]), event.method, event.arguments))
 
-    def _step(
-        self,
-        event: Viewed,
-        source: Ref,
-        targets: Any,
-        operator: Any,
-        args: Any,
-        kwargs: Any,
-        several: bool,
-        value: Ref | None = None,
-    ) -> None:
-        mode = event.mode
-        self.steps.append(View(source, operator, args, kwargs, mode.grad, mode.inference, targets, several, value))
+
+def _arguments(event: Viewed | Moved) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+    """The arguments of an operator after the tensor, and its keyword arguments, without lists."""
+    return tuple(map(frozen, event.args)), tuple((name, frozen(value)) for name, value in event.kwargs.items())
 
 
 def _reads_otherwise(event: Viewed) -> bool:

@@ -11,11 +11,14 @@ If a call depends on this, its function runs again on arguments that are such le
 trace, autograd regenerates a `grad_fn` by repeating the operators that made the view, and fails if there is none. So
 after such a write, the `grad_fn` of each view is read while that tensor temporarily requires grad. The gradients then
 go to that tensor, where they are ignored.
+
+A trace, in which each input is a separate tensor, does not show this. The functions below find views of one input that
+were taken before another input, which may share its version counter, was written, and that were used afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +27,8 @@ import torch
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
-from aotviz.tracing.facts import Before, edge
-from aotviz.tracing.functional import increment_version
-from aotviz.tracing.ledger import Ledger
+from aotviz.tracing.functional import Before, edge, increment_version
+from aotviz.tracing.ledger import Ledger, Moved, Viewed, Wrote
 
 
 @dataclass
@@ -72,3 +74,79 @@ def viewed_like(root: Any, value: torch.Tensor) -> Any:
     with torch.enable_grad():
         leaf = torch.Tensor.requires_grad_(root.view(root.shape))
         return leaf if value.is_leaf else leaf.view(root.shape)
+
+
+def used_view(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> bool:
+    """Whether a view of `leaf` is taken, one of the `others` written, and the view then used, in this order.
+
+    Recreating the view in the wrapper after the call is not a use: autograd then looks at the user's tensors.
+    """
+    writes = list(_writes(ledger, others))
+    if not writes:
+        return False
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    views = {event.node for event in ledger.events if isinstance(event, Viewed)}
+    for event, born in _views(ledger, leaf):
+        written = next((write for k, write in writes if k > born), None)
+        if written is None:
+            continue
+        if event.node is None or written.node is None:
+            return True
+        uses = (use for use in _uses(event) if use not in views and not use.meta.get("under_no_grad"))
+        if any(place[use] > place[written.node] for use in uses):
+            return True
+    return False
+
+
+def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others: Sequence[Any]) -> bool:
+    """Whether one of the `others` is written or moved, and an input, or an earlier view of it, is used afterwards."""
+    writes = [write for _, write in _writes(ledger, others)]
+    place = {node: k for k, node in enumerate(graph.nodes)} if writes else {}
+    last = max((place[use] for use in placeholder.users if writes and not use.meta.get("under_no_grad")), default=-1)
+    itself = any(write.node is None or last > place[write.node] for write in writes)
+    return itself or used_view(ledger, graph, tensor, others)
+
+
+def written_after_move(ledger: Ledger, tensor: Any, others: Sequence[Any]) -> Moved | None:
+    """The first metadata op on one of the `others` after which this tensor is written in grad mode."""
+    moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, Moved)]
+    writes = [number for number, event in _writes(ledger, [tensor]) if isinstance(event, Wrote) and event.mode.grad]
+    return moves[0][1] if moves and writes and writes[-1] > moves[0][0] else None
+
+
+def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
+    """Whether a view of this very tensor that was taken under no_grad is used in grad mode, or returned."""
+    unseen = [event for event in ledger.views_in(tensor) if not event.mode.grad]
+    if unseen and any(True for _ in _writes(ledger, [tensor])):
+        return True  # after a write, the view is recomputed, and its users are those of another node
+    for event in unseen:
+        if event.node is None or any(result is output for result in event.results for output in outputs):
+            return True
+        later = [view for result in event.results for view in ledger.views_in(result)]
+        views = {view.node for view in later}
+        uses = (use for use in _uses(event) if use not in views and not use.meta.get("under_no_grad"))
+        if any(view.mode.grad for view in later) or any(uses):
+            return True
+        unseen += later
+    return False
+
+
+def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, Moved | Wrote]]:
+    """The events that write or move one of these inputs, with their numbers."""
+    for number, event in enumerate(ledger.events if tensors else ()):
+        if isinstance(event, Moved | Wrote) and any(ledger.root(event.tensor) is tensor for tensor in tensors):
+            yield number, event
+
+
+def _views(ledger: Ledger, leaf: Any) -> Iterator[tuple[Viewed, int]]:
+    """Each view of `leaf` that requires grad, and the position of the event that begins its chain of views."""
+    for event in ledger.events:
+        if isinstance(event, Viewed) and any(result.requires_grad for result in event.results):
+            root, path = ledger.path(event.results[0])
+            if root is leaf:
+                yield event, ledger.events.index(path[0][0])
+
+
+def _uses(event: Viewed) -> Iterator[Any]:
+    for user in event.node.users:
+        yield from user.users if event.several else (user,)

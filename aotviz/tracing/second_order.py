@@ -31,23 +31,21 @@ there. The engine continues from the results to the first call's node, and throu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs, results, symbolic_sizes
-from aotviz.ir.descriptors import PlainInput, input_parts
+from aotviz.ir import graphs, symbolic_sizes
+from aotviz.ir.descriptors import InputDescriptor, PlainInput, parts_of
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
-from aotviz.ir.subclass_meta import PlainTensorMeta, Plan
+from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_out, plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
-from aotviz.tracing import facts, fakes, functional, views
-from aotviz.tracing.backward import nodes_below
-from aotviz.tracing.laid_out import flat_results, laid_out, plan
+from aotviz.tracing import fakes, functional, saved_values, views
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
 
@@ -68,12 +66,16 @@ class Argument:
     edge: Any  # where its gradient goes, or None
     is_leaf: bool
 
+    def flat(self) -> Iterator[tuple[fx.Node | None, Any, InputDescriptor]]:
+        """(node, fake, descriptor) of each flat value."""
+        parts = parts_of(self.descriptor, self.plan.paths())
+        return zip(self.nodes, laid_out(self.value, self.plan), parts, strict=True)
+
 
 class GradientTrace:
     """Plays the role of a ForwardTrace for the stages after "differentiate"."""
 
     with_gradients = True
-    grad_enabled_after = None
     part_edges: Sequence[Any] = ()  # the first call refused parts with a grad_fn of their own
     members: Mapping[int, Any] = {}  # this call has no synthetic bases
 
@@ -84,7 +86,6 @@ class GradientTrace:
         nodes = {node.name: node for node in call.forward.trace.graph.nodes}
         self.origins = {name: nodes[origin] for name, origin in self.at_hand.origins.items()}
         self.trace = call.forward.trace
-        self.bases: list[Any] = []
         # See Note [Where a second derivative leaves the gradients].
         self.passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
         self.ends: tuple[Ref, ...] = ()  # those of them where it ends
@@ -96,22 +97,22 @@ class GradientTrace:
             self.output_info = self._output_info()
         self._before = frozenset(graphs.placeholders(self.trace.graph))
         self._extraction = Extraction(self, ())
-        self._shown = self._extraction.graph(self.nodes_of(self.outputs))
+        self._shown = self._extraction.graph(self.trace.nodes_of(self.outputs))
         self.plans = tuple(argument.plan for argument in self.arguments)
         self.edges = [argument.edge for argument in self.arguments]
+        self.values_before = [argument.value for argument in self.arguments]
         self.args = [fakes.of_history(argument.value, argument.edge is not None) for argument in self.arguments]
-        self.input_info = tuple(map(_input_info, self.arguments))
-
-    def placing_views(self) -> AbstractContextManager[None]:
-        placing: AbstractContextManager[None] = self.call.forward.placing_views()
-        return placing
+        self.input_info = tuple(
+            InputAliasInfo(isinstance(one.value, torch.Tensor), one.is_leaf, one.edge is not None, one.edge is not None)
+            for one in self.arguments
+        )
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
         """Stop gradients at results that are arguments here, of the differentiated call, and so on. There is nothing to
         refuse: the forward was checked when it was differentiated first."""
         with ExitStack() as stack:
-            forward = self
+            forward: Any = self
             while isinstance(forward, GradientTrace):
                 for ref in forward.ends:
                     node, number, *_ = forward._place(ref)
@@ -120,7 +121,7 @@ class GradientTrace:
                     )
                     stack.callback(stop.remove)
                 forward = forward.call.forward
-            stack.enter_context(self.placing_views())
+            stack.enter_context(forward.placing_views())
             yield
 
     def _differentiate(self) -> None:
@@ -160,7 +161,7 @@ class GradientTrace:
         self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
         self.outputs = [gradient for gradient in gradients if gradient is not None]
         if again:
-            passed = set().union(*map(nodes_below, self.outputs))
+            passed = set().union(*map(functional.nodes_below, self.outputs))
             places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the edge may still be that of an input
             self.passed = tuple(r for r, place in places.items() if place.node in passed and place not in forward.edges)
             self.ends = tuple(ref for ref in self.passed if ref in request.held)
@@ -215,13 +216,13 @@ class GradientTrace:
             if value is not None:
                 name = f"tangent of {outer.slots[tangent.slot].descriptor}"
                 nodes = tuple(map(self.trace.node_of, laid_out(tangent.value, how)))
-                add(name, nodes, tangent.value, facts.edge(value), False, how)
+                add(name, nodes, tangent.value, functional.edge(value), False, how)
         for ref, value in zip(self.request.given, self.wholes, strict=True):
             fake = functional.inner(value)
             add(f"gradient of {outer.called(ref)}", (self.trace.node_of(fake),), fake, None)
         for index in self.at_hand.differentiated:
             is_leaf = outer.meta.input_info[index].is_leaf
-            value, how = forward.input_value(index), forward.plans[index]
+            value, how = forward.values_before[index], forward.plans[index]
             if not is_leaf:
                 value, how = fakes.shell(self.trace.fake_mode, value), one
             add(str(outer.graph_inputs[index]), (None,) * how.count, value, forward.edges[index], is_leaf, how)
@@ -231,27 +232,22 @@ class GradientTrace:
 
     def _output_info(self) -> tuple[OutputAliasInfo, ...]:
         first: dict[int, int] = {}
-        infos = []
-        for index, output in enumerate(self.outputs):
-            same = first.setdefault(id(output), index)
-            infos.append(
-                OutputAliasInfo(
-                    OutputType.non_alias,
-                    type(output),
-                    requires_grad=output.requires_grad,
-                    has_tangent=output.requires_grad and same == index,
-                    layout=views.layout(functional.inner(output)),
-                    same_object_as=None if same == index else same,
-                )
+        same = [first.setdefault(id(output), index) for index, output in enumerate(self.outputs)]
+        return tuple(
+            OutputAliasInfo(
+                OutputType.non_alias,
+                requires_grad=output.requires_grad,
+                has_tangent=output.requires_grad and earlier == index,
+                layout=views.layout(functional.inner(output)),
+                same_object_as=None if earlier == index else earlier,
             )
-        return tuple(infos)
+            for index, (output, earlier) in enumerate(zip(self.outputs, same, strict=True))
+        )
 
     def graph_input(self, index: int) -> tuple[fx.Node | None, Any]:
         """The trace's node behind a graph input, and its fake."""
-        return [pair for argument in self.arguments for pair in _laid_out(argument)][index]
-
-    def input_value(self, index: int) -> Any:
-        return self.arguments[index].value
+        node, value, _ = [part for argument in self.arguments for part in argument.flat()][index]
+        return node, value
 
     def closed_from(self) -> Mapping[str, fx.Node]:
         """The trace's nodes, by the names that they have in the graph that was closed last."""
@@ -259,10 +255,6 @@ class GradientTrace:
 
     def value(self, kind: str, index: int) -> Any:
         return self.outputs[index]
-
-    def nodes_of(self, values: Sequence[Any]) -> list[Any]:
-        with self.trace.active("is_forward"):
-            return [self.trace.node_of(functional.inner(value)) for value in values]
 
     def graph(self) -> fx.Graph:
         """The graph of the gradients, without nodes that a later stage traced after it."""
@@ -295,13 +287,7 @@ class Extraction:
     def graph(self, results: Sequence[Any]) -> fx.Graph:
         trace: fx.Graph = self.trace.graph
         made = operators.empty_copy(trace)
-        parts = (
-            (*pair, part)
-            for argument in self.arguments
-            for pair, part in zip(
-                _laid_out(argument), input_parts(argument.descriptor, argument.plan.paths()), strict=True
-            )
-        )
+        parts = (part for argument in self.arguments for part in argument.flat())
         for number, (node, value, part) in enumerate(parts, 1):
             self._placeholder(made, f"primals_{number}", value, part, node)
         for number, node in enumerate(self.tangents, 1):
@@ -338,9 +324,8 @@ class Extraction:
         for packed, (hook, names) in self.at_hand.unpacked.items():
             node = self.known.get(packed)
             if node is not None:
-                (self._copied[node],) = hook.into(
-                    self.trace.tracer.root, made, [places[name] for name in names], "is_forward"
-                )
+                root, inputs = self.trace.tracer.root, [places[name] for name in names]
+                (self._copied[node],) = hook.into(root, made, inputs, "is_forward")
 
     def _recognise(self, trace: fx.Graph) -> None:
         """Use saved values also for nodes that compute them again, as happens when a backward is traced twice."""
@@ -399,11 +384,6 @@ class Extraction:
         self.origins[new.name] = node
 
 
-def _laid_out(argument: Argument) -> list[tuple[fx.Node | None, Any]]:
-    """(node, fake) of each flat value of an argument."""
-    return list(zip(argument.nodes, laid_out(argument.value, argument.plan), strict=True))
-
-
 class Traced:
     """The call of a program with its trace; see Note [Traced once more]."""
 
@@ -433,15 +413,9 @@ class Traced:
 def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], JointCall]) -> AtHand:
     """What a program keeps so that its gradients can be differentiated. `saved` are in the layout that the compiled
     forward gives them."""
-    return AtHand(
-        traced,
-        tuple(saved),
-        call.unpacked,
-        _origins(call, (*(one.name for one in saved), *call.unpacked)),
-        call.kept,
-        tuple(call.differentiated),
-        tuple(results.passed(call)),
-    )
+    origins = _origins(call, (*(one.name for one in saved), *call.unpacked))
+    differentiated, passed = tuple(call.differentiated), tuple(saved_values.passed(call))
+    return AtHand(traced, tuple(saved), call.unpacked, origins, call.kept, differentiated, passed)
 
 
 def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
@@ -484,15 +458,6 @@ def _alike(first: Any, second: Any) -> bool:
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         return symbolic_sizes.statically_equal(first.shape, second.shape) and first.dtype == second.dtype
     return type(first) is type(second)
-
-
-def _input_info(argument: Argument) -> InputAliasInfo:
-    return InputAliasInfo(
-        is_tensor=isinstance(argument.value, torch.Tensor),
-        is_leaf=argument.is_leaf,
-        requires_grad=argument.edge is not None,
-        requires_grad_after=argument.edge is not None,
-    )
 
 
 def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: set[str]) -> list[fx.Node]:
@@ -543,8 +508,5 @@ def kept_inputs(call: JointGraph, saved: set[str]) -> tuple[int, ...]:
         stack.extend(node.all_input_nodes)
     inputs = graphs.placeholders(joint)[: len(call.graph_inputs)]
     infos = call.meta.input_info
-    return tuple(
-        i
-        for i, (node, info) in enumerate(zip(inputs, infos, strict=True))
-        if node in seen and not info.mutated and info.is_tensor
-    )
+    pairs = enumerate(zip(inputs, infos, strict=True))
+    return tuple(i for i, (node, info) in pairs if node in seen and not info.mutated and info.is_tensor)

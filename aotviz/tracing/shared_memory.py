@@ -15,6 +15,7 @@ becomes a view of its storage: a group of one.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from typing import Any
 
@@ -23,8 +24,7 @@ import torch
 from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, stale_uses
-from aotviz.tracing.backward import nodes_below
+from aotviz.tracing import functional, overlap, rootless
 from aotviz.tracing.forward import ForwardTrace
 
 
@@ -52,34 +52,20 @@ def fills_its_storage(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0 and tensor.is_contiguous()
 
 
-def connected(forward: ForwardTrace, positions: list[int]) -> list[list[int]]:
-    """Group inputs over one storage so that inputs of different groups neither overlap nor share gradients."""
-    sets = [[positions[k] for k in places] for places in overlap.groups([forward.program.args[p] for p in positions])]
-    return _with_one_history(forward, sets)
+def connected(forward: ForwardTrace, positions: list[int]) -> list[tuple[int, ...]]:
+    """Group inputs over one storage so that inputs of different groups neither overlap nor share gradients; see Note
+    [One history of all views]."""
+    places = overlap.groups([forward.program.args[p] for p in positions])
+    sets = [tuple(positions[k] for k in group) for group in places]
+    return overlap.merged(sets, functools.partial(_passes, forward))
 
 
-def _with_one_history(forward: ForwardTrace, sets: list[list[int]]) -> list[list[int]]:
-    """Merge groups without common elements that share gradients; see Note [One history of all views]."""
-    for k, places in enumerate(sets):
-        joined = [j for j, others in enumerate(sets) if j != k and _passes(forward, places, others)]
-        if joined:
-            merged = sorted(p for j in (k, *joined) for p in sets[j])
-            rest = [others for j, others in enumerate(sets) if j not in (k, *joined)]
-            return _with_one_history(forward, [merged, *rest])
-    return sets
-
-
-def _passes(forward: ForwardTrace, places: list[int], others: list[int]) -> bool:
+def _passes(forward: ForwardTrace, places: tuple[int, ...], others: tuple[int, ...]) -> bool:
     """Whether the gradient of one of these inputs reaches a value written earlier to one of the others."""
+    ledger, graph, args = forward.ledger, forward.trace.graph, forward.args
     return any(
         _share_history(forward, used, changed)
-        and stale_uses.used_after(
-            forward.ledger,
-            forward.trace.graph,
-            forward.graph_input(used)[0],
-            forward.args[used],
-            [forward.args[changed]],
-        )
+        and rootless.used_after(ledger, graph, forward.graph_input(used)[0], args[used], [args[changed]])
         for used in places
         for changed in others
     )
@@ -95,7 +81,7 @@ def _share_history(forward: ForwardTrace, used: int, changed: int) -> bool:
         return False
     with forward.trace.active("is_forward"):
         value = forward.args[changed]
-        below = {functional.grad_fn(value), *nodes_below(value)}
+        below = {functional.grad_fn(value), *functional.nodes_below(value)}
     outside = (e for e, a in zip(forward.edges, args, strict=True) if e is not None and root(a) is not whole)
     return any(edge.node in below for edge in outside)
 

@@ -1,6 +1,14 @@
-"""Results of a call that its backward reads. A second derivative flows through them (runtime/double_backward.py)."""
+"""What else holds the values that a call saves for its backward.
+
+Saved tensors die with the backward that reads them, unless something outside shares their memory (SYSTEM.md D6). Some
+are results of the call: a second derivative flows through these (runtime/double_backward.py).
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -9,9 +17,42 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import Split
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
+from aotviz.tracing import functional
 
 
-def saved(call: Split) -> dict[int, int]:
+def deaths(call: Split) -> list[tuple[bool, str]]:
+    """For each saved value, whether only the backward can see it, and why."""
+    forward, backward = call.forward_module.graph, call.backward_module.graph
+    inputs = _storages(graphs.placeholders(forward))
+    outputs = _storages(graphs.outputs(forward)[: len(call.slots)])
+    gradients = _storages(graphs.outputs(backward))
+    kept = Counter(functional.storage(s.value) for s in call.saved if functional.has_storage(s.value))
+
+    def judge(value: Any) -> tuple[bool, str]:
+        if not isinstance(value, torch.Tensor):
+            return False, "a number has no memory"
+        if not functional.has_storage(value):
+            return False, "it is sparse and uses several storages"
+        key = functional.storage(value)
+        if key in inputs:
+            return False, "it shares memory with an input"
+        if key in outputs:
+            return False, "it shares memory with an output"
+        if key in gradients:
+            return False, "a gradient is a view of it"
+        if kept[key] > 1:
+            return False, "another saved tensor shares its memory"
+        return True, "nothing outside the backward shares its memory"
+
+    return [judge(saved.value) for saved in call.saved]
+
+
+def _storages(nodes: Iterable[Any]) -> set[Any]:
+    values = (node.meta.get("val") for node in nodes if isinstance(node, fx.Node))
+    return {functional.storage(value) for value in values if functional.has_storage(value)}
+
+
+def saved_results(call: Split) -> dict[int, int]:
     """{position of a saved tensor: slot} for the saved tensors that are a result as the caller gets it. Autograd's own
     formulas save a `detach` of a result."""
     slots = {node.name: number for number, node in reversed(_returned(call).items())}  # the first slot of each
@@ -30,7 +71,7 @@ def passed(call: Split) -> list[Ref]:
     """The results that a second derivative of the call may flow through, and that may still be available then."""
     if call.wrapping is not None:
         return []
-    kept = (Ref("output", call.slots[number].index) for number in saved(call).values())
+    kept = (Ref("output", call.slots[number].index) for number in saved_results(call).values())
     return list(dict.fromkeys([*kept, *(one.ref for one in call.heard)]))
 
 
@@ -40,7 +81,7 @@ def passed_unsaved(call: Split) -> list[Ref]:
     for node in reversed(call.graph_module.graph.nodes):
         if node.meta.get("partitioner_tag") == "is_backward" or any(user.name in leading for user in node.users):
             leading.add(node.name)
-    kept, heard = set(saved(call).values()), {one.ref for one in call.heard}
+    kept, heard = set(saved_results(call).values()), {one.ref for one in call.heard}
     unsaved = [n for n, node in _returned(call).items() if n not in kept and node.name in leading]
     return [ref for ref in (Ref("output", call.slots[n].index) for n in unsaved) if ref not in heard]
 

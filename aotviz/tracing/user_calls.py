@@ -1,0 +1,217 @@
+"""What a traced function does with tensors that no dispatcher sees: attributes such as `.data`, hooks, swaps.
+
+While it runs, the class of functional tensors itself has the attributes and methods concerned, and some parts of torch
+are replaced. They tell a `Listener`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from aotviz.ir.user_code import is_library
+from aotviz.torch_private import modules, tensors
+from aotviz.torch_private.dispatch import is_tracing
+from aotviz.torch_private.functional_tensors import FunctionalTensor
+from aotviz.tracing import functional
+
+_HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
+
+
+class Listener(Protocol):
+    """The tensors that it is told of are functional tensors."""
+
+    def assign_data(self, tensor: Any, value: Any) -> None: ...  # instead of `tensor.data = value`
+    def read_data(self, value: Any) -> None: ...  # each value that `tensor.data` returns
+    def mark(
+        self, tensor: Any, on: bool, method: str
+    ) -> bool: ...  # before `requires_grad_` and `detach_`: is it done?
+    def is_leaf(self, tensor: Any) -> bool: ...  # is it the caller's leaf, though the trace gave it a `grad_fn`?
+    def use_gradient(self, tensor: Any) -> None: ...  # before `tensor.grad` is read or assigned
+    def take_hook(
+        self, tensor: Any, method: str, *hook: Any
+    ) -> Any: ...  # its handle; NotImplemented: register it here
+    def handle(self, handle: Any) -> Any: ...  # what the function gets in place of torch's handle of such a hook
+    def call_module_hook(
+        self, hook: Any
+    ) -> None: ...  # each full backward hook and pre-hook of a module that is called
+    def ask(self, tensor: Any, name: str) -> None: ...  # before the user reads state that autograd has for the caller's
+    def stand_in(self, tensor: Any) -> Any: ...  # the object that has its Python attributes
+    def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
+
+
+@contextlib.contextmanager
+def told(by: Listener, subclasses: Iterable[type]) -> Iterator[None]:
+    """Tell `by` what runs inside. Uses of `.grad` are told for tensors of `subclasses` too."""
+    attributes = {**_autograd_state(by), **_questions(by), **_hooks(by), "__getattr__": _python_attributes(by)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(placed(FunctionalTensor, **attributes))
+        for kind in {FunctionalTensor, *subclasses}:
+            if "grad" not in vars(kind):
+                stack.enter_context(placed(kind, grad=_gradient(by)))
+        stack.enter_context(placed(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
+        stack.enter_context(placed(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
+        yield
+
+
+@contextlib.contextmanager
+def placed(owner: Any, **values: Any) -> Iterator[None]:
+    """Give a module, class or object other attributes inside the block."""
+    before = {name: vars(owner)[name] for name in values if name in vars(owner)}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
+
+
+@contextlib.contextmanager
+def kept(items: dict[str, Any], *names: str) -> Iterator[None]:
+    """Restore these items of a dict after the block."""
+    before = {name: items[name] for name in names if name in items}
+    try:
+        yield
+    finally:
+        for name in names:
+            items.pop(name, None)
+        items.update(before)
+
+
+def _autograd_state(by: Listener) -> dict[str, Any]:
+    plain: Any = torch.Tensor
+
+    def marked(tensor: Any, on: bool = True) -> Any:
+        if not by.mark(tensor, bool(on), "requires_grad_"):
+            plain.requires_grad_(tensor, on)
+        return tensor
+
+    def detached(tensor: Any) -> Any:
+        by.mark(tensor, False, "detach_")
+        return plain.detach_(tensor)
+
+    def read(tensor: Any) -> Any:
+        value = plain.data.__get__(tensor)
+        by.read_data(value)
+        return value
+
+    return {
+        "data": property(read, by.assign_data),
+        "requires_grad": property(plain.requires_grad.__get__, marked),
+        "requires_grad_": marked,
+        "detach_": detached,
+        "grad_fn": property(lambda tensor: None if by.is_leaf(tensor) else plain.grad_fn.__get__(tensor)),
+        "is_leaf": property(lambda tensor: by.is_leaf(tensor) or plain.is_leaf.__get__(tensor)),
+    }
+
+
+def _gradient(by: Listener) -> Any:
+    """`Module.to` reads `.grad` in order to convert it together with the parameter. It gets None: a trace refuses to
+    convert a parameter, and without a conversion nothing happens to the gradient either."""
+    grad: Any = torch.Tensor.grad
+
+    def telling(access: Callable[..., Any]) -> Callable[..., Any]:
+        def used(tensor: Any, *value: Any) -> Any:
+            if not value and sys._getframe(1).f_code is modules.CONVERTS:
+                return None
+            by.use_gradient(tensor)
+            return access(tensor, *value)
+
+        return used
+
+    return property(telling(grad.__get__), telling(grad.__set__), telling(grad.__delete__))
+
+
+def _questions(by: Listener) -> dict[str, Any]:
+    """Autograd keeps this state for the caller's tensor: its version, its base, its number among a node's outputs."""
+
+    def asking(name: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def answer(tensor: Any) -> Any:
+            if not is_library(sys._getframe(1).f_code.co_filename):
+                by.ask(tensor, name)
+            return read(tensor)
+
+        return answer
+
+    kept = {n: property(asking(n, getattr(torch.Tensor, n).__get__)) for n in tensors.KEPT_BY_AUTOGRAD}
+    return {**kept, **{n: asking(f"{n}()", getattr(torch.Tensor, n)) for n in tensors.ASKED_OF_AUTOGRAD}}
+
+
+def _hooks(by: Listener) -> dict[str, Any]:
+    def taking(name: str, register: Any) -> Any:
+        def call(tensor: Any, *hook: Any) -> Any:
+            handle = by.take_hook(tensor, name, *hook)
+            return by.handle(register(tensor, *hook)) if handle is NotImplemented else handle
+
+        return call
+
+    return {name: taking(name, getattr(torch.Tensor, name)) for name in _HOOKS}
+
+
+def _python_attributes(by: Listener) -> Callable[[Any, str], Any]:
+    def held(tensor: Any, name: str) -> Any:
+        found = getattr(by.stand_in(tensor), "__dict__", {})
+        if name not in found:
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        return found[name]
+
+    return held
+
+
+def _weak_references(by: Listener) -> Callable[[Any], list[Any]]:
+    """`swap_tensors` first checks the weak references to both tensors, and would fail because of the trace's own."""
+
+    def asked(tensor: Any) -> list[Any]:
+        if not functional.is_functional(tensor):
+            return weakref.getweakrefs(tensor)
+        by.swap()
+        return []
+
+    return asked
+
+
+def _start_of_module_hooks(by: Listener) -> Callable[..., None]:
+    start: Any = torch.utils.hooks.BackwardHook.__init__
+
+    def started(self: Any, module: Any, hooks: Sequence[Any], pre_hooks: Sequence[Any]) -> None:
+        for hook in (*hooks, *pre_hooks):
+            by.call_module_hook(hook)
+        start(self, module, hooks, pre_hooks)
+
+    return started
+
+
+class BeforeEachCall(TorchFunctionMode):
+    """Calls `do` before each call of a torch function."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        super().__init__()
+        self.do = do
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_tracing():  # otherwise the trace itself is the caller
+            self.do()
+        return func(*args, **(kwargs or {}))
+
+
+class RetainingGraphs(TorchFunctionMode):
+    """Calls `torch.autograd.grad` always with `retain_graph=True`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.autograd.grad:
+            given = inspect.signature(func).bind(*args, **(kwargs or {}))
+            given.arguments["retain_graph"] = True
+            return func(*given.args, **given.kwargs)
+        return func(*args, **(kwargs or {}))
