@@ -22,7 +22,7 @@ from aotviz.comparing.observed import Candidate, Verdict
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.lowerings import Lowering, lowering_named, run_graph
-from aotviz.options import Options
+from aotviz.options import Options, compilers
 from aotviz.recorder.sessions import Session
 from aotviz.torch_private.partitioners import default_partition
 
@@ -147,9 +147,7 @@ def _ladder(settings: dict[str, Any]) -> list[Rung]:
     full = lowering.options(**chosen)
     options = replace(
         full,
-        fw_compiler=run_graph,
-        bw_compiler=run_graph,
-        inference_compiler=run_graph,
+        **compilers(run_graph),
         partition_fn=default_partition,
         joint_pass=None,
         decompositions=None,

@@ -17,7 +17,7 @@ from aotviz.comparing.eager_operators import eager_operators
 from aotviz.comparing.observed import SEED, Setup, same
 from aotviz.ir import graphs
 from aotviz.lowerings import run_graph
-from aotviz.options import Options
+from aotviz.options import Options, compilers
 from aotviz.stages.lower import boxed
 from aotviz.torch_private import operators
 
@@ -61,12 +61,9 @@ class Watch:
 
     def watching(self, options: Options) -> Options:
         """The same options, with compilers that record into this watch."""
-        return replace(
-            options,
-            fw_compiler=self._watched("forward", options.fw_compiler),
-            bw_compiler=self._watched("backward", options.bw_compiler),
-            inference_compiler=self._watched("inference", options.inference_compiler),
-        )
+        forward = self._watched("forward", options.fw_compiler)
+        backward = self._watched("backward", options.bw_compiler)
+        return replace(options, **compilers(forward, backward, self._watched("inference", options.inference_compiler)))
 
     def _watched(self, role: str, compiler: Callable[..., Any]) -> Callable[..., Any]:
         def compile(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ from aotviz.frontends.requests import graph_request
 from aotviz.ir import dynamo_capture, dynamo_frames, partition_functions, symbolic_sizes
 from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
-from aotviz.live.moment import Moment
+from aotviz.live.structured_trace import Moment
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live

@@ -19,6 +19,7 @@ import torch.fx as fx
 
 from aotviz.frontends import compiling
 from aotviz.frontends.compiling import Observer, Stage
+from aotviz.frontends.requests import lifted, of_python
 from aotviz.ir import torchs_settings, verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
@@ -26,15 +27,13 @@ from aotviz.ir.graphs import copy, outputs, placeholders
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
-from aotviz.ir.spelling import called
 from aotviz.lowerings import run_graph
-from aotviz.options import Export, Options
+from aotviz.options import Export, Options, compilers
 from aotviz.recorder.sessions import CompiledCallable, Session
 from aotviz.torch_private import operators, pytree
 from aotviz.torch_private.partitioners import default_partition
 from aotviz.tracing import fakes, graph_modules
 from aotviz.tracing.attributes import Attributes
-from aotviz.tracing.outside import outside
 
 __all__ = [
     "BackwardSignature",
@@ -99,7 +98,7 @@ def aot_export_module(
         raise ExportRefused("trace_joint=True needs output_loss_index: the output that is the loss")
     options = _options(decompositions, _dynamic(mod, args, kwargs) if dynamic_shapes is None else dynamic_shapes)
     options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
-    named = _named(mod)
+    named = lifted(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
     with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the nodes say where this mode changes
     with torch.set_grad_enabled(with_gradients), compiling.entered(request, Session(False, request.name)) as stages:
@@ -221,7 +220,7 @@ def aot_export_joint_with_descriptors(
     args, kwargs = _arguments(args), dict(kwargs or {})
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
-    request = _request(_Watched(mod), args, kwargs, options, _named(mod), mod)
+    request = _request(_Watched(mod), args, kwargs, options, lifted(mod), mod)
     session = Session(True, request.name)
     observer = session.observer()
     with compiling.entered(request, session, observer) as stages:
@@ -251,12 +250,9 @@ def aot_compile_joint_with_descriptors(
                 f"the exported graph had {was} {what} and now has {now}. An edited graph must keep its inputs and "
                 "outputs"
             )
-    bw_compiler = bw_compiler or fw_compiler
     options = replace(
         form.options,
-        fw_compiler=fw_compiler,
-        bw_compiler=bw_compiler,
-        inference_compiler=fw_compiler,
+        **compilers(fw_compiler, bw_compiler),
         partition_fn=named(partition_fn),
         backend=str(getattr(fw_compiler, "__name__", "custom")),
     )
@@ -323,9 +319,7 @@ def _as_export(options: Options, export: Export) -> Options:
 def _options(decompositions: Mapping[Any, Any] | None, dynamic: bool) -> Options:
     return Options(
         **torchs_settings.current(),
-        fw_compiler=run_graph,
-        bw_compiler=run_graph,
-        inference_compiler=run_graph,
+        **compilers(run_graph),
         partition_fn=default_partition,
         decompositions=decompositions,
         dynamic=dynamic,
@@ -333,30 +327,12 @@ def _options(decompositions: Mapping[Any, Any] | None, dynamic: bool) -> Options
     )
 
 
-def _named(mod: torch.nn.Module) -> tuple[tuple[str, str, Any], ...]:
-    parameters = [("parameter", name, p) for name, p in mod.named_parameters()]
-    return (*parameters, *(("buffer", name, b) for name, b in mod.named_buffers()))
-
-
 def _request(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, named: Any, root: Any
 ) -> Request:
     """A Request for a program that takes one flat list: lifted tensors, then the leaves of the arguments."""
     spec = pytree.tree_flatten(((*(tensor for *_, tensor in named), *args), dict(kwargs)))[1]
-    return Request(
-        options=options,
-        fn=fn,
-        args=args,
-        kwargs=kwargs,
-        named=tuple(named),
-        root=root,
-        convention=Convention("boxed", spec),
-        name=called(fn),
-        input_names=None,
-        is_graph=False,
-        static_inputs=None,
-        references=outside(fn),
-    )
+    return of_python(options, fn, args, kwargs, tuple(named), root, Convention("boxed", spec))
 
 
 def _dynamic(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

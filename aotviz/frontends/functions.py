@@ -20,15 +20,12 @@ from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
-from aotviz.lowerings import Eager, run_graph
-from aotviz.options import Options
+from aotviz.lowerings import EAGER, run_graph
+from aotviz.options import Options, compilers
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.call_differs import InsideTransform
-from aotviz.torch_private import operators, pytree, runtime, versions
+from aotviz.torch_private import operators, pytree, runtime
 from aotviz.torch_private.partitioners import default_partition
-
-versions.check()
-
 
 aot_autograd_decompositions: dict[Any, Callable[..., Any]] = {}  # used by all functions below; callers may add entries
 
@@ -48,11 +45,9 @@ def _options(
         others["decompositions"] = {**aot_autograd_decompositions, **(others.get("decompositions") or {})}
     operators.check_decompositions(others.get("decompositions"))
     return Options(
-        fw_compiler=fw_compiler,
-        bw_compiler=bw_compiler or fw_compiler,
-        inference_compiler=inference_compiler or fw_compiler,
+        **compilers(fw_compiler, bw_compiler, inference_compiler),
         partition_fn=named(partition_fn),
-        backend=Eager.name if fw_compiler is run_graph else str(getattr(fw_compiler, "__name__", "custom")),
+        backend=EAGER.name if fw_compiler is run_graph else str(getattr(fw_compiler, "__name__", "custom")),
         **{**torchs_settings.current(), **others},
     )
 

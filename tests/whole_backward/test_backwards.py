@@ -9,7 +9,7 @@ import torch
 
 import aotviz
 from aotviz.lowerings import lowering_named
-from aotviz.pipeline import Silent
+from aotviz.pipeline import Observer
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
@@ -33,7 +33,7 @@ class Captures:
 
     def __init__(self, observer=None, dynamic=False):
         self.calls, self.told = [], []
-        observer = observer or Silent()
+        observer = observer or Observer()
 
         def compiled(call):
             self.calls.append(call)
