@@ -13,13 +13,13 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.comparing.eager_operators import eager_operators
 from aotviz.comparing.observed import SEED, Setup, same
 from aotviz.ir import graphs
 from aotviz.lowerings import run_graph
 from aotviz.options import Options, compilers
 from aotviz.stages.lower import boxed
 from aotviz.torch_private import operators
+from aotviz.torch_private.dispatch import TorchDispatchMode
 
 
 @dataclass(frozen=True)
@@ -201,9 +201,9 @@ def _misdescribed(said: Any, real: Any) -> str:
 def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
     """The first node whose value eager never computes, although eager computes all inputs of the node."""
     torch.manual_seed(SEED)
-    with eager_operators() as computed, setup.context():
+    with _Operators() as eager, setup.context():
         setup.fn(*setup.args, **setup.kwargs)
-    known = [value for result in computed for value in _tensors(result)]
+    known = [value for result in eager.computed for value in _tensors(result)]
     good: set[str] = set()
     for name, value in watch.values.items():
         if value.node.meta.get("partitioner_tag") == "is_backward":
@@ -216,6 +216,19 @@ def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
         elif reached:
             return _blame(value.node, "no operator that eager runs returns this value")
     return None
+
+
+class _Operators(TorchDispatchMode):
+    """Collects a copy of every operator's result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.computed: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.computed.append(_kept(result))
+        return result
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -30,6 +30,7 @@ from aotviz.runtime.memory_check import tolerance
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten
 from aotviz.torch_private.tensors import version
+from aotviz.tracing.functional import leaves_behind
 
 Function = Callable[..., Any]
 
@@ -181,25 +182,9 @@ def tensor_leaves(tree: Any) -> Iterator[torch.Tensor]:
 
 def roots(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The leaf tensors whose .grad a backward through `tensors` would fill, in a fixed order."""
-    found: list[torch.Tensor] = []
-    seen: set[Any] = set()
-    pending: list[Any] = []
-    for t in tensors:
-        if t.is_leaf:
-            if t.requires_grad and not any(t is f for f in found):
-                found.append(t)
-        else:
-            pending.append(t.grad_fn)
-        while pending:
-            node = pending.pop(0)
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
-            if isinstance(leaf, torch.Tensor) and not any(leaf is f for f in found):
-                found.append(leaf)
-            pending.extend(n for n, _ in node.next_functions)
-    return found
+    leaves = [t for t in tensors if t.is_leaf and t.requires_grad]
+    leaves += leaves_behind([t.grad_fn for t in tensors if not t.is_leaf])
+    return list({id(leaf): leaf for leaf in leaves}.values())
 
 
 def values(t: torch.Tensor) -> Any:
