@@ -257,9 +257,8 @@ class Epilogue:
         write."""
         self._count_idle(ending=True)
         for i, count in self._counts.items():
-            setter = self.source.bind("set_versions", runtime.set_versions)
             fact = f"undo the increments above for {self.call.graph_inputs[i]}: the writes below make them again"
-            self.source.line(f"{setter}(({self.inputs[i]},), ({count},))", fact)
+            self.source.line(f"{self.source.use(runtime.set_versions)}(({self.inputs[i]},), ({count},))", fact)
             for j, info in enumerate(self.call.meta.input_info):
                 if info.mutates_metadata and info.requires_grad and self._counter(j) == self._counter(i):
                     fact = (
@@ -415,8 +414,7 @@ class Epilogue:
             if info.assigns_data or leaf:
                 self.source.line(f"{variable}.data = {new}", fact, name)
             else:
-                no_grad = self.source.bind("no_grad", torch.no_grad)
-                self.source.line(f"with {no_grad}(): {variable}.set_({new})", fact, name)
+                self.source.line(f"with {self.source.use(torch.no_grad)}(): {variable}.set_({new})", fact, name)
                 bumps += 1
         elif info.mutates_metadata and not moves:
             where = self._layout(info.layout_after, new)
@@ -467,9 +465,8 @@ class Epilogue:
         slots = [f"out[{k}]" for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden]
         cut = self.cut
         if cut is None and len(slots) > 1:
-            spare = self.source.bind("hear_only_gradients", gradient_hooks.hear_only_gradients)
             fact = "if only one of these receives a gradient, hooks on the others are not called"
-            self.source.line(f"{spare}({', '.join(slots)})", fact)
+            self.source.line(f"{self.source.use(gradient_hooks.hear_only_gradients)}({', '.join(slots)})", fact)
         if self.call.heard:
             text = f"{slots[0]}.grad_fn" if cut is None else f"{self.source.bind('cut', cut)}.node(out)"
             self.source.line(f"node = {text}", "the backward checks these tensors for hooks")
@@ -497,7 +494,6 @@ class Epilogue:
         kept = self.call.kept_and_written if isinstance(self.call, Split) else ()
         if not kept or self.call.wrapping is not None:
             return
-        watch = self.source.bind("watch", call_differs.watch)
         slots = (k for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden)
         slot = next(slots, None)
         if slot is None:
@@ -505,7 +501,7 @@ class Epilogue:
         pairs = [pair for i in kept for pair in self._counting(i)]
         listed = "".join(f"({variable}, {literal(name)}), " for variable, name in pairs)
         fact = "in eager, the backward would see later writes to these; here it would not, so it raises"
-        self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
+        self.source.line(f"{self.source.use(call_differs.watch)}(out[{slot}].grad_fn, ({listed}))", fact)
 
     def _counting(self, i: int) -> list[tuple[str, str]]:
         """The variables and names of the tensors whose version counters show writes to a graph input. A base

@@ -6,6 +6,7 @@ the layout that the backward was compiled for, and runs it.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from itertools import groupby
@@ -92,28 +93,23 @@ class _Writer:
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
         function = source.bind("Function", capturable(CapturedBackward(self.lowered)))
-        source.line(f"class {name}({function}):", _SEEN, comment=False)
-        source.indent()
-        if runtime.HAS_BOXED_GRADIENTS:
-            source.line("boxed_grads_call = True  # `gradients` is a list that may be emptied", _BOXED, comment=False)
+        with source.block(f"class {name}({function}):", _SEEN, comment=False):
+            if runtime.HAS_BOXED_GRADIENTS:
+                text = "boxed_grads_call = True  # `gradients` is a list that may be emptied"
+                source.line(text, _BOXED, comment=False)
+                source.blank()
+            source.line("@staticmethod")
+            with source.block("def forward(ctx, *inputs):", _FORWARD, comment=False):
+                self._forward()
             source.blank()
-        source.line("@staticmethod")
-        source.line("def forward(ctx, *inputs):", _FORWARD, comment=False)
-        source.indent()
-        self._forward()
-        source.dedent()
-        source.blank()
-        source.line("@staticmethod")
-        arguments = "gradients" if runtime.HAS_BOXED_GRADIENTS else "*gradients"
-        source.line(f"def backward(ctx, {arguments}):", _BACKWARD, comment=False)
-        source.indent()
-        self._backward()
-        source.dedent()
-        source.dedent()
+            source.line("@staticmethod")
+            arguments = "gradients" if runtime.HAS_BOXED_GRADIENTS else "*gradients"
+            with source.block(f"def backward(ctx, {arguments}):", _BACKWARD, comment=False):
+                self._backward()
         source.blank()
         source.blank()
         apply = source.fresh("apply")
-        source.line(f"{apply} = {source.bind('raw_apply', runtime.raw_apply)}({name})", _APPLY, comment=False)
+        source.line(f"{apply} = {source.use(runtime.raw_apply)}({name})", _APPLY, comment=False)
         source.blank()
         source.blank()
         return apply
@@ -182,16 +178,14 @@ class _Writer:
         held = [i for i in self.lowered.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
         if held:
             fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
-            edge = source.bind("edge_of", edges.edge_of)
-            source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
+            source.line(f"ctx.edges = ({''.join(f'{source.use(edges.edge_of)}(inputs[{i}]), ' for i in held)})", fact)
         partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass a tensor that is not a leaf
         if partly:
             fact = "hooks on these are not called if they receive no gradient"
-            ref = source.bind("ref", weakref.ref)
-            source.line(f"ctx.partly = ({''.join(f'{ref}(inputs[{i}]), ' for i in partly)})", fact)
+            source.line(f"ctx.partly = ({''.join(f'{source.use(weakref.ref)}(inputs[{i}]), ' for i in partly)})", fact)
             fact = "hooks registered before the call belong to the grad_fn of that time, and outlive the tensors"
-            hooks = source.bind("hooks_on", gradient_hooks.hooks_on)
-            source.line(f"ctx.hooks = {hooks}({', '.join(f'inputs[{i}]' for i in partly)})", fact)
+            listed = ", ".join(f"inputs[{i}]" for i in partly)
+            source.line(f"ctx.hooks = {source.use(gradient_hooks.hooks_on)}({listed})", fact)
         if call.kept:
             fact = "a second derivative needs these"
             keep = source.bind("kept", double_backward.kept)
@@ -224,9 +218,8 @@ class _Writer:
         if heard:
             found = [(i, call.heard[i]) for i in heard]
             passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
-            refuse = source.bind("refuse_hooks", call_differs.refuse_hooks)
             fact = "raise if one of these has a hook: it would miss gradients that flow inside the graph"
-            source.line(f"{refuse}(ctx.heard, {literal(passed)}, gradients)", fact)
+            source.line(f"{source.use(call_differs.refuse_hooks)}(ctx.heard, {literal(passed)}, gradients)", fact)
         if call.kept_and_written and self.insides is None:
             refuse = source.bind("refuse_written", call_differs.refuse_written)
             fact = "raise if one of these was written since: the backward has a copy from before"
@@ -234,12 +227,11 @@ class _Writer:
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
-            refuse = source.bind("refuse_reshaped", call_differs.refuse_reshaped)
             fact = (
                 "raise if torch.autograd.grad asks for this leaf: its gradient would have the shape from before "
                 "the call"
             )
-            source.line(f"{refuse}(ctx, {literal(leaves)})", fact)
+            source.line(f"{source.use(call_differs.refuse_reshaped)}(ctx, {literal(leaves)})", fact)
         names = self._tangents()
         whole = names
         if self.insides is not None:
@@ -264,10 +256,8 @@ class _Writer:
         self._lay_out(names)
         arguments = self._arguments(names)
         if self.lowered.generators is not None:
-            generators, keeps = (
-                source.bind("generators", self.lowered.generators),
-                source.bind("keeps_graph", runtime.keeps_graph),
-            )
+            generators = source.bind("generators", self.lowered.generators)
+            keeps = source.bind("keeps_graph", runtime.keeps_graph)
             source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "the generator states of the forward")
             arguments.append("*random")
         source.line(f"args = [{', '.join(arguments)}]", _ORDER, comment=False)
@@ -306,18 +296,16 @@ class _Writer:
         source = self.source
         partial = source.bind("partial_backward", self.lowered.partial)
         fact = "skip what depends on a missing gradient, as eager does, instead of computing with zeros"
-        source.line(f"if {' or '.join(f'{name} is None' for name in names)}:", fact)
-        source.indent()
-        came = f"[{', '.join(names)}]"
-        if len(names) > 1:  # if there is only one, it is None
-            source.line(f"came = {came}", fact)
-            source.line(f"del {', '.join(dict.fromkeys((*whole, *names)))}", fact)
-            if runtime.HAS_BOXED_GRADIENTS:
-                source.line("gradients.clear()", fact)
-            came = "came"
-        source.line(f"result = {partial}(ctx, {came})", fact)
-        self._return()
-        source.dedent()
+        with source.block(f"if {' or '.join(f'{name} is None' for name in names)}:", fact):
+            came = f"[{', '.join(names)}]"
+            if len(names) > 1:  # if there is only one, it is None
+                source.line(f"came = {came}", fact)
+                source.line(f"del {', '.join(dict.fromkeys((*whole, *names)))}", fact)
+                if runtime.HAS_BOXED_GRADIENTS:
+                    source.line("gradients.clear()", fact)
+                came = "came"
+            source.line(f"result = {partial}(ctx, {came})", fact)
+            self._return()
 
     def _differentiable(self, names: list[str]) -> None:
         """The path of a backward under create_graph=True."""
@@ -351,15 +339,12 @@ class _Writer:
 
     def _run(self, written: dict[str, str]) -> None:
         source = self.source
-        call = "run(args)"
+        inside: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self.call.meta.autocast:
             fact = "autocast was on at compile time; its casts are in the graph"
-            source.line(f"with {source.bind('AutocastDisabled', runtime.AutocastDisabled)}():", fact)
-            source.indent()
-            source.line(f"result = [*{call}]", _GRADIENTS, comment=False)
-            source.dedent()
-        else:
-            source.line(f"result = [*{call}]", _GRADIENTS, comment=False)
+            inside = source.block(f"with {source.bind('AutocastDisabled', runtime.AutocastDisabled)}():", fact)
+        with inside:
+            source.line("result = [*run(args)]", _GRADIENTS, comment=False)
         for given, name in written.items():
             source.line(f"if {given} is not {name}: {given}.copy_({name})")
         self._return()
@@ -386,8 +371,7 @@ class _Writer:
             if partial_backward.is_dynamic(tangent):
                 source.line(f"{name} = {_in_order(name, tangent.order)}", fact, subject)
             elif tangent.size:
-                restrided = source.bind("restrided", tangents.restrided)
-                again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
+                again = f"{name} = {source.use(tangents.restrided)}({name}, {tangent.size}, {tangent.stride})"
                 source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
 
     def _dynamic(self) -> list[Tangent]:

@@ -41,12 +41,11 @@ def write(source: Source, call: GraphCall, variables: list[str]) -> str:
     does_more = any(effects.has_effects(node.target) for node in call.graph_module.graph.nodes)
     if not written or does_more or not all(isinstance(value, (torch.Tensor, *_NUMBERS)) for value in call.args):
         return ""
-    check = source.bind("MemoryCheck", MemoryCheck)
     fn = source.bind("eager", call.fn)
     names = tuple(descriptor.name for descriptor in call.descriptors)
     about = f"{literal(call.name)}, {literal(names)}, {written}, {fn}"
     fact = "debug: run the function on copies of the inputs, and compare what both write"
-    source.line(f"memory = {check}({about}, [{', '.join(variables)}])", fact)
+    source.line(f"memory = {source.use(MemoryCheck)}({about}, [{', '.join(variables)}])", fact)
     return "memory.compare()"
 
 
