@@ -45,9 +45,9 @@ def without_compiled_autograd() -> Iterator[None]:
     if "torch._dynamo.compiled_autograd" not in sys.modules:
         yield
         return
-    from aotviz.torch_private.autograd_compiler import switched_off  # compiled autograd is already loaded
+    from aotviz.torch_private.backward_capture import without_compiler  # compiled autograd is already loaded
 
-    with switched_off():
+    with without_compiler():
         yield
 
 
@@ -141,13 +141,6 @@ def _set_autocast(state: Sequence[tuple[str, bool, torch.dtype]]) -> None:
     for kind, on, dtype in state:
         torch.set_autocast_enabled(kind, on)
         torch.set_autocast_dtype(kind, dtype)
-
-
-def autocast_state() -> tuple[Any, ...]:
-    """The current state of autocast, by device type; empty if it is off everywhere."""
-    if not torch._C._is_any_autocast_enabled():
-        return ()
-    return tuple(_autocast())
 
 
 def tell_parameters(tensors: Sequence[torch.Tensor]) -> None:

@@ -10,27 +10,14 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 from torch._decomp import decompositions
-from torch._decomp.decompositions import (
-    Reduction,
-    dropout,
-    multi_margin_loss,
-    one_layer_lstm,
-    upsample_bicubic2d_default,
-    upsample_bicubic2d_vec,
-    upsample_bilinear2d,
-    upsample_compute_output_size,
-)
-
-__all__ = [
-    "Reduction",
-    "dropout",
-    "multi_margin_loss",
-    "one_layer_lstm",
-    "upsample_bicubic2d_default",
-    "upsample_bicubic2d_vec",
-    "upsample_bilinear2d",
-    "upsample_compute_output_size",
-]
+from torch._decomp.decompositions import Reduction as Reduction
+from torch._decomp.decompositions import dropout as dropout
+from torch._decomp.decompositions import multi_margin_loss as multi_margin_loss
+from torch._decomp.decompositions import one_layer_lstm as one_layer_lstm
+from torch._decomp.decompositions import upsample_bicubic2d_default as upsample_bicubic2d_default
+from torch._decomp.decompositions import upsample_bicubic2d_vec as upsample_bicubic2d_vec
+from torch._decomp.decompositions import upsample_bilinear2d as upsample_bilinear2d
+from torch._decomp.decompositions import upsample_compute_output_size as upsample_compute_output_size
 
 upsample_linear_vec = decompositions._upsample_linear_vec
 recurrent_layers = decompositions._rnn_helper
@@ -73,21 +60,21 @@ def traced_as(others: dict[Any, Callable[..., Any]]) -> Iterator[None]:
             op._dispatch_cache.clear()
 
 
-@contextlib.contextmanager
-def layers_run_by(run: Callable[..., Any]) -> Iterator[None]:
+def layers_run_by(run: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Call `run` instead of `recurrent_layers`."""
-    decompositions._rnn_helper = run
-    try:
-        yield
-    finally:
-        decompositions._rnn_helper = recurrent_layers
+    return _replaced("_rnn_helper", run)
+
+
+def lstm_chosen_by(choose: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
+    """Call `choose` instead of `select_one_layer_lstm`."""
+    return _replaced("select_one_layer_lstm_function", choose)
 
 
 @contextlib.contextmanager
-def lstm_chosen_by(choose: Callable[..., Any]) -> Iterator[None]:
-    """Call `choose` instead of `select_one_layer_lstm`."""
-    decompositions.select_one_layer_lstm_function = choose
+def _replaced(name: str, by: Callable[..., Any]) -> Iterator[None]:
+    before = getattr(decompositions, name)
+    setattr(decompositions, name, by)
     try:
         yield
     finally:
-        decompositions.select_one_layer_lstm_function = select_one_layer_lstm
+        setattr(decompositions, name, before)

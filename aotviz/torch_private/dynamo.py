@@ -12,15 +12,13 @@ from typing import Any
 import torch
 from torch._dynamo import config, convert_frame, eval_frame, external_utils
 from torch._dynamo.backends import registry
-from torch._dynamo.eval_frame import _debug_get_cache_entry_list as programs_of
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 from torch._logging import structured
 
-__all__ = ["programs_of"]
-
 BackendFailed = BackendCompilerFailed
+programs_of = eval_frame._debug_get_cache_entry_list
 _ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
 
 _GROUP = "torch_dynamo_backends"

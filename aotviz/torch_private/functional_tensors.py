@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
-
-__all__ = ["FunctionalTensor", "FunctionalTensorMode"]
+from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+from torch._subclasses.functional_tensor import FunctionalTensorMode as FunctionalTensorMode
 
 has_data_mutation = torch._functionalize_has_data_mutation
 has_metadata_mutation = torch._functionalize_has_metadata_mutation

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.fx as fx
-from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis as TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import TensorifyState
-from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars
-
-__all__ = ["TensorifyScalarRestartAnalysis", "tensorify_python_scalars"]
+from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars as tensorify_python_scalars
 
 READ = torch.ops.aten._local_scalar_dense.default
 """The operator that reads the value of a tensor."""
