@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz import pipeline
 from aotviz.frontends import strays
@@ -30,7 +31,8 @@ from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.lowered import Program
-from aotviz.torch_private import context, random_numbers
+from aotviz.stages.dedupe import MergeDuplicates
+from aotviz.torch_private import context, dynamo, random_numbers
 from aotviz.torch_private.modules import hooks_of
 from aotviz.tracing import containers, functional, leaks, randomness, seeding, symbolic_floats
 from aotviz.tracing.attributes import Attributes
@@ -134,6 +136,21 @@ def compile_program(
         program = stages.program()
     session.keep(program)
     return program
+
+
+def guard_duplicates(graph_module: Any, request: Request, program: Program) -> None:
+    """Tell Dynamo's running compilation which inputs were merged into one: a guard checks that they are still the same
+    tensor. Dynamo has no guard that checks whether different tensors share memory: see memory_patterns.py.
+    """
+    if not isinstance(graph_module, fx.GraphModule) or not dynamo.compiling():
+        return
+    own = map(dynamo.source, graph_module.graph.find_nodes(op="placeholder"))
+    sources = [*(None for _ in request.named), *own]
+    for rewrite in program.call.rewrites:
+        if isinstance(rewrite, MergeDuplicates):
+            for index, place in enumerate(rewrite.position):
+                if rewrite.kept[place] != index:
+                    dynamo.guard_same(sources[rewrite.kept[place]], sources[index])
 
 
 def ran_in_eager(request: Request, session: Session, error: Exception, place: str) -> None:

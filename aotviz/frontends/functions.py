@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from aotviz.frontends import dynamo_guards
-from aotviz.frontends.compiling import compile_program
+from aotviz.frontends.compiling import compile_program, guard_duplicates
 from aotviz.frontends.requests import graph_request, request_for
 from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
@@ -216,7 +215,7 @@ def aot_module_simplified(
     session = session or Session(record, type(mod).__name__)
     request = graph_request(mod, tuple(args), options, compile_region_name)
     program = compile_program(request, session)
-    dynamo_guards.install(mod, len(request.named), program)
+    guard_duplicates(mod, request, program)
     function, lifted = program.function, request.convention.parameters
 
     def call(*inputs: Any) -> Any:

@@ -44,7 +44,6 @@ from aotviz.ir.view_and_mutation import (
 )
 from aotviz.runtime import call_differs, edges, gradient_hooks
 from aotviz.runtime.codegen import Source
-from aotviz.runtime.custom_views import ViewWithHistory
 from aotviz.runtime.cuts import Cut
 from aotviz.torch_private import runtime, tensors
 from aotviz.tracing import functional
@@ -361,7 +360,7 @@ class Epilogue:
         if step.value is None:
             self._line(f"{variable} = {text}", step, fact, subject)
         else:
-            apply = self.source.bind("view_with_history", ViewWithHistory.apply)
+            apply = self.source.bind("view_with_history", edges.ViewWithHistory.apply)
             view = f"lambda base: {self._applied('base', step)}"
             text = f"{apply}({self._variable(step.source)}, {self._variable(step.value)}, {view})"
             self.source.line(f"{variable} = {text}", f"{subject} comes from a custom autograd.Function", subject)
