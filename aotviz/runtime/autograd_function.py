@@ -74,12 +74,9 @@ def _positions(numbers: Sequence[int]) -> str:
     return f"({listed},)" if len(parts) == 1 else f"({listed})"
 
 
-def write(source: Source, lowered: LoweredSplit, label: str) -> str:
-    """Write the class; returns the name of its `apply`."""
-    return _Writer(source, lowered, label).write()
+class Writer:
+    """Writes the class of one program."""
 
-
-class _Writer:
     def __init__(self, source: Source, lowered: LoweredSplit, label: str) -> None:
         call = lowered.call
         self.source, self.lowered, self.call, self.label = source, lowered, call, label
@@ -90,6 +87,7 @@ class _Writer:
         self.symbols = len(call.saved) - self.tensors
 
     def write(self) -> str:
+        """Returns the name of the class's `apply`."""
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
         function = source.bind("Function", capturable(CapturedBackward(self.lowered)))
@@ -116,9 +114,8 @@ class _Writer:
 
     def _forward(self) -> None:
         source, call = self.source, self.call
-        compiled, arguments = source.bind("compiled_forward", self.lowered.compiled_forward), "*inputs"
-        if self.insides is not None:
-            arguments = self.insides.arguments()
+        compiled = source.bind("compiled_forward", self.lowered.compiled_forward)
+        arguments = "*inputs" if self.insides is None else self.insides.arguments()
         if self.lowered.generators is not None:
             generators = source.bind("generators", self.lowered.generators)
             fact = "the backward recomputes random nodes from the same generator states"
@@ -205,11 +202,8 @@ class _Writer:
         if not returned.is_returned_view(self.call, self.outer, slot, value):
             return value
         variable = self.source.fresh("own")
-        fact = (
-            "the graph returns a view here; without detach(), autograd would treat the output as a view and "
-            "forbid writes to it"
-        )
-        self.source.line(f"{variable} = {value}.detach()", fact)
+        why = "without detach(), autograd would treat the output as a view and forbid writes to it"
+        self.source.line(f"{variable} = {value}.detach()", f"the graph returns a view here; {why}")
         return variable
 
     def _backward(self) -> None:
@@ -221,19 +215,15 @@ class _Writer:
             fact = "raise if one of these has a hook: it would miss gradients that flow inside the graph"
             source.line(f"{source.use(call_differs.refuse_hooks)}(ctx.heard, {literal(passed)}, gradients)", fact)
         if call.kept_and_written and self.insides is None:
-            refuse = source.bind("refuse_written", call_differs.refuse_written)
+            refuse = source.use(call_differs.refuse_written)
             fact = "raise if one of these was written since: the backward has a copy from before"
             source.line(f"{refuse}(getattr(ctx, 'watched', ()), {literal(call.name)})", fact)
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
-            fact = (
-                "raise if torch.autograd.grad asks for this leaf: its gradient would have the shape from before "
-                "the call"
-            )
+            fact = "raise if torch.autograd.grad asks for this leaf: its gradient would have the shape from before the call"
             source.line(f"{source.use(call_differs.refuse_reshaped)}(ctx, {literal(leaves)})", fact)
-        names = self._tangents()
-        whole = names
+        names = whole = self._tangents()
         if self.insides is not None:
             self.insides.wrapping.expect_tangents(source, names)
         else:
@@ -246,7 +236,9 @@ class _Writer:
         self._partial(names, whole)
         if self.tensors:
             explained = source.bind("written_since", call_differs.WrittenSince(call))
-            source.line(f"try: saved = {self._unpacked()}", _UNPACKED, comment=False)
+            wholes = self.insides is not None and self.insides.kept_with_parts()
+            some = f"[:{self.tensors}]" if wholes else ""
+            source.line(f"try: saved = ctx.saved_tensors{some}", _UNPACKED, comment=False)
             source.line(f"except RuntimeError as error: raise {explained}(ctx, error)", _UNPACKED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
@@ -261,10 +253,8 @@ class _Writer:
             source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "the generator states of the forward")
             arguments.append("*random")
         source.line(f"args = [{', '.join(arguments)}]", _ORDER, comment=False)
-        held = [
-            *dict.fromkeys(name for name in (*whole, *names) if name not in written.values()),
-            *(["saved"] if self.tensors else []),
-        ]
+        held = [*dict.fromkeys(name for name in (*whole, *names) if name not in written.values())]
+        held += ["saved"] if self.tensors else []
         if held:
             source.line(f"del {', '.join(held)}", _FREED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
@@ -285,7 +275,7 @@ class _Writer:
         source, call = self.source, self.call
         if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators check it themselves
             deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
-            refuse = source.bind("refuse_deterministic", call_differs.refuse_deterministic)
+            refuse = source.use(call_differs.refuse_deterministic)
             fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
             source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 
@@ -312,23 +302,17 @@ class _Writer:
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         gradients = source.bind("gradients_of", self.lowered.with_history)
-        symbols = "ctx.symbols" if self.symbols else "()"
-        arguments = f"(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
-        text = f"{gradients}{arguments}"
+        arguments = f"(ctx, {'ctx.symbols' if self.symbols else '()'}, ({''.join(f'{name}, ' for name in names)}))"
         if self.lowered.cut is not None:
             fact = "a hook on an output changed a gradient inside the graph: continue from the hook's gradient"
             cut = source.bind("cut", self.lowered.cut)
             source.line(f"if ctx.cutting is not None and ctx.cutting.given: return {cut}{arguments}", fact)
-        source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients need a grad_fn")
+        fact = "with create_graph=True, the gradients need a grad_fn"
+        source.line(f"if {grad}(): return {gradients}{arguments}", fact)
         fact = "these come from one custom autograd.Function, whose backward handles a missing gradient itself"
         for group in self.call.outer.together:
-            some = ", ".join(names[i] for i in group)
-            again = text.replace(gradients, f"{gradients}.without_history", 1)
-            source.line(f"if 0 < sum(one is None for one in ({some})) < {len(group)}: return {again}", fact)
-
-    def _unpacked(self) -> str:
-        wholes = self.insides is not None and self.insides.kept_with_parts()
-        return f"ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}"
+            missing = f"sum(one is None for one in ({', '.join(names[i] for i in group)}))"
+            source.line(f"if 0 < {missing} < {len(group)}: return {gradients}.without_history{arguments}", fact)
 
     def _written(self, names: list[str]) -> dict[str, str]:
         """Variables for the original gradients that the backward graph writes to, before they get another layout."""
@@ -381,28 +365,19 @@ class _Writer:
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its order, found by name. Consecutive saved tensors become one slice."""
         arguments: list[str] = []
-        found = partial_backward.sources(self.call)
-        wanted = [names[i] if kind == "tangent" else i for kind, i in found if kind != "generator"]
-        run: list[int] = []
-
-        def flush() -> None:
-            if not run:
-                return
-            where, shift = ("saved", 0) if run[0] < self.tensors else ("ctx.symbols", self.tensors)
-            low, high = run[0] - shift, run[-1] - shift + 1
-            whole = low == 0 and high == (self.tensors if where == "saved" else self.symbols)
-            arguments.append(f"*{where}" if whole else f"*{where}[{low}:{high}]")
-            run.clear()
-
-        for item in wanted:
-            if isinstance(item, int):
-                if run and (item != run[-1] + 1 or item == self.tensors):
-                    flush()
-                run.append(item)
-            else:
-                flush()
-                arguments.append(item)
-        flush()
+        found = [(kind, i) for kind, i in partial_backward.sources(self.call) if kind != "generator"]
+        # The place in a run of saved tensors, or of saved symbols, minus that in the list is the same in each run.
+        runs = groupby(enumerate(found), lambda one: (one[1][0], one[1][1] - one[0], one[1][1] < self.tensors))
+        for (kind, _, is_tensor), run in runs:
+            numbers = [i for _, (_, i) in run]
+            if kind == "tangent":
+                arguments += (names[i] for i in numbers)
+                continue
+            where, shift, count = (
+                ("saved", 0, self.tensors) if is_tensor else ("ctx.symbols", self.tensors, self.symbols)
+            )
+            low, high = numbers[0] - shift, numbers[-1] - shift + 1
+            arguments.append(f"*{where}" if (low, high) == (0, count) else f"*{where}[{low}:{high}]")
         return arguments
 
 

@@ -26,7 +26,7 @@ def run(lowered: LoweredSplit | LoweredGraph) -> Program:
     """LoweredSplit or LoweredGraph -> Program."""
     source, call = Source(), lowered.call
     label = source.fresh(call.name)
-    apply = autograd_function.write(source, lowered, label) if isinstance(lowered, LoweredSplit) else ""
+    apply = autograd_function.Writer(source, lowered, label).write() if isinstance(lowered, LoweredSplit) else ""
     _Wrapper(source, lowered, label, apply).write()
     function, filename = source.build(call.name, label)
     for made in source.functions(filename):
