@@ -221,7 +221,8 @@ class Writer:
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
-            fact = "raise if torch.autograd.grad asks for this leaf: its gradient would have the shape from before the call"
+            why = "its gradient would have the shape from before the call"
+            fact = f"raise if torch.autograd.grad asks for this leaf: {why}"
             source.line(f"{source.use(call_differs.refuse_reshaped)}(ctx, {literal(leaves)})", fact)
         names = whole = self._tangents()
         if self.insides is not None:
@@ -373,10 +374,10 @@ class Writer:
             if kind == "tangent":
                 arguments += (names[i] for i in numbers)
                 continue
-            where, shift, count = (
-                ("saved", 0, self.tensors) if is_tensor else ("ctx.symbols", self.tensors, self.symbols)
-            )
-            low, high = numbers[0] - shift, numbers[-1] - shift + 1
+            where, first, count = "saved", 0, self.tensors
+            if not is_tensor:
+                where, first, count = "ctx.symbols", self.tensors, self.symbols
+            low, high = numbers[0] - first, numbers[-1] - first + 1
             arguments.append(f"*{where}" if (low, high) == (0, count) else f"*{where}[{low}:{high}]")
         return arguments
 
