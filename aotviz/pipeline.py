@@ -189,11 +189,10 @@ def compile_request(request: Form, observer: Observer) -> Program:
     return resume(run(PREPARE, request, observer), observer)
 
 
-def until_graph(call: TracedCall) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
-    """The stages after PREPARE, split after the one that finishes the graph, where an export stops."""
+def until_graph(call: TracedCall) -> tuple[Stage, ...]:
+    """The stages after PREPARE, up to the one that finishes the graph, where an export stops."""
     tail = tail_for(call)
-    end = next(i for i, stage in enumerate(tail) if stage.name == TRACE) + 1
-    return tail[:end], tail[end:]
+    return tail[: 1 + next(i for i, stage in enumerate(tail) if stage.name == TRACE)]
 
 
 def resume(call: TracedCall, observer: Observer) -> Program:

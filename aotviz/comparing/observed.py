@@ -26,7 +26,7 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import inside
-from aotviz.runtime.memory_check import tolerance
+from aotviz.runtime.debug_checks import tolerance
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten
 from aotviz.torch_private.tensors import version

@@ -18,8 +18,9 @@ import torch
 import torch.fx as fx
 
 from aotviz.frontends import compiling
-from aotviz.frontends.compiling import Observer, Stage
+from aotviz.frontends.compiling import TRACE
 from aotviz.frontends.requests import lifted, of_python
+from aotviz.frontends.stepping import Stopped, started
 from aotviz.ir import torchs_settings, verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
@@ -27,7 +28,7 @@ from aotviz.ir.graphs import copy, outputs, placeholders
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
-from aotviz.lowerings import run_graph
+from aotviz.lowerings import EAGER, run_graph
 from aotviz.options import Export, Options, compilers
 from aotviz.recorder.sessions import CompiledCallable, Session
 from aotviz.torch_private import operators, pytree
@@ -137,7 +138,7 @@ def aot_export_joint_simple(
     options = replace(_as_export(options, Export("simple", trace_joint)), static_parameters=num_params_buffers)
     request = _request(func, args, {}, options, (), None)
     with torch.set_grad_enabled(trace_joint), compiling.entered(request, Session(False, request.name)) as stages:
-        traced, _ = stages.graph(rules=True)
+        traced = stages.graph_for_export()
     module = traced.graph_module
     if traced.role == "joint":
         assert isinstance(traced, JointCall)
@@ -166,10 +167,10 @@ class JointWithDescriptors:
         out_spec: the structure of what the module returns.
     """
 
-    def __init__(
-        self, request: Request, form: GraphCall, tail: tuple[Stage, ...], session: Session, observer: Observer
-    ) -> None:
-        self.request, self.form, self.tail, self.session, self.observer = request, form, tail, session, observer
+    def __init__(self, stopped: Stopped) -> None:
+        assert isinstance(stopped.form, GraphCall)
+        self.stopped, form = stopped, stopped.form
+        self.form = form
         self.graph_module = copy(form.graph_module)
         self.params_spec = [d.name for d in form.descriptors if isinstance(d, ParameterInput)]
         self.buffers_spec = [d.name for d in form.descriptors if isinstance(d, BufferInput)]
@@ -183,7 +184,7 @@ class JointWithDescriptors:
     @property
     def recording(self) -> Any:
         """The recording so far."""
-        return CompiledCallable(lambda: None, self.session).recording
+        return self.stopped.recording
 
 
 def aot_export_joint_with_descriptors(
@@ -221,11 +222,7 @@ def aot_export_joint_with_descriptors(
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
     request = _request(_Watched(mod), args, kwargs, options, lifted(mod), mod)
-    session = Session(True, request.name)
-    observer = session.observer()
-    with compiling.entered(request, session, observer) as stages:
-        form, tail = stages.graph()
-    return JointWithDescriptors(request, form, tail, session, observer)
+    return JointWithDescriptors(started(request, EAGER).resume_until(TRACE))
 
 
 def aot_compile_joint_with_descriptors(
@@ -258,21 +255,18 @@ def aot_compile_joint_with_descriptors(
     )
     changed = replace(form, options=options, graph_module=jd.graph_module)
     verify.verify(changed, "export (current graph)")
-    with compiling.entered(jd.request, jd.session, jd.observer) as stages:
-        program = stages.finish(changed, jd.tail)
-    jd.session.programs.append(program)
-    flat, in_spec, out_spec = program.function, jd.in_spec, jd.out_spec
+    flat, in_spec, out_spec = replace(jd.stopped, form=changed).resume(), jd.in_spec, jd.out_spec
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, pytree.like_keywords(kwargs, in_spec)))
         if spec != in_spec:
             raise TypeError(
-                f"{program.name} takes {len(jd.params_spec)} parameters, {len(jd.buffers_spec)} buffers and then the "
+                f"{form.name} takes {len(jd.params_spec)} parameters, {len(jd.buffers_spec)} buffers and then the "
                 f"arguments that it was exported with, {in_spec}; this call has the structure {spec}"
             )
         return pytree.tree_unflatten(flat(leaves), out_spec)
 
-    return CompiledCallable(call, jd.session)
+    return CompiledCallable(call, jd.stopped.session)
 
 
 class _Watched:

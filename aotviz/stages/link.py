@@ -14,7 +14,7 @@ from aotviz.ir import graphs
 from aotviz.ir.forms import Reason, Split
 from aotviz.ir.spelling import literal
 from aotviz.ir.storages import has_no_root
-from aotviz.runtime import autograd_function, call_differs, expectations, memory_check, returned
+from aotviz.runtime import autograd_function, call_differs, debug_checks, returned
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
@@ -62,8 +62,8 @@ class _Wrapper:
         named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
         self._check_roots(named)
         if call.options.debug:
-            expectations.write(source, call, named)
-            compare = memory_check.write(source, call, named)
+            debug_checks.write_expectations(source, call, named)
+            compare = debug_checks.write_comparison(source, call, named)
         epilogue = Epilogue(source, call, self.lowered.cut if isinstance(self.lowered, LoweredSplit) else None)
         needed = epilogue.inputs_needed()
         detached = self._detached()
