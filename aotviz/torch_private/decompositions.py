@@ -19,6 +19,8 @@ from torch._decomp.decompositions import upsample_bicubic2d_vec as upsample_bicu
 from torch._decomp.decompositions import upsample_bilinear2d as upsample_bilinear2d
 from torch._decomp.decompositions import upsample_compute_output_size as upsample_compute_output_size
 
+from aotviz.torch_private.tracers import swapped
+
 upsample_linear_vec = decompositions._upsample_linear_vec
 recurrent_layers = decompositions._rnn_helper
 select_one_layer_lstm = decompositions.select_one_layer_lstm_function
@@ -62,19 +64,9 @@ def traced_as(others: dict[Any, Callable[..., Any]]) -> Iterator[None]:
 
 def layers_run_by(run: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Call `run` instead of `recurrent_layers`."""
-    return _replaced("_rnn_helper", run)
+    return swapped(decompositions, _rnn_helper=run)
 
 
 def lstm_chosen_by(choose: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Call `choose` instead of `select_one_layer_lstm`."""
-    return _replaced("select_one_layer_lstm_function", choose)
-
-
-@contextlib.contextmanager
-def _replaced(name: str, by: Callable[..., Any]) -> Iterator[None]:
-    before = getattr(decompositions, name)
-    setattr(decompositions, name, by)
-    try:
-        yield
-    finally:
-        setattr(decompositions, name, before)
+    return swapped(decompositions, select_one_layer_lstm_function=choose)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
 from torch._subclasses.functional_tensor import FunctionalTensorMode as FunctionalTensorMode
+
+from aotviz.torch_private.tracers import swapped
 
 has_data_mutation = torch._functionalize_has_data_mutation
 has_metadata_mutation = torch._functionalize_has_metadata_mutation
@@ -35,26 +37,16 @@ def place_in(tensor: FunctionalTensor, count: int) -> None:
     torch._functionalize_unsafe_set(tensor, holder)
 
 
-@contextlib.contextmanager
-def made(note: Callable[[Any], None]) -> Iterator[None]:
+def made(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
     """Call `note` with each functional tensor, and each wrapper subclass, that any thread creates inside."""
-    kind: Any = torch.Tensor
-    make = kind._make_wrapper_subclass  # defined in the base class, which cannot be assigned to
+    make: Any = torch.Tensor._make_wrapper_subclass  # defined in the base class, which cannot be assigned to
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         tensor = make(*args, **kwargs)
         note(tensor)
         return tensor
 
-    before = vars(kind).get("_make_wrapper_subclass")
-    kind._make_wrapper_subclass = staticmethod(noted)
-    try:
-        yield
-    finally:
-        if before is None:
-            del kind._make_wrapper_subclass
-        else:
-            kind._make_wrapper_subclass = before
+    return swapped(torch.Tensor, _make_wrapper_subclass=staticmethod(noted))
 
 
 def tokens(mode: FunctionalTensorMode) -> Any:

@@ -42,22 +42,30 @@ class MakeFx:
 
 
 @contextlib.contextmanager
-def tracing_flag() -> Iterator[None]:
+def swapped(owner: Any, **others: Any) -> Iterator[None]:
+    """Give a module or class other attributes inside this context, unless another thread then sets them again."""
+    before = {name: vars(owner)[name] for name in others if name in vars(owner)}  # it may inherit them
+    for name, other in others.items():
+        setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        for name, other in others.items():
+            if name not in before:
+                delattr(owner, name)
+            elif vars(owner).get(name) is other:
+                setattr(owner, name, before[name])
+
+
+def tracing_flag() -> contextlib.AbstractContextManager[Any]:
     """Set the flag that `torch.fx.is_fx_tracing` returns; libraries read it to know if values are concrete.
 
     In releases without a flag per thread, a call of a Dynamo program in another thread is refused meanwhile.
     """
     state: Any = sys.modules["torch.fx._symbolic_trace"]
     if versions.has("the tracing flag is per thread"):
-        with state._is_fx_tracing_context(True):
-            yield
-        return
-    before = state._is_fx_tracing_flag
-    state._is_fx_tracing_flag = True
-    try:
-        yield
-    finally:
-        state._is_fx_tracing_flag = before
+        return state._is_fx_tracing_context(True)
+    return swapped(state, _is_fx_tracing_flag=True)
 
 
 def asks_for_inductor(node: fx.Node) -> bool:
@@ -98,18 +106,8 @@ class _InOneThread:
 @contextlib.contextmanager
 def telling_of_compilation() -> Iterator[None]:
     """`torch.compiler.is_compiling()` is True, and distributions do not validate their arguments, as under Dynamo."""
-    distribution = torch.distributions.Distribution
-    with _replaced(torch.compiler, "_is_compiling_flag", True), _replaced(distribution, "_validate_args", False):
+    distribution: Any = torch.distributions.Distribution
+    flag = _InOneThread(True, torch.compiler._is_compiling_flag)
+    checks = _InOneThread(False, distribution._validate_args)
+    with swapped(torch.compiler, _is_compiling_flag=flag), swapped(distribution, _validate_args=checks):
         yield
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, here: bool) -> Iterator[None]:
-    before = getattr(owner, name)
-    placed = _InOneThread(here, before)
-    setattr(owner, name, placed)
-    try:
-        yield
-    finally:
-        if getattr(owner, name) is placed:  # otherwise another thread has set it in the meantime
-            setattr(owner, name, before)
