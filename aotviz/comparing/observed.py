@@ -201,9 +201,8 @@ def values(t: torch.Tensor) -> Any:
 
 
 def _look(t: torch.Tensor) -> tuple[Any, ...]:
-    if inside(t):
-        return values(t), tuple(t.shape), t.stride(), t.storage_offset(), tuple(map(id, inside(t).values()))
-    return values(t), tuple(t.shape), t.stride(), t.storage_offset(), tensors.storage_key(t)
+    where = tuple(map(id, inside(t).values())) if inside(t) else tensors.storage_key(t)
+    return values(t), tuple(t.shape), t.stride(), t.storage_offset(), where
 
 
 def _seeds(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -347,10 +346,9 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
                     facts[f"output {k} value"] = Fact("value", o if isinstance(o, int | float | str) else repr(o))
             for label, t in held.items():
                 facts[f"{label} grad"] = Fact("grad", None if not t.is_leaf or t.grad is None else values(t.grad))
-            grown = [k for k, t in held.items() if k.startswith("input") and t.requires_grad and not t.is_leaf]
-            mutated = tuple(k for k in grown if version(held[k]) != before[k])
-            of_input = [k for k, t in held.items() if k.startswith("input") and t.requires_grad]
-            untouched = tuple(k for k in of_input if version(held[k]) == before[k])
+            of_input = {k: t for k, t in held.items() if k.startswith("input") and t.requires_grad}
+            mutated = tuple(k for k, t in of_input.items() if version(t) != before[k] and not t.is_leaf)
+            untouched = tuple(k for k, t in of_input.items() if version(t) == before[k])
             return Run(name, facts, None, differentiable, mutated, untouched)
         for label, o in outputs.items():
             watched.add(label, o)
@@ -439,16 +437,10 @@ def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
         alias.logical_not_()
     else:
         alias.add_(1)
-    seen, bumped = [], []
-    for k, o in watched.tensors.items():
-        then, was = old[k]
-        now = values(o)
-        if not same(was, now):
-            seen.append(k)
-        if version(o) != then:
-            bumped.append(k)
-    facts[f"a write to {label} is seen by"] = Fact("write seen", tuple(seen))
-    facts[f"a write to {label} bumps"] = Fact("version sharing", tuple(bumped))
+    seen = tuple(k for k, o in watched.tensors.items() if not same(old[k][1], values(o)))
+    bumped = tuple(k for k, o in watched.tensors.items() if version(o) != old[k][0])
+    facts[f"a write to {label} is seen by"] = Fact("write seen", seen)
+    facts[f"a write to {label} bumps"] = Fact("version sharing", bumped)
 
 
 def same(a: Any, b: Any) -> bool:

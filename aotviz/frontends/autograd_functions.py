@@ -26,7 +26,7 @@ def connected(module: fx.GraphModule) -> fx.GraphModule:
     """A copy of `module` with `apply` for each `autograd_function_apply`, or `module` itself if it has none."""
     parts = {name: part for name, part in module.named_children() if isinstance(part, fx.GraphModule)}
     changed = {name: made for name, part in parts.items() if (made := connected(part)) is not part}
-    if not changed and not _calls(module):
+    if not changed and not module.graph.find_nodes(op="call_function", target=autograd_function_apply):
         return module
     graph = fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
@@ -37,10 +37,6 @@ def connected(module: fx.GraphModule) -> fx.GraphModule:
         setattr(copied, name, part)
     copied.meta = dict(module.meta)
     return copied
-
-
-def _calls(module: fx.GraphModule) -> list[fx.Node]:
-    return list(module.graph.find_nodes(op="call_function", target=autograd_function_apply))
 
 
 def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) -> Any:
@@ -72,15 +68,12 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
             if constant:
                 ctx.mark_non_differentiable(*constant)
             ctx.set_materialize_grads(not unmaterialized)
-            ctx.layouts = [
-                (one.shape, one.dtype, one.device) if isinstance(one, torch.Tensor) else None for one in outputs
-            ]
+            ctx.layouts = [_layout(one) for one in outputs]
             values = saved.copy()
             saved.clear()  # this class outlives the trace, and must hold none of its tensors
-            checked = [i for i, value in enumerate(values) if i in guarded and isinstance(value, torch.Tensor)]
-            ctx.save_for_backward(*(values[i] for i in checked))
-            ctx.checked = checked
-            ctx.kept = [None if i in checked else value for i, value in enumerate(values)]
+            ctx.checked = [i for i, value in enumerate(values) if i in guarded and isinstance(value, torch.Tensor)]
+            ctx.save_for_backward(*(values[i] for i in ctx.checked))
+            ctx.kept = [None if i in ctx.checked else value for i, value in enumerate(values)]
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
@@ -93,7 +86,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
                     stacklevel=2,
                 )
                 pairs = zip(gradients, ctx.layouts, strict=True)
-                gradients = tuple(g if g is not None or like is None else _zeros(*like) for g, like in pairs)
+                gradients = tuple(g if g is not None or like is None else torch.zeros(**like) for g, like in pairs)
             values = list(ctx.kept)
             for position, value in zip(ctx.checked, ctx.saved_tensors, strict=True):
                 values[position] = value
@@ -107,14 +100,12 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
 def _once_differentiable(bwd: fx.GraphModule) -> bool:
     """Whether the user's backward is `once_differentiable`. Dynamo inlines this decorator, but stack traces show it."""
     frame = re.compile(rf'File "{re.escape(str(once_differentiable.__code__.co_filename))}", line \d+, in wrapper')
-    traces = [
-        node.meta.get("stack_trace") or "" for node in bwd.graph.nodes if node.op in ("call_function", "call_method")
-    ]
-    return any(map(frame.search, traces))
+    calls = [node for node in bwd.graph.nodes if node.op in ("call_function", "call_method")]
+    return any(frame.search(node.meta.get("stack_trace") or "") for node in calls)
 
 
-def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.zeros(shape, dtype=dtype, device=device)
+def _layout(value: Any) -> dict[str, Any] | None:
+    return {"size": value.shape, "dtype": value.dtype, "device": value.device} if torch.is_tensor(value) else None
 
 
 def _unmaterialized(bwd: fx.GraphModule) -> str:
