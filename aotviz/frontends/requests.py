@@ -142,8 +142,8 @@ def readable(node: fx.Node) -> str:
     whole, path = nested_inputs.part_of(node) or (None, "")
     if whole is not None:
         return readable(whole) + path
-    source = operators.dynamo_source(node)
-    return node.name if source is None else spoken(source)
+    source = dynamo.source_text(node)
+    return spoken(source) if source else node.name
 
 
 def spoken(source: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from aotviz.ir.forms import BackwardRequest, Compiled, FlatCall, GradientRequest, JointCall, LoweredBackward
@@ -34,32 +34,26 @@ class Late(Protocol):
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall: ...
 
 
+@dataclass(eq=False)
 class LazyBackward:
-    """`discarding` and `keeping` are the compiled backwards, None until first used; `plain` runs the graph uncompiled.
-    `compiled` is called after each compilation."""
+    """The backward, compiled when first needed. `plain` runs its graph uncompiled."""
 
-    def __init__(
-        self,
-        request: Callable[[bool], BackwardRequest],
-        late: Late,
-        donates: bool,
-        plain: Compiled,
-        compiled: Callable[[], None],
-    ) -> None:
-        self._request, self._late, self._compiled = request, late, compiled
-        self.plain = plain
-        self.donates = donates
-        self.discarding: Compiled | None = None
-        self.keeping: Compiled | None = None
-        self._lock = threading.Lock()
+    request: Callable[[bool], BackwardRequest]
+    late: Late
+    donates: bool
+    plain: Compiled
+    compiled: Callable[[], None]  # called after each compilation
+    discarding: Compiled | None = None  # the compiled backwards, None until first used
+    keeping: Compiled | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, keep: bool) -> Compiled:
-        with self._lock:
+        with self.lock:
             known = self.keeping if keep else self.discarding
             if known is not None:
                 return known
-            compiled = self._late.backward(self._request(keep)).compiled
-            self._compiled()
+            compiled = self.late.backward(self.request(keep)).compiled
+            self.compiled()
             if keep or not self.donates:
                 self.keeping = compiled
             if not keep or not self.donates:

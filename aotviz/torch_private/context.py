@@ -12,8 +12,6 @@ import torch
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
 from torch.utils import _device
 
-_AUTOCAST = ("cpu", "cuda")  # device types
-
 
 @dataclass
 class CompilerFacts:
@@ -109,38 +107,30 @@ class Surroundings:
 
     def __init__(self) -> None:
         self._grad, self._inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        self._autocast = _autocast()
+        kinds = ("cpu", "cuda")
+        self._autocast = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds]
         self._dtype, self._device = torch.get_default_dtype(), _device.CURRENT_DEVICE
         self._deterministic = torch.are_deterministic_algorithms_enabled()
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """Apply these modes and defaults inside this context, in any thread."""
-        now = _autocast()
-        dtype, deterministic = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
-        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        before = Surroundings()
         with torch.inference_mode(self._inference), torch.set_grad_enabled(self._grad):
-            _set_autocast(self._autocast)
-            torch.set_default_dtype(self._dtype)
-            torch.use_deterministic_algorithms(self._deterministic, warn_only=warns)
+            self._apply()
             try:
                 with contextlib.nullcontext() if self._device is None else torch.device(self._device):
                     yield
             finally:
-                _set_autocast(now)
-                torch.set_default_dtype(dtype)
-                torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+                before._apply()
 
-
-def _autocast() -> list[tuple[str, bool, torch.dtype]]:
-    """(device type, whether it is on, its dtype)."""
-    return [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST]
-
-
-def _set_autocast(state: Sequence[tuple[str, bool, torch.dtype]]) -> None:
-    for kind, on, dtype in state:
-        torch.set_autocast_enabled(kind, on)
-        torch.set_autocast_dtype(kind, dtype)
+    def _apply(self) -> None:
+        for kind, on, dtype in self._autocast:
+            torch.set_autocast_enabled(kind, on)
+            torch.set_autocast_dtype(kind, dtype)
+        torch.set_default_dtype(self._dtype)
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(self._deterministic, warn_only=warns)
 
 
 def tell_parameters(tensors: Sequence[torch.Tensor]) -> None:

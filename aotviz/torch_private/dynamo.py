@@ -121,6 +121,12 @@ def source(node: Any) -> Any:
     return found if found is not None else getattr(node.meta.get("grapharg"), "source", None)
 
 
+def source_text(node: Any) -> str:
+    """Dynamo's source expression of a graph input, such as "L['x']", or ""."""
+    name = getattr(source(node), "name", None)
+    return str((name() if callable(name) else name) or "")
+
+
 def guard_same(one: Any, other: Any) -> None:
     """Guard that both inputs are the same tensor."""
     if one is not None and other is not None and one != other:

@@ -110,16 +110,6 @@ def named_slots(root: torch.nn.Module, names: Sequence[str]) -> list[tuple[dict[
     return places
 
 
-def dynamo_source(node: fx.Node) -> Any:
-    """Dynamo's source expression of a graph input, such as "L['x']", or None."""
-    for holder in (getattr(node, "_dynamo_source", None), getattr(node.meta.get("grapharg"), "source", None)):
-        name = getattr(holder, "name", None)
-        name = name() if callable(name) else name
-        if isinstance(name, str) and name:
-            return name
-    return None
-
-
 def is_static_input(value: Any) -> bool:
     """Whether an input has the same memory in every call: a parameter, or an input that Dynamo marked."""
     return isinstance(value, torch.nn.Parameter) or bool(getattr(value, "_dynamo_static_input_type", None))
