@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.frontends import autograd_functions, memory_patterns, nested_inputs
+from aotviz.frontends import dynamo_graphs, memory_patterns
 from aotviz.frontends.compiling import compile_program, guard_duplicates, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir import dynamo_capture, dynamo_frames, partition_functions, symbolic_sizes
@@ -106,14 +106,14 @@ class Backend:
         self.lowering, self.options, self.session = lowering, ours, session
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
+        gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         compiled = _compile(self, gm, inputs)
         return compiled if leaves is None else runtime.skipped(lambda *passed: compiled(*leaves(passed)))
 
 
 def _compile(backend: Backend, original: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     graph = _Graph(backend, original, example_inputs)
-    uncompiled, captured = autograd_functions.connected(original), dynamo_capture.capture(original)
+    uncompiled, captured = dynamo_graphs.connected(original), dynamo_capture.capture(original)
     eager = runtime.skipped(lambda *inputs: uncompiled(*inputs))
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
     try:
@@ -164,7 +164,7 @@ class _Graph:
 
     def __init__(self, backend: Backend, original: Any, inputs: Sequence[Any]) -> None:
         self.lowering, graph = backend.lowering.for_graph(original, inputs)
-        self.graph, self.raises = autograd_functions.connected(graph), backend.raises
+        self.graph, self.raises = dynamo_graphs.connected(graph), backend.raises
         self.name, self.place = dynamo_frames.frame_name(original), dynamo_frames.place(original)
         self.function = self.name.partition(" [")[0]  # the user's name for it
         self.arguments = dynamo_frames.arguments_inside(original)

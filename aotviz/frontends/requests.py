@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 from torch.nn.parameter import UninitializedTensorMixin
 
-from aotviz.frontends import nested_inputs
+from aotviz.frontends import dynamo_graphs
 from aotviz.ir.forms import Convention, Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
@@ -139,7 +139,7 @@ def readable(node: fx.Node) -> str:
 
     "L['self']._modules['fc']._parameters['weight']" is `fc.weight`, "L['x']" is `x`.
     """
-    whole, path = nested_inputs.part_of(node) or (None, "")
+    whole, path = dynamo_graphs.part_of(node) or (None, "")
     if whole is not None:
         return readable(whole) + path
     source = dynamo.source_text(node)

@@ -30,7 +30,7 @@ def run(lowered: LoweredSplit | LoweredGraph) -> Program:
     _Wrapper(source, lowered, label, apply).write()
     function, filename = source.build(call.name, label)
     for made in source.functions(filename):
-        runtime.skip_frame(made)
+        runtime.skipped(made)
     return Program(
         options=call.options,
         evidence=(Reason("wrapper", f"{len(source.lines)} lines; {len(source.notes)} groups of them have a comment"),),

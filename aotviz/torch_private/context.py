@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
 from torch.utils import _device
+
+autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
+autocast_off = torch._C._DisableAutocast
+"""Makes a context without autocast."""
 
 
 @dataclass
@@ -49,10 +53,6 @@ def without_compiled_autograd() -> Iterator[None]:
         yield
 
 
-def autocast_enabled() -> bool:
-    return bool(torch._C._is_any_autocast_enabled())
-
-
 @contextlib.contextmanager
 def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = None) -> Iterator[list[Any]]:
     """The ambient state that a compiler expects. Yields the list to which it may add the strides of its outputs."""
@@ -60,7 +60,7 @@ def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = Non
     tracing_context = known.tracing or TracingContext(fake_mode)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(torch._C._DisableAutocast())
+        stack.enter_context(autocast_off())
         stack.enter_context(tracing(tracing_context))
         if context is not None:
             stack.enter_context(compile_context(known.compile))
@@ -85,11 +85,6 @@ def first_call_is_fake() -> bool:
 
 def current() -> Context:
     return Context(TracingContext.try_get(), CompileContext.try_get())
-
-
-def autocast_off() -> Any:
-    """A context without autocast."""
-    return torch._C._DisableAutocast()
 
 
 @contextlib.contextmanager

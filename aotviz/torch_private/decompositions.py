@@ -34,17 +34,15 @@ LOG_SOFTMAX_BACKWARD = torch.ops.aten._log_softmax_backward_data.default
 # `_unsafe_view` or `squeeze_`: eager's result is not a view.
 UNSAFE_VIEWS = {inspect.unwrap(decompositions.matmul).__code__: ("aten::view", "aten::squeeze")}
 
+below_autograd = torch._C._AutoDispatchBelowAutograd
+"""Makes a context in which an operator's own code runs, not what autograd or Python replaced it by."""
+
 _PLACES = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 def is_torchs(found: Any) -> bool:
     """Whether a decomposition is one of torch's own."""
     return getattr(found, "__module__", "") == decompositions.__name__
-
-
-def below_autograd() -> Any:
-    """A context in which an operator's own code runs, not what autograd or Python replaced it by."""
-    return torch._C._AutoDispatchBelowAutograd()
 
 
 @contextlib.contextmanager

@@ -45,14 +45,11 @@ def count_compilation(outcome: str) -> None:
     counters["aot_autograd"][outcome] += 1
 
 
-def compilation() -> Any:
-    """An object that lives as long as the running compilation may compile anything; None outside any."""
-    return CompileContext.try_get()
+compilation = CompileContext.try_get
+"""Returns an object that lives as long as the running compilation may compile anything; None outside any."""
 
-
-def compile_id() -> Any:
-    """The number of the running compilation, as in "0/1"; None outside any."""
-    return CompileContext.current_compile_id()
+compile_id = CompileContext.current_compile_id
+"""Returns the number of the running compilation, as in "0/1"; None outside any."""
 
 
 def symbols() -> Iterator[tuple[str, str, str]]:

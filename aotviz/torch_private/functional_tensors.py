@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -18,6 +19,10 @@ was_storage_changed = torch._functionalize_was_storage_changed
 was_storage_resized = torch._functionalize_was_inductor_storage_resized
 hidden_from_autograd = torch._functionalize_are_all_mutations_hidden_from_autograd
 under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode
+
+
+tokens: Callable[[FunctionalTensorMode], Any] = attrgetter("_tokens")
+"""The newest token of each kind of effect in a mode."""
 
 
 def held(tensor: FunctionalTensor) -> Any:
@@ -47,11 +52,6 @@ def made(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]
         return tensor
 
     return swapped(torch.Tensor, _make_wrapper_subclass=staticmethod(noted))
-
-
-def tokens(mode: FunctionalTensorMode) -> Any:
-    """The newest token of each kind of effect in a mode."""
-    return mode._tokens
 
 
 def keep_tokens(mode: FunctionalTensorMode, tokens: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -12,11 +13,8 @@ from torch._decomp.decompositions_for_rng import rng_decompositions as rng_decom
 from torch._prims.rng_prims import run_and_save_rng_state as run_and_save_rng_state
 from torch._prims_common import CUDARngStateHelper
 
-
-def identity(generator: torch.Generator) -> int:
-    """Equal for two Python objects that wrap the same generator."""
-    return int(generator._cdata)
-
+identity: Callable[[torch.Generator], int] = attrgetter("_cdata")
+"""Equal for two Python objects that wrap the same generator."""
 
 state = CUDARngStateHelper.get_torch_state_as_tuple
 """Returns the current seed and offset of the GPU's generator."""

@@ -15,6 +15,10 @@ READ = torch.ops.aten._local_scalar_dense.default
 """The operator that reads the value of a tensor."""
 
 
+forget_what_to_fix: Callable[[], None] = TensorifyState.clear
+"""Forgets the floats that the pass wants fixed, when Dynamo does not trace the function again."""
+
+
 @contextlib.contextmanager
 def told_of_new_nodes(module: fx.GraphModule, created: Callable[[fx.Node], None]) -> Iterator[None]:
     """Call `created` with each node that is added to the graph."""
@@ -23,8 +27,3 @@ def told_of_new_nodes(module: fx.GraphModule, created: Callable[[fx.Node], None]
         yield
     finally:
         module._unregister_create_node_hook(created)
-
-
-def forget_what_to_fix() -> None:
-    """Forget the floats that the pass wants fixed, when Dynamo does not trace the function again."""
-    TensorifyState.clear()
