@@ -12,34 +12,24 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "compile": "aotviz.frontends.compile",
-    "compiled_autograd": "aotviz.frontends.backwards",
-    "trace_stages": "aotviz.frontends.stepping",
-    "aot_function": "aotviz.frontends.functions",
-    "aot_module": "aotviz.frontends.functions",
-    "aot_module_simplified": "aotviz.frontends.functions",
-    "aot_autograd_decompositions": "aotviz.frontends.functions",
-    "compiled_function": "aotviz.frontends.functions",
-    "compiled_module": "aotviz.frontends.functions",
-    "make_boxed_compiler": "aotviz.frontends.functions",
-    "make_boxed_func": "aotviz.frontends.functions",
-    "aot_export_module": "aotviz.frontends.export",
-    "aot_export_joint_simple": "aotviz.frontends.export",
-    "aot_export_joint_with_descriptors": "aotviz.frontends.export",
-    "aot_compile_joint_with_descriptors": "aotviz.frontends.export",
-    "Refused": "aotviz.ir.refusals",
-    "RanInEager": "aotviz.ir.refusals",
-    "record": "aotviz.recorder.sessions",
-    "saved_hook_context": "aotviz.stages.saved_hooks",
-    "verify": "aotviz.comparing.verifying",
-    "bisect": "aotviz.comparing.bisecting",
-    "watch": "aotviz.live.watching",
-    "load": "aotviz.reading.recording",
-    "read_trace": "aotviz.logs.read_trace",
-    "Recording": "aotviz.reading.recording",
-    "RecordingError": "aotviz.reading.recording",
+_NAMES = {  # module -> the public names that it holds
+    "aotviz.frontends.compile": "compile",
+    "aotviz.frontends.backwards": "compiled_autograd",
+    "aotviz.frontends.stepping": "trace_stages",
+    "aotviz.frontends.functions": "aot_function aot_module aot_module_simplified aot_autograd_decompositions "
+    "compiled_function compiled_module make_boxed_compiler make_boxed_func",
+    "aotviz.frontends.export": "aot_export_module aot_export_joint_simple aot_export_joint_with_descriptors "
+    "aot_compile_joint_with_descriptors",
+    "aotviz.ir.refusals": "Refused RanInEager",
+    "aotviz.recorder.sessions": "record",
+    "aotviz.stages.saved_hooks": "saved_hook_context",
+    "aotviz.comparing.verifying": "verify",
+    "aotviz.comparing.bisecting": "bisect",
+    "aotviz.live.watching": "watch",
+    "aotviz.reading.recording": "load Recording RecordingError",
+    "aotviz.logs.read_trace": "read_trace",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)
 
 

@@ -1,8 +1,8 @@
 """The command line: `python -m aotviz`, or `aotviz` where it is installed.
 
-Each command is one line of COMMANDS. `demo` and `verify` compile, and so need torch; the others read recordings, on any
-machine. For a wrong argument or an unreadable file, a command prints one line and exits with status 2. Status 1 means
-that the command ran and found something wrong.
+`demo` and `verify` compile, and so need torch; the others read recordings, on any machine. For a wrong argument or an
+unreadable file, a command prints one line and exits with status 2. Status 1 means that the command ran and found
+something wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotviz import __version__
@@ -25,52 +24,6 @@ Arguments = argparse.Namespace
 
 RECORDING = "a FILE.aotviz, or what TORCH_TRACE wrote: a log file, a folder, or a pattern in quotes"
 MOST_TOLD = 12  # points of an explanation that are shown without --all
-
-
-def _demo_arguments(demo: argparse.ArgumentParser) -> None:
-    demo.add_argument("--layers", type=int, default=2, metavar="N", help="transformer layers (default: 2)")
-    demo.add_argument(
-        "--backend",
-        choices=("inductor", "eager"),
-        help="what runs the graphs (default: inductor; eager where there is no C++ compiler)",
-    )
-    demo.add_argument(
-        "--out", type=Path, default=Path("."), metavar="DIR", help="where demo.aotviz and demo.html go (default: here)"
-    )
-
-
-def _show_arguments(show: argparse.ArgumentParser) -> None:
-    show.add_argument("path", metavar="PATH", help=RECORDING)
-
-
-def _report_arguments(report: argparse.ArgumentParser) -> None:
-    report.add_argument("path", metavar="PATH", help=RECORDING)
-    report.add_argument("-o", "--out", type=Path, metavar="OUT.html", help="default: PATH with the suffix .html")
-    report.add_argument("--force", action="store_true", help="write OUT.html even if it exists")
-
-
-def _explain_arguments(explain: argparse.ArgumentParser) -> None:
-    explain.add_argument("path", metavar="PATH", help=RECORDING)
-    explain.add_argument("-c", "--compilation", metavar="ID", help='all about one compilation, e.g. "0/3"')
-    explain.add_argument("--earlier", metavar="PATH", help="logs of an earlier run, to say why caches missed since")
-    explain.add_argument("--all", action="store_true", help=f"more than the first {MOST_TOLD} points")
-
-
-def _open_arguments(opened: argparse.ArgumentParser) -> None:
-    opened.add_argument("path", metavar="PATH", help=RECORDING)
-    opened.add_argument("--port", type=int, default=0, help="of the loopback interface (default: any that is free)")
-    opened.add_argument("--no-browser", action="store_true", help="print the address only")
-
-
-def _verify_arguments(verify: argparse.ArgumentParser) -> None:
-    verify.add_argument("program", metavar="MODULE:FUNCTION", help="a function or nn.Module; MODULE may be a file")
-    verify.add_argument(
-        "--inputs",
-        metavar="NAME",
-        help="a function in MODULE that returns the arguments: a tuple, or a dict of keyword arguments (default: "
-        "FUNCTION_inputs; without one, the program is called without arguments)",
-    )
-    verify.add_argument("--backend", choices=("inductor", "eager"), default="eager", help="what runs the graphs")
 
 
 def _demo(chosen: Arguments) -> int:
@@ -145,33 +98,53 @@ class CommandError(Exception):
     """Printed in one line, with exit status 2."""
 
 
-@dataclass(frozen=True)
-class Command:
-    name: str
-    help: str
-    arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[Arguments], int]
-
-
-COMMANDS = (
-    Command("demo", "a GPT-2 training step through the whole pipeline, compared with eager", _demo_arguments, _demo),
-    Command("show", "print a recording", _show_arguments, _show),
-    Command("report", "make one self-contained HTML page of a recording", _report_arguments, _report),
-    Command("open", "show a recording in the browser of this machine", _open_arguments, _open),
-    Command("explain", "say why it recompiled, broke graphs or missed the cache", _explain_arguments, _explain),
-    Command("verify", "compare a call with eager and with torch's own AOTAutograd", _verify_arguments, _verify),
-)
-
-
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="aotviz", description="Watch AOTAutograd compile a program, stage by stage.")
     top.add_argument("--version", action="version", version=f"aotviz {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        made = commands.add_parser(command.name, help=command.help)
-        command.arguments(made)
-        made.set_defaults(run=command.run)
+    made = {name: commands.add_parser(name, help=text) for name, (text, _) in COMMANDS.items()}
+    for name, (_, run) in COMMANDS.items():
+        made[name].set_defaults(run=run)
+    for name in ("show", "report", "open", "explain"):
+        made[name].add_argument("path", metavar="PATH", help=RECORDING)
+
+    add = made["demo"].add_argument
+    add("--layers", type=int, default=2, metavar="N", help="transformer layers (default: 2)")
+    runs = "what runs the graphs (default: inductor; eager where there is no C++ compiler)"
+    add("--backend", choices=("inductor", "eager"), help=runs)
+    where = "where demo.aotviz and demo.html go (default: here)"
+    add("--out", type=Path, default=Path("."), metavar="DIR", help=where)
+
+    add = made["report"].add_argument
+    add("-o", "--out", type=Path, metavar="OUT.html", help="default: PATH with the suffix .html")
+    add("--force", action="store_true", help="write OUT.html even if it exists")
+
+    add = made["open"].add_argument
+    add("--port", type=int, default=0, help="of the loopback interface (default: any that is free)")
+    add("--no-browser", action="store_true", help="print the address only")
+
+    add = made["explain"].add_argument
+    add("-c", "--compilation", metavar="ID", help='all about one compilation, e.g. "0/3"')
+    add("--earlier", metavar="PATH", help="logs of an earlier run, to say why caches missed since")
+    add("--all", action="store_true", help=f"more than the first {MOST_TOLD} points")
+
+    add = made["verify"].add_argument
+    add("program", metavar="MODULE:FUNCTION", help="a function or nn.Module; MODULE may be a file")
+    what = "a function in MODULE that returns the arguments: a tuple, or a dict of keyword arguments"
+    default = "(default: FUNCTION_inputs; without one, the program is called without arguments)"
+    add("--inputs", metavar="NAME", help=f"{what} {default}")
+    add("--backend", choices=("inductor", "eager"), default="eager", help="what runs the graphs")
     return top
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Arguments], int]]] = {
+    "demo": ("a GPT-2 training step through the whole pipeline, compared with eager", _demo),
+    "show": ("print a recording", _show),
+    "report": ("make one self-contained HTML page of a recording", _report),
+    "open": ("show a recording in the browser of this machine", _open),
+    "explain": ("say why it recompiled, broke graphs or missed the cache", _explain),
+    "verify": ("compare a call with eager and with torch's own AOTAutograd", _verify),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,13 +8,13 @@ collects them as `Options`, and a user may replace each of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
-from aotviz.options import Options
+from aotviz.options import Options, compilers
 from aotviz.torch_private import configs
 from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
@@ -26,23 +26,22 @@ if TYPE_CHECKING:
 _FIELDS = tuple(field.name for field in fields(Options))
 
 
-class Lowering(Protocol):
+class Lowering:
     """How a backend takes part in a compilation."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def options(self, **overrides: Any) -> Options:
         """The pipeline's options for this backend. An override of None keeps the backend's own choice."""
-        ...
+        raise NotImplementedError
 
     def around(self) -> contextlib.AbstractContextManager[None]:
         """Must be active while the pipeline runs."""
-        ...
+        return contextlib.nullcontext()
 
     def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
         """The lowering for one graph from Dynamo, and this graph after the backend's own passes."""
-        ...
+        return self, graph
 
 
 def run_graph(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -56,30 +55,23 @@ run_graph.takes_lazy_graphs = True  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
-class Eager:
-    """Run the graphs as they are. The wrapper writes to inputs, not the graphs."""
+class OneCompiler(Lowering):
+    """One compiler for all graphs. The wrapper writes to inputs, not the graphs."""
 
-    name: str = "eager"
+    name: str
+    compiler: Callable[..., Any]
+    partition_fn: Callable[..., Any] = default_partition
 
     def options(self, **overrides: Any) -> Options:
-        chosen = {
-            "fw_compiler": run_graph,
-            "bw_compiler": run_graph,
-            "inference_compiler": run_graph,
-            "partition_fn": min_cut_rematerialization_partition,
-            "backend": self.name,
-        }
+        chosen = {**compilers(self.compiler), "partition_fn": self.partition_fn, "backend": self.name}
         return _options(chosen, overrides)
 
-    def around(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
-    def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
-        return self, graph
+EAGER = OneCompiler("eager", run_graph, min_cut_rematerialization_partition)
 
 
 @dataclass(frozen=True)
-class Inductor:
+class Inductor(Lowering):
     """Lower to Inductor. `settings` are options of its config; `origin` is Dynamo's graph, if there is one."""
 
     settings: Mapping[str, Any]
@@ -93,59 +85,28 @@ class Inductor:
         return InductorCompilers(self.settings, self.origin, corrections.LEFT_WHOLE)
 
     def options(self, **overrides: Any) -> Options:
-        compilers = self.compilers
-        with compilers.around():
+        inductor = self.compilers
+        with inductor.around():
             found = {**torchs_settings.current(), "graphsafe_rng": configs.graphsafe_rng()}
         chosen = {
             **found,
-            "fw_compiler": compilers.forward,
-            "bw_compiler": compilers.backward,
-            "inference_compiler": compilers.inference,
-            "partition_fn": compilers.partition,
-            "joint_pass": compilers.joint_pass,
-            "decompositions": compilers.decompositions(),
+            **compilers(inductor.forward, inductor.backward, inductor.inference),
+            "partition_fn": inductor.partition,
+            "joint_pass": inductor.joint_pass,
+            "decompositions": inductor.decompositions(),
             "keep_inference_input_mutations": True,
             "graph_counts_writes": False,  # its kernels write to memory without increasing version counters
             "backend": self.name,
         }
         return _options(chosen, overrides)
 
-    @contextlib.contextmanager
-    def around(self) -> Iterator[None]:
-        with self.compilers.around():
-            yield
+    def around(self) -> contextlib.AbstractContextManager[None]:
+        return self.compilers.around()
 
     def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
         made = replace(self, origin=graph)
         with made.around():
             return made, made.compilers.before_gradients(graph, inputs)
-
-
-@dataclass(frozen=True)
-class Custom:
-    """A compiler of the user, for all graphs: `(graph_module, example_inputs) -> callable`."""
-
-    compiler: Callable[..., Any]
-
-    @property
-    def name(self) -> str:
-        return str(getattr(self.compiler, "__name__", type(self.compiler).__name__))
-
-    def options(self, **overrides: Any) -> Options:
-        chosen = {
-            "fw_compiler": self.compiler,
-            "bw_compiler": self.compiler,
-            "inference_compiler": self.compiler,
-            "partition_fn": default_partition,
-            "backend": self.name,
-        }
-        return _options(chosen, overrides)
-
-    def around(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def for_graph(self, graph: Any, inputs: Sequence[Any]) -> tuple[Lowering, Any]:
-        return self, graph
 
 
 def _options(chosen: dict[str, Any], overrides: Mapping[str, Any]) -> Options:
@@ -171,13 +132,13 @@ def lowering_named(
     'min_cut_rematerialization_partition'
     """
     if backend == "inductor":
-        return Inductor(configs.for_inductor(mode, settings or {}, None))
+        return Inductor(configs.for_inductor(mode, settings or {}))
     if settings:
         raise ValueError(f"backend {backend!r} has no settings, but these were passed: {', '.join(settings)}")
     if mode not in (None, "default"):
         raise ValueError(f"mode={mode!r} is a mode of Inductor; backend {backend!r} has no modes")
     if backend == "eager":
-        return Eager()
+        return EAGER
     if isinstance(backend, str) or not callable(backend):
         raise ValueError(f"backend is {backend!r}; it can be 'inductor', 'eager' or a callable")
-    return Custom(backend)
+    return OneCompiler(str(getattr(backend, "__name__", type(backend).__name__)), backend)

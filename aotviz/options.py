@@ -63,3 +63,10 @@ class Options:
             return str(value)
 
         return {field.name: text(getattr(self, field.name)) for field in fields(self)}
+
+
+def compilers(
+    forward: Callable[..., Any], backward: Callable[..., Any] | None = None, inference: Callable[..., Any] | None = None
+) -> dict[str, Any]:
+    """The three compilers, by their options. `forward` stands for one that is None."""
+    return {"fw_compiler": forward, "bw_compiler": backward or forward, "inference_compiler": inference or forward}

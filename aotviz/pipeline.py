@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from aotviz.ir import refusals, verify
 from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, JointCall, LoweredBackward, TracedCall
@@ -99,94 +100,52 @@ GRADIENT = (
 )
 
 
-class Observer(Protocol):
-    """Sees every stage's argument and result. `elapsed_ns` is the stage's own time."""
+class Observer:
+    """Sees every stage's argument and result. This one does nothing with them."""
 
-    def before(self, stage: str, argument: Form) -> None: ...
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None: ...
-    def failed(self, stage: str, argument: Form, error: BaseException) -> None: ...
+    def before(self, stage: str, argument: Form) -> None:
+        """A stage begins."""
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        """A stage has ended. `elapsed_ns` is its own time."""
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        """A stage has raised an error."""
+
     def explained(self, error: BaseException) -> None:
         """The caller gets this error instead of the one that `failed` received."""
-        ...
 
     def ran_in_eager(self, reason: str, place: str) -> None:
         """The caller gets no error: its code runs in eager. `place` is where that code is, "file:line in function"."""
-        ...
 
     def withdraw(self) -> None:
         """Forget the compilation that failed, because it is tried again in another way."""
 
     def late(self) -> Observer:
         """The observer for work that runs after the compilation has returned."""
-        ...
+        return self
 
     def further(self) -> Observer:
         """The observer for another compilation that this one led to."""
-        ...
-
-
-class Silent:
-    """An observer that does nothing."""
-
-    def before(self, stage: str, argument: Form) -> None:
-        """Nothing to do."""
-
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
-        """Nothing to do."""
-
-    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
-        """Nothing to do."""
-
-    def explained(self, error: BaseException) -> None:
-        """Nothing to do."""
-
-    def ran_in_eager(self, reason: str, place: str) -> None:
-        """Nothing to do."""
-
-    def withdraw(self) -> None:
-        """Nothing to do."""
-
-    def late(self) -> Silent:
-        return self
-
-    def further(self) -> Silent:
         return self
 
 
-class Several:
+class Several(Observer):
     """Calls each of several observers, in order."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
+        for name in ("before", "after", "failed", "explained", "ran_in_eager", "withdraw"):
+            setattr(self, name, partial(self._each, name))
 
-    def before(self, stage: str, argument: Form) -> None:
+    def _each(self, name: str, *seen: Any) -> None:
         for observer in self.observers:
-            observer.before(stage, argument)
+            getattr(observer, name)(*seen)
 
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
-        for observer in self.observers:
-            observer.after(stage, argument, result, elapsed_ns)
-
-    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
-        for observer in self.observers:
-            observer.failed(stage, argument, error)
-
-    def explained(self, error: BaseException) -> None:
-        for observer in self.observers:
-            observer.explained(error)
-
-    def ran_in_eager(self, reason: str, place: str) -> None:
-        for observer in self.observers:
-            observer.ran_in_eager(reason, place)
-
-    def withdraw(self) -> None:
-        for observer in self.observers:
-            observer.withdraw()
-
-    def late(self) -> Several:
+    def late(self) -> Observer:
         return Several(observer.late() for observer in self.observers)
 
-    def further(self) -> Several:
+    def further(self) -> Observer:
         return Several(observer.further() for observer in self.observers)
 
 
@@ -230,11 +189,10 @@ def compile_request(request: Form, observer: Observer) -> Program:
     return resume(run(PREPARE, request, observer), observer)
 
 
-def until_graph(call: TracedCall) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
-    """The stages after PREPARE, split after the one that finishes the graph, where an export stops."""
+def until_graph(call: TracedCall) -> tuple[Stage, ...]:
+    """The stages after PREPARE, up to the one that finishes the graph, where an export stops."""
     tail = tail_for(call)
-    end = next(i for i, stage in enumerate(tail) if stage.name == TRACE) + 1
-    return tail[:end], tail[end:]
+    return tail[: 1 + next(i for i, stage in enumerate(tail) if stage.name == TRACE)]
 
 
 def resume(call: TracedCall, observer: Observer) -> Program:
@@ -243,20 +201,13 @@ def resume(call: TracedCall, observer: Observer) -> Program:
     return with_backward(program)
 
 
-def compile_gradients(request: GradientRequest, observer: Observer) -> GradientProgram:
-    """A program that computes the gradients, and that can be differentiated like any other."""
-    call: TracedCall = run(GRADIENT, request, observer)
-    program, trace = resume(call, observer), call.forward
-    return GradientProgram(program.function, trace.positions, request.wanted is not None, trace.passed, trace.ends)
-
-
 def traced_again(source: FlatCall | GradientRequest) -> JointCall:
     """Trace a program again with the same stages; see Note [Traced once more] in tracing/second_order.py."""
     stages = PREPARE[1:] if isinstance(source, FlatCall) else GRADIENT
     with source.as_it_was() if isinstance(source, FlatCall) else nullcontext():
-        call: TracedCall = run(stages, source, Silent())
+        call: TracedCall = run(stages, source, Observer())
         head = tuple(stage for stage in tail_for(call) if stage.run in (random_state.run, joint.run, subclasses.run))
-        again: JointCall = run(head, call, Silent())
+        again: JointCall = run(head, call, Observer())
     return again
 
 
@@ -271,7 +222,11 @@ class Later:
         return lowered
 
     def gradients(self, request: GradientRequest) -> GradientProgram:
-        return compile_gradients(request, self._observer.further())
+        """A program that computes the gradients, and that can be differentiated like any other."""
+        observer = self._observer.further()
+        call: TracedCall = run(GRADIENT, request, observer)
+        program, trace = resume(call, observer), call.forward
+        return GradientProgram(program.function, trace.positions, request.wanted is not None, trace.passed, trace.ends)
 
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
         return traced_again(source)

@@ -124,7 +124,7 @@ def test_the_graph_that_dynamo_made_is_left_as_it_was():
 
     def backend(module, inputs):
         before = module.code
-        from aotviz.frontends.autograd_functions import connected
+        from aotviz.frontends.dynamo_graphs import connected
 
         changed = connected(module)
         assert changed is not module

@@ -16,6 +16,7 @@ from torch import nn
 
 import aotviz
 import aotviz.frontends.backend
+from aotviz.torch_private.partitioners import default_partition
 from tests.processes import run_script
 from tests.tiers import slow
 
@@ -301,7 +302,7 @@ def test_options_of_both_kinds_are_taken():
         "max_autotune": False,
         "debug": True,
         "on_stage": lambda name, elapsed: stages.append(name) if elapsed else None,
-        "partition_fn": aotviz.frontends.functions.default_partition,
+        "partition_fn": default_partition,
     }
     compiled = torch.compile(lambda x: x.sin() + 1, backend="aotviz", options=options)
     compiled(leaf(3))

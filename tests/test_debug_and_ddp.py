@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import aotviz
 import aotviz.frontends.backend
 from aotviz.runtime.aliases import Epilogue
-from aotviz.runtime.memory_check import MemoryDiffers
+from aotviz.runtime.debug_checks import MemoryDiffers
 from aotviz.stages import synthetic_bases
 from tests.doors import alone
 from tests.tiers import slow

@@ -14,7 +14,7 @@ from aotviz import pipeline
 from aotviz.ir import absent, graphs
 from aotviz.ir.forms import BackwardRequest
 from aotviz.lowerings import run_graph
-from aotviz.pipeline import Silent
+from aotviz.pipeline import Observer
 from tests.doors import alone
 from tests.tiers import slow
 
@@ -273,7 +273,7 @@ def test_gradients_share_what_was_saved_if_one_node_on_the_way_of_both_reads_it(
 def test_a_backward_for_some_gradients_is_a_stage_of_its_own_in_the_recording():
     seen = []
 
-    class Watching(Silent):
+    class Watching(Observer):
         def before(self, stage, argument):
             if isinstance(argument, BackwardRequest):
                 seen.append((stage, argument.reason))
@@ -291,7 +291,7 @@ def test_what_no_other_gradient_reads_is_donated_unless_the_graph_is_kept():
 
     seen = []
 
-    class Watching(Silent):
+    class Watching(Observer):
         def before(self, stage, argument):
             if isinstance(argument, BackwardRequest):
                 seen.append(argument.donated)

@@ -15,7 +15,7 @@ from torch._functorch._aot_autograd import graph_capture_wrappers
 import aotviz
 import aotviz.frontends.backend
 from aotviz.ir import torchs_settings as settings
-from aotviz.lowerings import Eager, run_graph
+from aotviz.lowerings import EAGER, run_graph
 from aotviz.torch_private import configs
 
 LISTS = (settings.HONOURED, settings.WARNED, settings.MEANS_NOTHING)
@@ -63,8 +63,8 @@ def test_every_setting_of_inductor_and_dynamo_that_aot_autograd_reads_is_in_a_li
 def test_a_setting_that_does_nothing_here_is_warned_of_once_by_name():
     with config.patch(force_autograd_cache=True), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        Eager().options()
-        Eager().options()
+        EAGER.options()
+        EAGER.options()
     (warning,) = told
     assert "torch._functorch.config.force_autograd_cache" in str(warning.message)
 
@@ -72,7 +72,7 @@ def test_a_setting_that_does_nothing_here_is_warned_of_once_by_name():
 def test_torchs_defaults_are_not_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Eager().options()
+        EAGER.options()
 
 
 @pytest.mark.parametrize("door", ["torch.compile", "aot_function"])
@@ -132,6 +132,6 @@ def test_the_backward_runs_under_the_autocast_that_the_setting_names():
 
 
 def test_torchs_assertions_turn_on_ours():
-    assert not Eager().options().debug
+    assert not EAGER.options().debug
     with config.patch(debug_assert=True):
-        assert Eager().options().debug
+        assert EAGER.options().debug

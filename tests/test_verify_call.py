@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import aotviz
-from aotviz.comparing.copies import fresh
+from aotviz.comparing.given_call import fresh
 from aotviz.comparing.observed import same, values
 from aotviz.comparing.same_graph import difference
 from aotviz.runtime.tensor_copies import copies

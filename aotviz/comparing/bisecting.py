@@ -14,15 +14,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from aotviz.comparing import locating, repro
+from aotviz.comparing import locating
 from aotviz.comparing.given_call import in_eager, place, refuse_unsteady, trial_of
 from aotviz.comparing.judging import judge
 from aotviz.comparing.locating import Culprit, Watch
 from aotviz.comparing.observed import Candidate, Verdict
+from aotviz.comparing.repro import write as write_repro
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import request_for, root_of
-from aotviz.lowerings import Lowering, lowering_named, run_graph
-from aotviz.options import Options
+from aotviz.lowerings import EAGER, Lowering, lowering_named, run_graph
+from aotviz.options import Options, compilers
 from aotviz.recorder.sessions import Session
 from aotviz.torch_private.partitioners import default_partition
 
@@ -67,7 +68,7 @@ class Rung:
     stage: str
     adds: str
     options: Options
-    lowering: Lowering | None = None  # compile in this lowering's context
+    lowering: Lowering = EAGER  # whose context it is compiled in
     watch: Watch = field(default_factory=Watch)
 
     def candidate(self) -> Candidate:
@@ -80,11 +81,8 @@ class Rung:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if not known:
                     request = request_for(fn, args, kwargs, options, root=root_of(fn))
-                    if self.lowering is None:
+                    with self.lowering.around():
                         program = compile_program(request, Session(False, request.name))
-                    else:
-                        with self.lowering.around():
-                            program = compile_program(request, Session(False, request.name))
                     known.append(program.function)
                 return known[0](*args, **kwargs)
 
@@ -130,11 +128,17 @@ def bisect(
         right = verdict.status in ("equal", "details")
         lie = locating.fake_and_real(rung.watch) if below is None else None  # compilers rely on the fake result
         tried.append((rung.adds, "right" if right else verdict.status))
-        if lie is not None or not right:
-            if not right:
-                refuse_unsteady(name, program, expected)
-            return _found(name, fn, args, kwargs, settings, tuple(tried), rung, below, verdict, repro)
-        below = rung
+        if right and lie is None:
+            below = rung
+            continue
+        if not right:
+            refuse_unsteady(name, program, expected)
+        culprit = lie or _culprit(fn, args, kwargs, rung, below)
+        stage, culprit = (rung.stage, culprit) if culprit is not None else _without_node(rung, below, verdict)
+        at, code = place(culprit.stack), locating.code_of(culprit.stack)
+        found = Bisection(name, tuple(tried), stage, culprit.node, culprit.operator, at, code, culprit.what)
+        written = None if repro is None else write_repro(Path(repro), fn, args, kwargs, settings, str(found))
+        return replace(found, repro=written)
     return Bisection(name, tuple(tried))
 
 
@@ -147,9 +151,7 @@ def _ladder(settings: dict[str, Any]) -> list[Rung]:
     full = lowering.options(**chosen)
     options = replace(
         full,
-        fw_compiler=run_graph,
-        bw_compiler=run_graph,
-        inference_compiler=run_graph,
+        **compilers(run_graph),
         partition_fn=default_partition,
         joint_pass=None,
         decompositions=None,
@@ -171,39 +173,12 @@ def _ladder(settings: dict[str, Any]) -> list[Rung]:
     return rungs
 
 
-def _found(
-    name: str,
-    fn: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    settings: dict[str, Any],
-    tried: tuple[tuple[str, str], ...],
-    rung: Rung,
-    below: Rung | None,
-    verdict: Verdict,
-    path: str | Path | None,
-) -> Bisection:
-    culprit = _culprit(fn, args, kwargs, rung, below)
+def _without_node(rung: Rung, below: Rung | None, verdict: Verdict) -> tuple[str, Culprit]:
+    """The stage to blame, and how the results differ, if no node is wrong."""
     problems = [str(d) for d in verdict.differences if not d.soft] + [str(failure) for _, failure in verdict.failures]
-    first = problems[0] if problems else verdict.status
-    if culprit is None:
-        stage = rung.stage if (verdict.failures and not verdict.differences) or below is not None else "link"
-        culprit = Culprit("", "", "", first)
-    else:
-        stage = rung.stage
-    found = Bisection(
-        name=name,
-        tried=tried,
-        stage=stage,
-        node=culprit.node,
-        operator=culprit.operator,
-        place=place(culprit.stack),
-        code=locating.code_of(culprit.stack),
-        what=culprit.what,
-    )
-    if path is None:
-        return found
-    return replace(found, repro=repro.write(Path(path), fn, args, kwargs, settings, str(found)))
+    only_raised = bool(verdict.failures) and not verdict.differences
+    stage = rung.stage if only_raised or below is not None else "link"
+    return stage, Culprit("", "", "", problems[0] if problems else verdict.status)
 
 
 def _culprit(
@@ -211,8 +186,7 @@ def _culprit(
 ) -> Culprit | None:
     """The first node whose value differs between a wrong rung and the right one below it."""
     if below is None:
-        program = trial_of(fn, args, kwargs)
-        return locating.fake_and_real(rung.watch) or locating.against_eager(program.builds[0](), rung.watch)
+        return locating.against_eager(trial_of(fn, args, kwargs).builds[0](), rung.watch)
     if rung.stage == "trace":
         return locating.wrong_decomposition(below.watch, rung.options.decompositions or {})
     if rung.stage == "partition":

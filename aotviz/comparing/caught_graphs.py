@@ -37,50 +37,25 @@ def as_module(fn: Any) -> Any:
     return Calls(fn, found) if found else fn
 
 
-def torchs(
-    fn: Any,
-    partition_fn: Callable[..., Any],
-    decompositions: Mapping[Any, Any] | None,
-    dynamic: bool,
-    compiler: Callable[..., Any] = run_graph,
-) -> Callable[..., Any]:
-    """`fn` compiled by torch's own AOTAutograd."""
-    return oracle.aot(as_module(fn), compiler, compiler, partition_fn, decompositions, dynamic)
+def torchs(fn: Any, compiler: Callable[..., Any] = run_graph, **settings: Any) -> Callable[..., Any]:
+    """`fn` compiled by torch's own AOTAutograd. `settings` are the other arguments of its `aot_function`."""
+    return oracle.aot(as_module(fn), fw_compiler=compiler, bw_compiler=compiler, **settings)
 
 
-def ours(
-    fn: Any,
-    partition_fn: Callable[..., Any],
-    decompositions: Mapping[Any, Any] | None,
-    dynamic: bool,
-    compiler: Callable[..., Any] = run_graph,
-) -> Callable[..., Any]:
+def ours(fn: Any, compiler: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
     """`fn` compiled by aotviz's `aot_function`."""
-    return aot_function(
-        as_module(fn),
-        compiler,
-        partition_fn=partition_fn,
-        decompositions=decompositions,
-        dynamic=dynamic,
-        record=False,
-    )
+    return aot_function(as_module(fn), compiler, record=False, **settings)
 
 
 def graphs_of(
-    door: Door,
-    fn: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    partition_fn: Callable[..., Any],
-    decompositions: Mapping[Any, Any] | None = None,
-    dynamic: bool = False,
+    door: Door, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, fx.GraphModule]:
     """Role -> graph: "joint", "forward" and "backward" of a call that needs gradients, else "inference"."""
     found: dict[str, fx.GraphModule] = {}
 
     def partition(joint: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         found["joint"] = copy(joint)
-        forward, backward = partition_fn(joint, inputs, **others)
+        forward, backward = settings["partition_fn"](joint, inputs, **others)
         found["forward"], found["backward"] = copy(forward), copy(backward)
         return forward, backward
 
@@ -89,5 +64,5 @@ def graphs_of(
             found.setdefault("inference", copy(graph))
         return run_graph(graph, inputs)
 
-    door(fn, partition, decompositions, dynamic, compiler)(*args, **kwargs)
+    door(fn, compiler, **{**settings, "partition_fn": partition})(*args, **kwargs)
     return found

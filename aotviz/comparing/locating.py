@@ -13,13 +13,14 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.comparing.eager_operators import eager_operators
 from aotviz.comparing.observed import SEED, Setup, same
+from aotviz.frontends.functions import make_boxed_func
 from aotviz.ir import graphs
 from aotviz.lowerings import run_graph
-from aotviz.options import Options
+from aotviz.options import Options, compilers
 from aotviz.stages.lower import boxed
 from aotviz.torch_private import operators
+from aotviz.torch_private.dispatch import TorchDispatchMode
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,9 @@ class Watch:
 
     def watching(self, options: Options) -> Options:
         """The same options, with compilers that record into this watch."""
-        return replace(
-            options,
-            fw_compiler=self._watched("forward", options.fw_compiler),
-            bw_compiler=self._watched("backward", options.bw_compiler),
-            inference_compiler=self._watched("inference", options.inference_compiler),
-        )
+        forward = self._watched("forward", options.fw_compiler)
+        backward = self._watched("backward", options.bw_compiler)
+        return replace(options, **compilers(forward, backward, self._watched("inference", options.inference_compiler)))
 
     def _watched(self, role: str, compiler: Callable[..., Any]) -> Callable[..., Any]:
         def compile(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -96,15 +94,7 @@ class _Written(fx.Interpreter):
 
     def __init__(self, graph: fx.GraphModule, watch: Watch) -> None:
         super().__init__(graph)
-        self.watch = watch
-
-        def call(args: list[Any]) -> Any:
-            values = list(args)
-            args.clear()
-            return self.run(*values)
-
-        call._boxed_call = True  # type: ignore[attr-defined]
-        self.boxed = call
+        self.watch, self.boxed = watch, make_boxed_func(self.run)
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op != "call_function":
@@ -131,24 +121,18 @@ def _kept(value: Any) -> Any:
     return value
 
 
-def parted(expected: Any, found: Any, strides: bool = False) -> str:
+def parted(expected: Any, found: Any) -> str:
     """How two values differ, in words; "" if they do not."""
     if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
         if len(expected) != len(found):
             return f"{len(expected)} results, now {len(found)}"
-        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
-            text = parted(one, other, strides)
-            if text:
-                return f"result {index}: {text}"
-        return ""
+        texts = (parted(one, other) for one, other in zip(expected, found, strict=True))
+        return next((f"result {index}: {text}" for index, text in enumerate(texts) if text), "")
     if not (isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor)):
         return "" if same(expected, found) else f"expected {expected!r}, found {found!r}"
-    for what in ("dtype", "shape", "device"):
-        one, other = getattr(expected, what), getattr(found, what)
-        if one != other:
-            return f"{what} {_short(one)} expected, {_short(other)} found"
-    if strides and expected.numel() and expected.stride() != found.stride():
-        return f"stride {tuple(expected.stride())} expected, {tuple(found.stride())} found"
+    differs = _differs(expected, found)
+    if differs:
+        return "{} {} expected, {} found".format(*differs)
     if same(expected, found):
         return ""
     nans = int(found.isnan().sum()) - int(expected.isnan().sum()) if found.is_floating_point() else 0
@@ -158,6 +142,15 @@ def parted(expected: Any, found: Any, strides: bool = False) -> str:
         return f"{int((expected != found).sum())} of {found.numel()} elements differ"
     apart = (expected - found).abs().nan_to_num()
     return f"values differ by up to {apart.max().item():.3g} (expected {_first(expected)}, found {_first(found)})"
+
+
+def _differs(one: torch.Tensor, other: torch.Tensor, shapes: bool = True) -> tuple[str, str, str] | None:
+    """The first of dtype, shape and device in which two tensors differ, and both of its values."""
+    for what in ("dtype", "shape", "device") if shapes else ("dtype", "device"):
+        values = getattr(one, what), getattr(other, what)
+        if values[0] != values[1]:
+            return what, _short(values[0]), _short(values[1])
+    return None
 
 
 def _short(value: Any) -> str:
@@ -190,23 +183,16 @@ def _misdescribed(said: Any, real: Any) -> str:
         return next((text for one, other in zip(said, real, strict=False) if (text := _misdescribed(one, other))), "")
     if not (isinstance(said, torch.Tensor) and isinstance(real, torch.Tensor)):
         return ""
-    concrete = all(isinstance(size, int) for size in said.shape)
-    for what, one, other in (
-        ("dtype", said.dtype, real.dtype),
-        ("shape", said.shape if concrete else real.shape, real.shape),
-        ("device", said.device, real.device),
-    ):
-        if one != other:
-            return f"{what} {_short(one)}, but the operator returns {_short(other)}"
-    return ""
+    differs = _differs(said, real, shapes=all(isinstance(size, int) for size in said.shape))
+    return "{} {}, but the operator returns {}".format(*differs) if differs else ""
 
 
 def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
     """The first node whose value eager never computes, although eager computes all inputs of the node."""
     torch.manual_seed(SEED)
-    with eager_operators() as computed, setup.context():
+    with _Operators() as eager, setup.context():
         setup.fn(*setup.args, **setup.kwargs)
-    known = [value for result in computed for value in _tensors(result)]
+    known = [value for result in eager.computed for value in _tensors(result)]
     good: set[str] = set()
     for name, value in watch.values.items():
         if value.node.meta.get("partitioner_tag") == "is_backward":
@@ -219,6 +205,19 @@ def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
         elif reached:
             return _blame(value.node, "no operator that eager runs returns this value")
     return None
+
+
+class _Operators(TorchDispatchMode):
+    """Collects a copy of every operator's result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.computed: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.computed.append(_kept(result))
+        return result
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -242,10 +241,8 @@ def wrong_decomposition(watch: Watch, decompositions: Mapping[Any, Any]) -> Culp
             continue
         what = parted(value.result, found)
         if what:
-            name = getattr(decomposition, "__name__", decomposition)
-            return _blame(
-                value.node, f"the decomposition {name} of {value.node.target} computes something else: {what}"
-            )
+            whose = f"the decomposition {getattr(decomposition, '__name__', decomposition)} of {value.node.target}"
+            return _blame(value.node, f"{whose} computes something else: {what}")
     return None
 
 
@@ -283,10 +280,8 @@ def wrong_compilation(watch: Watch) -> Culprit | None:
         if culprit is not None:
             return replace(culprit, what=f"{role} graph: {culprit.what}")
         end = graphs.outputs(made.graph.graph)[ends[0]]
-        what = parted(expected[ends[0]], made.outputs[ends[0]])
-        return _blame(
-            end, f"{role} graph: output {ends[0]} is wrong, although each node by itself is compiled correctly: {what}"
-        )
+        what = f"output {ends[0]} is wrong, although each node by itself is compiled correctly"
+        return _blame(end, f"{role} graph: {what}: {parted(expected[ends[0]], made.outputs[ends[0]])}")
     return None
 
 

@@ -26,10 +26,11 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import inside
-from aotviz.runtime.memory_check import tolerance
+from aotviz.runtime.debug_checks import tolerance
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten
 from aotviz.torch_private.tensors import version
+from aotviz.tracing.functional import leaves_behind
 
 Function = Callable[..., Any]
 
@@ -182,25 +183,9 @@ def tensor_leaves(tree: Any) -> Iterator[torch.Tensor]:
 
 def roots(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The leaf tensors whose .grad a backward through `tensors` would fill, in a fixed order."""
-    found: list[torch.Tensor] = []
-    seen: set[Any] = set()
-    pending: list[Any] = []
-    for t in tensors:
-        if t.is_leaf:
-            if t.requires_grad and not any(t is f for f in found):
-                found.append(t)
-        else:
-            pending.append(t.grad_fn)
-        while pending:
-            node = pending.pop(0)
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
-            if isinstance(leaf, torch.Tensor) and not any(leaf is f for f in found):
-                found.append(leaf)
-            pending.extend(n for n, _ in node.next_functions)
-    return found
+    leaves = [t for t in tensors if t.is_leaf and t.requires_grad]
+    leaves += leaves_behind([t.grad_fn for t in tensors if not t.is_leaf])
+    return list({id(leaf): leaf for leaf in leaves}.values())
 
 
 def values(t: torch.Tensor) -> Any:
@@ -217,9 +202,8 @@ def values(t: torch.Tensor) -> Any:
 
 
 def _look(t: torch.Tensor) -> tuple[Any, ...]:
-    if inside(t):
-        return values(t), tuple(t.shape), t.stride(), t.storage_offset(), tuple(map(id, inside(t).values()))
-    return values(t), tuple(t.shape), t.stride(), t.storage_offset(), tensors.storage_key(t)
+    where = tuple(map(id, inside(t).values())) if inside(t) else tensors.storage_key(t)
+    return values(t), tuple(t.shape), t.stride(), t.storage_offset(), where
 
 
 def _seeds(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -363,10 +347,9 @@ def run(setup: Setup, fn: Function, action: tuple[Any, ...]) -> Run:
                     facts[f"output {k} value"] = Fact("value", o if isinstance(o, int | float | str) else repr(o))
             for label, t in held.items():
                 facts[f"{label} grad"] = Fact("grad", None if not t.is_leaf or t.grad is None else values(t.grad))
-            grown = [k for k, t in held.items() if k.startswith("input") and t.requires_grad and not t.is_leaf]
-            mutated = tuple(k for k in grown if version(held[k]) != before[k])
-            of_input = [k for k, t in held.items() if k.startswith("input") and t.requires_grad]
-            untouched = tuple(k for k in of_input if version(held[k]) == before[k])
+            of_input = {k: t for k, t in held.items() if k.startswith("input") and t.requires_grad}
+            mutated = tuple(k for k, t in of_input.items() if version(t) != before[k] and not t.is_leaf)
+            untouched = tuple(k for k, t in of_input.items() if version(t) == before[k])
             return Run(name, facts, None, differentiable, mutated, untouched)
         for label, o in outputs.items():
             watched.add(label, o)
@@ -455,16 +438,10 @@ def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
         alias.logical_not_()
     else:
         alias.add_(1)
-    seen, bumped = [], []
-    for k, o in watched.tensors.items():
-        then, was = old[k]
-        now = values(o)
-        if not same(was, now):
-            seen.append(k)
-        if version(o) != then:
-            bumped.append(k)
-    facts[f"a write to {label} is seen by"] = Fact("write seen", tuple(seen))
-    facts[f"a write to {label} bumps"] = Fact("version sharing", tuple(bumped))
+    seen = tuple(k for k, o in watched.tensors.items() if not same(old[k][1], values(o)))
+    bumped = tuple(k for k, o in watched.tensors.items() if version(o) != old[k][0])
+    facts[f"a write to {label} is seen by"] = Fact("write seen", seen)
+    facts[f"a write to {label} bumps"] = Fact("version sharing", bumped)
 
 
 def same(a: Any, b: Any) -> bool:

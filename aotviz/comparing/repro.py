@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from aotviz.comparing import copies
+from aotviz.comparing.given_call import fresh
 from aotviz.comparing.main_program import MainProgram
 from aotviz.ir.spelling import is_identifier, literal, spoken
 from aotviz.torch_private import operators, pytree
@@ -38,7 +38,7 @@ def write(
     function = spelled.function(fn, "repro_fn")
     numbered = enumerate(settings.items())
     options = [f"    {literal(name)}: {spelled.option(value, f'repro_option_{i}')}," for i, (name, value) in numbered]
-    _, new_args, new_kwargs, _ = copies.fresh(fn, args, kwargs)
+    _, new_args, new_kwargs, _ = fresh(fn, args, kwargs)
     saved = {"args": _savable(new_args), "kwargs": _savable(new_kwargs), "modules": spelled.modules}
     content = spelled.saved(saved)
     inputs = path.with_suffix(".pt")

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from aotviz.comparing import caught_graphs, copies
+from aotviz.comparing import caught_graphs
 from aotviz.comparing.bisecting import Bisection, bisect
-from aotviz.comparing.given_call import in_eager, place, refuse_unsteady
+from aotviz.comparing.given_call import fresh, in_eager, place, refuse_unsteady
 from aotviz.comparing.judging import judge
 from aotviz.comparing.observed import Candidate, Failure, Verdict
 from aotviz.comparing.same_graph import GraphDifference, difference
@@ -150,14 +150,14 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
     settings["options"] = {"on_refusal": "raise", **(settings.get("options") or {})}
     name, program, expected = in_eager(fn, args, kwargs)
     ours = Candidate("aotviz", lambda f, _: compile(f, **settings))
-    partition = settings.get("partition_fn") or min_cut_rematerialization_partition
-    decompositions = settings.get("decompositions")
-    dynamic = bool(settings.get("dynamic"))
-    theirs = Candidate(
-        "torch", lambda f, _: caught_graphs.torchs(f, partition, decompositions, dynamic), loose_tuple=True
-    )
+    traced = {
+        "partition_fn": settings.get("partition_fn") or min_cut_rematerialization_partition,
+        "decompositions": settings.get("decompositions"),
+        "dynamic": bool(settings.get("dynamic")),
+    }
+    theirs = Candidate("torch", lambda f, _: caught_graphs.torchs(f, **traced), loose_tuple=True)
     verdict = judge(program, ours, expected)
-    graphs, missing = _graphs(fn, args, kwargs, partition, decompositions, dynamic)
+    graphs, missing = _graphs(fn, args, kwargs, traced)
     cause = None
     if verdict.status not in ("equal", "details"):
         refuse_unsteady(name, program, expected)
@@ -166,21 +166,14 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
 
 
 def _graphs(
-    fn: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    partition_fn: Callable[..., Any],
-    decompositions: Mapping[Any, Any] | None,
-    dynamic: bool,
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> tuple[tuple[GraphCheck, ...], str]:
     """The comparison of each of our graphs with torch's, and why they cannot be compared ("" if they can)."""
     found = []
     for whose, door in (("aotviz", caught_graphs.ours), ("torch", caught_graphs.torchs)):
-        new_fn, new_args, new_kwargs, _ = copies.fresh(fn, args, kwargs)
+        new_fn, new_args, new_kwargs, _ = fresh(fn, args, kwargs)
         try:
-            found.append(
-                caught_graphs.graphs_of(door, new_fn, new_args, new_kwargs, partition_fn, decompositions, dynamic)
-            )
+            found.append(caught_graphs.graphs_of(door, new_fn, new_args, new_kwargs, settings))
         except Exception as error:
             return (), f"{whose} raised {Failure.of(error, 'compile')}"
         finally:
@@ -188,11 +181,8 @@ def _graphs(
     mine, theirs = found
     if mine.keys() != theirs.keys():
         return (), f"aotviz produced {' and '.join(mine)}, torch produced {' and '.join(theirs)}"
-    checks = []
-    for role in mine:
-        one, other = mine[role], theirs[role]
-        checks.append(GraphCheck(role, len(one.graph.nodes), len(other.graph.nodes), difference(one, other)))
-    return tuple(checks), ""
+    pairs = [(role, mine[role], theirs[role]) for role in mine]
+    return tuple(GraphCheck(role, len(a.graph.nodes), len(b.graph.nodes), difference(a, b)) for role, a, b in pairs), ""
 
 
 def _spoken(verdict: Verdict) -> tuple[str, str]:

@@ -29,13 +29,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.frontends import autograd_functions, dynamo_guards, hooked_graphs, memory_patterns, nested_inputs
-from aotviz.frontends.compiling import compile_program, ran_in_eager
+from aotviz.frontends import dynamo_graphs, hooked_graphs, memory_patterns
+from aotviz.frontends.compiling import compile_program, guard_duplicates, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir import dynamo_capture, partition_functions, symbolic_sizes
 from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
-from aotviz.live.moment import Moment
+from aotviz.live.structured_trace import Moment
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live
@@ -47,15 +47,9 @@ from aotviz.stages import scalars
 from aotviz.torch_private import configs, dynamo, runtime
 from aotviz.tracing import fakes
 
-OPTIONS = (  # aotviz's own; all except the first three go to the pipeline
-    "record",
-    "on_stage",
-    "on_refusal",
-    "debug",
-    "decompositions",
-    "donate_buffers",
-    "keep_inference_input_mutations",
-    "partition_fn",
+# aotviz's own; all except the first three go to the pipeline
+OPTIONS = tuple(
+    "record on_stage on_refusal debug decompositions donate_buffers keep_inference_input_mutations partition_fn".split()
 )
 
 _recent = Store()
@@ -116,17 +110,15 @@ class Backend:
         in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
         if in_pieces is not None:
             return in_pieces
-        gm, inputs, leaves = nested_inputs.flattened(gm, example_inputs)
-        lowering, graph = self.lowering.for_graph(gm, inputs)
-        return _with_nested(_compile(self, lowering, graph, gm, inputs), leaves)
+        gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
+        compiled = _compile(self, gm, inputs)
+        return compiled if leaves is None else runtime.skipped(lambda *passed: compiled(*leaves(passed)))
 
 
-def _compile(
-    backend: Backend, lowering: Lowering, gm: Any, original: Any, example_inputs: Sequence[Any]
-) -> Callable[..., Any]:
-    dynamic = any(map(symbolic_sizes.is_symbolic, example_inputs))
-    graph = _Graph(backend, lowering, gm, original, dynamic)
-    eager, captured = _in_eager(original), dynamo_capture.capture(original)
+def _compile(backend: Backend, original: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    graph = _Graph(backend, original, example_inputs)
+    uncompiled, captured = dynamo_graphs.connected(original), dynamo_capture.capture(original)
+    eager = runtime.skipped(lambda *inputs: uncompiled(*inputs))
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
     try:
         program = graph.compiled(request)
@@ -136,7 +128,7 @@ def _compile(
         reason, where = in_words(error)
         _warn(f"{graph.function} runs in eager because aotviz refused its graph: {reason}", where or graph.place)
         return _telling(eager, captured)
-    dynamo_guards.install(original, len(request.named), program)
+    guard_duplicates(original, request, program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
     further = _Further(graph, len(request.named), fakes.symbols_of(program.call.args))
     first = memory_patterns.known(program, request, len(request.named))
@@ -174,13 +166,15 @@ def _telling(compiled: Callable[..., Any], captured: dynamo_capture.Capture | No
 class _Graph:
     """A graph from Dynamo, with everything that is needed to compile it except the inputs."""
 
-    def __init__(self, backend: Backend, lowering: Lowering, gm: Any, original: Any, dynamic: bool) -> None:
-        self.graph, self.lowering, self.raises = autograd_functions.connected(gm), lowering, backend.raises
+    def __init__(self, backend: Backend, original: Any, inputs: Sequence[Any]) -> None:
+        self.lowering, graph = backend.lowering.for_graph(original, inputs)
+        self.graph, self.raises = dynamo_graphs.connected(graph), backend.raises
         self.name, self.place = dynamo_capture.frame_name(original), dynamo_capture.place(original)
         self.function = self.name.partition(" [")[0]  # the user's name for it
         self.arguments = dynamo_capture.arguments_inside(original)
         self.code, self.backend = Moment().code(), backend
-        self.options = lowering.options(**backend.options, dynamic=dynamic)
+        dynamic = any(map(symbolic_sizes.is_symbolic, inputs))
+        self.options = self.lowering.options(**backend.options, dynamic=dynamic)
 
     def session(self) -> Session:
         return self.backend.session.part(self.name, self.code)
@@ -248,27 +242,6 @@ def _failed_guards() -> list[str]:
     return said or ([told(reason)] if reason else [])
 
 
-def _with_nested(compiled: Callable[..., Any], leaves: Callable[..., list[Any]] | None) -> Callable[..., Any]:
-    """Wrap the compiled graph so that it takes the arguments of Dynamo's graph."""
-    if leaves is None:
-        return compiled
-
-    def taken_apart(*inputs: Any) -> Any:
-        return compiled(*leaves(inputs))
-
-    return runtime.skipped(taken_apart)
-
-
-def _in_eager(graph: Any) -> Callable[..., Any]:
-    """Dynamo's graph as a function that runs it uncompiled."""
-    graph = autograd_functions.connected(graph)
-
-    def in_eager(*inputs: Any) -> Any:
-        return graph(*inputs)
-
-    return runtime.skipped(in_eager)
-
-
 def _raises(on_refusal: Any) -> bool:
     if on_refusal not in ("eager", "raise"):
         raise ValueError(f"option 'on_refusal' is {on_refusal!r}; it can be 'eager' or 'raise'")
@@ -295,18 +268,14 @@ def sorted_options(
     mine = {name: value for name, value in options.items() if name in OPTIONS}
     rest = {name: value for name, value in options.items() if name not in OPTIONS}
     for name in rest:
+        if name == "dynamic":
+            raise ValueError("option 'dynamic' is torch.compile's own: torch.compile(model, backend=..., dynamic=True)")
         if name.replace("-", "_") not in theirs:
-            raise ValueError(_unknown(name, theirs))
+            near = difflib.get_close_matches(name, [*OPTIONS, *theirs], n=3)
+            also = f", and the {len(theirs)} of torch._inductor.list_options()" if theirs else ""
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise ValueError(f"there is no option {name!r}.{hint} The options are {', '.join(OPTIONS)}{also}")
     return mine, rest
-
-
-def _unknown(name: str, theirs: frozenset[str]) -> str:
-    if name == "dynamic":
-        return "option 'dynamic' is torch.compile's own: torch.compile(model, backend=..., dynamic=True)"
-    near = difflib.get_close_matches(name, [*OPTIONS, *theirs], n=3)
-    also = f", and the {len(theirs)} of torch._inductor.list_options()" if theirs else ""
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"there is no option {name!r}.{hint} The options are {', '.join(OPTIONS)}{also}"
 
 
 dynamo.offer("aotviz", "aotviz.frontends.backend:aotviz_inductor")

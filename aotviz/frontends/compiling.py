@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz import pipeline
 from aotviz.frontends import strays
@@ -25,28 +26,23 @@ from aotviz.frontends.requests import Modules
 from aotviz.ir.forms import Exported, Form, GraphCall, Request, TracedCall
 from aotviz.ir.refusals import Refused, in_words
 from aotviz.ir.user_warnings import warn
-from aotviz.pipeline import Observer as Observer
+from aotviz.pipeline import Observer
 from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
-from aotviz.torch_private import context, random_numbers
+from aotviz.stages.dedupe import MergeDuplicates
+from aotviz.torch_private import context, dynamo, random_numbers
 from aotviz.torch_private.modules import hooks_of
 from aotviz.tracing import functional, leaks, randomness, user_objects
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
 lock = pipeline.lock
-STAGE_NAMES = tuple(
-    dict.fromkeys(
-        stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)
-    )
-)
-
-
-def first_stages() -> tuple[Stage, ...]:
-    """The stages that every compilation begins with."""
-    return pipeline.PREPARE
+TRACE = pipeline.TRACE
+FIRST_STAGES = pipeline.PREPARE  # of every compilation
+_STAGES = (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)
+STAGE_NAMES = tuple(dict.fromkeys(stage.name for stage in _STAGES))
 
 
 class Pipeline:
@@ -63,16 +59,14 @@ class Pipeline:
         exported: Exported = pipeline.run(pipeline.EXPORT, self._request, self._observer)
         return exported
 
-    def graph(self, rules: bool = False) -> tuple[GraphCall, tuple[Stage, ...]]:
-        """The finished graph, and the stages that would follow. With `rules`, first run the stage "export rules"."""
-        first = (*pipeline.PREPARE, pipeline.RULES) if rules else pipeline.PREPARE
-        call = pipeline.run(first, self._request, self._observer)
-        head, tail = pipeline.until_graph(call)
-        return pipeline.run(head, call, self._observer), tail
+    def graph_for_export(self) -> GraphCall:
+        """The finished graph of a call that passes the stage "export rules"."""
+        call = pipeline.run((*pipeline.PREPARE, pipeline.RULES), self._request, self._observer)
+        graph: GraphCall = pipeline.run(pipeline.until_graph(call), call, self._observer)
+        return graph
 
-    def finish(self, form: Form, stages: Sequence[Stage]) -> Program:
-        """Run the remaining stages of a compilation that stopped. The backward may be compiled at its first call."""
-        program: Program = pipeline.run(stages, form, self._observer)
+    def finished(self, program: Program) -> Program:
+        """The result of the last stage. Its backward may be compiled now, or at its first call."""
         return pipeline.with_backward(program)
 
     def step(self, form: Form, stages: Sequence[Stage]) -> tuple[Form, tuple[Stage, ...]]:
@@ -134,6 +128,21 @@ def compile_program(
         program = stages.program()
     session.keep(program)
     return program
+
+
+def guard_duplicates(graph_module: Any, request: Request, program: Program) -> None:
+    """Tell Dynamo's running compilation which inputs were merged into one: a guard checks that they are still the same
+    tensor. Dynamo has no guard that checks whether different tensors share memory: see memory_patterns.py.
+    """
+    if not isinstance(graph_module, fx.GraphModule) or not dynamo.compiling():
+        return
+    own = map(dynamo.source, graph_module.graph.find_nodes(op="placeholder"))
+    sources = [*(None for _ in request.named), *own]
+    for rewrite in program.call.rewrites:
+        if isinstance(rewrite, MergeDuplicates):
+            for index, place in enumerate(rewrite.position):
+                if rewrite.kept[place] != index:
+                    dynamo.guard_same(sources[rewrite.kept[place]], sources[index])
 
 
 def ran_in_eager(request: Request, session: Session, error: Exception, place: str) -> None:

@@ -55,21 +55,10 @@ def gpt2(layers: int, seed: int = 0) -> tuple[TrainingStep, tuple[torch.Tensor, 
     except ImportError as error:
         raise DemoError(f"the demo needs transformers ({error}). Install it: pip install 'aotviz[demo]'") from error
     torch.manual_seed(seed)
-    config = GPT2Config(
-        n_layer=layers,
-        n_head=4,
-        n_embd=128,
-        n_positions=LENGTH,
-        vocab_size=VOCABULARY,
-        bos_token_id=0,
-        eos_token_id=0,
-        attn_pdrop=0.0,
-        embd_pdrop=0.0,
-        resid_pdrop=0.0,
-        use_cache=False,
-        attn_implementation="sdpa",
-    )
-    model = GPT2LMHeadModel(config)
+    sizes = {"n_layer": layers, "n_head": 4, "n_embd": 128, "n_positions": LENGTH, "vocab_size": VOCABULARY}
+    dropout = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
+    others = {"bos_token_id": 0, "eos_token_id": 0, "use_cache": False, "attn_implementation": "sdpa"}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **dropout, **others))
     model.loss_type = "ForCausalLM"  # if transformers infers it, it logs that, which breaks the graph
     step = TrainingStep(model).train()
     tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH))

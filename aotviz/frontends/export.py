@@ -18,7 +18,9 @@ import torch
 import torch.fx as fx
 
 from aotviz.frontends import compiling
-from aotviz.frontends.compiling import Observer, Stage
+from aotviz.frontends.compiling import TRACE
+from aotviz.frontends.requests import lifted, of_python
+from aotviz.frontends.stepping import Stopped, started
 from aotviz.ir import torchs_settings, verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
 from aotviz.ir.forms import Convention, GraphCall, JointCall, Request
@@ -26,14 +28,12 @@ from aotviz.ir.graphs import copy, nested, outputs, placeholders
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
-from aotviz.ir.spelling import called
-from aotviz.lowerings import run_graph
-from aotviz.options import Export, Options
+from aotviz.lowerings import EAGER, run_graph
+from aotviz.options import Export, Options, compilers
 from aotviz.recorder.sessions import CompiledCallable, Session
 from aotviz.torch_private import operators, pytree
 from aotviz.torch_private.partitioners import default_partition
 from aotviz.tracing import fakes
-from aotviz.tracing.outside import outside
 from aotviz.tracing.user_objects import Attributes
 
 __all__ = [
@@ -99,7 +99,7 @@ def aot_export_module(
         raise ExportRefused("trace_joint=True needs output_loss_index: the output that is the loss")
     options = _options(decompositions, _dynamic(mod, args, kwargs) if dynamic_shapes is None else dynamic_shapes)
     options = _as_export(options, Export("module", trace_joint, output_loss_index, pre_dispatch))
-    named = _named(mod)
+    named = lifted(mod)
     request = _request(_Watched(mod), args, kwargs, options, named, mod)
     with_gradients = torch.is_grad_enabled() if pre_dispatch else trace_joint  # the nodes say where this mode changes
     with torch.set_grad_enabled(with_gradients), compiling.entered(request, Session(False, request.name)) as stages:
@@ -138,7 +138,7 @@ def aot_export_joint_simple(
     options = replace(_as_export(options, Export("simple", trace_joint)), static_parameters=num_params_buffers)
     request = _request(func, args, {}, options, (), None)
     with torch.set_grad_enabled(trace_joint), compiling.entered(request, Session(False, request.name)) as stages:
-        traced, _ = stages.graph(rules=True)
+        traced = stages.graph_for_export()
     module = traced.graph_module
     if traced.role == "joint":
         assert isinstance(traced, JointCall)
@@ -167,10 +167,10 @@ class JointWithDescriptors:
         out_spec: the structure of what the module returns.
     """
 
-    def __init__(
-        self, request: Request, form: GraphCall, tail: tuple[Stage, ...], session: Session, observer: Observer
-    ) -> None:
-        self.request, self.form, self.tail, self.session, self.observer = request, form, tail, session, observer
+    def __init__(self, stopped: Stopped) -> None:
+        assert isinstance(stopped.form, GraphCall)
+        self.stopped, form = stopped, stopped.form
+        self.form = form
         self.graph_module = copy(form.graph_module)
         self.params_spec = [d.name for d in form.descriptors if isinstance(d, ParameterInput)]
         self.buffers_spec = [d.name for d in form.descriptors if isinstance(d, BufferInput)]
@@ -184,7 +184,7 @@ class JointWithDescriptors:
     @property
     def recording(self) -> Any:
         """The recording so far."""
-        return CompiledCallable(lambda: None, self.session).recording
+        return self.stopped.recording
 
 
 def aot_export_joint_with_descriptors(
@@ -221,12 +221,8 @@ def aot_export_joint_with_descriptors(
     args, kwargs = _arguments(args), dict(kwargs or {})
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
-    request = _request(_Watched(mod), args, kwargs, options, _named(mod), mod)
-    session = Session(True, request.name)
-    observer = session.observer()
-    with compiling.entered(request, session, observer) as stages:
-        form, tail = stages.graph()
-    return JointWithDescriptors(request, form, tail, session, observer)
+    request = _request(_Watched(mod), args, kwargs, options, lifted(mod), mod)
+    return JointWithDescriptors(started(request, EAGER).resume_until(TRACE))
 
 
 def aot_compile_joint_with_descriptors(
@@ -251,32 +247,26 @@ def aot_compile_joint_with_descriptors(
                 f"the exported graph had {was} {what} and now has {now}. An edited graph must keep its inputs and "
                 "outputs"
             )
-    bw_compiler = bw_compiler or fw_compiler
     options = replace(
         form.options,
-        fw_compiler=fw_compiler,
-        bw_compiler=bw_compiler,
-        inference_compiler=fw_compiler,
+        **compilers(fw_compiler, bw_compiler),
         partition_fn=named(partition_fn),
         backend=str(getattr(fw_compiler, "__name__", "custom")),
     )
     changed = replace(form, options=options, graph_module=jd.graph_module)
     verify.verify(changed, "export (current graph)")
-    with compiling.entered(jd.request, jd.session, jd.observer) as stages:
-        program = stages.finish(changed, jd.tail)
-    jd.session.programs.append(program)
-    flat, in_spec, out_spec = program.function, jd.in_spec, jd.out_spec
+    flat, in_spec, out_spec = replace(jd.stopped, form=changed).resume(), jd.in_spec, jd.out_spec
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, pytree.like_keywords(kwargs, in_spec)))
         if spec != in_spec:
             raise TypeError(
-                f"{program.name} takes {len(jd.params_spec)} parameters, {len(jd.buffers_spec)} buffers and then the "
+                f"{form.name} takes {len(jd.params_spec)} parameters, {len(jd.buffers_spec)} buffers and then the "
                 f"arguments that it was exported with, {in_spec}; this call has the structure {spec}"
             )
         return pytree.tree_unflatten(flat(leaves), out_spec)
 
-    return CompiledCallable(call, jd.session)
+    return CompiledCallable(call, jd.stopped.session)
 
 
 class _Watched:
@@ -323,9 +313,7 @@ def _as_export(options: Options, export: Export) -> Options:
 def _options(decompositions: Mapping[Any, Any] | None, dynamic: bool) -> Options:
     return Options(
         **torchs_settings.current(),
-        fw_compiler=run_graph,
-        bw_compiler=run_graph,
-        inference_compiler=run_graph,
+        **compilers(run_graph),
         partition_fn=default_partition,
         decompositions=decompositions,
         dynamic=dynamic,
@@ -333,30 +321,12 @@ def _options(decompositions: Mapping[Any, Any] | None, dynamic: bool) -> Options
     )
 
 
-def _named(mod: torch.nn.Module) -> tuple[tuple[str, str, Any], ...]:
-    parameters = [("parameter", name, p) for name, p in mod.named_parameters()]
-    return (*parameters, *(("buffer", name, b) for name, b in mod.named_buffers()))
-
-
 def _request(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, named: Any, root: Any
 ) -> Request:
     """A Request for a program that takes one flat list: lifted tensors, then the leaves of the arguments."""
     spec = pytree.tree_flatten(((*(tensor for *_, tensor in named), *args), dict(kwargs)))[1]
-    return Request(
-        options=options,
-        fn=fn,
-        args=args,
-        kwargs=kwargs,
-        named=tuple(named),
-        root=root,
-        convention=Convention("boxed", spec),
-        name=called(fn),
-        input_names=None,
-        is_graph=False,
-        static_inputs=None,
-        references=outside(fn),
-    )
+    return of_python(options, fn, args, kwargs, tuple(named), root, Convention("boxed", spec))
 
 
 def _dynamic(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -13,33 +13,27 @@ from typing import Any
 
 import torch
 
-from aotviz.frontends import dynamo_guards
-from aotviz.frontends.compiling import compile_program
+from aotviz.frontends.compiling import compile_program, guard_duplicates
 from aotviz.frontends.requests import graph_request, request_for
 from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
-from aotviz.lowerings import Eager, run_graph
-from aotviz.options import Options
+from aotviz.lowerings import EAGER, run_graph
+from aotviz.options import Options, compilers
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.call_differs import InsideTransform
-from aotviz.torch_private import operators, pytree, runtime, versions
+from aotviz.torch_private import operators, pytree, runtime
 from aotviz.torch_private.partitioners import default_partition
-
-versions.check()
-
 
 aot_autograd_decompositions: dict[Any, Callable[..., Any]] = {}  # used by all functions below; callers may add entries
 
 
 def _options(
-    fw_compiler: Callable[..., Any],
-    bw_compiler: Callable[..., Any] | None,
-    inference_compiler: Callable[..., Any] | None,
-    partition_fn: str | Callable[..., Any],
-    **others: Any,
+    fw_compiler: Any, bw_compiler: Any, inference_compiler: Any, partition_fn: Any, no_functions: bool, **others: Any
 ) -> Options:
+    if no_functions:
+        raise Refused("functionalization is switched off")
     if not callable(fw_compiler):
         raise TypeError(f"fw_compiler must be callable, and it is {fw_compiler!r}")
     if not others.get("debug"):
@@ -48,11 +42,9 @@ def _options(
         others["decompositions"] = {**aot_autograd_decompositions, **(others.get("decompositions") or {})}
     operators.check_decompositions(others.get("decompositions"))
     return Options(
-        fw_compiler=fw_compiler,
-        bw_compiler=bw_compiler or fw_compiler,
-        inference_compiler=inference_compiler or fw_compiler,
+        **compilers(fw_compiler, bw_compiler, inference_compiler),
         partition_fn=named(partition_fn),
-        backend=Eager.name if fw_compiler is run_graph else str(getattr(fw_compiler, "__name__", "custom")),
+        backend=EAGER.name if fw_compiler is run_graph else str(getattr(fw_compiler, "__name__", "custom")),
         **{**torchs_settings.current(), **others},
     )
 
@@ -103,13 +95,12 @@ def aot_function(
     >>> bool((f(x) == x.sin().cos()).all())
     True
     """
-    if disable_functionalization:
-        raise Refused("functionalization is switched off")
     options = _options(
         fw_compiler,
         bw_compiler,
         inference_compiler,
         partition_fn,
+        disable_functionalization,
         decompositions=decompositions,
         static_parameters=num_params_buffers,
         keep_inference_input_mutations=keep_inference_input_mutations,
@@ -201,15 +192,12 @@ def aot_module_simplified(
     >>> aot_module_simplified(m, [torch.ones(2)], run_graph)(torch.ones(2))
     [tensor([1., 1.])]
     """
-    if disable_functionalization:
-        raise Refused("functionalization is switched off")
-    if pre_grad_passes is not None:
-        mod = pre_grad_passes(mod, args)
     options = _options(
         fw_compiler,
         bw_compiler,
         inference_compiler,
         partition_fn,
+        disable_functionalization,
         decompositions=decompositions,
         keep_inference_input_mutations=keep_inference_input_mutations,
         joint_pass=joint_pass,
@@ -218,27 +206,23 @@ def aot_module_simplified(
     )
     if backend is not None:
         options = replace(options, backend=backend)
+    if pre_grad_passes is not None:
+        mod = pre_grad_passes(mod, args)
     session = session or Session(record, type(mod).__name__)
     request = graph_request(mod, tuple(args), options, compile_region_name)
     program = compile_program(request, session)
-    dynamo_guards.install(mod, len(request.named), program)
+    guard_duplicates(mod, request, program)
     function, lifted = program.function, request.convention.parameters
 
-    def call(*inputs: Any) -> Any:
-        return boxed([*inputs])
-
     def boxed(inputs: list[Any]) -> Any:
-        own = 0
-        if lifted is not None:
-            parameters = lifted()
-            own = len(parameters)
-            inputs[:0] = parameters
+        own = lifted() if lifted is not None else ()
+        inputs[:0] = own
         try:
             return function(inputs)
         except InsideTransform:  # raised before the list is changed
-            return pytree.tree_flatten(mod(*inputs[own:]))[0]
+            return pytree.tree_flatten(mod(*inputs[len(own) :]))[0]
 
-    result = session.attach(call)
+    result = session.attach(lambda *inputs: boxed([*inputs]))
     result.boxed = boxed
     for name in ("zero_grad", "named_parameters", "named_buffers"):  # what users of an optimizer call on a module
         if hasattr(mod, name):

@@ -14,7 +14,7 @@ from typing import Any
 import torch.fx as fx
 from torch.fx.passes.split_module import split_module
 
-from aotviz.frontends import nested_inputs
+from aotviz.frontends import dynamo_graphs
 from aotviz.torch_private import dynamo, runtime
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -33,7 +33,7 @@ def compiled_in_pieces(module: Any, inputs: Sequence[Any], compile_piece: Compil
     given = dict(zip(whole.graph.find_nodes(op="placeholder"), inputs, strict=True))
     for call in pieces:
         piece = getattr(whole, str(call.target))
-        nested_inputs.describe(piece, module)
+        dynamo_graphs.describe(piece, module)
         places = piece.graph.find_nodes(op="placeholder")
         pairs = zip(call.args, places, strict=True)
         examples = [given.get(outer, inner.meta.get("example_value")) for outer, inner in pairs]

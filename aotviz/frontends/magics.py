@@ -12,7 +12,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 if TYPE_CHECKING:
-    from aotviz.live.watching import Watch
+    from aotviz.live.watching import watch
     from aotviz.reading.recording import Recording
 
 USAGE = "use `%%aotviz watch [NAME]` as the first line of a cell, or `%aotviz watch on [NAME]` and `%aotviz watch off`"
@@ -22,7 +22,7 @@ USAGE = "use `%%aotviz watch [NAME]` as the first line of a cell, or `%aotviz wa
 class AotvizMagics(Magics):
     """The `aotviz` magic of one shell."""
 
-    watching: Watch | None = None  # between `on` and `off`
+    watching: watch | None = None  # between `on` and `off`
     name = "recording"
 
     @line_cell_magic
@@ -46,30 +46,29 @@ class AotvizMagics(Magics):
 
     def _cell(self, words: list[str], cell: str) -> None:
         name = self._named(words)
-        from aotviz.live.watching import Watch  # imports torch, which only a watch needs
+        from aotviz.live.watching import watch  # imports torch, which only a watch needs
 
-        watch = Watch()
-        self._shell.user_ns[name] = watch.recording
-        with watch:
+        with watch() as recording:
+            self._shell.user_ns[name] = recording
             done = self._shell.run_cell(cell)
         show: Any = display
-        show(watch.recording)  # also if the cell failed: the compiler may be the cause
+        show(recording)  # also if the cell failed: the compiler may be the cause
         done.raise_error()
 
     def _on(self, words: list[str]) -> None:
         name = self._named(words)
         if self.watching is not None:
             raise UsageError(f"a watch is already on, as {self.name!r}; end it with `%aotviz watch off`")
-        from aotviz.live.watching import Watch  # imports torch, which only a watch needs
+        from aotviz.live.watching import watch  # imports torch, which only a watch needs
 
-        self.watching, self.name = Watch(), name
+        self.watching, self.name = watch(), name
         self._shell.user_ns[name] = self.watching.start()
 
     def _off(self) -> Recording:
         if self.watching is None:
             raise UsageError("no watch is on; start one with `%aotviz watch on`")
-        watch, self.watching = self.watching, None
-        return watch.stop()
+        ended, self.watching = self.watching, None
+        return ended.stop()
 
     def _named(self, words: list[str]) -> str:
         name = words[0] if words else "recording"

@@ -48,77 +48,69 @@ class Known:
     memory: Memory
 
 
+@dataclass(eq=False)
 class Patterns:
-    """The further programs of a graph, for calls that its first program does not match.
+    """The further programs of a graph, for calls that its first program does not match."""
 
-    `read` gives the tensors that were lifted in front of a call's inputs. `compiled(inputs, reasons)` compiles the
-    graph for a call. `failed(error, inputs, reasons)` is called if that fails or there are too many programs. If it
-    does not raise, the call runs in eager.
-    """
-
-    def __init__(
-        self,
-        first: Known,
-        eager: Callable[..., Any],
-        read: Callable[[], Sequence[Any]],
-        compiled: Callable[[Inputs, tuple[str, ...]], Known],
-        failed: Callable[[Exception, Inputs, tuple[str, ...]], None],
-    ) -> None:
-        self._first, self._eager, self._read = first, eager, read
-        self._compiled, self._failed = compiled, failed
-        self._further: tuple[Known, ...] = ()  # the newest first; replaced, never edited
-        self._in_eager: frozenset[Any] = frozenset()  # memory patterns for which compiling failed
-        self._is_full = False
+    first: Known
+    eager: Callable[..., Any]
+    read: Callable[[], Sequence[Any]]  # gives the tensors that were lifted in front of a call's inputs
+    compiled: Callable[[Inputs, tuple[str, ...]], Known]  # compiles the graph for a call, with reasons
+    # Called if that fails, or there are too many programs. If it does not raise, the call runs in eager.
+    failed: Callable[[Exception, Inputs, tuple[str, ...]], None]
+    further: tuple[Known, ...] = ()  # the newest first; replaced, never edited
+    in_eager: frozenset[Any] = frozenset()  # memory patterns for which compiling failed
+    is_full: bool = False
 
     def run(self, inputs: Inputs, difference: str = "") -> Any:
         """Run a call that does not match the first program. `difference` is its wrapper's message, if the
         wrapper ran."""
         if runtime.transformed():
-            return self._eager(*inputs)
+            return self.eager(*inputs)
         is_added = False
         while True:
-            further = self._further
+            further = self.further
             for known in further:
                 if self._holds(known, inputs):
                     try:
-                        return known.function([*self._read(), *inputs])
+                        return known.function([*self.read(), *inputs])
                     except CallDiffers:
                         continue
-            if is_added or self._is_full or not self._may_compile(inputs):
-                return self._eager(*inputs)
+            if is_added or self.is_full or not self._may_compile(inputs):
+                return self.eager(*inputs)
             with compiling.lock:
-                if self._further is further:  # no other thread has compiled in the meantime
+                if self.further is further:  # no other thread has compiled in the meantime
                     self._add(inputs, difference)
                     is_added = True
 
     def _holds(self, known: Known, inputs: Inputs) -> bool:
         if known.lie_alike is not None and not known.lie_alike(inputs):
             return False
-        return known.sizes is None or known.sizes.hold([*self._read(), *inputs])
+        return known.sizes is None or known.sizes.hold([*self.read(), *inputs])
 
     def _may_compile(self, inputs: Inputs) -> bool:
         if any(map(fakes.is_fake, inputs)) or runtime.dispatched() or not dynamo.may_compile_again():
             return False
-        return not self._in_eager or _places(inputs) not in self._in_eager
+        return not self.in_eager or _places(inputs) not in self.in_eager
 
     def _add(self, inputs: Inputs, difference: str) -> None:
         reasons = self._reasons(inputs, difference)
-        limit, count = dynamo.recompile_limit(), 1 + len(self._further) + len(self._in_eager)
+        limit, count = dynamo.recompile_limit(), 1 + len(self.further) + len(self.in_eager)
         try:
             if count >= limit:
-                self._is_full = True
+                self.is_full = True
                 raise TooManyPrograms(limit)
-            self._further = (self._compiled(inputs, reasons), *self._further)
+            self.further = (self.compiled(inputs, reasons), *self.further)
         except Exception as error:
-            self._failed(error, inputs, reasons)
-            self._in_eager |= {_places(inputs)}
+            self.failed(error, inputs, reasons)
+            self.in_eager |= {_places(inputs)}
 
     def _reasons(self, inputs: Inputs, difference: str) -> tuple[str, ...]:
         """For each program, the newest first, the reason why it does not match this call."""
-        flat = [*self._read(), *inputs]
+        flat = [*self.read(), *inputs]
         told = []
-        for known in (*self._further, self._first):
-            said = difference if known is self._first else ""
+        for known in (*self.further, self.first):
+            said = difference if known is self.first else ""
             if known.sizes is not None and not known.sizes.hold(flat):
                 told.append(known.memory.resized(flat) or f"the sizes do not fulfil {known.sizes.text}")
             else:

@@ -15,8 +15,8 @@ import torch
 import torch.fx as fx
 from torch.nn.parameter import UninitializedTensorMixin
 
-from aotviz.frontends import nested_inputs
-from aotviz.ir.forms import Convention, Reason, Request
+from aotviz.frontends import dynamo_graphs
+from aotviz.ir.forms import Convention, Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
 from aotviz.options import Options
@@ -54,6 +54,14 @@ def _refuse_modules(root: torch.nn.Module) -> None:
                 raise Refused("lazy module", repr(tensor_name), f"{name} ({kind})")
 
 
+def lifted(module: Any) -> list[tuple[str, str, Any]]:
+    """(kind, name, tensor) of the parameters and buffers of a module, which become inputs. Shared ones count once."""
+    if not isinstance(module, torch.nn.Module):
+        return []
+    parameters = [("parameter", name, parameter) for name, parameter in module.named_parameters()]
+    return [*parameters, *(("buffer", name, buffer) for name, buffer in module.named_buffers())]
+
+
 def request_for(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -61,43 +69,27 @@ def request_for(
     options: Options,
     *,
     root: torch.nn.Module | None = None,
-    boxed: bool = False,
-    is_graph: bool = False,
-    input_names: tuple[str, ...] | None = None,
-    static_inputs: tuple[int, ...] | None = None,
-    evidence: tuple[Reason, ...] = (),
 ) -> Request:
     """A Request for one call of `fn`. The parameters, buffers and script objects of `root` are lifted to inputs.
-
-    `evidence`: for each existing program, the reason it did not match this call.
 
     Raises:
         Refused: `root` contains a lazy module that was never called, or a distributed module.
     """
-    named: list[tuple[str, str, Any]] = []
+    named = lifted(root)
     parameters = None
     if root is not None:
         _refuse_modules(root)
-        named += [("parameter", name, p) for name, p in root.named_parameters()]
-        named += [("buffer", name, b) for name, b in root.named_buffers()]
         named += [("object", name, value) for name, value in script_objects.attributes(root)]
         parameters = reader(root, [name for _, name, _ in named])
-    spec = None if boxed else pytree.tree_flatten((args, dict(kwargs)))[1]
-    return Request(
-        options=options,
-        fn=fn,
-        args=args,
-        kwargs=kwargs,
-        named=tuple(named),
-        root=root,
-        convention=Convention("boxed" if boxed else "python", spec, parameters),
-        name=called(fn),
-        input_names=input_names,
-        is_graph=is_graph,
-        static_inputs=static_inputs,
-        references=() if is_graph else outside(fn),
-        evidence=evidence,
-    )
+    convention = Convention("python", pytree.tree_flatten((args, dict(kwargs)))[1], parameters)
+    return of_python(options, fn, args, kwargs, tuple(named), root, convention)
+
+
+def of_python(
+    options: Options, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], named: Any, root: Any, how: Convention
+) -> Request:
+    """A Request for a call of a Python function. `named` and `root` are as in Request."""
+    return Request(options, fn, args, kwargs, named, root, how, called(fn), references=outside(fn))
 
 
 def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any]]:
@@ -112,13 +104,7 @@ def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any
 
 def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: str | None) -> Request:
     """A Request whose flat inputs are the module's own tensors, then `args`."""
-    named: list[tuple[str, str, Any]] = []
-    parameters = None
-    if isinstance(module, torch.nn.Module):
-        named += [("parameter", path, p) for path, p in module.named_parameters(remove_duplicate=True)]
-        named += [("buffer", path, b) for path, b in module.named_buffers(remove_duplicate=True)]
-        if named:
-            parameters = reader(module, [path for _, path, _ in named])
+    named = lifted(module)
     is_graph = isinstance(module, fx.GraphModule)
     flat = [*(tensor for *_, tensor in named), *args]
     static = {i for i, value in enumerate(flat) if i < len(named) or operators.is_static_input(value)}
@@ -134,7 +120,7 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         kwargs={},
         named=tuple(named),
         root=module if isinstance(module, torch.nn.Module) and (named or not is_graph) else None,
-        convention=Convention("boxed", None, parameters),
+        convention=Convention("boxed", None, reader(module, [path for _, path, _ in named]) if named else None),
         name=name or "compiled",
         input_names=_names(module, len(args)) if is_graph else None,
         is_graph=is_graph and not named,
@@ -145,9 +131,7 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
 
 def _names(module: fx.GraphModule, count: int) -> tuple[str, ...] | None:
     nodes = list(module.graph.find_nodes(op="placeholder"))
-    if len(nodes) != count:
-        return None
-    return tuple(readable(node) for node in nodes)
+    return tuple(map(readable, nodes)) if len(nodes) == count else None
 
 
 def readable(node: fx.Node) -> str:
@@ -155,11 +139,11 @@ def readable(node: fx.Node) -> str:
 
     "L['self']._modules['fc']._parameters['weight']" is `fc.weight`, "L['x']" is `x`.
     """
-    whole, path = nested_inputs.part_of(node) or (None, "")
+    whole, path = dynamo_graphs.part_of(node) or (None, "")
     if whole is not None:
         return readable(whole) + path
-    source = operators.dynamo_source(node)
-    return node.name if source is None else spoken(source)
+    source = dynamo.source_text(node)
+    return spoken(source) if source else node.name
 
 
 def spoken(source: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.frontends.compiling import STAGE_NAMES, Stage, entered, first_stages
+from aotviz.frontends.compiling import FIRST_STAGES, STAGE_NAMES, Stage, entered
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.ir import graphs, verify
 from aotviz.ir.forms import Form, GraphCall, JointCall, Request, Split
@@ -54,9 +54,13 @@ def trace_stages(
     lowering = lowering_named(backend)
     root = root_of(fn)
     request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
+    return started(request, lowering).resume_until(until)
+
+
+def started(request: Request, lowering: Lowering) -> Stopped:
+    """A compilation that has not run any stage yet."""
     session = Session(True, request.name)
-    start = Stopped(request, request, "", first_stages(), session, lowering, session.observer())
-    return start.resume_until(until)
+    return Stopped(request, request, "", FIRST_STAGES, session, lowering, session.observer())
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class Stopped:
             form, remaining = self.form, self.remaining
             while not isinstance(form, Program):
                 form, remaining = stages.step(form, remaining)
-            program = stages.finish(form, ())
+            program = stages.finished(form)
         self.session.keep(program)
         return CompiledCallable(program.function, self.session)
 

@@ -23,7 +23,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from aotviz.ir import graphs
 from aotviz.torch_private.cannot_trace import CannotTrace
-from aotviz.torch_private.effect_operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
+from aotviz.torch_private.operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
 
 _DISCOVERED = "tangents_token"  # torch's name for the placeholder of a new token in a trace
 _LIFTED = {"is_forward": "effect_token", "is_backward": _DISCOVERED}  # partitioners recognize tangents by name

@@ -120,10 +120,10 @@ class Request(Form):
     root: torch.nn.Module | None  # whose paths the nodes carry
     convention: Convention
     name: str
-    input_names: tuple[str, ...] | None  # one per flat argument, if the caller knows them
-    is_graph: bool
-    static_inputs: tuple[int, ...] | None  # if the caller knows them; else the parameters and buffers
-    references: tuple[tuple[str, Any], ...]  # (name, value) of closure and global variables that the function uses
+    input_names: tuple[str, ...] | None = None  # one per flat argument, if the caller knows them
+    is_graph: bool = False
+    static_inputs: tuple[int, ...] | None = None  # if the caller knows them; else the parameters and buffers
+    references: tuple[tuple[str, Any], ...] = ()  # (name, value) of closure and global variables that the function uses
     captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo captured the graph, if it did
     # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)

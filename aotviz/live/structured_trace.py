@@ -20,12 +20,15 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aotviz.live.moment import Moment
+from aotviz.live import failed_guards
 from aotviz.torch_private import dynamo
+
+if TYPE_CHECKING:
+    from aotviz.live.watched import WatchedLog as Receiver
 
 LOGGER = logging.getLogger("torch.__trace")
 FAILED_GUARDS = "aotviz_failed_guards"  # our own record: all guards that fail for a call; torch names only the first
@@ -34,18 +37,24 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))) + os
 _lock = threading.Lock()
 
 
-class Receiver(Protocol):
-    """Something that receives the trace. `head` is a record as in torch's log files, and `payload` its text."""
+class Moment:
+    """The state of Dynamo while it writes a record. It is valid only in the same call and thread."""
 
-    def receive(
-        self,
-        created: float,
-        process: int,
-        place: str,
-        head: dict[str, Any],
-        payload: str | None,
-        moment: Moment | None = None,
-    ) -> None: ...
+    @property
+    def compilation(self) -> object:
+        """An object that lives until no part of the compilation can still be compiled; None outside a compilation."""
+        return dynamo.compilation()
+
+    def code(self) -> int | None:
+        """The hash of the code object that is compiled, which is the same for equal code; None if it is unknown."""
+        found = dynamo.compile_call()
+        return hash(found["code"]) if found is not None and "code" in found else None
+
+    def failed_guards(self) -> list[failed_guards.Program]:
+        """For each of Dynamo's programs for this function, the guards that fail for this call, newest program first."""
+        found = dynamo.compile_call() or {}
+        entries, frame = found.get("cache_entries"), found.get("frame")
+        return failed_guards.of(entries, frame.f_locals) if entries and frame is not None else []
 
 
 class Tap(logging.Handler):
@@ -66,10 +75,8 @@ class Tap(logging.Handler):
         if (head.get("artifact") or {}).get("name") == "recompile_reasons":
             programs = moment.failed_guards()
             if any(program.failed for program in programs):
-                said = json.dumps([asdict(program) for program in programs])
-                digest = hashlib.md5(said.encode(), usedforsecurity=False).hexdigest()
-                about = {"name": FAILED_GUARDS, "encoding": "json"}
-                self._tell(record, place, {**head, "artifact": about, "has_payload": digest}, said, moment)
+                about, said = _artifact(FAILED_GUARDS, [asdict(program) for program in programs])
+                self._tell(record, place, {**head, **about}, said, moment)
 
     def _tell(
         self, record: logging.LogRecord, place: str, head: dict[str, Any], payload: str | None, moment: Moment
@@ -123,8 +130,13 @@ def _is_enabled(level: int) -> bool:
 
 def said_before() -> Iterator[tuple[dict[str, Any], str | None]]:
     """The records that torch writes only once: its version, and the numbered file names that later records use."""
-    version = json.dumps({"pytorch_version": torch.__version__})
-    digest = hashlib.md5(version.encode(), usedforsecurity=False).hexdigest()
-    yield {"artifact": {"name": "torch_version", "encoding": "json"}, "has_payload": digest}, version
+    yield _artifact("torch_version", {"pytorch_version": torch.__version__})
     for text, number in dynamo.numbered_files():
         yield {"str": [text, number]}, None
+
+
+def _artifact(name: str, value: Any) -> tuple[dict[str, Any], str]:
+    """The record for a value, and the value's text."""
+    text = json.dumps(value)
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+    return {"artifact": {"name": name, "encoding": "json"}, "has_payload": digest}, text

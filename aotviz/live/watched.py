@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -35,19 +35,11 @@ from aotviz.recording.merging import renumbered
 from aotviz.recording.store import Store
 from aotviz.recording.strings import StringTable, clean
 
+if TYPE_CHECKING:
+    from aotviz.live.structured_trace import Moment
+
 GLOBAL = ""  # the key of lines that belong to no compilation
 NAMES = "names"  # the key of lines that others refer to: they are never dropped
-
-
-class Moment(Protocol):
-    """What the process knows at the moment when a record is written, in addition to the record."""
-
-    @property
-    def compilation(self) -> object:
-        """An object that Dynamo has for each compilation, including its late parts; None outside of a compilation."""
-
-    def code(self) -> Hashable:
-        """A value that identifies the function that Dynamo compiles; None if it compiles no function."""
 
 
 class Stretches:

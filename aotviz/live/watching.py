@@ -13,7 +13,6 @@ not slow them.
 from __future__ import annotations
 
 import platform
-from types import TracebackType
 
 import torch
 
@@ -25,70 +24,52 @@ from aotviz.recorder import sessions
 from aotviz.recording.store import Store
 
 
-class Watch:
-    """A watch with `start` and `stop`; as a context manager it calls both. `recording` grows while the watch is on.
+class watch:
+    """Records what `torch.compile` does, in any thread, with any backend, between `start` and `stop`.
 
-    >>> import torch, aotviz
-    >>> watch = aotviz.watch()
-    >>> with watch as recording:
-    ...     _ = torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(3))
-    >>> recording[0].graph("dynamo").nodes.target.tolist()
-    ['L_x_', 'sin', 'operator.add', 'output']
-    """
-
-    def __init__(self, max_bytes: int = 64_000_000) -> None:
-        self._log = WatchedLog(max_bytes)
-        self._store = Store(max_bytes=max_bytes)
-        self._on = False
-        producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
-        self.recording = Recording(Watched(self._log, self._store, producer))
-
-    @property
-    def on(self) -> bool:
-        """Whether the watch is on."""
-        return self._on
-
-    def start(self) -> Recording:
-        """Start the watch, or continue it after `stop`. Raises RuntimeError if it is already on."""
-        if self._on:
-            raise RuntimeError("this watch is already on; for one inside it, use a second aotviz.watch()")
-        self._on = True
-        sessions.watch(self._store)
-        structured_trace.attach(self._log)
-        return self.recording
-
-    def stop(self) -> Recording:
-        """Stop the watch and restore torch's trace. The recording remains. Does nothing if the watch is off."""
-        if self._on:
-            structured_trace.detach(self._log)
-            sessions.unwatch(self._store)
-            self._on = False
-        return self.recording
-
-    def __enter__(self) -> Recording:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    def __repr__(self) -> str:
-        return f"<aotviz Watch, {'on' if self._on else 'off'}: {self.recording!r}>"
-
-
-def watch(max_bytes: int = 64_000_000) -> Watch:
-    """Record what `torch.compile` does, in any thread, with any backend, while the returned watch is on.
-
-    Usually `with aotviz.watch() as recording:` is enough. The recording is live: you can look at it inside the block.
-    It keeps about `max_bytes` bytes of torch's trace, and as many for what aotviz compiles; beyond that the oldest
-    compilations are dropped. If a function was compiled before the watch began, the recording shows why it is compiled
-    again, but not its earlier graphs; `recording.notes` says so.
+    Usually `with aotviz.watch() as recording:`, which calls both, is enough. The recording is live: you can look at it
+    inside the block. It keeps about `max_bytes` bytes of torch's trace, and as many for what aotviz compiles; beyond
+    that the oldest compilations are dropped. If a function was compiled before the watch began, the recording shows why
+    it is compiled again, but not its earlier graphs; `recording.notes` says so.
 
     >>> import torch, aotviz
     >>> f = torch.compile(lambda x, n: x * n, backend="eager")
     >>> with aotviz.watch() as recording:
     ...     for n in (2, 3):
     ...         _ = f(torch.ones(3), n)
-    >>> len(recording), recording.recompiles().subject.tolist()
-    (2, ['n'])
+    >>> len(recording), recording.recompiles().subject.tolist(), recording[0].graph("dynamo").nodes.target.tolist()
+    (2, ['n'], ['L_x_', 'operator.mul', 'output'])
     """
-    return Watch(max_bytes)
+
+    def __init__(self, max_bytes: int = 64_000_000) -> None:
+        self._log = WatchedLog(max_bytes)
+        self._store = Store(max_bytes=max_bytes)
+        self.on = False
+        producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
+        self.recording = Recording(Watched(self._log, self._store, producer))
+
+    def start(self) -> Recording:
+        """Start the watch, or continue it after `stop`. Raises RuntimeError if it is already on."""
+        if self.on:
+            raise RuntimeError("this watch is already on; for one inside it, use a second aotviz.watch()")
+        self.on = True
+        sessions.watch(self._store)
+        structured_trace.attach(self._log)
+        return self.recording
+
+    def stop(self) -> Recording:
+        """Stop the watch and restore torch's trace. The recording remains. Does nothing if the watch is off."""
+        if self.on:
+            structured_trace.detach(self._log)
+            sessions.unwatch(self._store)
+            self.on = False
+        return self.recording
+
+    def __enter__(self) -> Recording:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<aotviz Watch, {'on' if self.on else 'off'}: {self.recording!r}>"

@@ -29,7 +29,7 @@ from torch import fx
 
 from aotviz.ir.dynamo_capture import Capture, Guard
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
-from aotviz.pipeline import Silent
+from aotviz.pipeline import Observer
 from aotviz.recorder import memory, records, summaries, what_if
 from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.snapshot import SnapshotWriter
@@ -71,8 +71,8 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
-class Recorder:
-    """An Observer of the pipeline that puts what it sees into one or more stores.
+class Recorder(Observer):
+    """Puts what it sees into one or more stores.
 
     `strict` makes its own failures raise. `function` is the number of the compiled function (`CompilationData.frame`).
     It may be used from any thread.
@@ -325,7 +325,7 @@ class Recorder:
         return time.perf_counter_ns() - self._started_ns
 
 
-class Observed(Silent):
+class Observed(Observer):
     """A Recorder for work after the compilation has returned. Such work is not tried again or run in eager."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -343,7 +343,7 @@ class Observed(Silent):
     def explained(self, error: BaseException) -> None:
         self._recorder.explained(error)
 
-    def further(self) -> Recorder:  # type: ignore[override]
+    def further(self) -> Recorder:
         return self._recorder.further()
 
 

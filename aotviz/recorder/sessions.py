@@ -19,7 +19,7 @@ import torch
 
 from aotviz import __version__
 from aotviz.ir.forms import Executable, Request
-from aotviz.pipeline import Observer, Several, Silent
+from aotviz.pipeline import Observer, Several
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
@@ -53,7 +53,7 @@ def tracing() -> Iterator[None]:
         _blocks.tracing = before
 
 
-class Progress(Silent):
+class Progress(Observer):
     """An observer that calls `on_stage(name, elapsed_ns)`: with None when a stage begins, then with its time."""
 
     def __init__(self, on_stage: Callable[[str, int | None], None]) -> None:
@@ -95,7 +95,7 @@ class Session:
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
         if not observers:
-            return Silent()
+            return Observer()
         return observers[0] if len(observers) == 1 else Several(observers)
 
     def keep(self, program: Program) -> None:

@@ -71,7 +71,7 @@ def _cut(
     return log.read()
 
 
-class _Told(pipeline.Silent):
+class _Told(pipeline.Observer):
     """Calls `on_stage` with the name of each stage before it runs. An exception from it ends the run."""
 
     def __init__(self, on_stage: Callable[[str], None]) -> None:

@@ -44,7 +44,6 @@ from aotviz.ir.view_and_mutation import (
 )
 from aotviz.runtime import call_differs, edges, gradient_hooks
 from aotviz.runtime.codegen import Source
-from aotviz.runtime.custom_views import ViewWithHistory
 from aotviz.runtime.cuts import Cut
 from aotviz.torch_private import runtime, tensors
 from aotviz.tracing import functional
@@ -79,6 +78,7 @@ class Epilogue:
         self.inputs: list[str] = []
         self.results: dict[tuple[str, int], str] = {}
         self.passed: list[str] = []  # the variables of the user's arguments, if they differ from `inputs`
+        self._heard = call.heard if isinstance(call, Split) else ()
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._serves = self._served()
@@ -119,7 +119,7 @@ class Epilogue:
         for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, Split) else ()):
             if info.mutates_data and info.mutates_metadata and not (info.is_leaf or info.keeps_hooks):
                 name = str(self.call.graph_inputs[i])
-                refuse = self.source.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
+                refuse = self.source.use(call_differs.refuse_hooked_alias)
                 text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(name)})"
                 self.source.line(text, f"{name} is changed by a metadata op and written while grad mode is on", name)
         for i, info in enumerate(self.call.meta.input_info):
@@ -127,8 +127,7 @@ class Epilogue:
                 name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", edges.gradient_edge)
                 fact = f"{name} is used before its shape changes, so its gradient has this shape"
                 self.source.line(f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact, name)
-        refs = [one.ref for one in self.call.heard] if isinstance(self.call, Split) else []
-        for i in (ref.index for ref in refs if ref.kind == "input"):
+        for i in (one.ref.index for one in self._heard if one.ref.kind == "input"):
             if self.call.meta.input_info[i].keeps_hooks:
                 name = str(self.call.graph_inputs[i])
                 self._hooks[i] = self.source.fresh("listened")
@@ -148,12 +147,9 @@ class Epilogue:
                 self._bump(i, missing, "the graph writes {}: autograd has to see the write in its version counter")
         for i, count in self._counted_and_saved().items():
             self._counts[i], ask = self.source.fresh("count"), self.source.bind("write_count", tensors.write_count)
-            fact = (
-                f"the writes below also increment the version of {self.call.graph_inputs[i]}; in eager they came "
-                "before it was saved"
-            )
-            self.source.line(f"{self._counts[i]} = {ask}({self.inputs[i]})", fact)
-            self._bump(i, count, fact)
+            how = "the writes below also increment the version of {}; in eager they came before it was saved"
+            self.source.line(f"{self._counts[i]} = {ask}({self.inputs[i]})", how.format(self.call.graph_inputs[i]))
+            self._bump(i, count, how)
 
     def _count_idle(self, ending: bool) -> None:
         """Writes that leave an input's value unchanged. `ending`: those that end an autograd graph which needs a
@@ -257,16 +253,12 @@ class Epilogue:
         write."""
         self._count_idle(ending=True)
         for i, count in self._counts.items():
-            setter = self.source.bind("set_versions", runtime.set_versions)
             fact = f"undo the increments above for {self.call.graph_inputs[i]}: the writes below make them again"
-            self.source.line(f"{setter}(({self.inputs[i]},), ({count},))", fact)
+            self.source.line(f"{self.source.use(runtime.set_versions)}(({self.inputs[i]},), ({count},))", fact)
             for j, info in enumerate(self.call.meta.input_info):
                 if info.mutates_metadata and info.requires_grad and self._counter(j) == self._counter(i):
-                    fact = (
-                        f"let autograd read {self.call.graph_inputs[j]} at this version, so that it regenerates "
-                        "grad_fn at the next"
-                    )
-                    self.source.line(f"{self.inputs[j]}.grad_fn", fact)
+                    fact = "let autograd read {} at this version, so that it regenerates grad_fn at the next"
+                    self.source.line(f"{self.inputs[j]}.grad_fn", fact.format(self.call.graph_inputs[j]))
         for step in self.call.meta.replay:
             self._repeat(step)
 
@@ -320,15 +312,14 @@ class Epilogue:
                 on = source.bind("hooks_on", gradient_hooks.HooksOfAResult.on)
                 source.line(f"if {variable}.grad_fn is not None: {on}({variable}, True)", fact)
         if step.method == "register_multi_grad_hook":
-            register = source.bind(step.method, torch.autograd.graph.register_multi_grad_hook)
-            hook, mode = step.args
-            hook = source.bind(getattr(hook, "__name__", "hook"), hook)
-            source.line(f"{register}([{', '.join(variables)}], {hook}, mode={literal(mode)})", fact)
+            register, mode = source.use(torch.autograd.graph.register_multi_grad_hook), literal(step.args[1])
+            hook = source.bind(getattr(step.args[0], "__name__", "hook"), step.args[0])
+            source.line(f"{register}([{', '.join(variables)}], {hook}, mode={mode})", fact)
             return
         hook = ", ".join(source.bind(getattr(one, "__name__", "hook"), one) for one in step.args)
         if step.method == "register_hook" and step.source.kind != "input":
             # Several results share the node of the call, and the engine calls this hook even for gradients of others.
-            hook = f"{source.bind('OnlyGradients', gradient_hooks.OnlyGradients)}({hook})"
+            hook = f"{source.use(gradient_hooks.OnlyGradients)}({hook})"
         source.line(f"{variables[0]}.{step.method}({hook})", fact)
 
     def _variable(self, ref: Ref) -> str:
@@ -362,7 +353,7 @@ class Epilogue:
         if step.value is None:
             self._line(f"{variable} = {text}", step, fact, subject)
         else:
-            apply = self.source.bind("view_with_history", ViewWithHistory.apply)
+            apply = self.source.bind("view_with_history", edges.ViewWithHistory.apply)
             view = f"lambda base: {self._applied('base', step)}"
             text = f"{apply}({self._variable(step.source)}, {self._variable(step.value)}, {view})"
             self.source.line(f"{variable} = {text}", f"{subject} comes from a custom autograd.Function", subject)
@@ -371,15 +362,12 @@ class Epilogue:
 
     def _line(self, text: str, step: View | Data | Move, fact: str, subject: str) -> None:
         """A statement, in the modes of the user's statement."""
-        modes = []
+        mode: Any = None
         if step.inference_mode and not torch.is_inference_mode_enabled():
-            modes.append(f"{self.source.bind('inference_mode', torch.inference_mode)}()")
+            mode = torch.inference_mode
         elif step.grad_mode != self.call.meta.grad_enabled:
             mode = torch.enable_grad if step.grad_mode else torch.no_grad
-            modes.append(f"{self.source.bind(mode.__name__, mode)}()")
-        if modes:
-            text = f"with {', '.join(modes)}: {text}"
-        self.source.line(text, fact, subject)
+        self.source.line(text if mode is None else f"with {self.source.use(mode)}(): {text}", fact, subject)
 
     def _applied(self, base: str, step: View | Data | Move) -> str:
         if isinstance(step, Data):
@@ -415,8 +403,7 @@ class Epilogue:
             if info.assigns_data or leaf:
                 self.source.line(f"{variable}.data = {new}", fact, name)
             else:
-                no_grad = self.source.bind("no_grad", torch.no_grad)
-                self.source.line(f"with {no_grad}(): {variable}.set_({new})", fact, name)
+                self.source.line(f"with {self.source.use(torch.no_grad)}(): {variable}.set_({new})", fact, name)
                 bumps += 1
         elif info.mutates_metadata and not moves:
             where = self._layout(info.layout_after, new)
@@ -462,29 +449,29 @@ class Epilogue:
 
     def node(self) -> None:
         """Write the line, right after the call, that keeps the autograd node of the call."""
-        if not isinstance(self.call, Split):
-            return
-        slots = [f"out[{k}]" for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden]
-        cut = self.cut
+        slots, cut = self._tracked(), self.cut
         if cut is None and len(slots) > 1:
-            spare = self.source.bind("hear_only_gradients", gradient_hooks.hear_only_gradients)
             fact = "if only one of these receives a gradient, hooks on the others are not called"
-            self.source.line(f"{spare}({', '.join(slots)})", fact)
-        if self.call.heard:
+            self.source.line(f"{self.source.use(gradient_hooks.hear_only_gradients)}({', '.join(slots)})", fact)
+        if self._heard:
             text = f"{slots[0]}.grad_fn" if cut is None else f"{self.source.bind('cut', cut)}.node(out)"
             self.source.line(f"node = {text}", "the backward checks these tensors for hooks")
 
+    def _tracked(self) -> list[str]:
+        """The results that have the autograd node of the call."""
+        slots = enumerate(self.call.slots if isinstance(self.call, Split) else ())
+        return [f"out[{k}]" for k, slot in slots if slot.differentiable and not slot.hidden]
+
     def hear(self) -> None:
         """Give the backward access to the tensors on which the caller can register hooks."""
-        if isinstance(self.call, Split) and self.call.heard:
-            bind, wait, parts = self.source.bind, self._waiting(), []
-            for one in self.call.heard:
-                if one.slots or one.ref.kind == "output":
-                    listening = bind("Listening", gradient_hooks.Listening)
-                    parts.append(f"{listening}({self._variable(one.ref)}{self._before(one.ref, wait)})")
-                else:  # an argument: the caller has the tensor
-                    parts.append(f"{bind('Held', gradient_hooks.Held)}({self._variable(one.ref)})")
-            listed = "".join(f"{part}, " for part in parts)
+        wait, listed = self._waiting(), ""
+        for one in self._heard:
+            if one.slots or one.ref.kind == "output":
+                listening = self.source.use(gradient_hooks.Listening)
+                listed += f"{listening}({self._variable(one.ref)}{self._before(one.ref, wait)}), "
+            else:  # an argument: the caller has the tensor
+                listed += f"{self.source.use(gradient_hooks.Held)}({self._variable(one.ref)}), "
+        if listed:
             fact = "the backward checks these tensors for hooks"
             self.source.line(f"if node is not None: node.heard = ({listed})", fact)
 
@@ -495,17 +482,11 @@ class Epilogue:
     def watch(self) -> None:
         """Let the backward check whether inputs were written after the call, if it keeps copies of their values."""
         kept = self.call.kept_and_written if isinstance(self.call, Split) else ()
-        if not kept or self.call.wrapping is not None:
-            return
-        watch = self.source.bind("watch", call_differs.watch)
-        slots = (k for k, slot in enumerate(self.call.slots) if slot.differentiable and not slot.hidden)
-        slot = next(slots, None)
-        if slot is None:
-            return
-        pairs = [pair for i in kept for pair in self._counting(i)]
-        listed = "".join(f"({variable}, {literal(name)}), " for variable, name in pairs)
-        fact = "in eager, the backward would see later writes to these; here it would not, so it raises"
-        self.source.line(f"{watch}(out[{slot}].grad_fn, ({listed}))", fact)
+        if kept and self.call.wrapping is None and self._tracked():
+            pairs = [pair for i in kept for pair in self._counting(i)]
+            listed = "".join(f"({variable}, {literal(name)}), " for variable, name in pairs)
+            fact = "in eager, the backward would see later writes to these; here it would not, so it raises"
+            self.source.line(f"{self.source.use(call_differs.watch)}({self._tracked()[0]}.grad_fn, ({listed}))", fact)
 
     def _counting(self, i: int) -> list[tuple[str, str]]:
         """The variables and names of the tensors whose version counters show writes to a graph input. A base
@@ -540,14 +521,13 @@ class Epilogue:
         if fact.made is not None:
             return self._variable(fact.made)
         own = self.results.get(("output", index))
-        if own is None:
-            raise AssertionError(f"{name} is {fact.output_type.name}, so the graph does not return it")
+        assert own is not None, f"{name} is {fact.output_type.name}, so the graph does not return it"
         if self._taken_again(fact):
             return self._again(self.inputs[self._base_index(fact)], fact, name, own)
         if fact.new_leaf:
             self.source.line(f"{own}.requires_grad_()", f"the function makes {name} a leaf that requires grad", name)
         if fact.dynamic_dims:
-            mark = self.source.bind("mark_dynamic", runtime.mark_dynamic)
+            mark = self.source.use(runtime.mark_dynamic)
             self.source.line(f"{mark}({own}, {sorted(fact.dynamic_dims)})", f"{name} has dynamic sizes", name)
         return own
 

@@ -6,6 +6,7 @@ the layout that the backward was compiled for, and runs it.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from itertools import groupby
@@ -74,12 +75,9 @@ def _positions(numbers: Sequence[int]) -> str:
     return f"({listed},)" if len(parts) == 1 else f"({listed})"
 
 
-def write(source: Source, lowered: LoweredSplit, label: str) -> str:
-    """Write the class; returns the name of its `apply`."""
-    return _Writer(source, lowered, label).write()
+class Writer:
+    """Writes the class of one program."""
 
-
-class _Writer:
     def __init__(self, source: Source, lowered: LoweredSplit, label: str) -> None:
         call = lowered.call
         self.source, self.lowered, self.call, self.label = source, lowered, call, label
@@ -90,40 +88,35 @@ class _Writer:
         self.symbols = len(call.saved) - self.tensors
 
     def write(self) -> str:
+        """Returns the name of the class's `apply`."""
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
         function = source.bind("Function", capturable(CapturedBackward(self.lowered)))
-        source.line(f"class {name}({function}):", _SEEN, comment=False)
-        source.indent()
-        if runtime.HAS_BOXED_GRADIENTS:
-            source.line("boxed_grads_call = True  # `gradients` is a list that may be emptied", _BOXED, comment=False)
+        with source.block(f"class {name}({function}):", _SEEN, comment=False):
+            if runtime.HAS_BOXED_GRADIENTS:
+                text = "boxed_grads_call = True  # `gradients` is a list that may be emptied"
+                source.line(text, _BOXED, comment=False)
+                source.blank()
+            source.line("@staticmethod")
+            with source.block("def forward(ctx, *inputs):", _FORWARD, comment=False):
+                self._forward()
             source.blank()
-        source.line("@staticmethod")
-        source.line("def forward(ctx, *inputs):", _FORWARD, comment=False)
-        source.indent()
-        self._forward()
-        source.dedent()
-        source.blank()
-        source.line("@staticmethod")
-        arguments = "gradients" if runtime.HAS_BOXED_GRADIENTS else "*gradients"
-        source.line(f"def backward(ctx, {arguments}):", _BACKWARD, comment=False)
-        source.indent()
-        self._backward()
-        source.dedent()
-        source.dedent()
+            source.line("@staticmethod")
+            arguments = "gradients" if runtime.HAS_BOXED_GRADIENTS else "*gradients"
+            with source.block(f"def backward(ctx, {arguments}):", _BACKWARD, comment=False):
+                self._backward()
         source.blank()
         source.blank()
         apply = source.fresh("apply")
-        source.line(f"{apply} = {source.bind('raw_apply', runtime.raw_apply)}({name})", _APPLY, comment=False)
+        source.line(f"{apply} = {source.use(runtime.raw_apply)}({name})", _APPLY, comment=False)
         source.blank()
         source.blank()
         return apply
 
     def _forward(self) -> None:
         source, call = self.source, self.call
-        compiled, arguments = source.bind("compiled_forward", self.lowered.compiled_forward), "*inputs"
-        if self.insides is not None:
-            arguments = self.insides.arguments()
+        compiled = source.bind("compiled_forward", self.lowered.compiled_forward)
+        arguments = "*inputs" if self.insides is None else self.insides.arguments()
         if self.lowered.generators is not None:
             generators = source.bind("generators", self.lowered.generators)
             fact = "the backward recomputes random nodes from the same generator states"
@@ -183,16 +176,14 @@ class _Writer:
         held = [i for i in self.lowered.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
         if held:
             fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
-            edge = source.bind("edge_of", edges.edge_of)
-            source.line(f"ctx.edges = ({''.join(f'{edge}(inputs[{i}]), ' for i in held)})", fact)
+            source.line(f"ctx.edges = ({''.join(f'{source.use(edges.edge_of)}(inputs[{i}]), ' for i in held)})", fact)
         partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass a tensor that is not a leaf
         if partly:
             fact = "hooks on these are not called if they receive no gradient"
-            ref = source.bind("ref", weakref.ref)
-            source.line(f"ctx.partly = ({''.join(f'{ref}(inputs[{i}]), ' for i in partly)})", fact)
+            source.line(f"ctx.partly = ({''.join(f'{source.use(weakref.ref)}(inputs[{i}]), ' for i in partly)})", fact)
             fact = "hooks registered before the call belong to the grad_fn of that time, and outlive the tensors"
-            hooks = source.bind("hooks_on", gradient_hooks.hooks_on)
-            source.line(f"ctx.hooks = {hooks}({', '.join(f'inputs[{i}]' for i in partly)})", fact)
+            listed = ", ".join(f"inputs[{i}]" for i in partly)
+            source.line(f"ctx.hooks = {source.use(gradient_hooks.hooks_on)}({listed})", fact)
         if call.kept:
             fact = "a second derivative needs these"
             keep = source.bind("kept", double_backward.kept)
@@ -212,11 +203,8 @@ class _Writer:
         if not returned.is_returned_view(self.call, self.outer, slot, value):
             return value
         variable = self.source.fresh("own")
-        fact = (
-            "the graph returns a view here; without detach(), autograd would treat the output as a view and "
-            "forbid writes to it"
-        )
-        self.source.line(f"{variable} = {value}.detach()", fact)
+        why = "without detach(), autograd would treat the output as a view and forbid writes to it"
+        self.source.line(f"{variable} = {value}.detach()", f"the graph returns a view here; {why}")
         return variable
 
     def _backward(self) -> None:
@@ -225,24 +213,19 @@ class _Writer:
         if heard:
             found = [(i, call.heard[i]) for i in heard]
             passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
-            refuse = source.bind("refuse_hooks", call_differs.refuse_hooks)
             fact = "raise if one of these has a hook: it would miss gradients that flow inside the graph"
-            source.line(f"{refuse}(ctx.heard, {literal(passed)}, gradients)", fact)
+            source.line(f"{source.use(call_differs.refuse_hooks)}(ctx.heard, {literal(passed)}, gradients)", fact)
         if call.kept_and_written and self.insides is None:
-            refuse = source.bind("refuse_written", call_differs.refuse_written)
+            refuse = source.use(call_differs.refuse_written)
             fact = "raise if one of these was written since: the backward has a copy from before"
             source.line(f"{refuse}(getattr(ctx, 'watched', ()), {literal(call.name)})", fact)
         if call.reshaped and self.insides is None:
             tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
             leaves = tuple((tensors.index(i), str(call.graph_inputs[i])) for i in call.reshaped)
-            refuse = source.bind("refuse_reshaped", call_differs.refuse_reshaped)
-            fact = (
-                "raise if torch.autograd.grad asks for this leaf: its gradient would have the shape from before "
-                "the call"
-            )
-            source.line(f"{refuse}(ctx, {literal(leaves)})", fact)
-        names = self._tangents()
-        whole = names
+            why = "its gradient would have the shape from before the call"
+            fact = f"raise if torch.autograd.grad asks for this leaf: {why}"
+            source.line(f"{source.use(call_differs.refuse_reshaped)}(ctx, {literal(leaves)})", fact)
+        names = whole = self._tangents()
         if self.insides is not None:
             self.insides.wrapping.expect_tangents(source, names)
         else:
@@ -255,7 +238,9 @@ class _Writer:
         self._partial(names, whole)
         if self.tensors:
             explained = source.bind("written_since", call_differs.WrittenSince(call))
-            source.line(f"try: saved = {self._unpacked()}", _UNPACKED, comment=False)
+            wholes = self.insides is not None and self.insides.kept_with_parts()
+            some = f"[:{self.tensors}]" if wholes else ""
+            source.line(f"try: saved = ctx.saved_tensors{some}", _UNPACKED, comment=False)
             source.line(f"except RuntimeError as error: raise {explained}(ctx, error)", _UNPACKED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
@@ -265,17 +250,13 @@ class _Writer:
         self._lay_out(names)
         arguments = self._arguments(names)
         if self.lowered.generators is not None:
-            generators, keeps = (
-                source.bind("generators", self.lowered.generators),
-                source.bind("keeps_graph", runtime.keeps_graph),
-            )
+            generators = source.bind("generators", self.lowered.generators)
+            keeps = source.bind("keeps_graph", runtime.keeps_graph)
             source.line(f"random = {generators}.backward(ctx.random, {keeps}())", "the generator states of the forward")
             arguments.append("*random")
         source.line(f"args = [{', '.join(arguments)}]", _ORDER, comment=False)
-        held = [
-            *dict.fromkeys(name for name in (*whole, *names) if name not in written.values()),
-            *(["saved"] if self.tensors else []),
-        ]
+        held = [*dict.fromkeys(name for name in (*whole, *names) if name not in written.values())]
+        held += ["saved"] if self.tensors else []
         if held:
             source.line(f"del {', '.join(held)}", _FREED, comment=False)
         if runtime.HAS_BOXED_GRADIENTS:
@@ -296,7 +277,7 @@ class _Writer:
         source, call = self.source, self.call
         if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators check it themselves
             deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
-            refuse = source.bind("refuse_deterministic", call_differs.refuse_deterministic)
+            refuse = source.use(call_differs.refuse_deterministic)
             fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
             source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 
@@ -307,41 +288,33 @@ class _Writer:
         source = self.source
         partial = source.bind("partial_backward", self.lowered.partial)
         fact = "skip what depends on a missing gradient, as eager does, instead of computing with zeros"
-        source.line(f"if {' or '.join(f'{name} is None' for name in names)}:", fact)
-        source.indent()
-        came = f"[{', '.join(names)}]"
-        if len(names) > 1:  # if there is only one, it is None
-            source.line(f"came = {came}", fact)
-            source.line(f"del {', '.join(dict.fromkeys((*whole, *names)))}", fact)
-            if runtime.HAS_BOXED_GRADIENTS:
-                source.line("gradients.clear()", fact)
-            came = "came"
-        source.line(f"result = {partial}(ctx, {came})", fact)
-        self._return()
-        source.dedent()
+        with source.block(f"if {' or '.join(f'{name} is None' for name in names)}:", fact):
+            came = f"[{', '.join(names)}]"
+            if len(names) > 1:  # if there is only one, it is None
+                source.line(f"came = {came}", fact)
+                source.line(f"del {', '.join(dict.fromkeys((*whole, *names)))}", fact)
+                if runtime.HAS_BOXED_GRADIENTS:
+                    source.line("gradients.clear()", fact)
+                came = "came"
+            source.line(f"result = {partial}(ctx, {came})", fact)
+            self._return()
 
     def _differentiable(self, names: list[str]) -> None:
         """The path of a backward under create_graph=True."""
         source = self.source
         grad = source.bind("is_grad_enabled", torch.is_grad_enabled)
         gradients = source.bind("gradients_of", self.lowered.with_history)
-        symbols = "ctx.symbols" if self.symbols else "()"
-        arguments = f"(ctx, {symbols}, ({''.join(f'{name}, ' for name in names)}))"
-        text = f"{gradients}{arguments}"
+        arguments = f"(ctx, {'ctx.symbols' if self.symbols else '()'}, ({''.join(f'{name}, ' for name in names)}))"
         if self.lowered.cut is not None:
             fact = "a hook on an output changed a gradient inside the graph: continue from the hook's gradient"
             cut = source.bind("cut", self.lowered.cut)
             source.line(f"if ctx.cutting is not None and ctx.cutting.given: return {cut}{arguments}", fact)
-        source.line(f"if {grad}(): return {text}", "with create_graph=True, the gradients need a grad_fn")
+        fact = "with create_graph=True, the gradients need a grad_fn"
+        source.line(f"if {grad}(): return {gradients}{arguments}", fact)
         fact = "these come from one custom autograd.Function, whose backward handles a missing gradient itself"
         for group in self.call.outer.together:
-            some = ", ".join(names[i] for i in group)
-            again = text.replace(gradients, f"{gradients}.without_history", 1)
-            source.line(f"if 0 < sum(one is None for one in ({some})) < {len(group)}: return {again}", fact)
-
-    def _unpacked(self) -> str:
-        wholes = self.insides is not None and self.insides.kept_with_parts()
-        return f"ctx.saved_tensors{f'[:{self.tensors}]' if wholes else ''}"
+            missing = f"sum(one is None for one in ({', '.join(names[i] for i in group)}))"
+            source.line(f"if 0 < {missing} < {len(group)}: return {gradients}.without_history{arguments}", fact)
 
     def _written(self, names: list[str]) -> dict[str, str]:
         """Variables for the original gradients that the backward graph writes to, before they get another layout."""
@@ -352,15 +325,12 @@ class _Writer:
 
     def _run(self, written: dict[str, str]) -> None:
         source = self.source
-        call = "run(args)"
+        inside: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self.call.meta.autocast:
             fact = "autocast was on at compile time; its casts are in the graph"
-            source.line(f"with {source.bind('AutocastDisabled', runtime.AutocastDisabled)}():", fact)
-            source.indent()
-            source.line(f"result = [*{call}]", _GRADIENTS, comment=False)
-            source.dedent()
-        else:
-            source.line(f"result = [*{call}]", _GRADIENTS, comment=False)
+            inside = source.block(f"with {source.bind('AutocastDisabled', runtime.AutocastDisabled)}():", fact)
+        with inside:
+            source.line("result = [*run(args)]", _GRADIENTS, comment=False)
         for given, name in written.items():
             source.line(f"if {given} is not {name}: {given}.copy_({name})")
         self._return()
@@ -387,8 +357,7 @@ class _Writer:
             if partial_backward.is_dynamic(tangent):
                 source.line(f"{name} = {_in_order(name, tangent.order)}", fact, subject)
             elif tangent.size:
-                restrided = source.bind("restrided", tangents.restrided)
-                again = f"{name} = {restrided}({name}, {tangent.size}, {tangent.stride})"
+                again = f"{name} = {source.use(tangents.restrided)}({name}, {tangent.size}, {tangent.stride})"
                 source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
 
     def _dynamic(self) -> list[Tangent]:
@@ -398,28 +367,19 @@ class _Writer:
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its order, found by name. Consecutive saved tensors become one slice."""
         arguments: list[str] = []
-        found = partial_backward.sources(self.call)
-        wanted = [names[i] if kind == "tangent" else i for kind, i in found if kind != "generator"]
-        run: list[int] = []
-
-        def flush() -> None:
-            if not run:
-                return
-            where, shift = ("saved", 0) if run[0] < self.tensors else ("ctx.symbols", self.tensors)
-            low, high = run[0] - shift, run[-1] - shift + 1
-            whole = low == 0 and high == (self.tensors if where == "saved" else self.symbols)
-            arguments.append(f"*{where}" if whole else f"*{where}[{low}:{high}]")
-            run.clear()
-
-        for item in wanted:
-            if isinstance(item, int):
-                if run and (item != run[-1] + 1 or item == self.tensors):
-                    flush()
-                run.append(item)
-            else:
-                flush()
-                arguments.append(item)
-        flush()
+        found = [(kind, i) for kind, i in partial_backward.sources(self.call) if kind != "generator"]
+        # The place in a run of saved tensors, or of saved symbols, minus that in the list is the same in each run.
+        runs = groupby(enumerate(found), lambda one: (one[1][0], one[1][1] - one[0], one[1][1] < self.tensors))
+        for (kind, _, is_tensor), run in runs:
+            numbers = [i for _, (_, i) in run]
+            if kind == "tangent":
+                arguments += (names[i] for i in numbers)
+                continue
+            where, first, count = "saved", 0, self.tensors
+            if not is_tensor:
+                where, first, count = "ctx.symbols", self.tensors, self.symbols
+            low, high = numbers[0] - first, numbers[-1] - first + 1
+            arguments.append(f"*{where}" if (low, high) == (0, count) else f"*{where}[{low}:{high}]")
         return arguments
 
 

@@ -103,7 +103,7 @@ def capturable(captured: Backward) -> type[torch.autograd.Function]:
 
 @functools.cache
 def _install() -> None:
-    from aotviz.torch_private.autograd_compiler import wrap_methods  # loads compiled autograd, which is in use here
+    from aotviz.torch_private.backward_capture import wrap_methods  # loads compiled autograd, which is in use here
 
     wrap_methods(_noting_the_node, _where_a_gradient_comes, _as_captured)
 

@@ -8,12 +8,13 @@ function.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import itertools
 import keyword
 import linecache
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -92,6 +93,18 @@ class Source:
             name = self._bound[key] = self.fresh(hint)
             self.names[name] = value
         return name
+
+    def use(self, function: Any) -> str:
+        """The name of a function or class in the source: its own, if that is free."""
+        return self.bind(function.__name__, function)
+
+    @contextlib.contextmanager
+    def block(self, text: str, fact: str = "", *, comment: bool = True) -> Iterator[None]:
+        """Add a line, and indent those that follow inside of the context."""
+        self.line(text, fact, comment=comment)
+        self.indent()
+        yield
+        self.dedent()
 
     def member(self, index: int, variable: str) -> None:
         self.members[index] = variable

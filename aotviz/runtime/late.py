@@ -1,12 +1,17 @@
-"""What a program asks of the pipeline after it was compiled: work that is done when it is first needed."""
+"""What a program asks of the pipeline after it was compiled: work that is done when it is first needed.
+
+There can be two backwards: one may overwrite the saved tensors that were donated to it, the other keeps them, for
+`retain_graph=True`. If nothing is donated, one serves both purposes.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from aotviz.ir.forms import BackwardRequest, FlatCall, GradientRequest, JointCall, LoweredBackward
+from aotviz.ir.forms import BackwardRequest, Compiled, FlatCall, GradientRequest, JointCall, LoweredBackward
 from aotviz.ir.view_and_mutation import Ref
 
 
@@ -27,3 +32,30 @@ class Late(Protocol):
     def backward(self, request: BackwardRequest) -> LoweredBackward: ...
     def gradients(self, request: GradientRequest) -> GradientProgram: ...
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall: ...
+
+
+@dataclass(eq=False)
+class LazyBackward:
+    """The backward, compiled when first needed. `plain` runs its graph uncompiled."""
+
+    request: Callable[[bool], BackwardRequest]
+    late: Late
+    donates: bool
+    plain: Compiled
+    compiled: Callable[[], None]  # called after each compilation
+    discarding: Compiled | None = None  # the compiled backwards, None until first used
+    keeping: Compiled | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, keep: bool) -> Compiled:
+        with self.lock:
+            known = self.keeping if keep else self.discarding
+            if known is not None:
+                return known
+            compiled = self.late.backward(self.request(keep)).compiled
+            self.compiled()
+            if keep or not self.donates:
+                self.keeping = compiled
+            if not keep or not self.donates:
+                self.discarding = compiled
+            return compiled

@@ -15,7 +15,7 @@ from aotviz.ir.forms import Compiled, Executable, Form, GraphCall, Split
 from aotviz.runtime.cuts import Cut
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
-from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.late import LazyBackward
 from aotviz.runtime.partial_backward import PartialBackward
 
 

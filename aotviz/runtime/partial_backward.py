@@ -37,8 +37,7 @@ from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.runtime import gradient_hooks
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.generators import Generators
-from aotviz.runtime.late import Late
-from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.late import Late, LazyBackward
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import runtime
 from aotviz.torch_private.modules import boxed

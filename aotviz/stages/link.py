@@ -13,7 +13,7 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.forms import Reason, Split
 from aotviz.ir.storages import has_no_root
-from aotviz.runtime import autograd_function, call_differs, expectations, memory_check, returned
+from aotviz.runtime import autograd_function, call_differs, debug_checks, returned
 from aotviz.runtime.aliases import Epilogue
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.entry import Entry
@@ -24,11 +24,11 @@ from aotviz.torch_private import runtime, saved_tensor_hooks
 def run(lowered: LoweredSplit | LoweredGraph) -> Program:
     source, call = Source(), lowered.call
     label = source.fresh(call.name)
-    apply = autograd_function.write(source, lowered, label) if isinstance(lowered, LoweredSplit) else ""
+    apply = autograd_function.Writer(source, lowered, label).write() if isinstance(lowered, LoweredSplit) else ""
     _Wrapper(source, lowered, label, apply).write()
     function, filename = source.build(call.name, label)
     for made in source.functions(filename):
-        runtime.skip_frame(made)
+        runtime.skipped(made)
     return Program(
         options=call.options,
         evidence=(Reason("wrapper", f"{len(source.lines)} lines; {len(source.notes)} groups of them have a comment"),),
@@ -60,8 +60,8 @@ class _Wrapper:
         named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
         self._check_roots(named)
         if call.options.debug:
-            expectations.write(source, call, named)
-            compare = memory_check.write(source, call, named)
+            debug_checks.write_expectations(source, call, named)
+            compare = debug_checks.write_comparison(source, call, named)
         epilogue = Epilogue(source, call, self.lowered.cut if isinstance(self.lowered, LoweredSplit) else None)
         needed = epilogue.inputs_needed()
         detached = self._detached()

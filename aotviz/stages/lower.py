@@ -22,8 +22,7 @@ from aotviz.ir.symbolic_sizes import all_concrete, hint
 from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
-from aotviz.runtime.late import Late
-from aotviz.runtime.lazy_backward import LazyBackward
+from aotviz.runtime.late import Late, LazyBackward
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules

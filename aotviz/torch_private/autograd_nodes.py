@@ -9,9 +9,7 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch._functorch.autograd_function import autograd_function_apply
-
-__all__ = ["autograd_function_apply"]
+from torch._functorch.autograd_function import autograd_function_apply as autograd_function_apply
 
 current_node = torch._C._current_autograd_node
 """The node that the engine runs in this thread, or None."""
@@ -33,6 +31,9 @@ number: Callable[[Any], int] = methodcaller("_sequence_nr")
 results: Callable[[Any], Sequence[Any]] = attrgetter("_input_metadata")
 """The shape, dtype and device of each result of the call that made a node."""
 
+saved_with_hooks: Callable[[Any], Sequence[Any]] = attrgetter("_raw_saved_tensors")
+"""What a user's `autograd.Function` passed to `save_for_backward`, packed, with its saved tensor hooks."""
+
 gradient_hooks: Callable[[Any], Any] = attrgetter("_backward_hooks")
 """The dict of a tensor's gradient hooks; None if it never had one."""
 
@@ -47,11 +48,6 @@ def saved(node: Any, is_custom: bool) -> Iterator[tuple[Callable[[], Any], str]]
     for name in dir(node):
         if name.startswith("_raw_saved_"):
             yield functools.partial(getattr, node, name), name.removeprefix(prefix)
-
-
-def saved_with_hooks(ctx: Any) -> Sequence[Any]:
-    """What a user's `autograd.Function` passed to `save_for_backward`, packed, with its saved tensor hooks."""
-    return ctx._raw_saved_tensors
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:

@@ -16,26 +16,17 @@ import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx as fx
 from torch._dynamo import compiled_autograd as torchs
-from torch._dynamo.compiled_autograd import Op, _disable, extract_bw_module
-from torch._dynamo.compiled_autograd import ops as bound_functions
+from torch._dynamo.compiled_autograd import AutogradCompilerInstance, Op, _disable, extract_bw_module
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from aotviz.torch_private.runtime import skipped
+
+Method = Callable[..., Any]
+
 call_cpp_hooks = torch._C._dynamo.compiled_autograd.call_cpp_tensor_pre_hooks
 clear_captures = torch._C._dynamo.compiled_autograd.clear_cache
-
-__all__ = [
-    "SizeSymbols",
-    "TorchsBackward",
-    "bound_functions",
-    "call_cpp_hooks",
-    "clear_captures",
-    "compiler",
-    "is_pure",
-    "stand_in",
-    "switched_off",
-    "torchs_backward",
-]
+bound_functions = torchs.ops
 
 
 class _Listener:
@@ -66,6 +57,17 @@ def compiler(factory: Callable[[], Any] | None, dynamic: bool) -> Iterator[None]
 def switched_off() -> contextlib.AbstractContextManager[None]:
     """Around a replay: somebody else's compiler, if there is one, is off too."""
     return _disable() if torchs.compiled_autograd_enabled else contextlib.nullcontext()
+
+
+def wrap_methods(
+    node: Callable[[Method], Method], hook: Callable[[Method], Method], backward: Callable[[Method], Method]
+) -> None:
+    """Wrap the methods that it calls for each node, each hook on a tensor, and each backward of a Function."""
+    kind: Any = AutogradCompilerInstance
+    kind.set_node_origin = skipped(node(AutogradCompilerInstance.set_node_origin))
+    kind.tensor_pre_hook = skipped(hook(AutogradCompilerInstance.tensor_pre_hook))
+    kind.cpp_tensor_pre_hook = skipped(hook(AutogradCompilerInstance.cpp_tensor_pre_hook))
+    kind.proxy_call_backward = skipped(backward(AutogradCompilerInstance.proxy_call_backward))
 
 
 def stand_in(like: torch.Tensor | None) -> torch.Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 from torch._higher_order_ops import wrap
 from torch.utils import checkpoint
 
+from aotviz.torch_private.tracers import swapped
+
 generator = checkpoint._checkpoint_without_reentrant_generator
 by_tuples: Callable[..., Any] | None = getattr(checkpoint, "_checkpoint_without_reentrant_generator_impl", None)
 """The function that newer releases call instead; None in older ones."""
@@ -22,19 +24,12 @@ def replaced(
 ) -> Iterator[None]:
     """Inside this context, a region calls these functions: instead of `generator`, of `by_tuples`, of
     `CheckpointFunction`, and of `of_dynamo` if Dynamo does not call one of the others."""
-    ours: dict[str, Any] = {
-        "_checkpoint_without_reentrant_generator": by_generator,
-        "CheckpointFunction": reentrant,
-        **({} if by_tuples is None else {"_checkpoint_without_reentrant_generator_impl": by_tuples_}),
-    }
-    before = {name: getattr(checkpoint, name) for name in ours}
-    vars(checkpoint).update(ours)
-    wrap.tag_activation_checkpoint_impl = by_dynamo if _tags_by_itself else of_dynamo
-    try:
+    ours = {"_checkpoint_without_reentrant_generator": by_generator, "CheckpointFunction": reentrant}
+    if by_tuples is not None:
+        ours["_checkpoint_without_reentrant_generator_impl"] = by_tuples_
+    dynamos = by_dynamo if _tags_by_itself else of_dynamo
+    with swapped(checkpoint, **ours), swapped(wrap, tag_activation_checkpoint_impl=dynamos):
         yield
-    finally:
-        vars(checkpoint).update(before)
-        wrap.tag_activation_checkpoint_impl = of_dynamo
 
 
 def region_number() -> int:

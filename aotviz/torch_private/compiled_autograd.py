@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import torch
@@ -14,16 +15,13 @@ def as_captured(node: Any, saved: Sequence[Any]) -> Any:
     return FakeBackwardCFunction(node, list(saved))
 
 
-def function_of(node: Any) -> type[torch.autograd.Function]:
-    """The Function that made a node."""
-    return node._forward_cls
+function_of: Callable[[Any], type[torch.autograd.Function]] = attrgetter("_forward_cls")
+"""The Function that made a node."""
+
+sizes_of: Callable[[Any], Sequence[Any]] = methodcaller("_get_compiled_autograd_symints")
+"""The sizes that a Function's cache key contains besides its number, as symbols of the graph."""
 
 
 def number_of(function: type[torch.autograd.Function]) -> int:
     """The number by which torch tells the backwards of Functions apart."""
     return function._backward_cls._autograd_function_id
-
-
-def sizes_of(node: Any) -> Sequence[Any]:
-    """The sizes that a Function's cache key contains besides its number, as symbols of the graph."""
-    return node._get_compiled_autograd_symints()

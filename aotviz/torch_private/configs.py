@@ -44,7 +44,7 @@ def graphsafe_rng() -> bool:
     return bool(config.graphsafe_rng_functionalization and graphs)
 
 
-def for_inductor(mode: str | None, options: Mapping[str, Any], dynamic: bool | None) -> dict[str, Any]:
+def for_inductor(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """The config entries behind a `mode` and `options` of `torch.compile`.
 
     Raises:
@@ -59,7 +59,7 @@ def for_inductor(mode: str | None, options: Mapping[str, Any], dynamic: bool | N
             raise ValueError(
                 f"{name!r} is not an Inductor setting.{hint} torch._inductor.list_options() lists all settings"
             )
-    made: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, dict(options), dynamic).config
+    made: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, dict(options), None).config
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,9 @@ import torch
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
 from torch.utils import _device
 
-_AUTOCAST = ("cpu", "cuda")  # device types
+autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
+autocast_off = torch._C._DisableAutocast
+"""Makes a context without autocast."""
 
 
 @dataclass
@@ -45,14 +47,10 @@ def without_compiled_autograd() -> Iterator[None]:
     if "torch._dynamo.compiled_autograd" not in sys.modules:
         yield
         return
-    from aotviz.torch_private.autograd_compiler import switched_off  # compiled autograd is already loaded
+    from aotviz.torch_private.backward_capture import switched_off  # compiled autograd is already loaded
 
     with switched_off():
         yield
-
-
-def autocast_enabled() -> bool:
-    return bool(torch._C._is_any_autocast_enabled())
 
 
 @contextlib.contextmanager
@@ -62,7 +60,7 @@ def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = Non
     tracing_context = known.tracing or TracingContext(fake_mode)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(torch._C._DisableAutocast())
+        stack.enter_context(autocast_off())
         stack.enter_context(tracing(tracing_context))
         if context is not None:
             stack.enter_context(compile_context(known.compile))
@@ -89,11 +87,6 @@ def current() -> Context:
     return Context(TracingContext.try_get(), CompileContext.try_get())
 
 
-def autocast_off() -> Any:
-    """A context without autocast."""
-    return torch._C._DisableAutocast()
-
-
 @contextlib.contextmanager
 def backward_autocast(contexts: Sequence[Mapping[str, Any]]) -> Iterator[None]:
     """A context with only these autocasts, each given by its arguments of `torch.amp.autocast`."""
@@ -116,38 +109,32 @@ class Surroundings:
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """Apply these modes and defaults inside this context, in any thread."""
-        now = _autocast()
-        dtype, deterministic = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
-        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        before = Surroundings()
         with torch.inference_mode(self._inference), torch.set_grad_enabled(self._grad):
-            _set_autocast(self._autocast)
-            torch.set_default_dtype(self._dtype)
-            torch.use_deterministic_algorithms(self._deterministic, warn_only=warns)
+            self._apply()
             try:
                 with contextlib.nullcontext() if self._device is None else torch.device(self._device):
                     yield
             finally:
-                _set_autocast(now)
-                torch.set_default_dtype(dtype)
-                torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+                before._apply()
+
+    def _apply(self) -> None:
+        for kind, on, dtype in self._autocast:
+            torch.set_autocast_enabled(kind, on)
+            torch.set_autocast_dtype(kind, dtype)
+        torch.set_default_dtype(self._dtype)
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(self._deterministic, warn_only=warns)
 
 
 def _autocast() -> list[tuple[str, bool, torch.dtype]]:
-    """(device type, whether it is on, its dtype)."""
-    return [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST]
-
-
-def _set_autocast(state: Sequence[tuple[str, bool, torch.dtype]]) -> None:
-    for kind, on, dtype in state:
-        torch.set_autocast_enabled(kind, on)
-        torch.set_autocast_dtype(kind, dtype)
+    kinds = ("cpu", "cuda")
+    return [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
 
 
 def autocast_state() -> tuple[Any, ...]:
     """The current state of autocast, by device type; empty if it is off everywhere."""
-    if not torch._C._is_any_autocast_enabled():
-        return ()
-    return tuple(_autocast())
+    return tuple(_autocast()) if autocast_enabled() else ()
 
 
 def tell_parameters(tensors: Sequence[torch.Tensor]) -> None:

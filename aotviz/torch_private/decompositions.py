@@ -10,27 +10,16 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 from torch._decomp import decompositions
-from torch._decomp.decompositions import (
-    Reduction,
-    dropout,
-    multi_margin_loss,
-    one_layer_lstm,
-    upsample_bicubic2d_default,
-    upsample_bicubic2d_vec,
-    upsample_bilinear2d,
-    upsample_compute_output_size,
-)
+from torch._decomp.decompositions import Reduction as Reduction
+from torch._decomp.decompositions import dropout as dropout
+from torch._decomp.decompositions import multi_margin_loss as multi_margin_loss
+from torch._decomp.decompositions import one_layer_lstm as one_layer_lstm
+from torch._decomp.decompositions import upsample_bicubic2d_default as upsample_bicubic2d_default
+from torch._decomp.decompositions import upsample_bicubic2d_vec as upsample_bicubic2d_vec
+from torch._decomp.decompositions import upsample_bilinear2d as upsample_bilinear2d
+from torch._decomp.decompositions import upsample_compute_output_size as upsample_compute_output_size
 
-__all__ = [
-    "Reduction",
-    "dropout",
-    "multi_margin_loss",
-    "one_layer_lstm",
-    "upsample_bicubic2d_default",
-    "upsample_bicubic2d_vec",
-    "upsample_bilinear2d",
-    "upsample_compute_output_size",
-]
+from aotviz.torch_private.tracers import swapped
 
 upsample_linear_vec = decompositions._upsample_linear_vec
 recurrent_layers = decompositions._rnn_helper
@@ -45,17 +34,15 @@ LOG_SOFTMAX_BACKWARD = torch.ops.aten._log_softmax_backward_data.default
 # `_unsafe_view` or `squeeze_`: eager's result is not a view.
 UNSAFE_VIEWS = {inspect.unwrap(decompositions.matmul).__code__: ("aten::view", "aten::squeeze")}
 
+below_autograd = torch._C._AutoDispatchBelowAutograd
+"""Makes a context in which an operator's own code runs, not what autograd or Python replaced it by."""
+
 _PLACES = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 def is_torchs(found: Any) -> bool:
     """Whether a decomposition is one of torch's own."""
     return getattr(found, "__module__", "") == decompositions.__name__
-
-
-def below_autograd() -> Any:
-    """A context in which an operator's own code runs, not what autograd or Python replaced it by."""
-    return torch._C._AutoDispatchBelowAutograd()
 
 
 @contextlib.contextmanager
@@ -73,21 +60,11 @@ def traced_as(others: dict[Any, Callable[..., Any]]) -> Iterator[None]:
             op._dispatch_cache.clear()
 
 
-@contextlib.contextmanager
-def layers_run_by(run: Callable[..., Any]) -> Iterator[None]:
+def layers_run_by(run: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Call `run` instead of `recurrent_layers`."""
-    decompositions._rnn_helper = run
-    try:
-        yield
-    finally:
-        decompositions._rnn_helper = recurrent_layers
+    return swapped(decompositions, _rnn_helper=run)
 
 
-@contextlib.contextmanager
-def lstm_chosen_by(choose: Callable[..., Any]) -> Iterator[None]:
+def lstm_chosen_by(choose: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Call `choose` instead of `select_one_layer_lstm`."""
-    decompositions.select_one_layer_lstm_function = choose
-    try:
-        yield
-    finally:
-        decompositions.select_one_layer_lstm_function = select_one_layer_lstm
+    return swapped(decompositions, select_one_layer_lstm_function=choose)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher, no_python_dispatcher
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["TorchDispatchMode", "enable_python_dispatcher", "no_python_dispatcher"]
-
-
-def without_modes() -> contextlib.AbstractContextManager[None]:
-    """Inside, operators run on real tensors, even if a trace is open."""
-    return _disable_current_modes()
+without_modes: Callable[[], contextlib.AbstractContextManager[None]] = _disable_current_modes
+"""Makes a context in which operators run on real tensors, even if a trace is open."""
 
 
 def is_tracing() -> bool:

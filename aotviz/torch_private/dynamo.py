@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from torch._dynamo import config, convert_frame, eval_frame, external_utils
 from torch._dynamo.backends import registry
-from torch._dynamo.eval_frame import _debug_get_cache_entry_list as programs_of
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 from torch._logging import structured
 from torch.fx.experimental._backward_state import BackwardState
 
-__all__ = ["programs_of"]
-
 BackendFailed = BackendCompilerFailed
+programs_of = eval_frame._debug_get_cache_entry_list
 _ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
 
 _GROUP = "torch_dynamo_backends"
@@ -48,14 +46,11 @@ def count_compilation(outcome: str) -> None:
     counters["aot_autograd"][outcome] += 1
 
 
-def compilation() -> Any:
-    """An object that lives as long as the running compilation may compile anything; None outside any."""
-    return CompileContext.try_get()
+compilation = CompileContext.try_get
+"""Returns an object that lives as long as the running compilation may compile anything; None outside any."""
 
-
-def compile_id() -> Any:
-    """The number of the running compilation, as in "0/1"; None outside any."""
-    return CompileContext.current_compile_id()
+compile_id = CompileContext.current_compile_id
+"""Returns the number of the running compilation, as in "0/1"; None outside any."""
 
 
 def symbols() -> Iterator[tuple[str, str, str]]:
@@ -122,6 +117,12 @@ def source(node: Any) -> Any:
     """Dynamo's source object of a graph input, or None."""
     found = getattr(node, "_dynamo_source", None)
     return found if found is not None else getattr(node.meta.get("grapharg"), "source", None)
+
+
+def source_text(node: Any) -> str:
+    """Dynamo's source expression of a graph input, such as "L['x']", or ""."""
+    name = getattr(source(node), "name", None)
+    return str((name() if callable(name) else name) or "")
 
 
 def guard_same(one: Any, other: Any) -> None:

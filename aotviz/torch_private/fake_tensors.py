@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from torch._dynamo.source import ConstantSource
-from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
-
-__all__ = [
-    "ConstantSource",
-    "DataDependentOutputException",
-    "DynamicOutputShapeException",
-    "FakeTensor",
-    "FakeTensorMode",
-    "detect_fake_mode",
-]
+from torch._dynamo.source import ConstantSource as ConstantSource
+from torch._guards import detect_fake_mode as detect_fake_mode
+from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+from torch._subclasses.functional_tensor import FunctionalTensorMode as FunctionalTensorMode
 
-__all__ = ["FunctionalTensor", "FunctionalTensorMode"]
+from aotviz.torch_private.tracers import swapped
 
 has_data_mutation = torch._functionalize_has_data_mutation
 has_metadata_mutation = torch._functionalize_has_metadata_mutation
@@ -17,6 +19,10 @@ was_storage_changed = torch._functionalize_was_storage_changed
 was_storage_resized = torch._functionalize_was_inductor_storage_resized
 hidden_from_autograd = torch._functionalize_are_all_mutations_hidden_from_autograd
 under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode
+
+
+tokens: Callable[[FunctionalTensorMode], Any] = attrgetter("_tokens")
+"""The newest token of each kind of effect in a mode."""
 
 
 def held(tensor: FunctionalTensor) -> Any:
@@ -36,31 +42,16 @@ def place_in(tensor: FunctionalTensor, count: int) -> None:
     torch._functionalize_unsafe_set(tensor, holder)
 
 
-@contextlib.contextmanager
-def made(note: Callable[[Any], None]) -> Iterator[None]:
+def made(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
     """Call `note` with each functional tensor, and each wrapper subclass, that any thread creates inside."""
-    kind: Any = torch.Tensor
-    make = kind._make_wrapper_subclass  # defined in the base class, which cannot be assigned to
+    make: Any = torch.Tensor._make_wrapper_subclass  # defined in the base class, which cannot be assigned to
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         tensor = make(*args, **kwargs)
         note(tensor)
         return tensor
 
-    before = vars(kind).get("_make_wrapper_subclass")
-    kind._make_wrapper_subclass = staticmethod(noted)
-    try:
-        yield
-    finally:
-        if before is None:
-            del kind._make_wrapper_subclass
-        else:
-            kind._make_wrapper_subclass = before
-
-
-def tokens(mode: FunctionalTensorMode) -> Any:
-    """The newest token of each kind of effect in a mode."""
-    return mode._tokens
+    return swapped(torch.Tensor, _make_wrapper_subclass=staticmethod(noted))
 
 
 def keep_tokens(mode: FunctionalTensorMode, tokens: Any) -> None:

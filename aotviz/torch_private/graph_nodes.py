@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch.fx as fx
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
-
-def rename(node: fx.Node, name: str) -> None:
-    """Give a node another name, or a similar one that is free."""
-    node._rename(name)
+rename: Callable[[fx.Node, str], None] = fx.Node._rename
+"""Gives a node another name, or a similar one that is free."""
 
 
 def newest(graph: fx.Graph) -> fx.Node:

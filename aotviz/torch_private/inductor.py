@@ -5,6 +5,13 @@ other parts of Inductor itself: pre-grad passes on a graph from Dynamo, joint-gr
 min-cut partitioner with `compiler="inductor"`, then `compile_fx_forward` and `compile_fx_backward`. The state that
 these expect (config patches, a fake mode) is set up here. If the arguments of a function differ by release, `_accepted`
 passes only those that it takes.
+
+Note [Memory that is used outside of a graph]
+Inductor overwrites saved tensors that are donated to a backward, but the key of its cache does not say which ones these
+are. The cache could then return a backward that overwrites tensors for a backward that must keep them. Inductor also
+reuses the memory of a tensor when no node reads it any more, although a script object may still hold the tensor. A pass
+over the scheduler's nodes solves both: it runs while Inductor plans the memory of a graph, and the cache key contains
+its uuid. No other place allows both.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ import torch.fx as fx
 from torch._dynamo.utils import counters
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode
-from torch._inductor import compile_fx, config, lowering
+from torch._inductor import compile_fx, config, custom_graph_pass, lowering
 from torch._inductor import debug as inductor_debug
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.decomposition import select_decomp_table
@@ -28,12 +35,14 @@ from torch._inductor.virtualized import V
 
 from aotviz.torch_private import versions
 from aotviz.torch_private.context import CompilerFacts
-from aotviz.torch_private.inductor_memory import memory_facts
 from aotviz.torch_private.inductor_results import REPLAYED
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 _KERNELS_ONLY = 2  # Inductor's cheapest level of provenance tracking
+# The class of passes that have a uuid. Older releases have one class for all kinds of passes.
+_Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)
+_METHOD = torch.ops.higher_order.call_torchbind
 _SHARED = "inductor"  # the key in `shared` of the config that Inductor shares between forward and backward
 
 
@@ -83,7 +92,7 @@ class InductorCompilers:
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = _output_count(graph_module) if facts is None else facts.num_slots
-        with self._active(example_inputs), _wrapper_settings(), memory_facts(graph_module, None), _tracked() as found:
+        with self._active(example_inputs), _wrapper_settings(), _memory_facts(graph_module, None), _tracked() as found:
             _wake_workers(example_inputs)
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
@@ -102,7 +111,7 @@ class InductorCompilers:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
-        with self._active(example_inputs), memory_facts(graph_module, donated), _tracked() as found:
+        with self._active(example_inputs), _memory_facts(graph_module, donated), _tracked() as found:
             compiled: Callable[..., Any] = compile_fx.compile_fx_backward(
                 graph_module,
                 example_inputs,
@@ -154,6 +163,39 @@ class InductorCompilers:
         """Must be active while the whole pipeline runs."""
         with config.patch(self.patches):
             yield
+
+
+class _MemoryFacts(_Pass):
+    """A pass that runs before fusion, and before the user's own pass, if there is one."""
+
+    def __init__(self, donated: Sequence[int], before: Any) -> None:
+        self.donated, self.before = tuple(donated), before
+
+    def __call__(self, nodes: list[Any]) -> list[Any]:
+        for node in nodes:
+            if getattr(node.node, "op_overload", None) is _METHOD:
+                V.graph.never_reuse_buffers.update(value.get_name() for value in node.node.inputs)
+        return nodes if self.before is None else self.before(nodes)
+
+    def uuid(self) -> Any:
+        """Identifies this pass, and the user's, in a cache key."""
+        theirs = self.before.uuid() if isinstance(self.before, _Pass) else None
+        return ("aotviz memory", self.donated, theirs)
+
+
+def _memory_facts(module: fx.GraphModule, donated: Sequence[int] | None) -> contextlib.AbstractContextManager[Any]:
+    """See Note [Memory that is used outside of a graph]. Compiling may overwrite the inputs at the positions `donated`;
+    it is None for a forward, which has no donated inputs.
+    """
+    calls_methods = any(_METHOD in (node.target, *node.args[:2]) for node in module.graph.nodes)
+    if donated is None and not calls_methods:
+        return contextlib.nullcontext()
+    before = config._pre_fusion_custom_pass
+    told: Any = _MemoryFacts(donated or (), before)
+    if before is not None and not isinstance(before, _Pass):
+        told = told.__call__  # a bare function, like the user's own, keeps the graph out of the cache
+    patched: contextlib.AbstractContextManager[Any] = config.patch(_pre_fusion_custom_pass=told)
+    return patched
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from types import MethodType
 from typing import Any
 
@@ -18,19 +19,16 @@ CONVERTS = torch.nn.Module._apply.__code__
 """The code that converts the parameters of a module, as `Module.to` does."""
 
 
-def tensors_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The dicts of a module's parameters and of its buffers, by name."""
-    return module._parameters, module._buffers
+tensors_of: Callable[[torch.nn.Module], tuple[dict[str, Any], dict[str, Any]]] = attrgetter("_parameters", "_buffers")
+"""The dicts of a module's parameters and of its buffers, by name."""
 
+pre_hooks: Callable[[torch.nn.Module], Any] = attrgetter("_forward_pre_hooks")
+"""The forward pre-hooks of a module, by number."""
 
-def pre_hooks(module: torch.nn.Module) -> Any:
-    """The forward pre-hooks of a module, by number."""
-    return module._forward_pre_hooks
-
-
-def hooks_of(module: torch.nn.Module) -> tuple[Any, ...]:
-    """The hooks of a module's forward and backward, as dicts by number."""
-    return (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+hooks_of: Callable[[torch.nn.Module], tuple[Any, ...]] = attrgetter(
+    "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
+)
+"""The hooks of a module's forward and backward, as dicts by number."""
 
 
 def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:

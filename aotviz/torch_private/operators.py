@@ -8,9 +8,18 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._higher_order_ops import effects
 
+from aotviz.torch_private import versions
 from aotviz.torch_private.random_numbers import run_and_save_rng_state
 from aotviz.torch_private.tensors import write_count
+
+# By these, torch keeps side effects in order; see `ir/effects.py`.
+WITH_EFFECTS = torch.ops.higher_order.with_effects
+MAKE_TOKEN = torch.ops.prims._make_token.default
+SINK_TOKENS = torch.ops.prims._sink_tokens.default
+if not versions.has("a failing linear algebra is an effect"):
+    fx.node.has_side_effect(torch.ops.aten._linalg_check_errors.default)  # its only effect is to raise
 
 
 def is_operator(target: Any) -> bool:
@@ -115,16 +124,14 @@ def named_slots(root: torch.nn.Module, names: Sequence[str]) -> list[tuple[dict[
     return places
 
 
-def dynamo_source(node: fx.Node) -> Any:
-    """Dynamo's source expression of a graph input, such as "L['x']", or None."""
-    for holder in (getattr(node, "_dynamo_source", None), getattr(node.meta.get("grapharg"), "source", None)):
-        name = getattr(holder, "name", None)
-        name = name() if callable(name) else name
-        if isinstance(name, str) and name:
-            return name
-    return None
-
-
 def is_static_input(value: Any) -> bool:
     """Whether an input has the same memory in every call: a parameter, or an input that Dynamo marked."""
     return isinstance(value, torch.nn.Parameter) or bool(getattr(value, "_dynamo_static_input_type", None))
+
+
+def kind_of(call: fx.Node) -> Any:
+    """The kind of the side effect that a call of `WITH_EFFECTS` has."""
+    earlier = getattr(effects, "get_effect_key", None)
+    if earlier is not None:
+        return earlier(call.args[1], call.args[2:], call.kwargs)
+    return effects._get_effect(call.args[1])

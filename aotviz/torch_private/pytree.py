@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from torch.utils._pytree import (
-    TreeSpec,
-    arg_tree_leaves,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_structure,
-    tree_unflatten,
-)
-
-__all__ = [
-    "TreeSpec",
-    "arg_tree_leaves",
-    "is_leaf_spec",
-    "keystr",
-    "kind",
-    "children",
-    "tree_flatten",
-    "tree_flatten_with_path",
-    "tree_leaves",
-    "tree_structure",
-    "tree_unflatten",
-]
+from torch.utils._pytree import TreeSpec as TreeSpec
+from torch.utils._pytree import arg_tree_leaves as arg_tree_leaves
+from torch.utils._pytree import keystr as keystr
+from torch.utils._pytree import tree_flatten as tree_flatten
+from torch.utils._pytree import tree_flatten_with_path as tree_flatten_with_path
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_structure as tree_structure
+from torch.utils._pytree import tree_unflatten as tree_unflatten
 
 
 def is_leaf_spec(spec: TreeSpec) -> bool:

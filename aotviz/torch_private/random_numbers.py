@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
-from torch._decomp.decompositions_for_rng import PhiloxStateTracker, rng_decompositions
-from torch._prims.rng_prims import run_and_save_rng_state
+from torch._decomp.decompositions_for_rng import PhiloxStateTracker
+from torch._decomp.decompositions_for_rng import rng_decompositions as rng_decompositions
+from torch._prims.rng_prims import run_and_save_rng_state as run_and_save_rng_state
 from torch._prims_common import CUDARngStateHelper
 
-__all__ = ["rng_decompositions", "run_and_save_rng_state"]
+identity: Callable[[torch.Generator], int] = attrgetter("_cdata")
+"""Equal for two Python objects that wrap the same generator."""
 
+state = CUDARngStateHelper.get_torch_state_as_tuple
+"""Returns the current seed and offset of the GPU's generator."""
 
-def identity(generator: torch.Generator) -> int:
-    """Equal for two Python objects that wrap the same generator."""
-    return int(generator._cdata)
-
-
-def state() -> tuple[torch.Tensor, torch.Tensor]:
-    """The current seed and offset of the GPU's generator."""
-    seed, offset = CUDARngStateHelper.get_torch_state_as_tuple()
-    return seed, offset
-
-
-def set_offset(offset: torch.Tensor) -> None:
-    """Advance the GPU's generator after a graph has drawn from it."""
-    CUDARngStateHelper.set_new_offset(offset)
+set_offset = CUDARngStateHelper.set_new_offset
+"""Called with a tensor: advances the GPU's generator after a graph has drawn from it."""
 
 
 @contextlib.contextmanager

@@ -66,13 +66,9 @@ def mark_dynamic(tensor: torch.Tensor, dims: Sequence[int]) -> None:
         known |= set(dims)
 
 
-def skip_frame(function: Any) -> None:
-    """Tell Dynamo to skip a generated function, at no cost per call."""
-    set_code_exec_strategy(function.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
-
-
 def skipped(function: Any) -> Any:
-    skip_frame(function)
+    """The same function, which Dynamo skips from now on, at no cost per call."""
+    set_code_exec_strategy(function.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
     return function
 
 

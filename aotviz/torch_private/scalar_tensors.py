@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.fx as fx
-from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis as TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import TensorifyState
-from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars
-
-__all__ = ["TensorifyScalarRestartAnalysis", "tensorify_python_scalars"]
+from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars as tensorify_python_scalars
 
 READ = torch.ops.aten._local_scalar_dense.default
 """The operator that reads the value of a tensor."""
+
+
+forget_what_to_fix: Callable[[], None] = TensorifyState.clear
+"""Forgets the floats that the pass wants fixed, when Dynamo does not trace the function again."""
 
 
 @contextlib.contextmanager
@@ -25,8 +27,3 @@ def told_of_new_nodes(module: fx.GraphModule, created: Callable[[fx.Node], None]
         yield
     finally:
         module._unregister_create_node_hook(created)
-
-
-def forget_what_to_fix() -> None:
-    """Forget the floats that the pass wants fixed, when Dynamo does not trace the function again."""
-    TensorifyState.clear()

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._library.fake_class_registry import FakeScriptObject, has_fake_class, maybe_to_fake_obj
+from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObject
+from torch._library.fake_class_registry import has_fake_class, maybe_to_fake_obj
 from torch._library.opaque_object import is_opaque_reference_type
 
-from aotviz.torch_private import pytree
 from aotviz.torch_private.cannot_trace import CannotTrace
-
-__all__ = ["FakeScriptObject"]
 
 
 def is_object(value: Any) -> bool:
@@ -45,15 +43,6 @@ def stand_in(value: Any, fake_mode: Any, name: str) -> Any:
         kind = value._type().qualified_name().removeprefix("__torch__.torch.classes.").replace(".", "::")
         raise CannotTrace("script object without a fake class", repr(name), kind)
     return maybe_to_fake_obj(fake_mode, value)
-
-
-def contents(value: Any) -> Any:
-    """What a trace may have read of an object: everything except the values of its tensors."""
-    if not isinstance(value, torch.ScriptObject) or not has_fake_class(value._type().qualified_name()):
-        return (type(value), id(value))
-    leaves, spec = pytree.tree_flatten(value.__obj_flatten__())
-    facts = tuple((t.dtype, t.shape, t.stride()) if isinstance(t, torch.Tensor) else repr(t) for t in leaves)
-    return (value._type().qualified_name(), spec, facts)
 
 
 def attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:

@@ -1,8 +1,7 @@
 """Private names of torch that a snapshot of a graph needs.
 
-Two tensors share memory if their storages are one C++ object, and only that object's address identifies it without
-creating a Python object. The operators of an FX graph are recognised by their class, since only they print themselves
-in the familiar form `aten.add.Tensor`.
+The operators of an FX graph are recognised by their class, since only they print themselves in the familiar form
+`aten.add.Tensor`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,7 @@ from typing import Any
 
 import torch
 
-storage_key: Callable[[torch.Tensor], int] = torch._C._storage_address
-"""The address of a tensor's storage: equal for two tensors that share memory, while either is alive.
-
-Raises whatever torch raises for a layout without one storage (sparse, opaque); callers treat that as unknown.
-"""
-
+from aotviz.torch_private.tensors import storage_key as storage_key
 
 OPERATOR = torch._ops.OpOverload
 """The type of targets that have a schema: their arguments are tensors, numbers, texts and lists of them."""

@@ -26,6 +26,10 @@ mirror_autograd = torch._mirror_autograd_meta_to
 """Called with two tensors: gives the second the autograd state of the first."""
 
 
+storage_key: Callable[[torch.Tensor], int] = torch._C._storage_address
+"""Equal for two living tensors if and only if they share a storage: one C++ object, of which no Python object is made.
+Raises whatever torch raises for a layout without one storage (sparse, opaque)."""
+
 KEPT_BY_AUTOGRAD = ("_version", "_base", "retains_grad", "output_nr")
 """The attributes of a tensor with autograd state."""
 ASKED_OF_AUTOGRAD = ("_is_view",)
@@ -35,11 +39,6 @@ ASKED_OF_AUTOGRAD = ("_is_view",)
 def version(tensor: torch.Tensor) -> int | None:
     """The version of a tensor; None for an inference tensor, which has none."""
     return None if tensor.is_inference() else write_count(tensor)
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    """Equal for two living tensors if and only if they share a storage."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 def is_kept_by_autograd(tensor: torch.Tensor) -> bool:

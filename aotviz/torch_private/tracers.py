@@ -1,12 +1,14 @@
-"""The parts of `make_fx` that surround a trace, and that the traced program can observe."""
+"""What surrounds a trace, and what the traced program can observe of it: `make_fx`, and flags of torch."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, _MakefxTracer, _set_make_fx_tracer, decompose
 from torch.fx.passes.regional_inductor import _needs_inductor_compile
@@ -40,24 +42,72 @@ class MakeFx:
 
 
 @contextlib.contextmanager
-def tracing_flag() -> Iterator[None]:
+def swapped(owner: Any, **others: Any) -> Iterator[None]:
+    """Give a module or class other attributes inside this context, unless another thread then sets them again."""
+    before = {name: vars(owner)[name] for name in others if name in vars(owner)}  # it may inherit them
+    for name, other in others.items():
+        setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        for name, other in others.items():
+            if name not in before:
+                delattr(owner, name)
+            elif vars(owner).get(name) is other:
+                setattr(owner, name, before[name])
+
+
+def tracing_flag() -> contextlib.AbstractContextManager[Any]:
     """Set the flag that `torch.fx.is_fx_tracing` returns; libraries read it to know if values are concrete.
 
     In releases without a flag per thread, a call of a Dynamo program in another thread is refused meanwhile.
     """
     state: Any = sys.modules["torch.fx._symbolic_trace"]
     if versions.has("the tracing flag is per thread"):
-        with state._is_fx_tracing_context(True):
-            yield
-        return
-    before = state._is_fx_tracing_flag
-    state._is_fx_tracing_flag = True
-    try:
-        yield
-    finally:
-        state._is_fx_tracing_flag = before
+        return state._is_fx_tracing_context(True)
+    return swapped(state, _is_fx_tracing_flag=True)
 
 
 def asks_for_inductor(node: fx.Node) -> bool:
     """Whether a node is in a region for which the user requested Inductor."""
     return bool(_needs_inductor_compile(node))
+
+
+class _InOneThread:
+    """A boolean with one value in the thread that made it, and the previous value in all others."""
+
+    def __init__(self, here: bool, before: Any) -> None:
+        self.thread, self.here, self.before = threading.get_ident(), here, before
+
+    def __bool__(self) -> bool:
+        return self.here if threading.get_ident() == self.thread else bool(self.before)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self) == other
+
+    def __hash__(self) -> int:
+        return hash(bool(self))
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    def __or__(self, other: Any) -> Any:
+        return bool(self) | other
+
+    def __and__(self, other: Any) -> Any:
+        return bool(self) & other
+
+    def __xor__(self, other: Any) -> Any:
+        return bool(self) ^ other
+
+    __ror__, __rand__, __rxor__ = __or__, __and__, __xor__
+
+
+@contextlib.contextmanager
+def telling_of_compilation() -> Iterator[None]:
+    """`torch.compiler.is_compiling()` is True, and distributions do not validate their arguments, as under Dynamo."""
+    distribution: Any = torch.distributions.Distribution
+    flag = _InOneThread(True, torch.compiler._is_compiling_flag)
+    checks = _InOneThread(False, distribution._validate_args)
+    with swapped(torch.compiler, _is_compiling_flag=flag), swapped(distribution, _validate_args=checks):
+        yield

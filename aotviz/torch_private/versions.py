@@ -137,7 +137,7 @@ def names(file: str) -> set[str]:
                     dotted.add(re.sub(r"\.__\w+__$", "", ".".join((imported[root], *rest))))
                 elif root not in ("self", "cls") and isinstance(context, ast.Load):
                     attributes.add(attribute)
-            case ast.Constant(str(text)) if re.fullmatch(r"_[a-z]\w*", text):
+            case ast.Constant(str(text)) | ast.keyword(str(text)) if re.fullmatch(r"_[a-z]\w*", text):
                 attributes.add(text)
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 spared.add(name)

@@ -34,7 +34,7 @@ from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref,
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.tensors import base_of
-from aotviz.torch_private.told_of_compilation import telling_of_compilation
+from aotviz.torch_private.tracers import telling_of_compilation
 from aotviz.tracing import facts, functional, leaks, registered_hooks, user_calls
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.fakes import asks_for_values, rng_preserved

@@ -33,7 +33,7 @@ def stage_alone(name: str, fn: Any, *args: Any, **options: Any) -> tuple[Any, An
     stage = next(stage for stage in chain if stage.name == name)
     was = fingerprint(stopped.form)
     with stopped.lowering.around():
-        result = pipeline.run((stage,), stopped.form, pipeline.Silent())
+        result = pipeline.run((stage,), stopped.form, pipeline.Observer())
     # A joint stage goes on in the open trace, which shows the forward's part of it only.
     assert fingerprint(stopped.form) == was
     assert result is not stopped.form

@@ -14,7 +14,7 @@ from aotviz import pipeline
 from aotviz.ir import verify
 from aotviz.ir.forms import GradientRequest, TracedCall
 from aotviz.lowerings import run_graph
-from aotviz.pipeline import GRADIENT, TRAINING, Silent, run
+from aotviz.pipeline import GRADIENT, TRAINING, Observer, run
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.tracing.second_order import NotDifferentiableAgain, Traced, at_hand
 from tests.stages.support import evidence, fingerprint, targets
@@ -140,7 +140,7 @@ def test_a_second_request_gets_the_same_graph():
 
 def test_the_rest_of_the_pipeline_takes_it_from_there():
     _, call = differentiated(lambda x: x.sin().exp(), leaf(3))
-    program = run(TRAINING[4:], call, Silent())
+    program = run(TRAINING[4:], call, Observer())
     assert [slot.kind for slot in program.lowered.call.slots] == ["output"]
 
 

@@ -9,7 +9,7 @@ import torch
 
 import aotviz
 from aotviz.lowerings import lowering_named
-from aotviz.pipeline import Silent
+from aotviz.pipeline import Observer
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
 from aotviz.recording.store import Store
@@ -35,7 +35,7 @@ class Captures:
 
     def __init__(self, observer=None, dynamic=False):
         self.calls, self.told = [], []
-        observer, parts = observer or Silent(), CompiledParts(run_as_it_is)
+        observer, parts = observer or Observer(), CompiledParts(run_as_it_is)
 
         def compiled(asked, call):
             self.calls.append(call)

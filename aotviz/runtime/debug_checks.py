@@ -1,4 +1,9 @@
-"""With `debug=True`: does a call leave memory as the function itself would? (SYSTEM.md E4)
+"""With `debug=True`: does each call match what the program was compiled for, and leave memory as the function itself
+would? (SYSTEM.md E4)
+
+A compiled program trusts its caller: `aotviz.compile` and Dynamo guard their calls, `aot_function` leaves that to its
+user. A call that does not match gives wrong numbers, or an error from inside a kernel. In debug mode the wrapper first
+compares each argument with the traced one, and says which differs, and how.
 
 The wrapper writes mutated inputs back after the graph ran. A missing or superfluous write changes no result of the call
 itself, so nothing else would notice it. In debug mode the inputs of a call that writes are copied first, including the
@@ -22,6 +27,7 @@ import torch
 from aotviz.ir import effects, storages
 from aotviz.ir.forms import GraphCall
 from aotviz.ir.spelling import literal
+from aotviz.ir.symbolic_sizes import SYMBOLIC, all_concrete
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.tensor_copies import copies
 from aotviz.torch_private import tensors
@@ -30,23 +36,77 @@ from aotviz.tracing.fakes import is_fake
 _TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float64: 1e-9, torch.complex128: 1e-9}
 
 
+def write_expectations(source: Source, call: GraphCall, variables: list[str]) -> None:
+    """Write one check per flat input. `variables` are their expressions."""
+    fact = "debug: compare the arguments with the traced ones"
+    for variable, descriptor, example in zip(variables, call.descriptors, call.args, strict=True):
+        check, name = source.use(expect), descriptor.name
+        expected = source.bind(f"expected_{name}", expectation(example))
+        source.line(f"{check}({variable}, {expected}, {literal(name)}, {literal(call.name)})", fact, name)
+
+
+def expectation(example: Any) -> dict[str, Any]:
+    """The fixed facts about an input: for a tensor also sizes and strides, unless symbolic; for other values
+    the type."""
+    if not isinstance(example, torch.Tensor):
+        return {} if isinstance(example, SYMBOLIC) else {"type": type(example)}
+    fixed = example.layout is torch.strided and all_concrete((*example.size(), *example.stride()))
+    return {fact: read(example) for fact, read in _READ.items() if fixed or fact not in ("size", "stride")}
+
+
+def expect(value: Any, facts: dict[str, Any], name: str, program: str) -> None:
+    """Raise AssertionError, with the name of the input, if `value` differs from `facts`."""
+    kind = facts.get("type")
+    if kind is not None and isinstance(value, torch.Tensor):
+        raise AssertionError(f"{program}: {name} was {kind.__name__} when compiled; this call has a tensor")
+    if kind is not None or not facts:
+        return
+    if not isinstance(value, torch.Tensor):
+        raise AssertionError(f"{program}: {name} was a tensor when compiled; this call has {type(value).__name__}")
+    for fact, expected in facts.items():
+        found = _READ[fact](value)
+        if found == expected or (fact == "requires_grad" and not torch.is_grad_enabled()):
+            continue
+        if fact == "stride" and _same_order_of_elements(value, found, expected):
+            continue
+        raise AssertionError(
+            f"{program}: {name} was compiled with {fact} {expected}; this call has {found}. Compile again "
+            "for such calls, or let aotviz.compile guard them"
+        )
+
+
+def _same_order_of_elements(value: torch.Tensor, found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """Whether strides differ only in dimensions of size one."""
+    pairs = zip(value.size(), found, expected, strict=True)
+    return value.numel() == 0 or all(size == 1 or one == other for size, one, other in pairs)
+
+
+_READ: dict[str, Callable[[torch.Tensor], Any]] = {
+    "dtype": lambda value: value.dtype,
+    "device": lambda value: value.device,
+    "requires_grad": lambda value: value.requires_grad,
+    "rank": lambda value: value.dim(),
+    "size": lambda value: tuple(value.size()),
+    "stride": lambda value: tuple(value.stride()),
+}
+
+
 class MemoryDiffers(AssertionError):
     """A compiled call left an input's memory in another state than the function does: a bug in aotviz."""
 
 
-def write(source: Source, call: GraphCall, variables: list[str]) -> str:
+def write_comparison(source: Source, call: GraphCall, variables: list[str]) -> str:
     """Write the line that copies the inputs. Returns the line that compares, or "" if nothing can be compared."""
     infos = call.user_input_info.input_info
     written = tuple(i for i, info in enumerate(infos) if info.is_tensor and info.mutated)
     does_more = any(effects.has_effects(node.target) for node in call.graph_module.graph.nodes)
     if not written or does_more or not all(isinstance(value, (torch.Tensor, *_NUMBERS)) for value in call.args):
         return ""
-    check = source.bind("MemoryCheck", MemoryCheck)
     fn = source.bind("eager", call.fn)
     names = tuple(descriptor.name for descriptor in call.descriptors)
     about = f"{literal(call.name)}, {literal(names)}, {written}, {fn}"
     fact = "debug: run the function on copies of the inputs, and compare what both write"
-    source.line(f"memory = {check}({about}, [{', '.join(variables)}])", fact)
+    source.line(f"memory = {source.use(MemoryCheck)}({about}, [{', '.join(variables)}])", fact)
     return "memory.compare()"
 
 

@@ -1,9 +1,13 @@
-"""Custom autograd Functions that Dynamo captured, run so that their saved tensors stay in the autograd graph.
+"""Graphs from Dynamo, made into graphs that the pipeline takes and differentiates as eager does.
 
 Dynamo turns a call of a user's `autograd.Function` into one operator, `autograd_function_apply`, with two graphs.
 torch's implementation of this operator keeps what the forward saved outside of the autograd graph. The first gradient
 is then right, but the gradient of that gradient silently omits whatever flows through a saved tensor. Here a Function
-runs the same two graphs, and saves its tensors as the user's Function did.
+runs the same two graphs, and saves its tensors as the user's Function did (`connected`).
+
+Compiled autograd passes the saved tensors to its backward in one list, so that the callee can free them. Dynamo keeps
+that list as one input of the graph. The pipeline takes flat inputs only: each nested input is replaced by its leaves
+(`flattened`).
 """
 
 from __future__ import annotations
@@ -12,21 +16,103 @@ import ast
 import linecache
 import re
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 from torch.autograd.function import once_differentiable
 
+from aotviz.torch_private import pytree
 from aotviz.torch_private.autograd_nodes import autograd_function_apply
 from aotviz.torch_private.runtime import set_grad_enabled
+
+_PART = "aotviz_part_of"
+_KEPT = ("compile_subgraph_reason",)  # Dynamo's attributes of the graph module
+
+
+def flattened(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any], Callable[[Sequence[Any]], list[Any]] | None]:
+    """The graph with flat inputs, these inputs, and a function that flattens a call's inputs (None if they are flat
+    already)."""
+    nested = {i for i, value in enumerate(inputs) if not pytree.tree_structure(value).is_leaf()}
+    if not nested or not isinstance(module, fx.GraphModule):
+        return module, list(inputs), None
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    nodes = list(graph.find_nodes(op="placeholder"))
+    freed = [i for i in nested if nodes[i].meta.get("steal_arg", False)]
+    for i in sorted(nested):
+        _take_apart(graph, nodes[i], inputs[i])
+    flat = fx.GraphModule(module, graph)
+    describe(flat, module)
+
+    def leaves(passed: Sequence[Any]) -> list[Any]:
+        found = pytree.tree_leaves(list(passed))
+        for i in freed:
+            passed[i].clear()
+        return found
+
+    return flat, pytree.tree_leaves(list(inputs)), leaves
+
+
+def describe(made: fx.GraphModule, module: fx.GraphModule) -> None:
+    """Keep what Dynamo tells of `module` in a graph that was made from it."""
+    made.meta = dict(module.meta)
+    for name in _KEPT:
+        if hasattr(module, name):
+            setattr(made, name, getattr(module, name))
+
+
+def part_of(node: fx.Node) -> tuple[fx.Node, str] | None:
+    """For a leaf of a nested input: the input, and the position of the leaf in it, e.g. "[0]"."""
+    found: tuple[fx.Node, str] | None = node.meta.get(_PART)
+    return found
+
+
+def _take_apart(graph: fx.Graph, node: fx.Node, value: Any) -> None:
+    paths, spec = pytree.tree_flatten_with_path(value)
+    made = []
+    with graph.inserting_before(node):
+        for path, leaf in paths:
+            part = graph.placeholder(node.name + "".join(f"_{_key(entry)}" for entry in path))
+            part.meta[_PART] = (node, pytree.keystr(path))
+            if isinstance(leaf, torch.Tensor):
+                part.meta["example_value"] = leaf
+            made.append(part)
+    _replace(graph, node, pytree.tree_unflatten(made, spec))
+
+
+def _key(entry: Any) -> Any:
+    return getattr(entry, "idx", getattr(entry, "key", "part"))
+
+
+def _replace(graph: fx.Graph, node: fx.Node, parts: Any) -> None:
+    """Let the users of the nested `node` read its parts."""
+    for user in list(node.users):
+        if _is_item(user, node, parts):
+            part = parts[user.args[1]]
+            if isinstance(part, fx.Node):
+                user.replace_all_uses_with(part)
+                graph.erase_node(user)
+            else:
+                _replace(graph, user, part)
+        else:
+            user.args = fx.node.map_arg(user.args, lambda n: parts if n is node else n)
+            user.kwargs = fx.node.map_arg(user.kwargs, lambda n: parts if n is node else n)
+    graph.erase_node(node)
+
+
+def _is_item(user: fx.Node, node: fx.Node, parts: Any) -> bool:
+    takes = user.op == "call_function" and getattr(user.target, "__name__", "") == "getitem" and user.args[0] is node
+    key = user.args[1] if takes else None
+    return takes and (isinstance(key, int) or (isinstance(parts, Mapping) and isinstance(key, str)))
 
 
 def connected(module: fx.GraphModule) -> fx.GraphModule:
     """A copy of `module` with `apply` for each `autograd_function_apply`, or `module` itself if it has none."""
     parts = {name: part for name, part in module.named_children() if isinstance(part, fx.GraphModule)}
     changed = {name: made for name, part in parts.items() if (made := connected(part)) is not part}
-    if not changed and not _calls(module):
+    if not changed and not module.graph.find_nodes(op="call_function", target=autograd_function_apply):
         return module
     graph = fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
@@ -37,10 +123,6 @@ def connected(module: fx.GraphModule) -> fx.GraphModule:
         setattr(copied, name, part)
     copied.meta = dict(module.meta)
     return copied
-
-
-def _calls(module: fx.GraphModule) -> list[fx.Node]:
-    return list(module.graph.find_nodes(op="call_function", target=autograd_function_apply))
 
 
 def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) -> Any:
@@ -72,15 +154,12 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
             if constant:
                 ctx.mark_non_differentiable(*constant)
             ctx.set_materialize_grads(not unmaterialized)
-            ctx.layouts = [
-                (one.shape, one.dtype, one.device) if isinstance(one, torch.Tensor) else None for one in outputs
-            ]
+            ctx.layouts = [_layout(one) for one in outputs]
             values = saved.copy()
             saved.clear()  # this class outlives the trace, and must hold none of its tensors
-            checked = [i for i, value in enumerate(values) if i in guarded and isinstance(value, torch.Tensor)]
-            ctx.save_for_backward(*(values[i] for i in checked))
-            ctx.checked = checked
-            ctx.kept = [None if i in checked else value for i, value in enumerate(values)]
+            ctx.checked = [i for i, value in enumerate(values) if i in guarded and isinstance(value, torch.Tensor)]
+            ctx.save_for_backward(*(values[i] for i in ctx.checked))
+            ctx.kept = [None if i in ctx.checked else value for i, value in enumerate(values)]
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
@@ -93,7 +172,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
                     stacklevel=2,
                 )
                 pairs = zip(gradients, ctx.layouts, strict=True)
-                gradients = tuple(g if g is not None or like is None else _zeros(*like) for g, like in pairs)
+                gradients = tuple(g if g is not None or like is None else torch.zeros(**like) for g, like in pairs)
             values = list(ctx.kept)
             for position, value in zip(ctx.checked, ctx.saved_tensors, strict=True):
                 values[position] = value
@@ -107,14 +186,12 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
 def _once_differentiable(bwd: fx.GraphModule) -> bool:
     """Whether the user's backward is `once_differentiable`. Dynamo inlines this decorator, but stack traces show it."""
     frame = re.compile(rf'File "{re.escape(str(once_differentiable.__code__.co_filename))}", line \d+, in wrapper')
-    traces = [
-        node.meta.get("stack_trace") or "" for node in bwd.graph.nodes if node.op in ("call_function", "call_method")
-    ]
-    return any(map(frame.search, traces))
+    calls = [node for node in bwd.graph.nodes if node.op in ("call_function", "call_method")]
+    return any(frame.search(node.meta.get("stack_trace") or "") for node in calls)
 
 
-def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.zeros(shape, dtype=dtype, device=device)
+def _layout(value: Any) -> dict[str, Any] | None:
+    return {"size": value.shape, "dtype": value.dtype, "device": value.device} if torch.is_tensor(value) else None
 
 
 def _unmaterialized(bwd: fx.GraphModule) -> str:
