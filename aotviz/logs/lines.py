@@ -62,9 +62,9 @@ class Record:
     damage: str  # what is wrong with the record; "" if nothing is wrong
 
     @property
-    def text(self) -> bytes:
+    def text(self) -> str:
         """The text without its indentation."""
-        return plain(self.payload) if self.payload is not None else b""
+        return plain(self.payload or b"").decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def read_trace(where: Where, *, index: bool = True, progress: Progress | None = 
             outline, texts.items = known
             return Recording(Contents(outline, texts))
         assembler = Assembler(texts, HANDLERS, ARTIFACTS)
-        assembler.notes.extend(notes)
+        assembler.data.notes.extend(notes)
         with _shown(total, progress) as report:
             _read(files, assembler, report)
         outline = assembler.finish()
