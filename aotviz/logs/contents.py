@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from aotviz.logs import aliasing, stages
 from aotviz.logs.printed import PrintedGraphs
 from aotviz.logs.texts import Texts
+from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import (
     NONE,
@@ -22,7 +23,6 @@ from aotviz.recording.events import (
     TensorDescription,
 )
 from aotviz.recording.holders import Changed, nothing_to_follow
-from aotviz.recording.merging import renumbered
 
 DYNAMO_ROLES = ("dynamo", "part", "export")  # values in these graphs have other names than in AOTAutograd's
 
@@ -93,7 +93,7 @@ class Contents:
             inner[place] = {path: len(graphs) + index for index, path in enumerate(printed)}
             graphs.extend(printed.values())
         data = replace(outline, graphs=graphs, values=reader.values, stack=NONE)
-        data = renumbered(data, [self.texts.add(text) for text in reader.strings.texts])
+        data = numbers.changed(data, [*map(self.texts.add, reader.strings.texts), NONE])
         graph_texts = [texts[place] for place in inner for _ in inner[place]]
         made = self._told(number, [_with_inner(stage, inner) for stage in made], graphs)
         data = replace(data, stages=made, stack=outline.stack, graph_texts=graph_texts)

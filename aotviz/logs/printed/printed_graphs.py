@@ -33,6 +33,7 @@ from aotviz.logs.printed.statements import (
     statement,
 )
 from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
+from aotviz.recording.node_arguments import NODE, references
 from aotviz.recording.strings import StringTable, clean
 
 SOURCE = re.compile(r"#.*?\bFile: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: ?(?P<code>.*)")
@@ -346,7 +347,7 @@ class _Nodes:
         nodes = len(self.op)
         if self.role != "joint":
             return ("1" if self.role == "backward" else "0") * nodes
-        reads = [set(_reads(args, index)) for index, args in enumerate(self.args)]
+        reads = [{i - number for kind, number in references(args) if kind == NODE} for i, args in enumerate(self.args)]
         texts = self.reader.strings.texts
         writes = {i for i in range(nodes) if IN_PLACE.search(texts[self.target[i]]) and not self.tangents & reads[i]}
         made = {index for write in writes for index in reads[write]}
@@ -358,18 +359,6 @@ class _Nodes:
         begins = max(made, default=-1) + 1 if self.graph.meanings else first_reader
         forward = {i for i in range(nodes) if i < begins or self.op[i] in "po"} - self.tangents | writes
         return "".join("0" if index in forward else "1" for index in range(nodes))
-
-
-def _reads(arg: Any, index: int) -> Iterator[int]:
-    """The positions of the nodes that an encoded argument of the node at `index` refers to."""
-    if isinstance(arg, dict):
-        arg = list(arg.values())
-    if isinstance(arg, list):
-        if len(arg) == 1 and type(arg[0]) is int:
-            yield index - arg[0]
-        else:
-            for part in arg:
-                yield from _reads(part, index)
 
 
 class _Lines:
