@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aotviz.explain import cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
-from aotviz.recording.recorded import Recorded
+from aotviz.recording.holders import Recorded
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

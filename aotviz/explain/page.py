@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from aotviz.explain import answers, recompiles, timeline
 from aotviz.explain.explanation import counted, seconds
 from aotviz.explain.timeline import Span
-from aotviz.recording.recorded import Recorded
+from aotviz.recording.holders import Recorded
 
 WIDTH, ROW = 1000, 18  # of the drawing, in its own units
 DEEPEST = 12  # rows

@@ -22,12 +22,12 @@ from aotviz.recording.events import (
     StageRecord,
     TensorDescription,
 )
-from aotviz.recording.holders import Changed, nothing_to_follow
+from aotviz.recording.holders import Holder
 
 DYNAMO_ROLES = ("dynamo", "part", "export")  # values in these graphs have other names than in AOTAutograd's
 
 
-class Contents:
+class Contents(Holder):
     """The content of logs. `outline` is the recording without its graphs, stages and texts."""
 
     def __init__(self, outline: RecordingData, texts: Texts) -> None:
@@ -48,32 +48,14 @@ class Contents:
         ]
 
     @property
-    def producer(self) -> dict[str, str]:
-        return self.outline.producer
-
-    @property
-    def dropped(self) -> int:
-        return self.outline.dropped
-
-    @property
     def rows(self) -> tuple[RecordingData, Texts]:
         return self.outline, self.texts
-
-    @property
-    def listed(self) -> tuple[RecordingData, Texts]:
-        return self.rows
 
     @property
     def data(self) -> RecordingData:
         """The whole recording, with every text and graph, for a file or a page."""
         compilations = [compilation.data for compilation in self._compilations]
         return replace(self.outline, compilations=compilations, strings=self.texts[:])
-
-    def follow(self, changed: Changed) -> Changed:
-        return nothing_to_follow(changed)
-
-    def __len__(self) -> int:
-        return len(self._compilations)
 
     def __iter__(self) -> Iterator[Compilation]:
         return iter(self._compilations)

@@ -30,7 +30,7 @@ from aotviz.recording.events import (
     GraphSnapshot,
     ValueRecord,
 )
-from aotviz.recording.recorded import Recorded
+from aotviz.recording.holders import Recorded
 from aotviz.recording.sizes import graph_bytes
 
 GZIP = 16 + zlib.MAX_WBITS
