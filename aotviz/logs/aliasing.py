@@ -25,8 +25,7 @@ from aotviz.recording.events import (
     TensorDescription,
 )
 from aotviz.recording.graph import Graph
-from aotviz.recording.listing import SHORT
-from aotviz.recording.node import Node
+from aotviz.recording.listing import SHORT, Node
 from aotviz.recording.saved import readers
 from aotviz.recording.sources import user_name
 

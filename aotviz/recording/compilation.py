@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from aotviz.recording import plots, tables, terminal
 from aotviz.recording.diff import diff
 from aotviz.recording.dynamo_stage import Rows
-from aotviz.recording.events import CompilationData, StageRecord, WrapperRecord
+from aotviz.recording.events import (
+    CompilationData,
+    InputRecord,
+    OutputRecord,
+    RecomputedRecord,
+    StageRecord,
+    WrapperRecord,
+)
 from aotviz.recording.graph import Graph
 
 if TYPE_CHECKING:
@@ -105,12 +112,12 @@ class Compilation:
     @cached_property
     def inputs(self) -> pd.DataFrame:
         """One row per flat input: what it is, how the call changes it, and why it is treated that way."""
-        return tables.inputs(self.data.inputs)
+        return tables.records(InputRecord, self.data.inputs)
 
     @cached_property
     def outputs(self) -> pd.DataFrame:
         """One row per flat output: its OutputType, the base it is rebuilt from, and the views that rebuild it."""
-        return tables.outputs(self.data.outputs)
+        return tables.records(OutputRecord, self.data.outputs)
 
     @cached_property
     def storages(self) -> pd.DataFrame:
@@ -149,7 +156,7 @@ class Compilation:
     @cached_property
     def recomputed(self) -> pd.DataFrame:
         """One row per value that the backward recomputes: the bytes that this saves, its producer, its consumers."""
-        return tables.recomputed(self.data.recomputed)
+        return tables.records(RecomputedRecord, self.data.recomputed)
 
     @cached_property
     def evidence(self) -> pd.DataFrame:

@@ -7,9 +7,11 @@ they came from, and comments at the inputs and outputs say what these mean to th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from aotviz.recording.events import ValueRecord
-from aotviz.recording.node import HasNodes, Node
+from aotviz.recording.sources import SourceLine
 
 SHORT = {
     "torch.float64": "f64",
@@ -40,6 +42,48 @@ SHORT = {
     "torch.bits8": "b8x1",
     "torch.bits16": "b16x1",
 }
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node, with texts in place of text numbers. `inputs` are node indices, in order, without repetition."""
+
+    index: int
+    op: str
+    name: str
+    target: str
+    args: str
+    inputs: tuple[int, ...]
+    value_id: int
+    value: ValueRecord | None
+    source: SourceLine
+    module_path: str
+    module_type: str
+    sequence_number: int
+    is_backward: bool
+    descriptor: str
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.value is not None and self.value.kind == "tensor"
+
+
+class HasNodes(Protocol):
+    """The part of `Graph` that the listing and the drawing use."""
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def output_descriptors(self) -> tuple[str, ...]: ...
+
+    def text(self, number: int) -> str: ...
+
+    @property
+    def rows(self) -> tuple[Node, ...]: ...
 
 
 def listing(graph: HasNodes) -> str:
