@@ -26,6 +26,7 @@ from aotviz.logs.printed.statements import (
     Statement,
     Text,
     Unreadable,
+    annotation_text,
     expression,
     parse,
     parse_expression,
@@ -417,20 +418,14 @@ def _parameters(graph: _Graph, line: str, lines: _Lines) -> None:
         assert isinstance(function, ast.FunctionDef)
         arguments = function.args
         listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        graph.parameters = [(arg.arg, _note(arg.annotation), "") for arg in listed if arg.arg != "self"]
+        graph.parameters = [(arg.arg, annotation_text(arg.annotation), "") for arg in listed if arg.arg != "self"]
         for star, rest in (("*", arguments.vararg), ("**", arguments.kwarg)):
             if rest is not None:
-                graph.parameters.append((star + rest.arg, _note(rest.annotation), ""))
+                graph.parameters.append((star + rest.arg, annotation_text(rest.annotation), ""))
     except (*UNREADABLE, AssertionError):
         lines.note(f"line {lines.number}: the parameters could be read only in part")
         found_notes = re.findall(r"\b([^\W\d]\w*): \"([^\"]*)\"", line)
         graph.parameters = [(name, note, "") for name, note in found_notes]
-
-
-def _note(node: ast.expr | None) -> str:
-    if node is None:
-        return ""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
 
 
 def _returned(graph: _Graph, line: str, lines: _Lines) -> None:
