@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from aotviz.logs import aliasing, stages
-from aotviz.logs.printed import PrintedGraphs
+from aotviz.logs.printed.printed_graphs import PrintedGraphs
 from aotviz.logs.texts import Texts
 from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation

@@ -27,6 +27,7 @@ from aotviz.logs.printed.statements import (
     Text,
     Unreadable,
     annotation_text,
+    argument,
     expression,
     parse,
     parse_expression,
@@ -95,7 +96,7 @@ class PrintedGraphs:
     def __init__(self, strings: StringTable | None = None) -> None:
         self.strings = strings or StringTable()
         self.values: list[ValueRecord] = []
-        self._known: dict[tuple[str, str, str, str], int] = {}  # family, path, name, annotation -> value
+        self._known: dict[tuple[str, str, str], int] = {}  # family and path, name, annotation -> value
         self._target_of: list[int] = []  # per value: its producer's target; NONE while only placeholders have it
 
     def read(self, text: str, role: str = "forward", family: str = "") -> Printed:
@@ -115,7 +116,7 @@ class PrintedGraphs:
                 path += "_"
             if not graph.has_return:
                 lines.note(f"the graph {path!r} has no return" if path else "the text ends before the graph's return")
-            graphs[path] = snapshot = self._snapshot(graph, side, family or role)
+            graphs[path] = snapshot = _Nodes(self, graph, side, f"{family or role}:{graph.path}").snapshot()
             for index in [index for index, op in enumerate(snapshot.op) if op == "a"]:
                 name = self.strings.texts[snapshot.target[index]]
                 called = f"{path}.{name}" if path else name
@@ -176,22 +177,12 @@ class PrintedGraphs:
             if graph.statements[-1][0].kind == "guess":
                 lines.note(f"line {lines.number} could be read only in part")
 
-    def _snapshot(self, graph: _Graph, role: str, family: str) -> GraphSnapshot:
-        nodes = _Nodes(self, graph, role, f"{family}:{graph.path}")
-        for name, note, meaning in graph.parameters:
-            nodes.placeholder(name, note, meaning)
-        for made, source in graph.statements:
-            nodes.add(made, source)
-        if graph.has_return:
-            nodes.output(graph.returned)
-        return nodes.snapshot()
-
     def value(self, family: str, name: str, note: str, target: int) -> int:
         """The number of a node's value. `target` is NONE for a placeholder, whose value another graph computes."""
-        known = annotation(note) if note else None
+        known = annotation(note)
         if known is None:
             return NONE
-        key = (family, name, note, "")
+        key = (family, name, note)
         number = self._known.get(key)
         if number is not None:
             made_by = self._target_of[number]
@@ -234,11 +225,17 @@ class _Nodes:
         self.descriptor: dict[int, int] = {}
         self.position: dict[str, int] = {}
         self.tangents: set[int] = set()  # placeholders of a joint graph
+        for parameter in graph.parameters:
+            self.placeholder(*parameter)
+        for made, source in graph.statements:
+            self.add(made, source)
+        if graph.has_return:
+            self._row("o", "output", self.text("output"), [self.encode(graph.returned, len(self.op))], NONE, NONE)
 
     def placeholder(self, name: str, note: str, meaning: str) -> None:
         index, plain = len(self.op), name.lstrip("*")
         tangent = self.role == "joint" and (plain.startswith("tangents_") or meaning.startswith("TangentAOTInput"))
-        self._row("p", plain, self.text(name), [], self._value(plain, note, NONE), NONE)
+        self._row("p", plain, self.text(name), [], self.reader.value(self.family, plain, note, NONE), NONE)
         if tangent:
             self.tangents.add(index)
         if meaning:
@@ -248,18 +245,19 @@ class _Nodes:
         """Add one node of the body."""
         index, root = len(self.op), made.callee[0]
         if made.kind == "rename" and root in self.position and self.op[self.position[root]] == "p":
-            self._rename(self.position.pop(root), made)
+            # `l_x_ = L_x_`: a placeholder whose name differs from its parameter's name
+            self.position[made.name] = self.position.pop(root)
+            self.name[self.position[made.name]] = self.text(made.name)
             return
         op, target, first = self._callee(made, root)
-        args = [*first, *[self.encode(arg, index) for arg in made.args if not self._unknown_word(made, arg)]]
+        given = [arg for arg in made.args if made.kind != "guess" or arg.text in self.position]
+        args = [*first, *[self.encode(arg, index) for arg in given]]
         kwargs = {clean(key): self.encode(arg, index) for key, arg in made.kwargs.items()}
         number = self.text(target)
-        self._row(op, made.name, number, args, self._value(made.name, made.annotation, number), source)
+        value = self.reader.value(self.family, made.name, made.annotation, number)
+        self._row(op, made.name, number, args, value, source)
         if kwargs:
             self.kwargs[index] = kwargs
-
-    def output(self, returned: Any) -> None:
-        self._row("o", "output", self.text("output"), [self.encode(returned, len(self.op))], NONE, NONE)
 
     def snapshot(self) -> GraphSnapshot:
         meanings = self.graph.meanings
@@ -283,12 +281,9 @@ class _Nodes:
     def encode(self, arg: Any, index: int) -> Any:
         """Encode one argument of the node at `index` (see GraphSnapshot)."""
         kind = type(arg)
-        if kind is Name:
-            at = self.position.get(arg.text)
-            if at is None:
-                return {"r": self.text(arg.text)}
-            return [index - at]
-        if kind is Text:
+        if kind is Name and arg.text in self.position:
+            return [index - self.position[arg.text]]
+        if kind in (Name, Text):
             return {"r": self.text(arg.text)}
         if kind is list:
             return ["L", *[self.encode(part, index) for part in arg]]
@@ -317,17 +312,6 @@ class _Nodes:
         if made.kind == "attribute":
             return "a", ".".join(parts), []
         return "f", plain_target(parts), []
-
-    def _unknown_word(self, made: Statement, arg: Any) -> bool:
-        return made.kind == "guess" and arg.text not in self.position
-
-    def _rename(self, index: int, made: Statement) -> None:
-        """Handle `l_x_ = L_x_`: a placeholder whose name differs from its parameter's name."""
-        self.name[index] = self.text(made.name)
-        self.position[made.name] = index
-
-    def _value(self, name: str, note: str, target: int) -> int:
-        return self.reader.value(self.family, name, note, target)
 
     def _row(self, op: str, name: str, target: int, args: list[Any], value: int, source: int) -> None:
         self.position[name] = len(self.op)
@@ -443,20 +427,14 @@ def _returned(graph: _Graph, line: str, lines: _Lines) -> None:
                 items.append(expression(value.strip().removesuffix(",")))
                 graph.meanings.append("" if meaning == "None" else meaning)
             graph.returned = items
-        elif text.startswith("pytree.tree_unflatten("):
-            graph.returned = _unflattened(text)
+        elif text.startswith("pytree.tree_unflatten("):  # of the flat outputs
+            match parse_expression(text):
+                case ast.Call(args=[outputs, *_]):
+                    graph.returned = argument(outputs)
+                case _:
+                    raise Unreadable(text)
         else:
             graph.returned = expression(text) if text else None
-    except Unreadable:
+    except UNREADABLE:
         lines.note(f"line {where}: the return could be read only in part")
         graph.returned, graph.meanings = [Name(word) for word in WORD.findall(text)], []
-
-
-def _unflattened(text: str) -> Any:
-    """The flat outputs in `pytree.tree_unflatten([a, b], self._out_spec)`."""
-    try:
-        call = parse_expression(text)
-        assert isinstance(call, ast.Call)
-        return expression(ast.unparse(call.args[0]))
-    except (*UNREADABLE, AssertionError, IndexError):
-        raise Unreadable(text) from None

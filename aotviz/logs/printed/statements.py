@@ -124,7 +124,7 @@ def expression(text: str) -> Any:
     [Name(text='x'), 1.5, Text(text='torch.float32')]
     """
     try:
-        return _argument(parse_expression(text.strip()))
+        return argument(parse_expression(text.strip()))
     except UNREADABLE as error:
         raise Unreadable(str(error)) from None
 
@@ -170,7 +170,7 @@ def _in_place(statements: list[ast.stmt]) -> _Called:
 
 
 def _operator(name: str, *args: ast.expr) -> _Called:
-    return "operator", (name,), tuple(map(_argument, args)), {}
+    return "operator", (name,), tuple(map(argument, args)), {}
 
 
 def _called(value: ast.expr) -> _Called:
@@ -178,7 +178,7 @@ def _called(value: ast.expr) -> _Called:
         case ast.Call(func=ast.Name(id="getattr")) if (parts := _dotted(value)) is not None:
             return "attribute", parts, (), {}
         case ast.Call(func=func, args=args, keywords=words) if (parts := _dotted(func)) is not None:
-            return "call", parts, tuple(map(_argument, args)), {w.arg or "**": _argument(w.value) for w in words}
+            return "call", parts, tuple(map(argument, args)), {w.arg or "**": argument(w.value) for w in words}
         case ast.Subscript(value=inside, slice=index):
             return _operator("getitem", inside, index)
         case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
@@ -210,7 +210,8 @@ def _dotted(node: ast.expr) -> tuple[str, ...] | None:
     return None if before is None else (*before, str(name))
 
 
-def _argument(node: ast.expr) -> Any:
+def argument(node: ast.expr) -> Any:
+    """An argument as Statement has it."""
     match node:
         case ast.Constant(value=value) if value is None or type(value) in (bool, int, float, str):
             return value
@@ -219,19 +220,19 @@ def _argument(node: ast.expr) -> Any:
         case ast.Name(id=name):
             return NUMBERS[name] if name in NUMBERS else Name(name)
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            return list(map(_argument, parts))
+            return list(map(argument, parts))
         case ast.Attribute() if (names := _dotted(node)) is not None:
             return Text(plain_target(names))
-        case ast.UnaryOp(op=ast.USub(), operand=operand) if type(inside := _argument(operand)) in (int, float):
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if type(inside := argument(operand)) in (int, float):
             return -inside
         case ast.Dict(keys=keys, values=values) if None not in keys:
-            found = [_argument(key) for key in keys if key is not None]
+            found = [argument(key) for key in keys if key is not None]
             texts = [key if type(key) is str else str(getattr(key, "text", key)) for key in found]
-            return dict(zip(texts, map(_argument, values), strict=True))
+            return dict(zip(texts, map(argument, values), strict=True))
         case ast.Slice(lower=lower, upper=upper, step=step):
-            return slice(*(None if part is None else _argument(part) for part in (lower, upper, step)))
+            return slice(*(None if part is None else argument(part) for part in (lower, upper, step)))
         case ast.Call(func=ast.Name(id="slice"), args=args) if 1 <= len(args) <= 3:
-            return slice(*map(_argument, args))
+            return slice(*map(argument, args))
         case ast.Call(func=func) if (names := _dotted(func)) is not None and names[-1] == "device":
             return Text(_device(node) or ast.unparse(node))
         case ast.BinOp():
