@@ -15,7 +15,8 @@ from aotviz.explain import guard_failures
 from aotviz.explain.expressions import spoken
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason, TensorDescription
+from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason
+from aotviz.recording.sizes import reach
 from aotviz.recording.sources import user_frames
 
 SIZES = {  # in a guard on a tensor
@@ -284,21 +285,11 @@ def _relation(facts: Facts, program: int, one: str, other: str) -> str:
         return "one tensor"
     if (first.describer, first.storage) != (second.describer, second.storage):
         return "in separate storages"
-    spans = [_span(tensor) for tensor in (first, second)]
-    if None in spans:
-        return "different tensors"
-    (start, end), (begin, last) = spans  # type: ignore[misc]
+    start, begin = first.offset, second.offset
+    end, last = (reach(tensor.offset, tensor.shape, tensor.stride) for tensor in (first, second))
+    if end is None or last is None or not isinstance(start, int) or not isinstance(begin, int):
+        return "different tensors"  # a size is symbolic
     return "apart in one storage" if end <= begin or last <= start else "overlapping views of one storage"
-
-
-def _span(tensor: TensorDescription) -> tuple[int, int] | None:
-    """The range of storage elements that a tensor covers; None if a size is symbolic."""
-    places = [tensor.offset, *tensor.shape, *tensor.stride]
-    if not all(type(place) is int for place in places) or len(tensor.shape) != len(tensor.stride):
-        return None
-    offset = int(tensor.offset)
-    reach = sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride, strict=True))
-    return offset, offset + reach + 1
 
 
 def _from_inputs(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:

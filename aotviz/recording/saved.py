@@ -164,8 +164,7 @@ class Halves:
         return {"consumers": [self.texts[names[i]] for i in found], "dies_at": found[-1] if found else NONE}
 
     def _source(self, stack: int) -> str:
-        source = innermost(self._text(stack))
-        return f"{source} {source.code}".strip()
+        return innermost(self._text(stack)).with_code
 
     def _text(self, number: int) -> str:
         return self.texts[number] if number != NONE else ""
