@@ -76,12 +76,7 @@ def settings(facts: Facts, place: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for record in facts.about(place, facts.data.metrics):
         for field, module in SETTINGS.items():
-            try:
-                values = json.loads(facts.text(record.texts[field])) if field in record.texts else {}
-            except ValueError:
-                continue
-            if isinstance(values, str):
-                values = _decoded(values)
+            values = _mapping(facts.text(record.texts.get(field, -1)))
             found.update({f"{module}.{name}": str(value) for name, value in values.items()})
     for artifact in facts.about(place, facts.data.artifacts):
         if facts.text(artifact.name) == "torch._functorch.config":
@@ -97,9 +92,11 @@ def short(text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
-def _decoded(text: str) -> dict[str, object]:
+def _mapping(text: str) -> dict[str, object]:
+    """A mapping from JSON, which may be quoted as a text in JSON; {} for anything else."""
     try:
         value = json.loads(text)
+        value = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
