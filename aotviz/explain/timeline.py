@@ -44,8 +44,8 @@ class Span:
     def walk(self, depth: int = 0) -> Iterator[tuple[Span, int]]:
         """This span and those below that took time or did not end, with their depths, the longest of siblings first."""
         yield self, depth
-        below = [child for child in self.children.values() if child.seconds > 0 or child.unfinished]
-        for child in sorted(below, key=lambda child: child.seconds, reverse=True):
+        below = [child for child in reversed(self.children.values()) if child.seconds > 0 or child.unfinished]
+        for child in sorted(below, key=lambda child: child.seconds, reverse=True):  # of equals, the last first
             yield from child.walk(depth + 1)
 
     def settle(self) -> float:

@@ -41,14 +41,18 @@ def kept(sizes: Sequence[int | None], inputs: int) -> str:
     ('2 values kept for the backward, 128 B, and 1 input', '2 inputs kept for the backward', '2 values kept for the backward, 8 B and 1 of symbolic size')
     """  # noqa: E501
     if not sizes:
-        return f"{_counted(inputs, 'input') if inputs else 'nothing'} kept for the backward"
+        return f"{counted(inputs, 'input') if inputs else 'nothing'} kept for the backward"
     known = [size for size in sizes if size is not None]
     symbolic = f" and {len(sizes) - len(known)} of symbolic size" if len(known) < len(sizes) else ""
-    also = f", and {_counted(inputs, 'input')}" if inputs else ""
-    return f"{_counted(len(sizes), 'value')} kept for the backward, {told(sum(known))}{symbolic}{also}"
+    also = f", and {counted(inputs, 'input')}" if inputs else ""
+    return f"{counted(len(sizes), 'value')} kept for the backward, {told(sum(known))}{symbolic}{also}"
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "input"), counted(3000, "input")
+    ('1 input', '3,000 inputs')
+    """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
