@@ -5,17 +5,10 @@ They read only the rows of a recording, so they work the same on a live watch, o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aotviz.explain import cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
-from aotviz.recording.recorded import Recorded
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from aotviz.explain.marked_frame import ExplainedTable
+from aotviz.recording.holders import Recorded
 
 
 def facts_of(recording: Recorded) -> Facts:
@@ -26,33 +19,17 @@ def facts_of(recording: Recorded) -> Facts:
     return Facts(data, texts)
 
 
+def asked(recording: Recorded, compilation: str | None) -> tuple[Facts, int | None]:
+    """What a recording knows, and the place of the compilation with this id; None means all of them."""
+    facts = facts_of(recording)
+    return facts, None if compilation is None else facts.find(compilation)
+
+
 def explain(recording: Recorded, compilation: str | None = None, earlier: Recorded | None = None) -> Explanation:
     """What needs an explanation, the costliest first; or everything about one compilation."""
-    facts = facts_of(recording)
+    facts, place = asked(recording, compilation)
     before = facts_of(earlier) if earlier is not None else None
-    if compilation is None:
-        return _overall(facts, before)
-    return _one(recording, facts, facts.find(compilation), before)
-
-
-def cache_table(recording: Recorded, earlier: Recorded | None = None) -> ExplainedTable:
-    return cache_misses.frame(facts_of(recording), facts_of(earlier) if earlier is not None else None)
-
-
-def timeline_table(recording: Recorded, compilation: str | None = None) -> ExplainedTable:
-    facts = facts_of(recording)
-    return timeline.frame(facts, None if compilation is None else facts.find(compilation))
-
-
-def timeline_figure(recording: Recorded, compilation: str | None = None) -> Figure:
-    facts = facts_of(recording)
-    return timeline.figure(facts, None if compilation is None else facts.find(compilation))
-
-
-def graph_change_table(recording: Recorded, before: str, after: str, role: str | None = None) -> ExplainedTable:
-    facts = facts_of(recording)
-    compilations = recording.compilations
-    return graph_changes.frame(compilations[facts.find(before)], compilations[facts.find(after)], role)
+    return _overall(facts, before) if place is None else _one(recording, facts, place, before)
 
 
 def sections(recording: Recorded) -> list[Explanation]:
@@ -84,9 +61,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *timeline.explain_all(facts).points,
     ]
     again = len(recompiles.find(facts))
-    functions = facts.functions or len(
-        {recompiles.own_function(compilation) for compilation in facts.data.compilations}
-    )
+    functions = facts.functions or len(set(map(recompiles.own_function, facts.data.compilations)))
     title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(functions, 'function')}"
     total = sum(facts.seconds(place) for place in range(len(facts.data.compilations)))
     if again:
@@ -96,31 +71,26 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
 
 def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -> Explanation:
     compilation = facts.data.compilations[place]
-    points = recompiles.explain_one(facts, place)
-    if not points:
-        points.append(_first(facts, place))
-    points.extend(_graphs(recording, facts, place))
-    points.extend(_failures(facts, place))
-    points.extend(graph_breaks.explain_one(facts, place))
-    points.extend(cache_misses.explain_one(facts, place, earlier))
-    points.extend(timeline.explain_all(facts, place).points)
-    points.extend(recompiles.what_logs_leave_out([one for one in recompiles.find(facts) if one.place == place]))
+    points = (
+        *(recompiles.explain_one(facts, place) or [_first(facts, place)]),
+        *_graphs(recording, facts, place),
+        *_failures(facts, place),
+        *graph_breaks.explain_one(facts, place),
+        *cache_misses.explain_one(facts, place, earlier),
+        *timeline.explain_all(facts, place).points,
+        *recompiles.what_logs_leave_out([one for one in recompiles.find(facts) if one.place == place]),
+    )
     where = facts.frame_place(place)
-    return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), tuple(points))
+    return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), points)
 
 
 def _first(facts: Facts, place: int) -> Point:
     cost = facts.seconds(place)
     again = len(facts.frames.get(facts.frame(place), ())) - 1 if facts.data.compilations[place].compile_id else 0
+    first = f"This is the first compilation of `{facts.function(place)}`"
+    spent = f"It cost {seconds(cost)}" if cost else ""
     later = f"It was compiled again {counted(again, 'time')}" if again > 0 else ""
-    return Point(
-        sentence(
-            f"This is the first compilation of `{facts.function(place)}`; there was no earlier program whose "
-            "guards could hold",
-            f"It cost {seconds(cost)}" if cost else "",
-            later,
-        )
-    )
+    return Point(sentence(f"{first}; there was no earlier program whose guards could hold", spent, later))
 
 
 def _graphs(recording: Recorded, facts: Facts, place: int) -> list[Point]:
@@ -140,23 +110,19 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
     """
     points = []
     for place, compilation in enumerate(facts.data.compilations):
-        record = facts.failure(place) if only in (None, place) else None
-        error = compilation.error if only in (None, place) else None
-        reason = facts.text(record.fail_reason) if record else error.message if error else ""
-        kind = record.fail_type if record else error.type if error else ""
-        if not kind or recompiles.LIMIT.search(reason):
+        record, error = facts.failure(place), compilation.error
+        if only not in (None, place) or (record is None and error is None):
             continue
-        if ran_in_eager is not None and ran_in_eager != (error is not None and error.ran_in_eager):
+        if record is not None:
+            kind, reason, where = record.fail_type, facts.text(record.fail_reason), facts.text(record.fail_place)
+        elif error is not None:
+            kind, reason, where = error.type, error.message, error.place
+        in_eager = error is not None and error.ran_in_eager
+        if not kind or recompiles.LIMIT.search(reason) or ran_in_eager not in (None, in_eager):
             continue
-        where = facts.text(record.fail_place) if record else error.place if error else ""
-        words, fix = _told(reason)
-        if error is not None and error.ran_in_eager:
-            told = f"{compilation.id} (`{facts.function(place)}`) ran in eager: {reason}"
-            points.append(Point(sentence(told), "", where, ""))
-            continue
-        points.append(
-            Point(sentence(f"{compilation.id} (`{facts.function(place)}`) failed with {kind}: {words}"), "", where, fix)
-        )
+        named, (words, fix) = f"{compilation.id} (`{facts.function(place)}`)", _told(reason)
+        told = f"{named} ran in eager: {reason}" if in_eager else f"{named} failed with {kind}: {words}"
+        points.append(Point(sentence(told), "", where, "" if in_eager else fix))
     return points
 
 

@@ -225,10 +225,8 @@ def _bypass(what: str, cache: str, reason: str) -> _Told:
     for pattern, words, fix in BYPASSES:
         match = re.search(pattern, reason)
         if match:
-            why = sentence(
-                f"{what} bypassed the {cache} because {words.format(**match.groupdict())}", f"Torch says: {line}"
-            )
-            return why, fix
+            because = words.format(**match.groupdict())
+            return sentence(f"{what} bypassed the {cache} because {because}", f"Torch says: {line}"), fix
     said = f"Torch says: {line}" if line else "Torch does not say why"
     return (sentence(f"{what} bypassed the {cache}", said),)
 
@@ -237,11 +235,9 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
     record = candidate.record
     twin = next(iter(known.like(candidate, "key", record.key)), None)
     if "guard" in candidate.facts.text(record.fields.get("cache_status_detailed", -1)):
-        why = sentence(
-            f"{what} missed the {cache} although its key is there: the entry was compiled for other sizes, "
-            "and its shape guards do not hold for these"
-        )
-        return why, _GUARD_FIX, twin.id if twin else ""
+        why = "the entry was compiled for other sizes, and its shape guards do not hold for these"
+        told = sentence(f"{what} missed the {cache} although its key is there: {why}")
+        return told, _GUARD_FIX, twin.id if twin else ""
     if twin is not None:
         return _twin(what, cache, candidate, twin)
     nearest = _nearest(candidate, known)
@@ -249,12 +245,9 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
         return (sentence(f"{what} missed the {cache}: this log contains no similar compilation before it"),)
     found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
     if not found:
-        why = sentence(
-            f"{what} missed the {cache}; its key differs from that of {nearest.id}, but the log does not "
-            "contain the part that differs"
-        )
+        differs = f"its key differs from that of {nearest.id}, but the log does not contain the part that differs"
         fix = 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
-        return why, fix, nearest.id
+        return sentence(f"{what} missed the {cache}; {differs}"), fix, nearest.id
     told = "; ".join(difference.words for difference in found[:MOST_TOLD])
     more = f"; and {counted(len(found) - MOST_TOLD, 'other part')}" if len(found) > MOST_TOLD else ""
     why = sentence(f"{what} missed the {cache} because, compared with {nearest.id}, {told}{more}")

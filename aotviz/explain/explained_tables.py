@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from aotviz.recording import tables
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
+Columns = tables.Columns
 
-Columns = Mapping[str, tuple[str, Callable[[Any], Any]]]  # name -> its dtype, and how a thing's entry is read
 
-
-def table(
-    columns: Columns, things: Iterable[Any], marked: Sequence[str] = (), hidden: Sequence[str] = ()
-) -> ExplainedTable:
+def table(columns: Columns, things: Iterable[Any], marked: Sequence[str], hidden: Sequence[str] = ()) -> ExplainedTable:
     """One row for each thing."""
-    from aotviz.explain.marked_frame import marked_frame
+    from aotviz.explain.marked_frame import ExplainedTable
 
-    rows = [{name: read(thing) for name, (_, read) in columns.items()} for thing in things]
-    return marked_frame({name: dtype for name, (dtype, _) in columns.items()}, rows, marked, hidden)
+    made = ExplainedTable(tables.table(columns, things))
+    made.marked, made.hidden = tuple(marked), tuple(hidden)
+    return made

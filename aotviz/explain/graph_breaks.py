@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, counted, sentence
-from aotviz.explain.rows import Facts, user_frames
+from aotviz.explain.rows import Facts
 from aotviz.recording.events import GraphBreak
+from aotviz.recording.sources import innermost
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -146,13 +147,12 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     first = records[0]
     text = facts.text(first.text) or facts.text(first.reason)
     words, fix = _meaning(text)
-    frames = user_frames(facts.text(first.stack))
-    last = frames[-1] if frames else None
+    last = innermost(facts.text(first.stack))
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     return Break(
-        place=last.place if last else place,
-        code=last.code if last else "",
-        function=last.function if last else facts.function(first.origin.compilation),
+        place=str(last) or place,
+        code=last.code,
+        function=last.function or facts.function(first.origin.compilation),
         words=words,
         fix=fix,
         skipped=bool(SKIPPED.search(text.partition("User code traceback")[0])),

@@ -17,7 +17,7 @@ from aotviz.explain import explained_tables
 from aotviz.explain.explanation import counted, sentence
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.graph import Graph
-from aotviz.recording.node import Node
+from aotviz.recording.listing import Node
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable

@@ -74,16 +74,11 @@ def differences(
 def settings(facts: Facts, place: int) -> dict[str, str]:
     """The compiler's settings during a compilation, by their full names, as far as they are logged."""
     found: dict[str, str] = {}
-    for record in facts.metrics.get(place, ()):
+    for record in facts.about(place, facts.data.metrics):
         for field, module in SETTINGS.items():
-            try:
-                values = json.loads(facts.text(record.texts[field])) if field in record.texts else {}
-            except ValueError:
-                continue
-            if isinstance(values, str):
-                values = _decoded(values)
+            values = _mapping(facts.text(record.texts.get(field, -1)))
             found.update({f"{module}.{name}": str(value) for name, value in values.items()})
-    for artifact in facts.artifacts.get(place, ()):
+    for artifact in facts.about(place, facts.data.artifacts):
         if facts.text(artifact.name) == "torch._functorch.config":
             for line in facts.text(artifact.text).splitlines():
                 name, equals, value = line.strip().partition(" = ")
@@ -97,9 +92,11 @@ def short(text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
-def _decoded(text: str) -> dict[str, object]:
+def _mapping(text: str) -> dict[str, object]:
+    """A mapping from JSON, which may be quoted as a text in JSON; {} for anything else."""
     try:
         value = json.loads(text)
+        value = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -109,16 +106,16 @@ def _gathered(facts: Facts, place: int) -> Iterator[tuple[str, str]]:
     compilation = facts.compilation(place)
     if compilation is None:
         return
-    for artifact in facts.artifacts.get(place, ()):
+    for artifact in facts.about(place, facts.data.artifacts):
         if facts.text(artifact.type) == "dynamo_output_graph":
             yield "gm", facts.text(artifact.text)
-    for tensor in facts.tensors.get(place, ()):
+    for tensor in facts.about(place, facts.data.tensors):
         if tensor.sources:
             name = spoken(facts.text(tensor.sources[0]))
             sizes = f"shape={tuple(tensor.shape)}, stride={tuple(tensor.stride)}"
             other = f"device={tensor.device}, requires_grad={tensor.requires_grad}"
             yield f"example_inputs[{name}]", f"TensorMetadata(dtype={tensor.dtype}, {sizes}, {other})"
-    for guard in facts.guards.get(place, ()):
+    for guard in facts.about(place, facts.data.guards):
         if guard.kind == "GLOBAL_STATE":
             for name, value in global_state(facts.text(guard.text)).items():
                 yield f"state[{name}]", value

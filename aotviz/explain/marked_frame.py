@@ -6,7 +6,6 @@ All text is escaped, because recordings may come from untrusted sources. A selec
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -40,16 +39,6 @@ class ExplainedTable(pd.DataFrame):
         tail = f"<p style='{QUIET}'>{more} more rows</p>" if more > 0 else ""
         empty = "" if len(self) else f"<p style='{QUIET}'>no rows</p>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{tail}{empty}"
-
-
-def marked_frame(
-    columns: dict[str, str], rows: Sequence[dict[str, Any]], marked: Sequence[str] = (), hidden: Sequence[str] = ()
-) -> ExplainedTable:
-    """Rows as a table. `columns` gives each column's dtype, so that an empty table has them too."""
-    series = {name: pd.Series([row[name] for row in rows], dtype=kind) for name, kind in columns.items()}
-    made = ExplainedTable(series)
-    made.marked, made.hidden = tuple(marked), tuple(hidden)
-    return made
 
 
 def _cell(value: Any, marked: bool) -> str:

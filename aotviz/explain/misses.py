@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from aotviz.explain import advice, guard_failures
 from aotviz.explain.expressions import spoken
 from aotviz.explain.guard_failures import GuardFailure
-from aotviz.explain.rows import Facts, user_frames
-from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason, TensorDescription
+from aotviz.explain.rows import Facts
+from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason
+from aotviz.recording.sizes import reach
+from aotviz.recording.sources import user_frames
 
 SIZES = {  # in a guard on a tensor
     "shape[{}]": re.compile(r"\bsize=\[(.*?)\]"),
@@ -30,6 +32,7 @@ LIBRARY = re.compile(r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/sit
 COMPARED = frozenset({"value", "length", "object", "type", "keys", "attribute"})  # kinds that two guards can differ in
 
 Key = tuple[str, str]  # what a guard is about: its kind, and the value or a property of it
+Made = GuardRecord | FailedGuard | RecompileReason  # a guard, with the line that made it
 
 
 @dataclass(frozen=True)
@@ -66,30 +69,31 @@ class Held:
 
 def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Reason, ...]:
     """Why each program did not match the call that compilation `place` was made for."""
-    firsts = [_named_by_torch(facts, place, reason) for reason in reasons]
+    earlier = [facts.sibling(place, reason.earlier) for reason in reasons]
+    firsts = [
+        _miss(facts, place, program, guard_failures.read(facts.text(reason.guard)), reason)
+        for program, reason in zip(earlier, reasons, strict=True)
+    ]
     now = _now(facts, place, [miss.failure for miss in firsts])
     found = []
-    for reason, first in zip(reasons, firsts, strict=True):
-        earlier = facts.sibling(place, reason.earlier) if reason.earlier else -1
+    for program, reason, first in zip(earlier, reasons, firsts, strict=True):
         if reason.failed:
-            misses = [_tried(facts, place, earlier, guard) for guard in reason.failed]
+            misses = [_tried(facts, place, program, guard) for guard in reason.failed]
             if first.failure.kind != "unknown" and first.root not in {miss.root for miss in misses}:
                 misses.insert(0, first)
         else:
-            misses = [first, *_compared(facts, place, earlier, now)]
+            misses = [first, *_compared(facts, place, program, now)]
         distinct: dict[str, Miss] = {}
         for miss in misses:
             distinct.setdefault(miss.root, miss)
-        found.append(Reason(facts.id(earlier) or reason.earlier, tuple(distinct.values()), bool(reason.failed)))
+        found.append(Reason(facts.id(program) or reason.earlier, tuple(distinct.values()), bool(reason.failed)))
     return tuple(found)
 
 
 def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, str]]) -> Reason:
     """The same for an aotviz program (-1: unknown). `guards`: (guard, the value now) for each that failed."""
     failures = [guard_failures.read(guard).with_after(now) for guard, now in guards]
-    distinct = {
-        root(failure.subject): _miss(facts, place, earlier, failure, ("", "", "")) for failure in reversed(failures)
-    }
+    distinct = {root(failure.subject): _miss(facts, place, earlier, failure) for failure in reversed(failures)}
     return Reason(facts.id(earlier), tuple(reversed(distinct.values())), tried=True)
 
 
@@ -99,31 +103,23 @@ def root(subject: str) -> str:
     return name.removeprefix("len(").removesuffix(")") if name.startswith("len(") else name
 
 
-def _named_by_torch(facts: Facts, place: int, reason: RecompileReason) -> Miss:
-    guard, code, where, stack = (facts.text(n) for n in (reason.guard, reason.code, reason.place, reason.stack))
-    earlier = facts.sibling(place, reason.earlier) if reason.earlier else -1
-    return _miss(facts, place, earlier, guard_failures.read(guard), (code, where, stack))
-
-
 def _tried(facts: Facts, place: int, earlier: int, guard: FailedGuard) -> Miss:
-    made = (facts.text(guard.code), facts.text(guard.place), facts.text(guard.stack))
     failure = guard_failures.read(facts.text(guard.guard)).with_after(facts.text(guard.now))
-    return _miss(facts, place, earlier, failure, made)
+    return _miss(facts, place, earlier, failure, guard)
 
 
-def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, made: tuple[str, str, str]) -> Miss:
-    """`made`: the line that made the guard, its place, and the stack."""
-    code, where, stack = made
+def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: Made | None = None) -> Miss:
     before = _guard(facts, earlier, failure)
-    if before is not None and not where:
-        code, where, stack = (facts.text(number) for number in (before.code, before.place, before.stack))
+    if before is not None and (guard is None or not facts.text(guard.place)):
+        guard = before
+    code, where, stack = (facts.text(n) for n in (guard.code, guard.place, guard.stack)) if guard else ("", "", "")
     failure, dynamic = _completed(facts, place, earlier, failure)
     used = facts.first_use(earlier, facts.text(before.source)) if before else None
     if used is not None and LIBRARY.search(where):  # the guard names the library's line, the graph the user's
-        code, where, stack = used.code, f"{used.place} in {used.function}", ""
+        code, where, stack = used.code, f"{used} in {used.function}", ""
     frames = user_frames(stack)
     if frames and not code:
-        code, where = frames[-1].code, where or frames[-1].place
+        code, where = frames[-1].code, where or str(frames[-1])
     line = code.partition("  # ")[0].strip()
     found = Miss(failure, line, facts.whole_place(place, where, stack) if where else "", dynamic)
     return _of_a_capture(facts, place, found) if facts.data.compilations[place].compile_id.startswith("!") else found
@@ -148,8 +144,8 @@ def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
     if not miss.place.startswith("<eval_with_key>"):
         return replace(miss, failure=failure)
     frames = user_frames(facts.text(facts.data.compilations[place].stack))
-    own = [one for one in frames if not LIBRARY.search(one.place) and not one.place.startswith("<")]
-    code, where = (own[-1].code, own[-1].place) if own else ("", "")
+    own = [frame for frame in frames if not LIBRARY.search(str(frame)) and not str(frame).startswith("<")]
+    code, where = (own[-1].code, str(own[-1])) if own else ("", "")
     return replace(miss, failure=failure, code=code, place=where)
 
 
@@ -161,30 +157,21 @@ def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str]) ->
             continue
         kind, about = key
         if kind == "global state":
-            said = guard_failures.STATES.get(about, f"`{about}`")
-            failure = replace(
-                guard_failures.read(f"GLOBAL_STATE changed: {about}"),
-                before=held.value, after=after, words=f"{said} was {held.value} and is now {after}",
-            )  # fmt: skip
+            failure = _state(guard_failures.read(f"GLOBAL_STATE changed: {about}"), about, held.value, after)
         elif kind == "tensor":
             failure = guard_failures.read(f"{held.text} changed from {held.value} to {after}")
         else:
             failure = guard_failures.read(held.text)
             failure = failure if kind in ("object", "keys", "attribute") else failure.with_after(after)
-        record = held.record
-        made = (record.code, record.place, record.stack) if record is not None else (-1, -1, -1)
-        code, where, stack = (facts.text(number) for number in made)
-        yield _miss(facts, place, earlier, failure, (code, where, stack))
+        yield _miss(facts, place, earlier, failure, held.record)
 
 
 def _now(facts: Facts, place: int, named: Sequence[GuardFailure]) -> dict[Key, str]:
     """The values of the call, as far as the new program's guards, its symbols and torch's reasons say."""
     now = {_key(failure): failure.after for failure in named if failure.after}
-    for record in facts.shapes.get(place, ()):
-        if record.kind == "create_symbol":
-            source = spoken(facts.text(record.source))
-            sized = re.search(r"\.(?:shape\[\d+\]|stride\(\d+\))$", source)
-            now["tensor" if sized else "value", source] = facts.text(record.value)
+    for source, value in _symbols(facts, place).items():
+        sized = re.search(r"\.(?:shape\[\d+\]|stride\(\d+\))$", source)
+        now["tensor" if sized else "value", source] = value
     return now | {key: held.value for key, held in _held(facts, place).items()}
 
 
@@ -195,7 +182,7 @@ def _held(facts: Facts, program: int) -> dict[Key, Held]:
     found: dict[Key, Held] | None = facts.memory.get(("held", program))
     if found is None:
         found = {}
-        for record in facts.guards.get(program, ()):
+        for record in facts.about(program, facts.data.guards):
             text = facts.text(record.text)
             if record.kind == "GLOBAL_STATE":
                 found |= {
@@ -240,12 +227,12 @@ def _key(failure: GuardFailure) -> Key:
 def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> tuple[GuardFailure, bool]:
     """The failure with the value of the new compilation, and whether that value is symbolic."""
     if failure.kind == "global state":
-        return _state(facts, place, earlier, failure), False
+        return _changed_state(facts, place, earlier, failure), False
     if failure.kind in ("same tensor", "memory"):
         return _laid_out(facts, place, earlier, failure), False
     if failure.kind == "unknown":
         return _from_inputs(facts, place, earlier, failure), False
-    symbol = _symbol(facts, place, failure)
+    symbol = _symbols(facts, place).get(failure.subject)
     if symbol is not None and failure.kind == "symbolic":
         words = f"{failure.words}: `{failure.subject}` is now {symbol}"
         return replace(failure, after=symbol, words=words), False
@@ -260,12 +247,10 @@ def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) ->
     return failure, False
 
 
-def _symbol(facts: Facts, place: int, failure: GuardFailure) -> str | None:
-    """The value of the symbol that the compilation made for the guard's subject, if any."""
-    for record in facts.shapes.get(place, ()):
-        if record.kind == "create_symbol" and spoken(facts.text(record.source)) == failure.subject:
-            return facts.text(record.value)
-    return None
+def _symbols(facts: Facts, place: int) -> dict[str, str]:
+    """The values of the symbols that the compilation made, by what they are the sizes or values of."""
+    made = [record for record in facts.about(place, facts.data.shapes) if record.kind == "create_symbol"]
+    return {spoken(facts.text(record.source)): facts.text(record.value) for record in made}
 
 
 def _guard(facts: Facts, place: int, failure: GuardFailure) -> GuardRecord | None:
@@ -282,22 +267,19 @@ def _guard(facts: Facts, place: int, failure: GuardFailure) -> GuardRecord | Non
     return found
 
 
-def _state(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
+def _changed_state(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
     """How a global setting changed, from the guards of both compilations."""
-    was, now = _global_state(facts, earlier), _global_state(facts, place)
+    was, now = (
+        {name: held.value for (kind, name), held in _held(facts, program).items() if kind == "global state"}
+        for program in (earlier, place)
+    )
     names = [name for name in failure.subject.split() if name in was and name in now and was[name] != now[name]]
-    if len(names) != 1:
-        return failure
-    before, after = was[names[0]], now[names[0]]
-    said = guard_failures.STATES.get(names[0], f"`{names[0]}`")
+    return _state(failure, names[0], was[names[0]], now[names[0]]) if len(names) == 1 else failure
+
+
+def _state(failure: GuardFailure, name: str, before: str, after: str) -> GuardFailure:
+    said = guard_failures.STATES.get(name, f"`{name}`")
     return replace(failure, before=before, after=after, words=f"{said} was {before} and is now {after}")
-
-
-def _global_state(facts: Facts, place: int) -> dict[str, str]:
-    for guard in facts.guards.get(place, ()):
-        if guard.kind == "GLOBAL_STATE":
-            return guard_failures.global_state(facts.text(guard.text))
-    return {}
 
 
 def _laid_out(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
@@ -317,7 +299,9 @@ def _laid_out(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> 
 def _relation(facts: Facts, program: int, one: str, other: str) -> str:
     """A key of RELATIONS; "" if the compilation does not describe both tensors."""
     described = {
-        spoken(facts.text(source)): tensor for tensor in facts.tensors.get(program, ()) for source in tensor.sources
+        spoken(facts.text(source)): tensor
+        for tensor in facts.about(program, facts.data.tensors)
+        for source in tensor.sources
     }
     if one not in described or other not in described:
         return ""
@@ -326,21 +310,11 @@ def _relation(facts: Facts, program: int, one: str, other: str) -> str:
         return "one tensor"
     if (first.describer, first.storage) != (second.describer, second.storage):
         return "in separate storages"
-    spans = [_span(tensor) for tensor in (first, second)]
-    if None in spans:
-        return "different tensors"
-    (start, end), (begin, last) = spans  # type: ignore[misc]
+    start, begin = first.offset, second.offset
+    end, last = (reach(tensor.offset, tensor.shape, tensor.stride) for tensor in (first, second))
+    if end is None or last is None or not isinstance(start, int) or not isinstance(begin, int):
+        return "different tensors"  # a size is symbolic
     return "apart in one storage" if end <= begin or last <= start else "overlapping views of one storage"
-
-
-def _span(tensor: TensorDescription) -> tuple[int, int] | None:
-    """The range of storage elements that a tensor covers; None if a size is symbolic."""
-    places = [tensor.offset, *tensor.shape, *tensor.stride]
-    if not all(type(place) is int for place in places) or len(tensor.shape) != len(tensor.stride):
-        return None
-    offset = int(tensor.offset)
-    reach = sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride, strict=True))
-    return offset, offset + reach + 1
 
 
 def _from_inputs(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
@@ -364,6 +338,6 @@ def _inputs(facts: Facts, place: int) -> dict[str, dict[str, str]]:
             "stride": str(tuple(tensor.stride)),
             "requires_grad": str(tensor.requires_grad),
         }
-        for tensor in facts.tensors.get(place, ())
+        for tensor in facts.about(place, facts.data.tensors)
         for source in tensor.sources
     }

@@ -9,10 +9,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 
-from aotviz.explain import answers, recompiles, timeline
+from aotviz.explain import answers, cache_misses, recompiles, timeline
 from aotviz.explain.explanation import counted, in_html, seconds
 from aotviz.explain.timeline import Span
-from aotviz.recording.recorded import Recorded
+from aotviz.recording.holders import Recorded
 
 WIDTH, ROW = 1000, 18  # of the drawing, in its own units
 DEEPEST = 12  # rows
@@ -31,7 +31,7 @@ def preamble(recording: Recorded) -> str:
     if recompiles.find(facts):
         parts.append(_folded("All recompiles", recompiles.frame(facts)._repr_html_()))
     if len(facts.data.cache_lookups):
-        parts.append(_folded("All cache lookups", answers.cache_table(recording)._repr_html_()))
+        parts.append(_folded("All cache lookups", cache_misses.frame(facts)._repr_html_()))
     drawn = icicle(timeline.tree(facts))
     if drawn:
         parts.append(_folded("Where the time went", drawn))
@@ -69,12 +69,10 @@ def _box(span: Span, left: float, width: float, depth: int) -> str:
     colour = COLOURS[sum(span.name.encode("utf-8", "replace")) % len(COLOURS)]
     letters = int((width - 6) / LETTER)
     label = span.name if len(span.name) <= letters else f"{span.name[: letters - 2]}.." if letters > 4 else ""
-    told = (
-        f"{span.name}: {seconds(span.seconds)}, {seconds(span.own_seconds)} of its own, {counted(span.count, 'time')}"
-    )
+    times = f"{seconds(span.seconds)}, {seconds(span.own_seconds)} of its own, {counted(span.count, 'time')}"
     top = depth * ROW
     return (
-        f"<g><title>{html.escape(told)}</title>"
+        f"<g><title>{html.escape(f'{span.name}: {times}')}</title>"
         f"<rect x='{left:.2f}' y='{top}' width='{max(width - 0.5, 0.5):.2f}' height='{ROW - 1}' fill='{colour}'/>"
         f"<text x='{left + 3:.2f}' y='{top + 12}' fill='#111'>{html.escape(label)}</text></g>"
     )

@@ -162,7 +162,7 @@ def _graph_difference(facts: Facts, places: Mapping[str, int]) -> str:
 
 
 def _graph(facts: Facts, place: int, kind: str) -> str:
-    logged = next((facts.text(a.text) for a in facts.artifacts.get(place, ()) if facts.text(a.type) == kind), "")
+    logged = facts.text(facts.text_of(place, kind))
     recorded = None if logged else _recorded(facts, place, kind.removeprefix("aot_").removesuffix("_graph"))
     if recorded is None:
         return logged
@@ -177,7 +177,7 @@ def _recorded(facts: Facts, place: int, role: str) -> Graph | None:
 
 
 def _collectives(facts: Facts, place: int) -> tuple[str, ...]:
-    schedules = facts.collectives.get(place, ())
+    schedules = facts.about(place, facts.data.collectives)
     if schedules:
         return tuple(facts.text(operation) for schedule in schedules for operation in schedule.operations)
     found = (_recorded(facts, place, role) for role in ("inference", "forward", "backward"))
@@ -185,7 +185,7 @@ def _collectives(facts: Facts, place: int) -> tuple[str, ...]:
 
 
 def _keys(facts: Facts, place: int) -> tuple[str, ...]:
-    return tuple(sorted(lookup.key for lookup in facts.lookups.get(place, ()) if lookup.key))
+    return tuple(sorted(lookup.key for lookup in facts.about(place, facts.data.cache_lookups) if lookup.key))
 
 
 def _operations(operations: tuple[str, ...]) -> str:

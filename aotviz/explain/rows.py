@@ -10,40 +10,22 @@ import functools
 import operator
 import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aotviz.explain.expressions import spoken
-from aotviz.recording.events import (
-    ArtifactRecord,
-    CacheLookup,
-    CollectiveSchedule,
-    CompilationData,
-    GraphBreak,
-    GuardRecord,
-    MetricsRecord,
-    Origin,
-    RecompileRecord,
-    RecordingData,
-    ShapeRecord,
-    TensorDescription,
-)
+from aotviz.recording.events import CompilationData, GuardRecord, MetricsRecord, Origin, RecordingData
 from aotviz.recording.graph import Graph
+from aotviz.recording.sources import SourceLine, innermost, user_frames
 
-Row = TypeVar(
-    "Row",
-    ArtifactRecord,
-    CacheLookup,
-    CollectiveSchedule,
-    GraphBreak,
-    GuardRecord,
-    MetricsRecord,
-    RecompileRecord,
-    ShapeRecord,
-    TensorDescription,
-)
+
+class HasOrigin(Protocol):
+    @property
+    def origin(self) -> Origin: ...
+
+
+Row = TypeVar("Row", bound=HasOrigin)
 TIMED = ("duration_us", "entire_frame_compile_time_s")  # of one compilation, the best known first
 
 
@@ -57,6 +39,7 @@ class Facts:
         self.data = data
         self._texts = texts
         self.memory: dict[Hashable, Any] = {}  # results that several explanations need
+        self._rows: dict[int, dict[int, list[Any]]] = {}  # id of a list -> its rows by compilation
         self._about: dict[int, dict[str, list[GuardRecord]]] = {}
 
     def text(self, number: int) -> str:
@@ -91,9 +74,8 @@ class Facts:
         """The line of the compiled function: "model.py:16"."""
         others = self.frames.get(self.frame(place), ()) if self.data.compilations[place].compile_id else ()
         for other in (place, *others):
-            frames = user_frames(self.text(self.data.compilations[other].stack))
-            if frames:
-                return frames[-1].place
+            if found := str(innermost(self.text(self.data.compilations[other].stack))):
+                return found
         return ""
 
     def rank(self, place: int) -> int:
@@ -147,50 +129,23 @@ class Facts:
             between[first.reset][named] += 1
         return sum(functools.reduce(operator.or_, between.values(), Counter()).values())
 
-    @cached_property
-    def metrics(self) -> dict[int, list[MetricsRecord]]:
-        return _by_compilation(self.data.metrics)
-
-    @cached_property
-    def guards(self) -> dict[int, list[GuardRecord]]:
-        return _by_compilation(self.data.guards)
+    def about(self, place: int, rows: list[Row]) -> Sequence[Row]:
+        """Those of `rows`, one of the recording's lists, that are about a compilation."""
+        index: dict[int, list[Row]] | None = self._rows.get(id(rows))
+        if index is None:
+            index = self._rows[id(rows)] = defaultdict(list)
+            for row in rows:
+                index[row.origin.compilation].append(row)
+        return index.get(place, ())
 
     def guards_about(self, place: int, name: str) -> list[GuardRecord]:
         """The guards of a compilation on one value, by the name that `spoken` gives it."""
         if place not in self._about:
             named: dict[str, list[GuardRecord]] = defaultdict(list)
-            for guard in self.guards.get(place, ()):
+            for guard in self.about(place, self.data.guards):
                 named[spoken(self.text(guard.source))].append(guard)
             self._about[place] = dict(named)
         return self._about[place].get(name, [])
-
-    @cached_property
-    def recompiles(self) -> dict[int, list[RecompileRecord]]:
-        return _by_compilation(self.data.recompiles)
-
-    @cached_property
-    def lookups(self) -> dict[int, list[CacheLookup]]:
-        return _by_compilation(self.data.cache_lookups)
-
-    @cached_property
-    def breaks(self) -> dict[int, list[GraphBreak]]:
-        return _by_compilation(self.data.graph_breaks)
-
-    @cached_property
-    def shapes(self) -> dict[int, list[ShapeRecord]]:
-        return _by_compilation(self.data.shapes)
-
-    @cached_property
-    def artifacts(self) -> dict[int, list[ArtifactRecord]]:
-        return _by_compilation(self.data.artifacts)
-
-    @cached_property
-    def collectives(self) -> dict[int, list[CollectiveSchedule]]:
-        return _by_compilation(self.data.collectives)
-
-    @cached_property
-    def tensors(self) -> dict[int, list[TensorDescription]]:
-        return _by_compilation(self.data.tensors)
 
     def sibling(self, place: int, compile_id: str) -> int:
         """The compilation of the same function with that compile id, or -1."""
@@ -211,11 +166,12 @@ class Facts:
         compilation = self.data.compilations[place]
         if not compilation.compile_id:
             return sum(stage.elapsed_ns for stage in compilation.stages) / 1e9
-        return sum((_seconds(record) for record in self.metrics.get(place, ()) if record.kind != "runtime"), 0.0)
+        metrics = self.about(place, self.data.metrics)
+        return sum((_seconds(record) for record in metrics if record.kind != "runtime"), 0.0)
 
     def failure(self, place: int) -> MetricsRecord | None:
         """The metrics of a failed compilation."""
-        return next((record for record in self.metrics.get(place, ()) if record.fail_type), None)
+        return next((record for record in self.about(place, self.data.metrics) if record.fail_type), None)
 
     def whole_place(self, place: int, shortened: str, stack: str) -> str:
         """ "/home/me/model.py:4" for a place as a guard names it ("me/model.py:4 in f").
@@ -227,59 +183,36 @@ class Facts:
         file, _, line = position.rpartition(":")
         for frame in user_frames(stack):
             if str(frame.line) == line and (frame.file.endswith(file) or frame.function == function):
-                return frame.place
+                return str(frame)
         for frame in user_frames(self.text(self.data.compilations[place].stack)):
             if frame.file.endswith(f"/{file}") or frame.file[2:] == file:
                 return f"{frame.file}:{line}"
         return position
 
-    def first_use(self, place: int, source: str) -> UserFrame | None:
+    def text_of(self, place: int, kind: str) -> int:
+        """The number of the text that a log has of a type for a compilation, e.g. "aot_joint_graph"; -1 if none."""
+        return next((a.text for a in self.about(place, self.data.artifacts) if self.text(a.type) == kind), -1)
+
+    def first_use(self, place: int, source: str) -> SourceLine | None:
         """The user's line that first reads an input ("L['x']"), according to Dynamo's graph."""
         name = NOT_IN_NAMES.sub("_", source).lower()
-        graph = next((a.text for a in self.artifacts.get(place, ()) if self.text(a.type) == "dynamo_output_graph"), -1)
+        graph = self.text_of(place, "dynamo_output_graph")
         recorded = self.graph(place, "dynamo") if graph < 0 <= place else None
         if recorded is not None:
             read = {row.index for row in recorded.rows if row.op == "placeholder" and row.name == name}
-            lines = (row.source for row in recorded.rows if row.source.file and read.intersection(row.inputs))
-            return next((UserFrame(one.file, one.line, one.function, one.code) for one in lines), None)
+            return next(
+                (row.source for row in recorded.rows if row.source.file and read.intersection(row.inputs)), None
+            )
         line: re.Match[str] | None = None
         for statement in self.text(graph).splitlines() if name else ():
             line = GRAPH_LINE.search(statement) or line
             if line and not statement.strip().startswith("#") and re.search(rf"\b{re.escape(name)}\b", statement):
-                return UserFrame(line["file"], int(line["line"]), line["function"], line["code"].strip())
+                return SourceLine(line["file"], int(line["line"]), line["function"], line["code"].strip())
         return None
 
 
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")  # what Dynamo makes one underscore of when it names an input
 GRAPH_LINE = re.compile(r"# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>\S+), code: (?P<code>.*)")
-
-
-@dataclass(frozen=True)
-class UserFrame:
-    file: str
-    line: int
-    function: str
-    code: str
-
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-FRAME = re.compile(
-    r'^\s*File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)\n?(?:    \s*(?P<code>.*))?', re.M
-)
-
-
-def user_frames(stack: str) -> list[UserFrame]:
-    """The frames of a traceback's text, outermost first.
-
-    >>> user_frames('  File "model.py", line 4, in f\\n    return x * n')
-    [UserFrame(file='model.py', line=4, function='f', code='return x * n')]
-    """
-    return [
-        UserFrame(m["file"], int(m["line"]), m["function"], (m["code"] or "").strip()) for m in FRAME.finditer(stack)
-    ]
 
 
 def _seconds(record: MetricsRecord) -> float:
@@ -293,11 +226,3 @@ def _seconds(record: MetricsRecord) -> float:
 def _number(compile_id: str) -> int:
     number = compile_id.rpartition("/")[2]
     return int(number) if number.isdigit() else 0
-
-
-def _by_compilation(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        origin: Origin = row.origin
-        found[origin.compilation].append(row)
-    return dict(found)

@@ -5,7 +5,8 @@ Events with the same name and the same ancestors are added up. An event's own ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,13 @@ class Span:
 
     def child(self, name: str) -> Span:
         return self.children.setdefault(name, Span(name, (*self.path, name)))
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[Span, int]]:
+        """This span and those below that took time or did not end, with their depths, the longest of siblings first."""
+        yield self, depth
+        below = [child for child in reversed(self.children.values()) if child.seconds > 0 or child.unfinished]
+        for child in sorted(below, key=lambda child: child.seconds, reverse=True):  # of equals, the last first
+            yield from child.walk(depth + 1)
 
     def settle(self) -> float:
         """Make every span at least as long as its children together; returns its length."""
@@ -84,13 +92,7 @@ COLUMNS: explained_tables.Columns = {  # of (span, its depth, the seconds of the
 def frame(facts: Facts, only: int | None = None) -> ExplainedTable:
     """One row for each span, from the top of the tree down, the longest of its siblings first."""
     top = tree(facts, only)
-    rows: list[tuple[Span, int, float]] = []
-    stack = [(top, 0)]
-    while stack:
-        span, depth = stack.pop()
-        rows.append((span, depth, top.seconds))
-        below = sorted(span.children.values(), key=lambda child: child.seconds)
-        stack.extend((child, depth + 1) for child in below if child.seconds > 0 or child.unfinished)
+    rows = [(span, depth, top.seconds) for span, depth in top.walk()]
     return explained_tables.table(COLUMNS, rows, marked=("seconds",), hidden=("path", "unfinished"))
 
 
@@ -123,20 +125,10 @@ def explain_all(facts: Facts, only: int | None = None) -> Explanation:
     top = tree(facts, only)
     if not top.seconds:
         return Explanation("This recording contains no times.", ())
-    own: dict[str, float] = {}
-    for span in _below(top):
-        own[span.name] = own.get(span.name, 0.0) + span.own_seconds
+    own: dict[str, float] = defaultdict(float)
+    for span, _ in top.walk():
+        if span.count:  # it is an event
+            own[span.name] += span.own_seconds
     longest = sorted(own.items(), key=lambda item: -item[1])[:5]
     told = ", ".join(f"{name} {seconds(value)} ({value / top.seconds:.0%})" for name, value in longest if value)
     return Explanation(f"Compiling took {seconds(top.seconds)}", (Point(sentence(f"Most of it was spent in: {told}")),))
-
-
-def _below(top: Span) -> Sequence[Span]:
-    """All spans that are events."""
-    found, stack = [], list(top.children.values())
-    while stack:
-        span = stack.pop()
-        stack.extend(span.children.values())
-        if span.count:
-            found.append(span)
-    return found

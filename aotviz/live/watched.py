@@ -28,10 +28,10 @@ from aotviz.logs.assembler import code_of, compile_id_of
 from aotviz.logs.contents import Contents
 from aotviz.logs.read_trace import read_bytes
 from aotviz.logs.resets import MARK, Resets, begins, frame_and_number, labelled
+from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import CompilationData, RecordingData
+from aotviz.recording.events import NONE, CompilationData, RecordingData
 from aotviz.recording.holders import Changed, Live
-from aotviz.recording.merging import renumbered
 from aotviz.recording.store import Store
 from aotviz.recording.strings import StringTable, clean
 
@@ -217,9 +217,7 @@ class Watched:
     def data(self) -> RecordingData:
         found = self._contents().data
         table = StringTable(found.strings)
-        own = [
-            renumbered(compilation.data, [table.add(text) for text in compilation.strings]) for compilation in self._own
-        ]
+        own = [numbers.changed(one.data, [*map(table.add, one.strings), NONE]) for one in self._own]
         return replace(
             found,
             compilations=[*found.compilations, *own],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -25,8 +26,7 @@ from aotviz.recording.events import (
     TensorDescription,
 )
 from aotviz.recording.graph import Graph
-from aotviz.recording.listing import SHORT
-from aotviz.recording.node import Node
+from aotviz.recording.listing import SHORT, Node
 from aotviz.recording.saved import readers
 from aotviz.recording.sources import user_name
 
@@ -37,7 +37,10 @@ OUTPUT = re.compile(
     re.DOTALL,
 )
 FACT = re.compile(r"(\w+)=(True|False)")
-PLAIN_INPUT = re.compile(r"PlainAOTInput\(idx=(\d+)\)")
+FACTS = (  # that InputAliasInfo calls as torch does
+    "is_leaf requires_grad mutates_data mutates_metadata mutations_hidden_from_autograd "
+    "mutations_under_no_grad_or_inference_mode mutates_storage_metadata keep_input_mutations"
+).split()
 USER_OUTPUT = re.compile(r"PlainAOTOutput\(idx=(\d+)\)")
 OTHER = re.compile(r"[^a-zA-Z0-9]+")
 DONATED = re.compile(r"bw_donated_idxs=\[([\d, ]*)\]")
@@ -127,15 +130,11 @@ def outputs(graph: Graph, inputs: Sequence[InputRecord], metadata: str) -> list[
     records = []
     for index, found in enumerate(OUTPUT.finditer(metadata)):
         base = None if found["base"] == "None" else int(found["base"])
-        value = returned[index].value if index in returned else None
-        tensor = value is not None and value.kind == "tensor"
         records.append(
             OutputRecord(
                 name=f"output[{index}]",
                 output_type=found["type"],
-                dtype=graph.text(value.dtype) if value is not None and tensor else "",
-                shape=value.shape if value is not None else [],
-                device=graph.text(value.device) if value is not None and tensor else "",
+                **_described(graph, returned.get(index)),
                 requires_grad=found["grad"] == "True",
                 base=_base(found["type"], base, distinct),
                 view_chain=[],
@@ -172,20 +171,8 @@ def recomputed(forward: Graph, backward: Graph) -> list[RecomputedRecord]:
     for node in backward.rows:
         if node.name in read:
             consumers, dies_at = read[node.name]
-            records.append(
-                RecomputedRecord(
-                    name=node.name,
-                    dtype=_dtype(backward, node),
-                    shape=node.value.shape if node.value is not None else [],
-                    nbytes=0 if VIEW.fullmatch(node.target) else _size(backward, node),
-                    producer=node.target,
-                    source=f"{node.source} {node.source.code}".strip(),
-                    module=node.module_path,
-                    consumers=consumers,
-                    made_at=node.index,
-                    dies_at=dies_at,
-                )
-            )
+            facts = _value(backward, node) | ({"nbytes": 0} if VIEW.fullmatch(node.target) else {})
+            records.append(RecomputedRecord(**facts, consumers=consumers, made_at=node.index, dies_at=dies_at))
     return records
 
 
@@ -200,17 +187,9 @@ def _read(graph: Graph, wanted: Callable[[Node], bool]) -> dict[str, tuple[list[
 
 
 def _saved(graph: Graph, node: Node, donated: bool, consumers: list[str], dies_at: int) -> SavedTensorRecord:
-    value = node.value
-    tensor = value is None or value.kind == "tensor"
     return SavedTensorRecord(
-        name=node.name,
-        kind="tensor" if tensor else "symint",
-        dtype=_dtype(graph, node),
-        shape=value.shape if value is not None else [],
-        nbytes=_size(graph, node),
-        producer=node.target,
-        source=f"{node.source} {node.source.code}".strip(),
-        module=node.module_path,
+        **_value(graph, node),
+        kind="tensor" if node.value is None or node.is_tensor else "symint",
         why="torch's log does not say",
         version_checked=False,
         donated=donated,
@@ -220,15 +199,30 @@ def _saved(graph: Graph, node: Node, donated: bool, consumers: list[str], dies_a
     )
 
 
-def _dtype(graph: Graph, node: Node) -> str:
-    return graph.text(node.value.dtype) if node.value is not None and node.value.kind == "tensor" else ""
+def _value(graph: Graph, node: Node) -> dict[str, Any]:
+    """What the records of a saved and of a recomputed value have in common.
+
+    nbytes is 0 for a value that is not a tensor, and None if a size is symbolic or the type is unknown.
+    """
+    described = _described(graph, node)
+    nbytes = None if node.value is None else 0
+    return {
+        "name": node.name,
+        "dtype": described["dtype"],
+        "shape": described["shape"],
+        "nbytes": _nbytes(described["dtype"], described["shape"]) if node.is_tensor else nbytes,
+        "producer": node.target,
+        "source": node.source.with_code,
+        "module": node.module_path,
+    }
 
 
-def _size(graph: Graph, node: Node) -> int | None:
-    """Bytes of a node's result; 0 if it is not a tensor, None if a size is symbolic or the type is unknown."""
-    if node.value is None:
-        return None
-    return _nbytes(_dtype(graph, node), node.value.shape) if node.value.kind == "tensor" else 0
+def _described(graph: Graph, node: Node | None) -> dict[str, Any]:
+    """The fields dtype, shape and device of a record. Only tensors have dtypes and devices."""
+    value = node.value if node is not None else None
+    if value is None or value.kind != "tensor":
+        return {"dtype": "", "shape": value.shape if value is not None else [], "device": ""}
+    return {"dtype": graph.text(value.dtype), "shape": value.shape, "device": graph.text(value.device)}
 
 
 def _nbytes(dtype: str, shape: Sequence[int | str]) -> int | None:
@@ -244,13 +238,13 @@ def _with_tensor(
 ) -> InputRecord:
     source = text(tensor.sources[0])
     kind = "parameter" if "._parameters[" in source else "buffer" if "._buffers[" in source else "input"
-    traced = node.value if node.value is not None and node.value.kind == "tensor" else None  # may have symbolic sizes
+    record = _without_tensor(graph, node, fact)
     return replace(
-        _without_tensor(graph, node, fact),
+        record,
         name=name,
         kind=kind,
         dtype=tensor.dtype,
-        shape=traced.shape if traced is not None else tensor.shape,
+        shape=record.shape if node.is_tensor else tensor.shape,  # the traced one may have symbolic sizes
         device=tensor.device,
         requires_grad=tensor.requires_grad,
         is_leaf=tensor.is_leaf,
@@ -260,32 +254,21 @@ def _with_tensor(
 
 def _without_tensor(graph: Graph, node: Node, fact: dict[str, str]) -> InputRecord:
     """The record of a placeholder without a logged tensor description, such as a symbolic size."""
-    said = {name: value == "True" for name, value in fact.items()}
-    grad = said.get("requires_grad", False)
+    said: dict[str, Any] = {name: fact.get(name) == "True" for name in FACTS}
     info = InputAliasInfo(
         is_tensor=True,
-        is_leaf=said.get("is_leaf", False),
-        requires_grad=grad,
-        requires_grad_after=grad,
-        mutates_data=said.get("mutates_data", False),
-        mutates_metadata=said.get("mutates_metadata", False),
-        mutations_hidden_from_autograd=said.get("mutations_hidden_from_autograd", False),
-        mutations_under_no_grad_or_inference_mode=said.get("mutations_under_no_grad_or_inference_mode", False),
-        mutates_storage_metadata=said.get("mutates_storage_metadata", False),
-        resizes_storage=said.get("mutation_inductor_storage_resize", False),
-        keep_input_mutations=said.get("keep_input_mutations", False),
-        version_bumps=0,
-        layout_after=None,
+        requires_grad_after=said["requires_grad"],
+        resizes_storage=fact.get("mutation_inductor_storage_resize") == "True",
+        **said,
     )
-    value = node.value
-    tensor = value is not None and value.kind == "tensor"
+    described = _described(graph, node)
+    if node.value is not None and not node.is_tensor:
+        described["dtype"] = node.value.kind
     return InputRecord(
         name=node.name,
         kind="input",
-        dtype=(graph.text(value.dtype) if tensor else value.kind) if value is not None else "",
-        shape=value.shape if value is not None else [],
-        device=graph.text(value.device) if value is not None and tensor else "",
-        requires_grad=grad,
+        **described,
+        requires_grad=info.requires_grad,
         is_leaf=info.is_leaf,
         mutates_data=info.mutates_data,
         mutates_metadata=info.mutates_metadata,

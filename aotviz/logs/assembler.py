@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from aotviz import __version__
 from aotviz.logs import known
@@ -32,20 +33,11 @@ from aotviz.recording.events import (
     VERSION,
     ArtifactRecord,
     BadLine,
-    CacheLookup,
-    CollectiveSchedule,
     CompilationData,
     ErrorRecord,
-    GraphBreak,
-    GuardRecord,
     LogRecord,
-    MetricsRecord,
     Origin,
-    RecompileRecord,
     RecordingData,
-    ShapeRecord,
-    StorageDescription,
-    TensorDescription,
 )
 from aotviz.recording.strings import clean
 
@@ -95,7 +87,6 @@ class Compilation:
     attempts: int = 1
     stack: int = NONE
     error: ErrorRecord | None = None
-    options: dict[str, str] = field(default_factory=dict)
     because: list[str] = field(default_factory=list)  # one per logged reason
 
 
@@ -139,21 +130,11 @@ class Assembler:
     def __init__(self, texts: Texts, handlers: dict[str, Handler], artifacts: dict[str, Handler]) -> None:
         self.texts = texts
         self.logs: list[Log] = []
-        self.notes: list[str] = []
+        self.data = RecordingData(FORMAT, VERSION, {"aotviz": __version__}, [], [], 0)  # the lists that handlers fill
         self.streams: dict[tuple[int, int, int], Stream] = {}  # (log, process, rank)
         self.latest: dict[tuple[int, int], Stream] = {}  # (log, process)
         self.compilations: list[Compilation] = []
         self.timeline = Timeline()
-        self.guards: list[GuardRecord] = []
-        self.recompiles: list[RecompileRecord] = []
-        self.cache_lookups: list[CacheLookup] = []
-        self.graph_breaks: list[GraphBreak] = []
-        self.metrics: list[MetricsRecord] = []
-        self.shapes: list[ShapeRecord] = []
-        self.storages: list[StorageDescription] = []
-        self.tensors: list[tuple[tuple[Stream, Any, Any], TensorDescription]] = []
-        self.collectives: list[CollectiveSchedule] = []
-        self.artifacts: list[ArtifactRecord] = []
         self._handlers = handlers
         self._artifact_handlers = artifacts
         self._stamps: dict[tuple[int, bytes], int] = {}
@@ -169,29 +150,22 @@ class Assembler:
         if isinstance(item, Bad):
             log.note(item.line, item.reason, item.text)
             return
-        artifact = (
-            str(item.content.get("name", "")) if item.kind == "artifact" and isinstance(item.content, dict) else ""
-        )
-        label = f"artifact/{artifact}" if item.kind == "artifact" else item.kind
+        label, handler = item.kind, self._handlers.get(item.kind, keep)
+        if item.kind == "artifact":
+            name = str(item.content.get("name", "")) if isinstance(item.content, dict) else ""
+            label = f"artifact/{name}"
+            handler = self._artifact_handlers.get("cache" if known.CACHES.fullmatch(name) else name, keep)
         log.records[label] += 1
         if not known.is_known(label):
             log.unknown[label] += 1
         if item.damage:
             log.note(item.line, item.damage, label)
-        if item.kind == "artifact":
-            name = "cache" if known.CACHES.fullmatch(artifact) else artifact
-            handler = self._artifact_handlers.get(name, keep)
-        else:
-            handler = self._handlers.get(item.kind, keep)
         place = self._place(log, item)
         try:
             handler(self, item, place)
         except Exception as error:  # the log may contain anything; always read the rest of it
-            log.note(
-                item.line,
-                f"{label} contains something that this reader does not understand ({type(error).__name__})",
-                label,
-            )
+            reason = f"{label} contains something that this reader does not understand ({type(error).__name__})"
+            log.note(item.line, reason, label)
             keep(self, item, place)
 
     def text(self, text: str | None) -> int:
@@ -203,7 +177,7 @@ class Assembler:
             return NONE
         if len(record.payload) >= LONG_BYTES:
             return self.texts.add_span(Span(log.number, record.at, len(record.payload)), record.digest)
-        return self.texts.add(record.text.decode("utf-8", "replace"))
+        return self.texts.add(record.text)
 
     def json(self, value: Any) -> int:
         """The number of a value's JSON text; NONE for None and for an empty list or mapping."""
@@ -250,32 +224,18 @@ class Assembler:
         """The recording of everything that was read, without the graphs."""
         labels, frames = self._labels(), self._frames()
         versions = sorted({log.torch for log in self.logs} - {""})
-        data = RecordingData(
-            format=FORMAT,
-            version=VERSION,
-            producer={"aotviz": __version__} | ({"torch": ", ".join(versions)} if versions else {}),
-            strings=[],
-            compilations=[
-                self._compilation(found, labels[found.stream.number], frames[number])
-                for number, found in enumerate(self.compilations)
-            ],
-            dropped=0,
-            notes=[*self.notes, *self._resets(labels)],
-            logs=[self._log(log) for log in self.logs],
-            guards=self.guards,
-            recompiles=self.recompiles,
-            cache_lookups=self.cache_lookups,
-            graph_breaks=self.graph_breaks,
-            metrics=self.metrics,
-            events=self.timeline.finish(),
-            shapes=self.shapes,
-            storages=self.storages,
-            tensors=[self._with_sources(key, tensor) for key, tensor in self.tensors],
-            collectives=self.collectives,
-            artifacts=self.artifacts,
-        )
         self.texts.release()
-        return data
+        return replace(
+            self.data,
+            producer=self.data.producer | ({"torch": ", ".join(versions)} if versions else {}),
+            compilations=[
+                self._compilation(found, labels[found.stream.number], frame)
+                for found, frame in zip(self.compilations, frames, strict=True)
+            ],
+            notes=[*self.data.notes, *self._resets(labels)],
+            logs=[self._log(log) for log in self.logs],
+            events=self.timeline.finish(),
+        )
 
     def _place(self, log: Log, record: Record) -> Place:
         head = record.head
@@ -373,7 +333,7 @@ class Assembler:
             name=clean(found.name or found.compile_id),
             kind=found.kind,
             started_unix_ns=found.started_unix_ns,
-            options=found.options,
+            options={},
             stages=[],
             graphs=[],
             values=[],
@@ -408,10 +368,6 @@ class Assembler:
             processes=list(log.processes),
         )
 
-    def _with_sources(self, key: tuple[Stream, Any, Any], tensor: TensorDescription) -> TensorDescription:
-        stream, describer, number = key
-        return msgspec.structs.replace(tensor, sources=stream.sources.get((describer, number), []))
-
 
 def keep(assembler: Assembler, record: Record, place: Place) -> None:
     """Keep a record as an artifact."""
@@ -420,7 +376,7 @@ def keep(assembler: Assembler, record: Record, place: Place) -> None:
     fields = {key: value for key, value in content.items() if key not in ("name", "encoding")}
     fields |= {key: record.head[key] for key in ("stack", "subgraph_name") if record.head.get(key)}
     encoding = content.get("encoding")
-    assembler.artifacts.append(
+    assembler.data.artifacts.append(
         ArtifactRecord(
             place.origin,
             assembler.text(record.kind),

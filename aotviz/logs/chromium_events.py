@@ -14,7 +14,7 @@ import msgspec
 
 from aotviz.recording.events import NONE, EventTable
 
-BEGIN, END, INSTANT, COMPLETE = "B", "E", "i", "X"
+BEGIN, END, COMPLETE = "B", "E", "X"  # others are instants
 UNFINISHED = -1.0
 SLACK_US = 1.0  # because torch rounds times: a child may appear to begin this much before its parent
 
@@ -35,9 +35,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self.table = EventTable([], [], [], [], [], [], [], [], [])
-        self._open: dict[
-            tuple[int, int], list[int]
-        ] = {}  # (process, compilation) -> rows of open events, outermost first
+        self._open: dict[tuple[int, int], list[int]] = {}  # (process, compilation) -> rows, the outermost first
 
     def add(
         self, event: ChromiumEvent, name: int, args: int, process: int, compilation: int, log: int, line: int

@@ -9,8 +9,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from aotviz.logs import aliasing, stages, whole_backwards
-from aotviz.logs.printed import PrintedGraphs
+from aotviz.logs.printed.printed_graphs import PrintedGraphs
 from aotviz.logs.texts import Texts
+from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import (
     NONE,
@@ -21,13 +22,12 @@ from aotviz.recording.events import (
     StageRecord,
     TensorDescription,
 )
-from aotviz.recording.holders import Changed, nothing_to_follow
-from aotviz.recording.merging import renumbered
+from aotviz.recording.holders import Holder
 
 DYNAMO_ROLES = ("dynamo", "part", "export")  # values in these graphs have other names than in AOTAutograd's
 
 
-class Contents:
+class Contents(Holder):
     """The content of logs. `outline` is the recording without its graphs, stages and texts."""
 
     def __init__(self, outline: RecordingData, texts: Texts) -> None:
@@ -48,32 +48,14 @@ class Contents:
         ]
 
     @property
-    def producer(self) -> dict[str, str]:
-        return self.outline.producer
-
-    @property
-    def dropped(self) -> int:
-        return self.outline.dropped
-
-    @property
     def rows(self) -> tuple[RecordingData, Texts]:
         return self.outline, self.texts
-
-    @property
-    def listed(self) -> tuple[RecordingData, Texts]:
-        return self.rows
 
     @property
     def data(self) -> RecordingData:
         """The whole recording, with every text and graph, for a file or a page."""
         compilations = [compilation.data for compilation in self._compilations]
         return replace(self.outline, compilations=compilations, strings=self.texts[:])
-
-    def follow(self, changed: Changed) -> Changed:
-        return nothing_to_follow(changed)
-
-    def __len__(self) -> int:
-        return len(self._compilations)
 
     def __iter__(self) -> Iterator[Compilation]:
         return iter(self._compilations)
@@ -93,7 +75,7 @@ class Contents:
             inner[place] = {path: len(graphs) + index for index, path in enumerate(printed)}
             graphs.extend(printed.values())
         data = replace(outline, graphs=graphs, values=reader.values, stack=NONE)
-        data = renumbered(data, [self.texts.add(text) for text in reader.strings.texts])
+        data = numbers.changed(data, [*map(self.texts.add, reader.strings.texts), NONE])
         graph_texts = [texts[place] for place in inner for _ in inner[place]]
         made = self._told(number, [_with_inner(stage, inner) for stage in made], graphs)
         data = replace(data, stages=made, stack=outline.stack, graph_texts=graph_texts)

@@ -36,144 +36,63 @@ GRAPHS = {
 KERNEL_NODES = "artifact/inductor_provenance_tracking_node_mappings"
 
 # Generated code: record type -> the stage whose `code` it becomes.
+WRAPPERS = """
+    aot_autograd_runtime_wrappers runtime_wrapper_orchestration output_alias_wrapper mutation_epilogue
+    effect_tokens_wrapper functionalized_rng_wrapper dedup_wrapper synthetic_base_wrapper backward_prologue
+    backward_epilogue compiled_function_forward compiled_function_backward compiled_fn_wrapper debug_assert_wrapper
+    backward_subclass_unwrap backward_subclass_wrapper subclass_wrapper
+"""
 CODE = {
     "inductor_output_code": "lower",
     KERNEL_NODES: "lower",
     "graph_dump": "lower",
     "artifact/fx_graph_runnable": "runnable",
-    "artifact/aot_autograd_runtime_wrappers": "wrapper",
-    "artifact/runtime_wrapper_orchestration": "wrapper",
-    "artifact/output_alias_wrapper": "wrapper",
-    "artifact/mutation_epilogue": "wrapper",
-    "artifact/effect_tokens_wrapper": "wrapper",
-    "artifact/functionalized_rng_wrapper": "wrapper",
-    "artifact/dedup_wrapper": "wrapper",
-    "artifact/synthetic_base_wrapper": "wrapper",
-    "artifact/backward_prologue": "wrapper",
-    "artifact/backward_epilogue": "wrapper",
-    "artifact/compiled_function_forward": "wrapper",
-    "artifact/compiled_function_backward": "wrapper",
-    "artifact/compiled_fn_wrapper": "wrapper",
-    "artifact/debug_assert_wrapper": "wrapper",
-    "artifact/backward_subclass_unwrap": "wrapper",
-    "artifact/backward_subclass_wrapper": "wrapper",
-    "artifact/subclass_wrapper": "wrapper",
+    **{f"artifact/{name}": "wrapper" for name in WRAPPERS.split()},
 }
 
 SHAPES = frozenset(
-    {
-        "create_symbol",
-        "create_unbacked_symbol",
-        "expression_created",
-        "guard_added",
-        "guard_added_fast",
-        "guard_on_data_dependent_error",
-        "mismatched_fake_kernel",
-        "missing_fake_kernel",
-        "propagate_real_tensors",
-        "propagate_real_tensors_provenance",
-        "symbolic_shape_specialization",
-    }
+    """
+    create_symbol create_unbacked_symbol expression_created guard_added guard_added_fast
+    guard_on_data_dependent_error mismatched_fake_kernel missing_fake_kernel propagate_real_tensors
+    propagate_real_tensors_provenance symbolic_shape_specialization
+    """.split()
 )
-
 METRICS = frozenset(
-    {
-        "compilation_metrics",
-        "bwd_compilation_metrics",
-        "aot_autograd_backward_compilation_metrics",
-        "compilation_metrics_runtime",
-        "bwd_compilation_metrics_runtime",
-    }
+    """
+    compilation_metrics bwd_compilation_metrics aot_autograd_backward_compilation_metrics compilation_metrics_runtime
+    bwd_compilation_metrics_runtime
+    """.split()
 )
-
 CACHES = re.compile(
-    r"(?P<aotautograd>aotautograd)_cache_(?P<a>hit|miss|bypass)|(?P<fx>fx_graph)_cache_(?P<f>hit|miss|bypass|disabled)"
-    r"|(?P<bundled>fx_graph_bundled)_cache_(?P<b>hit|miss)|(?P<other>dynamo|precompile)_cache_(?P<o>bypass)"
+    r"(?P<cache>aotautograd(?=_cache_(?:hit|miss|bypass)$)|fx_graph|fx_graph_bundled(?=_cache_(?:hit|miss)$)"
+    r"|(?:dynamo|precompile)(?=_cache_bypass$))_cache_(?P<outcome>hit|miss|bypass|disabled)"
 )
-
 OTHER = frozenset(
-    {
-        "artifact",
-        "chromium_event",
-        "describe_source",
-        "describe_storage",
-        "describe_tensor",
-        "dump_file",
-        "dynamo_cpp_guards_str",
-        "dynamo_guards",
-        "dynamo_start",
-        "export",
-        "link",
-        "stack",
-        "str",
-    }
+    """
+    artifact chromium_event describe_source describe_storage describe_tensor dump_file dynamo_cpp_guards_str
+    dynamo_guards dynamo_start export link stack str
+    """.split()
 )
-
 TYPES = frozenset(name for name in (*GRAPHS, *CODE) if "/" not in name) | SHAPES | METRICS | OTHER
 
-ARTIFACTS = frozenset(
-    {
-        "aotviz_failed_guards",  # written by a watch, not by torch
-        "after_activation_quantization_bwd_aten_pass",
-        "after_activation_quantization_fwd_aten_pass",
-        "aot_forward_graph_fw_metadata",
-        "aot_forward_graph_fw_subclass_metadata",
-        "aot_joint_graph_sync_decision_cross_ranks",
-        "aot_saved_tensors_hooks_graphs",
-        "aotautograd_cache_pickle_failure",
-        "before_activation_quantization_bwd_aten_pass",
-        "before_activation_quantization_fwd_aten_pass",
-        "compile_worker_sidecar_death",
-        "compile_worker_status",
-        "compiled_autograd_compile_reasons",
-        "compiler_collective",
-        "dynamo_cache_entries",
-        "dynamo_cache_exception",
-        "dynamo_error",
-        "dynamo_graph_break_reason",
-        "dynamo_side_effects",
-        "eager_compile_backwards_failure",
-        "fusion_regions_after",
-        "fusion_regions_before",
-        "fx_bucketing_passes_all_gather_buckets",
-        "fx_bucketing_passes_reduce_scatter_buckets",
-        "fx_compute_nodes_runtime_estimation",
-        "fx_interpreter_error",
-        "fx_net_acc_splitter_finder_events",
-        "get_extra_remote_code_state",
-        "graph_execution",
-        "inductor_autotune_at_compile_time_code",
-        "inductor_collective_schedule",
-        "inductor_fx_passes_overlap_bucketing",
-        "inductor_overlap_cyclic_extra_deps",
-        "inductor_provenance_tracking_kernel_stack_traces",
-        "inductor_provenance_tracking_node_mappings",
-        "inductor_runtime_and_tensor_meta",
-        "inductor_spmd_graph_mismatch",
-        "invoke_subgraph_backward_duplicate",
-        "make_fx_fail_partial",
-        "min_cut_failed_edge_list",
-        "min_cut_failed_fx_graph",
-        "min_cut_failed_svg",
-        "min_cut_information",
-        "native_dsl_compile",
-        "overlap_scheduling_graph_after",
-        "overlap_scheduling_graph_before",
-        "pge_profile_vs_analytical",
-        "post_decomp_comms",
-        "pre_bucketing_collective_sizes",
-        "pre_bucketing_collective_sizes_after",
-        "pre_bucketing_fsdp_collectives",
-        "pre_decomp_comms",
-        "recompile_reasons",
-        "reorder_communication_preserving_peak_memory",
-        "scheduler_nodes_before_comm_overlap",
-        "sink_waits_iterative_info",
-        "torch._functorch.config",
-        "torch_version",
-        "triton_kernel_info",
-        *(name.removeprefix("artifact/") for name in (*GRAPHS, *CODE) if "/" in name),
-    }
+# Artifacts that are not in the tables above and match no pattern. A watch writes aotviz_failed_guards, torch the rest.
+ARTIFACTS = frozenset(name.removeprefix("artifact/") for name in (*GRAPHS, *CODE) if "/" in name) | frozenset(
+    """
+    aotviz_failed_guards aot_forward_graph_fw_metadata aot_forward_graph_fw_subclass_metadata
+    aot_joint_graph_sync_decision_cross_ranks aot_saved_tensors_hooks_graphs aotautograd_cache_pickle_failure
+    compile_worker_sidecar_death compile_worker_status compiled_autograd_compile_reasons compiler_collective
+    dynamo_cache_entries dynamo_cache_exception dynamo_error dynamo_graph_break_reason dynamo_side_effects
+    eager_compile_backwards_failure fusion_regions_after fusion_regions_before fx_bucketing_passes_all_gather_buckets
+    fx_bucketing_passes_reduce_scatter_buckets fx_interpreter_error fx_net_acc_splitter_finder_events graph_execution
+    inductor_autotune_at_compile_time_code inductor_collective_schedule inductor_fx_passes_overlap_bucketing
+    inductor_overlap_cyclic_extra_deps inductor_runtime_and_tensor_meta inductor_spmd_graph_mismatch
+    invoke_subgraph_backward_duplicate make_fx_fail_partial min_cut_failed_edge_list min_cut_failed_fx_graph
+    min_cut_failed_svg min_cut_information native_dsl_compile overlap_scheduling_graph_after
+    overlap_scheduling_graph_before pge_profile_vs_analytical post_decomp_comms pre_bucketing_collective_sizes
+    pre_bucketing_collective_sizes_after pre_bucketing_fsdp_collectives pre_decomp_comms recompile_reasons
+    reorder_communication_preserving_peak_memory scheduler_nodes_before_comm_overlap sink_waits_iterative_info
+    torch._functorch.config torch_version triton_kernel_info
+    """.split()
 )
 PATTERNS = re.compile(
     r".*_(?:ORIGINAL|MODIFIED)_BYTECODE|(?:get|put)_.+_code_state|flex_gemm_.+|.+_(?:post|pre)_grad|(?:optimus|cff)_.+"

@@ -25,21 +25,10 @@ PREFIX = re.compile(
     rb"[^\n]{0,1000}?:\d+\]\s+(?=\{)"
 )
 ABOUT = frozenset(  # the JSON keys that records of every type may have
-    {
-        "aotviz_reset",
-        "attempt",
-        "compiled_autograd_id",
-        "frame_compile_id",
-        "frame_id",
-        "has_payload",
-        "pathname",
-        "rank",
-        "severity",
-        "stack",
-        "subgraph_name",
-        "thread",
-        "timestamp",
-    }
+    """
+    aotviz_reset attempt compiled_autograd_id frame_compile_id frame_id has_payload pathname rank severity stack
+    subgraph_name thread timestamp
+    """.split()
 )
 MOST_OF_A_BAD_LINE = 200  # bytes of a bad line that are shown
 
@@ -62,9 +51,9 @@ class Record:
     damage: str  # what is wrong with the record; "" if nothing is wrong
 
     @property
-    def text(self) -> bytes:
+    def text(self) -> str:
         """The text without its indentation."""
-        return plain(self.payload) if self.payload is not None else b""
+        return plain(self.payload or b"").decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)

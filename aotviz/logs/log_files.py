@@ -157,17 +157,13 @@ def find(where: Where) -> tuple[list[LogFile], list[str]]:
     others: list[Path] = []
     for item in wanted:
         path = Path(item)
-        if path.is_file():
-            log = LogFile(path)
-            if not log.is_log():
-                raise RecordingError(_no_log(path, log))
-            logs.setdefault(os.path.realpath(path), log)
-            continue
-        paths = _in_folder(path) if path.is_dir() else _matches(path)
-        for found in paths:
+        is_file = path.is_file()
+        for found in [path] if is_file else _in_folder(path) if path.is_dir() else _matches(path):
             log = LogFile(found)
             if log.is_log():
                 logs.setdefault(os.path.realpath(found), log)
+            elif is_file:
+                raise RecordingError(_no_log(path, log))
             else:
                 others.append(found)
     if not logs:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from aotviz.logs import index as indexes
-from aotviz.logs.assembler import Assembler
+from aotviz.logs.assembler import Assembler, Log
 from aotviz.logs.contents import Contents
 from aotviz.logs.lines import Splitter
 from aotviz.logs.log_files import LogFile, Where, find
 from aotviz.logs.rows import ARTIFACTS, HANDLERS
-from aotviz.logs.texts import Span, Texts
+from aotviz.logs.texts import Texts
 from aotviz.reading.recording import Recording
 
 Progress = Callable[[int, int], None]  # (bytes read, total bytes)
@@ -54,7 +54,7 @@ def read_trace(where: Where, *, index: bool = True, progress: Progress | None = 
             outline, texts.items = known
             return Recording(Contents(outline, texts))
         assembler = Assembler(texts, HANDLERS, ARTIFACTS)
-        assembler.notes.extend(notes)
+        assembler.data.notes.extend(notes)
         with _shown(total, progress) as report:
             _read(files, assembler, report)
         outline = assembler.finish()
@@ -66,18 +66,10 @@ def read_trace(where: Where, *, index: bool = True, progress: Progress | None = 
 def read_bytes(pieces: Iterable[bytes], name: str) -> Contents:
     """Read a log from memory, e.g. that of a live watch. Its texts stay in memory."""
     content = b"".join(pieces)
-
-    def fetch(span: Span) -> bytes:
-        return content[span.at : span.at + span.nbytes]
-
-    texts = Texts(fetch)
+    texts = Texts(lambda span: content[span.at : span.at + span.nbytes])
     assembler = Assembler(texts, HANDLERS, ARTIFACTS)
-    log = assembler.log(name, rank=-1, year=time.gmtime().tm_year)
-    splitter = Splitter()
     with _collector_off():
-        for item in (*splitter.feed(content), *splitter.finish()):
-            assembler.add(log, item)
-        log.nbytes, log.lines = len(content), splitter.lines
+        _add(assembler, assembler.log(name, rank=-1, year=time.gmtime().tm_year), [content])
         return Contents(assembler.finish(), texts)
 
 
@@ -85,18 +77,28 @@ def _read(files: list[LogFile], assembler: Assembler, report: Progress) -> None:
     total, before = sum(file.size for file in files), 0
     for file in files:
         log = assembler.log(str(file.path), file.rank, time.gmtime(file.mtime_ns / 1e9).tm_year)
-        splitter = Splitter()
-        for piece, done in file.pieces():
-            for item in splitter.feed(piece):
-                assembler.add(log, item)
-            log.nbytes += len(piece)
-            report(before + done, total)
-        for item in splitter.finish():
-            assembler.add(log, item)
-        log.lines = splitter.lines
+        _add(assembler, log, _pieces(file, report, before, total))
         if file.cut:
             log.note(log.lines, f"the rest of the file cannot be decompressed ({file.cut})", "")
         before += file.size
+
+
+def _pieces(file: LogFile, report: Progress, before: int, total: int) -> Iterator[bytes]:
+    for piece, done in file.pieces():
+        yield piece
+        report(before + done, total)
+
+
+def _add(assembler: Assembler, log: Log, pieces: Iterable[bytes]) -> None:
+    """Add all records of a log."""
+    splitter = Splitter()
+    for piece in pieces:
+        for item in splitter.feed(piece):
+            assembler.add(log, item)
+        log.nbytes += len(piece)
+    for item in splitter.finish():
+        assembler.add(log, item)
+    log.lines = splitter.lines
 
 
 @contextmanager

@@ -80,23 +80,17 @@ class Resets:
             repeated = number <= self._newest[frame]
         else:
             repeated = number == 0 and isinstance(frame, int) and frame < self._highest
-        if repeated or self._differs(frame, code):
-            self._forget()
-        return self._note(frame, number, code)
+        return self._note(frame, number, code, repeated)
 
     def started(self, frame: Hashable, number: int, code: Hashable) -> int:
         """Note the `dynamo_start` of a first attempt, which names the function, and return the number of resets.
 
         The number may be higher than `begun` returned, because the function's code may show that there was a reset.
         """
-        if self._announced != (frame, number):
-            found = self.begun(frame, number, code)
-            self._announced = None
-            return found
+        announced = self._announced == (frame, number)
+        found = self._note(frame, number, code, False) if announced else self.begun(frame, number, code)
         self._announced = None
-        if self._differs(frame, code):
-            self._forget()
-        return self._note(frame, number, code)
+        return found
 
     def at(self, number: int) -> None:
         """Note that there were at least `number` resets, which a watch has written to its lines."""
@@ -104,19 +98,18 @@ class Resets:
             self._forget()
             self.number = number
 
-    def _differs(self, frame: Hashable, code: Hashable) -> bool:
-        return code is not None and self._codes.get(frame, code) != code
-
-    def _forget(self) -> None:
-        self.number += 1
-        self._highest = -1
-        self._newest.clear()
-        self._codes.clear()
-
-    def _note(self, frame: Hashable, number: int, code: Hashable) -> int:
+    def _note(self, frame: Hashable, number: int, code: Hashable, repeated: bool) -> int:
+        if repeated or (code is not None and self._codes.get(frame, code) != code):
+            self._forget()
         self._newest[frame] = number
         if isinstance(frame, int):
             self._highest = max(self._highest, frame)
         if code is not None:
             self._codes[frame] = code
         return self.number
+
+    def _forget(self) -> None:
+        self.number += 1
+        self._highest = -1
+        self._newest.clear()
+        self._codes.clear()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from aotviz.logs import known, whole_backwards
 from aotviz.logs.assembler import LATEST_S, Assembler, Compilation, Handler, Place, Stream, keep
@@ -33,13 +34,13 @@ from aotviz.recording.events import (
     StorageDescription,
     TensorDescription,
 )
+from aotviz.recording.sources import FRAME, innermost
 from aotviz.recording.strings import clean
 
 COMPONENT = re.compile(r"\[([^\]\s]*)\] (.*)", re.S)
 DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
 BREAK_PLACE = re.compile(r"Graph [Bb]reak (?:in user code at|from .*? at) (?P<place>.*:\d+)")
 BREAK_HEAD = 4000  # a graph break's location is in the first so many characters of its text
-FRAME = re.compile(r'  File "(?P<file>[^"\n]*)", line (?P<line>\d+)(?:, in (?P<function>[^\n]*))?')
 NO_ID = frozenset({"", "None"})
 
 _event = msgspec.json.Decoder(ChromiumEvent).decode
@@ -97,7 +98,7 @@ def metrics(assembler: Assembler, record: Record, place: Place) -> None:
     numbers: dict[str, int | float] = {}
     texts: dict[str, int] = {}
     for name, value in content.items():
-        if type(value) is float or type(value) is int:
+        if type(value) in (float, int):
             numbers[clean(name)] = value if fits(value) else float(value)
         elif value is not None:
             texts[clean(name)] = assembler.text(value) if type(value) is str else assembler.json(value)
@@ -109,7 +110,7 @@ def metrics(assembler: Assembler, record: Record, place: Place) -> None:
     file, line = content.get("fail_user_frame_filename"), content.get("fail_user_frame_lineno")
     kind = "compilation" if record.kind == "compilation_metrics" else "backward"
     kind = "runtime" if record.kind.endswith("_runtime") else kind
-    assembler.metrics.append(
+    assembler.data.metrics.append(
         MetricsRecord(
             origin=place.origin,
             kind=kind,
@@ -140,7 +141,7 @@ def shape(assembler: Assembler, record: Record, place: Place) -> None:
     value = first(content, "val", "value", "result", "vr")
     source = first(content, "source", "sources", "symbol_to_sources", "arguments")
     reason = first(content, "reason", "method", "prefix")
-    assembler.shapes.append(
+    assembler.data.shapes.append(
         ShapeRecord(
             origin=place.origin,
             kind=record.kind,
@@ -165,58 +166,49 @@ def first(content: Mapping[str, Any], *names: str) -> str | None:
 
 
 def fits(number: Any) -> bool:
-    """Whether `number` is a float, or an integer that a recording can store."""
-    return type(number) is float or (type(number) is int and -(1 << 63) <= number < 1 << 63)
+    """Whether `number` is an integer that a recording can store."""
+    return type(number) is int and -(1 << 63) <= number < 1 << 63
 
 
 def whole(number: Any) -> int:
-    """The number, if it is an integer that a recording can store. Raises ValueError for anything else."""
-    if type(number) is not int or not fits(number):
+    """The number. Raises ValueError if it does not fit."""
+    if not fits(number):
         raise ValueError(f"{number!r} is not a number")
-    return number
+    return int(number)
 
 
 def storage(assembler: Assembler, record: Record, place: Place) -> None:
     content: dict[str, Any] = record.content
-    size = content["size"]
-    more = {key: value for key, value in content.items() if key not in ("id", "describer_id", "size")}
-    if type(size) is not int or not fits(size):
-        more["size"] = size
-    assembler.storages.append(
-        StorageDescription(
-            place.origin,
-            whole(content["describer_id"]),
-            whole(content["id"]),
-            size if type(size) is int and fits(size) else NONE,
-            assembler.json(more),
-        )
-    )
+    nbytes = content["size"] if fits(content["size"]) else NONE
+    left_out = ("id", "describer_id") if nbytes == NONE else ("id", "describer_id", "size")
+    more = {key: value for key, value in content.items() if key not in left_out}
+    describer, number = whole(content["describer_id"]), whole(content["id"])
+    assembler.data.storages.append(StorageDescription(place.origin, describer, number, nbytes, assembler.json(more)))
 
 
 def tensor(assembler: Assembler, record: Record, place: Place) -> None:
     content: dict[str, Any] = dict(record.content)
     describer, number = content.pop("describer_id"), content.pop("id")
     kept, base = content.pop("storage", None), content.pop("base", None)
-    offset = content.pop("storage_offset", 0)
     device = str(content.pop("device", ""))
     match = DEVICE.fullmatch(device)
+    key = whole(describer), whole(number)
     described = TensorDescription(
-        origin=place.origin,
-        describer=whole(describer),
-        tensor=whole(number),
-        storage=kept if type(kept) is int and fits(kept) else NONE,
-        base=base if type(base) is int and fits(base) else NONE,
-        sources=[],
+        place.origin,
+        *key,
+        storage=kept if fits(kept) else NONE,
+        base=base if fits(base) else NONE,
+        sources=place.stream.sources.setdefault(key, []),  # which later records fill
         dtype=clean(str(content.pop("dtype", ""))),
         device=clean(":".join(part for part in match.groups() if part) if match else device),
         shape=sizes(content.pop("size", None)),
         stride=sizes(content.pop("stride", None)),
-        offset=size_of(offset),
+        offset=size_of(content.pop("storage_offset", 0)),
         is_leaf=content.pop("is_leaf", False) is True,
         requires_grad=content.pop("requires_grad", False) is True,
         fields=assembler.json(content),
     )
-    assembler.tensors.append(((place.stream, describer, number), described))
+    assembler.data.tensors.append(described)
 
 
 def source(assembler: Assembler, record: Record, place: Place) -> None:
@@ -231,37 +223,27 @@ def sizes(found: Any) -> list[int | str]:
 
 def size_of(part: Any) -> int | str:
     """A size as a number, or as text if it is symbolic."""
-    return part if type(part) is int and fits(part) else clean(str(part))
+    return part if fits(part) else clean(str(part))
 
 
 def guard_list(assembler: Assembler, record: Record, place: Place) -> None:
     """The guards that Dynamo checks in addition to its tree, each with the user's stack."""
     keep(assembler, record, place)
     for item in msgspec.json.decode(record.payload or b"[]", type=list[dict[str, Any]]):
-        text = guard_texts.made(str(item.get("code", "")))
-        stack = stack_text(item.get("user_stack") or item.get("stack") or [], place.stream) or text.stack
-        _guard(assembler, place, str(item.get("type") or "SHAPE_ENV"), "", text, stack)
+        made = guard_texts.made(str(item.get("code", "")))
+        stack = stack_text(item.get("user_stack") or item.get("stack") or [], place.stream)
+        _guard(assembler, place, str(item.get("type") or "SHAPE_ENV"), "", made, stack)
 
 
 def guard_tree(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
-    for kind, about, check in guard_texts.tree(record.text.decode("utf-8", "replace")):
-        text = guard_texts.made(check)
-        _guard(assembler, place, kind, about, text, text.stack)
+    for kind, about, check in guard_texts.tree(record.text):
+        _guard(assembler, place, kind, about, guard_texts.made(check))
 
 
-def _guard(assembler: Assembler, place: Place, kind: str, about: str, text: guard_texts.Made, stack: str) -> None:
-    assembler.guards.append(
-        GuardRecord(
-            origin=place.origin,
-            kind=clean(kind),
-            source=assembler.text(about or None),
-            text=assembler.text(text.guard),
-            code=assembler.text(text.code or None),
-            place=assembler.text(text.place or None),
-            stack=assembler.text(stack or None),
-        )
-    )
+def _guard(assembler: Assembler, place: Place, kind: str, about: str, made: guard_texts.Made, stack: str = "") -> None:
+    source, numbers = assembler.text(about or None), made.numbers(assembler.text, stack)
+    assembler.data.guards.append(GuardRecord(place.origin, clean(kind), source, *numbers))
 
 
 def graph(assembler: Assembler, record: Record, place: Place) -> None:
@@ -292,8 +274,6 @@ def _whole_backward(record: Record, compilation: Compilation) -> None:
 def cache(assembler: Assembler, record: Record, place: Place) -> None:
     match = known.CACHES.fullmatch(record.content["name"])
     assert match is not None, "called for the artifacts that it matches"
-    name = next(group for group in (match["aotautograd"], match["fx"], match["bundled"], match["other"]) if group)
-    outcome = next(group for group in (match["a"], match["f"], match["b"], match["o"]) if group)
     said: dict[str, Any] = msgspec.json.decode(record.payload or b"{}", type=dict[str, Any])
     names, hashes = [], []
     for component in said.pop("components", None) or []:
@@ -301,11 +281,11 @@ def cache(assembler: Assembler, record: Record, place: Place) -> None:
         hashes.append(assembler.text(parts[1] if parts else None))
         names.append(assembler.text(parts[2] if parts else str(component)))
     reason = said.get("cache_bypass_reason") or said.get("reason")
-    assembler.cache_lookups.append(
+    assembler.data.cache_lookups.append(
         CacheLookup(
             origin=place.origin,
-            cache={"fx_graph": "fx", "fx_graph_bundled": "fx bundled"}.get(name, name),
-            outcome=outcome,
+            cache={"fx_graph": "fx", "fx_graph_bundled": "fx bundled"}.get(match["cache"], match["cache"]),
+            outcome=match["outcome"],
             key=clean(str(said.pop("key", None) or "")),
             components=names,
             component_hashes=hashes,
@@ -317,33 +297,26 @@ def cache(assembler: Assembler, record: Record, place: Place) -> None:
 
 def recompile(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
-    text = assembler.text
     reasons = []
-    for earlier, raw in guard_texts.reasons(record.text.decode("utf-8", "replace")):
-        made = guard_texts.made(guard_texts.reason_without_id(raw))
-        reasons.append(
-            RecompileReason(
-                clean(earlier), text(made.guard), text(made.code or None), text(made.place or None),
-                text(made.stack or None), text(raw),
-            )
-        )  # fmt: skip
+    for raw in guard_texts.reasons(record.text):
+        earlier, guard = guard_texts.of_program(raw)
+        numbers = guard_texts.made(guard).numbers(assembler.text)
+        reasons.append(RecompileReason(clean(earlier), *numbers, assembler.text(raw)))
         if place.compilation is not None:
             place.compilation.because.append(clean(guard_texts.told(raw)))
-    assembler.recompiles.append(RecompileRecord(place.origin, reasons))
+    assembler.data.recompiles.append(RecompileRecord(place.origin, reasons))
 
 
 def failed_guards(assembler: Assembler, record: Record, place: Place) -> None:
     """Add what a watch recorded to torch's reasons for a recompile: every guard that failed, for each program."""
     keep(assembler, record, place)
-    told = assembler.recompiles[-1] if assembler.recompiles else None
-    if told is None or place.compilation is None or told.origin.compilation != place.compilation.number:
+    recompiles = assembler.data.recompiles
+    if not recompiles or place.compilation is None or recompiles[-1].origin.compilation != place.compilation.number:
         return
     programs = msgspec.json.decode(record.payload or b"[]", type=list[_Program])
     failed = {program.compile_id: [_failed(assembler, guard) for guard in program.failed] for program in programs}
-    assembler.recompiles[-1] = msgspec.structs.replace(
-        told,
-        reasons=[msgspec.structs.replace(one, failed=failed.get(one.earlier, [])) for one in told.reasons],
-    )
+    reasons = [replace(one, failed=failed.get(one.earlier, [])) for one in recompiles[-1].reasons]
+    recompiles[-1] = replace(recompiles[-1], reasons=reasons)
     place.compilation.because = [
         clean(guard_texts.told_all(program.compile_id, [(guard.guard, guard.now) for guard in program.failed]))
         for program in programs
@@ -373,26 +346,21 @@ def _failed(assembler: Assembler, guard: _Guard) -> FailedGuard:
 
 def graph_break(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
-    text = record.text.decode("utf-8", "replace")
-    user, _, _ = text.partition("\nTraceback (most recent call last)")
-    frames = frames_of(user.split("\n"))
+    user, _, _ = record.text.partition("\nTraceback (most recent call last)")
+    stack = "\n".join(frames_of(user.split("\n")))
     match = BREAK_PLACE.search(user[:BREAK_HEAD])
-    innermost = FRAME.match(frames[-1]) if frames else None
-    if match is not None:
-        where: str | None = match["place"]
-    else:
-        where = f"{innermost['file']}:{innermost['line']}" if innermost is not None else None
+    where = match["place"] if match else str(innermost(stack))
     marker = "Graph Break Reason: "
     reason = user.partition(marker)[2] if marker in user else user
     lines = [line for line in reason.split("\n") if line.strip()]
     if lines and lines[0].startswith("Encountered graph break when") and len(lines) > 1:
         lines.pop(0)  # this line only names the bytecode; the next line says what was wrong
-    assembler.graph_breaks.append(
+    assembler.data.graph_breaks.append(
         GraphBreak(
             origin=place.origin,
             reason=assembler.text(lines[0].strip() if lines else ""),
-            place=assembler.text(where),
-            stack=assembler.text("\n".join(frames) or None),
+            place=assembler.text(where or None),
+            stack=assembler.text(stack or None),
             text=assembler.payload(record, place.log),
         )
     )
@@ -403,7 +371,7 @@ def frames_of(lines: Iterable[str]) -> list[str]:
     frames: list[str] = []
     inside = False
     for line in lines:
-        if FRAME.match(line):
+        if line.startswith("  ") and FRAME.fullmatch(line, 2):
             frames.append(line)
             inside = True
         elif inside and line.startswith("    "):
@@ -415,7 +383,7 @@ def frames_of(lines: Iterable[str]) -> list[str]:
 
 def dynamo_error(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
-    text = record.text.decode("utf-8", "replace").rstrip()
+    text = record.text.rstrip()
     if place.compilation is not None and place.compilation.error is None and text:
         kind, _, message = text.rpartition("\n")[2].partition(": ")
         place.compilation.error = ErrorRecord("torch.compile", clean(kind), clean(message))
@@ -430,7 +398,7 @@ def collectives(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
     schedule = msgspec.json.decode(record.payload or b"[]", type=list[str | None])
     operations = [assembler.text(operation or "") for operation in schedule]
-    assembler.collectives.append(CollectiveSchedule(place.origin, clean(record.content["name"]), operations))
+    assembler.data.collectives.append(CollectiveSchedule(place.origin, clean(record.content["name"]), operations))
 
 
 def stack_text(frames: list[dict[str, Any]], stream: Stream) -> str:

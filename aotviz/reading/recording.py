@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotviz.explain import answers, graph_breaks, ranks, recompiles
+from aotviz.explain import answers, cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
 from aotviz.recording import files, log_tables, merging
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import RecordingData
@@ -139,7 +139,8 @@ class Recording:
         sentence), differs, before and after (tuples, one entry for each part), nearest, seconds (saved by a hit, spent
         after a miss), key, fix.
         """
-        return answers.cache_table(self, earlier)
+        before = answers.facts_of(earlier) if earlier is not None else None
+        return cache_misses.frame(answers.facts_of(self), before)
 
     def distinct_graph_breaks(self) -> ExplainedTable:
         """One row for each place of a graph break: code, why, fix, whether all of the function runs in eager, count."""
@@ -151,7 +152,9 @@ class Recording:
         `before` and `after` are ids, e.g. "0/0" and "0/1". `role` picks the graph ("dynamo", "forward", ...); without
         one, the first that both have. Raises LookupError for an unknown id or graph.
         """
-        return answers.graph_change_table(self, before, after, role)
+        facts = answers.facts_of(self)
+        one, other = (self.compilations[facts.find(id)] for id in (before, after))
+        return graph_changes.frame(one, other, role)
 
     def rank_differences(self) -> ExplainedTable:
         """One row for each difference between the ranks of a job: compilations, graphs, cache keys, collectives."""
@@ -162,11 +165,11 @@ class Recording:
 
         Without an id, of all compilations, each below its own row. Events of one name at one place are added up.
         """
-        return answers.timeline_table(self, compilation)
+        return timeline.frame(*answers.asked(self, compilation))
 
     def plot_timeline(self, compilation: str | None = None) -> Figure:
         """`timeline` as a plotly icicle: widths are seconds; click to zoom."""
-        return answers.timeline_figure(self, compilation)
+        return timeline.figure(*answers.asked(self, compilation))
 
     def follow(self, changed: Changed) -> Changed:
         """Call `changed()` whenever there is more to read. Returns a function that ends this.
@@ -229,9 +232,7 @@ class Recording:
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         try:
-            from aotviz.widgets.workbench import (
-                Workbench,  # anywidget, slow to import, may be absent
-            )
+            from aotviz.widgets.workbench import Workbench  # anywidget is slow to import, and may be absent
         except ImportError:
             return {"text/plain": str(self)}
         shown = Workbench(self)._repr_mimebundle_(**options)

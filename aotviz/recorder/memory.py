@@ -19,6 +19,7 @@ from aotviz.ir.descriptors import SyntheticBaseInput
 from aotviz.ir.forms import TracedCall
 from aotviz.recorder.naming import size, sizes
 from aotviz.recording.events import NONE, AliasTensor, StorageRecord, StorageWrite
+from aotviz.recording.sizes import reach
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import snapshotting
@@ -144,7 +145,9 @@ class _Board:
             self._add(tensor, storage, _tensor(tensor, role, [], parent, "", origin))
             return
         record = _tensor(tensor, role, [], NONE, "", origin)
-        storage = self.by_key[("own", id(tensor))] = _Storage(_extent(record), str(snapshotting.device(tensor)))
+        end = reach(record.offset, record.shape, record.stride)
+        nbytes = None if end is None else end * record.itemsize
+        storage = self.by_key[("own", id(tensor))] = _Storage(nbytes, str(snapshotting.device(tensor)))
         self._add(tensor, storage, record)
 
     def _view(self, event: Viewed, item: int) -> None:
@@ -167,7 +170,7 @@ class _Board:
         if node is None:
             return "", ""
         source = innermost(self.frames(node.meta.get("stack_trace") or ""))
-        return node.name, clean(f"{source} {source.code}".strip())
+        return node.name, clean(source.with_code)
 
 
 def _tensor(
@@ -185,18 +188,6 @@ def _tensor(
     return AliasTensor(
         names, role, sizes(value.shape), stride, offset, int(value.element_size()), view_of, step, *origin
     )
-
-
-def _extent(tensor: AliasTensor) -> int | None:
-    """Bytes from the beginning of the storage to the tensor's end; None if a size is symbolic."""
-    last = tensor.offset
-    for length, stride in zip(tensor.shape, tensor.stride, strict=False):
-        if not isinstance(last, int) or not isinstance(length, int) or not isinstance(stride, int):
-            return None
-        if length == 0:
-            return 0
-        last += (length - 1) * stride
-    return (last + 1) * tensor.itemsize if isinstance(last, int) and len(tensor.stride) == len(tensor.shape) else None
 
 
 def _operator(operator: Any) -> str:

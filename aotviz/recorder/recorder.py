@@ -31,8 +31,7 @@ from aotviz.ir.dynamo_capture import Capture, Guard
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
 from aotviz.pipeline import Observer
 from aotviz.recorder import memory, records, summaries, what_if
-from aotviz.recorder.graph_parts import Parts
-from aotviz.recorder.snapshot import SnapshotWriter
+from aotviz.recorder.snapshot import Parts, SnapshotWriter
 from aotviz.recording.dynamo_stage import Captured
 from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recording.store import CompilationLog, Store

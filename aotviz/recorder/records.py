@@ -57,16 +57,13 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
     groups: dict[int, int] = {}
     records = []
     for index, (descriptor, info) in enumerate(zip(call.descriptors, call.user_input_info.input_info, strict=True)):
-        value = call.args[index]
-        first = call.duplicate_of[index]
-        tensor, key = isinstance(value, torch.Tensor), storage(value)
+        value, first = call.args[index], call.duplicate_of[index]
+        key = storage(value)
         records.append(
             InputRecord(
                 name=names[index],
                 kind=KINDS.get(type(descriptor), "input"),
-                dtype=str(value.dtype) if tensor else type(value).__name__,
-                shape=sizes(value.shape) if tensor else [],
-                device=str(value.device) if tensor else "",
+                **_described(value),
                 requires_grad=info.requires_grad,
                 is_leaf=info.is_leaf,
                 mutates_data=info.mutates_data,
@@ -96,19 +93,14 @@ def with_reasons(records: list[InputRecord], reasons: ReasonBook) -> list[InputR
 
 def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
     """One record for each flat output of the user's function."""
-    values = call.forward.outputs
     records = []
-    for index, (descriptor, info) in enumerate(zip(call.outputs, call.meta.output_info, strict=True)):
-        value = values[index]
-        tensor = isinstance(value, torch.Tensor)
+    for value, descriptor, info in zip(call.forward.outputs, call.outputs, call.meta.output_info, strict=True):
         name = clean(str(descriptor))
         records.append(
             OutputRecord(
                 name=name,
                 output_type=info.output_type.name,
-                dtype=str(value.dtype) if tensor else type(value).__name__,
-                shape=sizes(value.shape) if tensor else [],
-                device=str(value.device) if tensor else "",
+                **_described(value),
                 requires_grad=info.requires_grad,
                 base=clean(_base(call, info)),
                 view_chain=[clean(str(step)) for step in info.view_chain or ()],
@@ -117,6 +109,13 @@ def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
             )
         )
     return records
+
+
+def _described(value: Any) -> dict[str, Any]:
+    """The fields dtype, shape and device of a record."""
+    if not isinstance(value, torch.Tensor):
+        return {"dtype": type(value).__name__, "shape": [], "device": ""}
+    return {"dtype": str(value.dtype), "shape": sizes(value.shape), "device": str(value.device)}
 
 
 def kept(call: Split, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept:
@@ -194,15 +193,10 @@ def is_training(form: object) -> bool | None:
 
 
 def nbytes(tensor: torch.Tensor) -> int | None:
-    """Bytes of a tensor's elements; None if a size is symbolic."""
-    count: Any = tensor.numel()
-    return count * tensor.element_size() if type(count) is int else None
-
-
-def storage_nbytes(tensor: torch.Tensor) -> int | None:
-    """Bytes of a tensor's storage; None if symbolic."""
-    count: Any = tensor.untyped_storage().nbytes()
-    return count if type(count) is int else None
+    """Bytes of a tensor's storage, or of its elements if it has no one storage; None if a size is symbolic."""
+    has_storage = storage(tensor) is not None
+    count: Any = tensor.untyped_storage().nbytes() if has_storage else tensor.numel()
+    return None if type(count) is not int else count if has_storage else count * tensor.element_size()
 
 
 def _base_of(graph_inputs: Iterable[InputDescriptor]) -> dict[InputDescriptor, str]:

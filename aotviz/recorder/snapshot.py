@@ -15,7 +15,9 @@ value (the same object) has the same row. Arguments and descriptors belong to th
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain, islice
 from typing import Any
 
@@ -24,23 +26,17 @@ import torch
 from torch import fx
 from torch.fx.immutable_collections import immutable_list
 
-from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.naming import describe, module_lines, target_name, user_frames
 from aotviz.recorder.values import Values
 from aotviz.recording import node_arguments as arguments
 from aotviz.recording.events import NONE, GraphSnapshot
+from aotviz.recording.graph import OPS
 from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
 from aotviz.recording.strings import StringTable, clean
+from aotviz.torch_private import snapshotting
 from aotviz.torch_private.snapshotting import OPERATOR
 
-OP_LETTERS = {
-    "placeholder": "p",
-    "call_function": "f",
-    "call_module": "m",
-    "call_method": "c",
-    "get_attr": "a",
-    "output": "o",
-}
+OP_LETTERS = {name: letter for letter, name in OPS.items()}
 LEAST, MOST = -(2**63), 2**63 - 1  # integers that msgpack can carry
 
 
@@ -51,6 +47,38 @@ USUAL = LISTS | {Node, int, bool, float, type(None), str, torch.dtype, torch.dev
 an enum's number and not its name."""
 _NOT_TRACED = frozenset(("placeholder", "get_attr", "output"))
 _ENDS_GRADIENTS = frozenset((torch.ops.aten.detach.default,))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A graph's columns, each with one entry per node. An edit of the graph replaces some of the entries.
+
+    FX makes new `args` and `kwargs` at each edit, so they are compared by identity. This object keeps them alive, so
+    that no other object gets their addresses.
+    """
+
+    nodes: list[Any]
+    args: list[tuple[Any, ...]]
+    kwargs: list[dict[str, Any]]
+    values: list[Any]  # meta["val"]
+    descriptors: list[Any]  # meta["desc"]
+
+    @classmethod
+    def of(cls, graph: fx.Graph) -> Parts:
+        nodes: list[Any] = list(graph.nodes)
+        metas = [node.meta for node in nodes]
+        return cls(
+            nodes,
+            list(map(snapshotting.arguments, nodes)),
+            list(map(snapshotting.keywords, nodes)),
+            [meta.get("val") for meta in metas],
+            [meta.get("desc") for meta in metas],
+        )
+
+    def same_as(self, other: Parts) -> bool:
+        """Whether both are of one graph in one state."""
+        columns = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return all(len(mine) == len(theirs) and all(map(operator.is_, mine, theirs)) for mine, theirs in columns)
 
 
 class SnapshotWriter:

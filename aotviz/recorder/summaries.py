@@ -12,8 +12,8 @@ from typing import Any
 
 from aotviz.ir.forms import FlatCall, Form, JointCall, LoweredBackward, Request, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputType
-from aotviz.recorder.records import nbytes, storage, storage_nbytes
-from aotviz.recording import sizes
+from aotviz.recorder.records import nbytes, storage
+from aotviz.recording.sizes import counted, kept
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private.inductor_results import generated_code, kernel_nodes, replayed_ns
 from aotviz.whole_backward.captured import BackwardCall, ReplayedBackward, WholeBackward
@@ -44,14 +44,6 @@ def because(argument: Form) -> tuple[str, ...]:
     if isinstance(argument, Request):
         return tuple(reason.text for reason in argument.evidence)
     return argument.because if isinstance(argument, BackwardCall) else ()
-
-
-def counted(count: int, noun: str) -> str:
-    """
-    >>> counted(1, "input"), counted(3, "input")
-    ('1 input', '3 inputs')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _facts(argument: Form, result: Form) -> str:
@@ -109,12 +101,10 @@ def _saved(argument: Form, result: Split) -> str:
             continue
         if saved.is_symbol or key in seen:
             found.append(0)
-        elif key is None:
-            found.append(nbytes(saved.value))
         else:
-            found.append(storage_nbytes(saved.value))
-            seen.add(key)
-    return sizes.kept(found, len(result.saved) - len(found))
+            found.append(nbytes(saved.value))
+            seen |= set() if key is None else {key}
+    return kept(found, len(result.saved) - len(found))
 
 
 def _graphs(before: Counts, after: Counts, same: bool) -> str:

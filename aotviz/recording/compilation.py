@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from aotviz.recording import plots, tables, terminal
 from aotviz.recording.diff import diff
 from aotviz.recording.dynamo_stage import Rows
-from aotviz.recording.events import CompilationData, StageRecord, WrapperRecord
+from aotviz.recording.events import (
+    CompilationData,
+    InputRecord,
+    OutputRecord,
+    RecomputedRecord,
+    StageRecord,
+    VisitRecord,
+    WrapperRecord,
+)
 from aotviz.recording.graph import Graph
 
 if TYPE_CHECKING:
@@ -105,12 +113,12 @@ class Compilation:
     @cached_property
     def inputs(self) -> pd.DataFrame:
         """One row per flat input: what it is, how the call changes it, and why it is treated that way."""
-        return tables.inputs(self.data.inputs)
+        return tables.records(InputRecord, self.data.inputs)
 
     @cached_property
     def outputs(self) -> pd.DataFrame:
         """One row per flat output: its OutputType, the base it is rebuilt from, and the views that rebuild it."""
-        return tables.outputs(self.data.outputs)
+        return tables.records(OutputRecord, self.data.outputs)
 
     @cached_property
     def visits(self) -> pd.DataFrame:
@@ -127,7 +135,7 @@ class Compilation:
         >>> recording[0].visits[["node", "subject", "waits_for"]].values.tolist()[1:]
         [['SumBackward0', '', (0,)], ['ExpBackward0', '', (1,)], ['AccumulateGrad', 'x', (2,)]]
         """
-        return tables.visits(self.data.visits)
+        return tables.records(VisitRecord, self.data.visits)
 
     @cached_property
     def storages(self) -> pd.DataFrame:
@@ -166,7 +174,7 @@ class Compilation:
     @cached_property
     def recomputed(self) -> pd.DataFrame:
         """One row per value that the backward recomputes: the bytes that this saves, its producer, its consumers."""
-        return tables.recomputed(self.data.recomputed)
+        return tables.records(RecomputedRecord, self.data.recomputed)
 
     @cached_property
     def evidence(self) -> pd.DataFrame:

@@ -17,19 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from aotviz.recording.graph import Graph
-    from aotviz.recording.node import Node
+    from aotviz.recording.listing import Node
 
-COLUMNS = (
-    "change",
-    "by",
-    "value_id",
-    "role_before",
-    "name_before",
-    "target_before",
-    "role_after",
-    "name_after",
-    "target_after",
-)
+COLUMNS = "change by value_id role_before name_before target_before role_after name_after target_after".split()
 
 
 @dataclass(frozen=True)
@@ -71,7 +61,7 @@ def diff(before: Sequence[Graph], after: Sequence[Graph]) -> pd.DataFrame:
     for place in old:
         if id(place) not in kept and place.node.value_id not in values_after:
             rows.append(("removed", "", place.node.value_id, *place.cells, "", "", ""))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def best(place: Place, candidates: Sequence[Place]) -> Place | None:

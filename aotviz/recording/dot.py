@@ -6,8 +6,7 @@ every special character escaped, so that graphviz does not read them as markup o
 
 from __future__ import annotations
 
-from aotviz.recording.listing import one_line, type_text
-from aotviz.recording.node import HasNodes, Node
+from aotviz.recording.listing import HasNodes, Node, one_line, type_text
 
 FILL = {"placeholder": "#e8f0fe", "output": "#e6f4ea", "get_attr": "#e8f0fe"}
 BACKWARD_FILL = "#fef7e0"

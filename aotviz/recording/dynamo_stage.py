@@ -17,13 +17,12 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz.recording.events import NONE, Evidence, GraphBreak, GuardRecord, Origin, ShapeRecord, StageRecord
-from aotviz.recording.guard_texts import LOCAL, LONGEST, Made, made
-from aotviz.recording.sources import user_name
+from aotviz.recording.guard_texts import LOCAL, LONGEST, made
+from aotviz.recording.sources import innermost, user_name
 from aotviz.recording.strings import StringTable
 
 NAME, ROLE = "dynamo", "dynamo"
 REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
-FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+), in [^\n]*(?:\n    (?P<code>[^\n]*))?')
 MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several per tensor, and no line of the user's program causes them
 ORIGIN = Origin(NONE, 0, NONE, 0, 0)
 
@@ -51,9 +50,9 @@ class Captured(msgspec.Struct, frozen=True):
 class Rows(msgspec.Struct, frozen=True):
     """What a compilation adds to the lists of a recording. The origins do not refer to a compilation yet."""
 
-    guards: list[GuardRecord]
-    graph_breaks: list[GraphBreak]
-    shapes: list[ShapeRecord]
+    guards: list[GuardRecord] = []
+    graph_breaks: list[GraphBreak] = []
+    shapes: list[ShapeRecord] = []
 
 
 def stage(captured: Captured, graph: int) -> StageRecord:
@@ -77,7 +76,8 @@ def summary(captured: Captured) -> str:
     if captured.attempts > 1:
         parts.append(f"started {captured.attempts} times")
     if captured.broken:
-        parts.append(f"ends at a graph break{_line(captured)}")
+        line = innermost(captured.ended_at).line
+        parts.append(f"ends at a graph break{f' in line {line}' if line else ''}")
     if captured.guards is not None:
         parts.append(f"{len(captured.guards):,} guards")
     return "; ".join(parts)
@@ -95,48 +95,30 @@ def told(record: StageRecord, captured: Captured, failed: bool) -> StageRecord:
 
 def rows(captured: Captured, table: StringTable) -> Rows:
     """The rows for the lists of a recording. Their texts are added to `table`."""
-    found = []
+    add, found = table.add, Rows()
     for kind, source, text in captured.guards or ():
-        parts = made(text)
-        found.append(
-            GuardRecord(
-                ORIGIN, kind, table.add(source or None), table.add(parts.guard), table.add(parts.code or None),
-                table.add(parts.place or None), table.add(parts.stack or None),
-            )
-        )  # fmt: skip
-    breaks = []
+        found.guards.append(GuardRecord(ORIGIN, kind, add(source or None), *made(text).numbers(add)))
     if captured.broken:
-        at = _innermost(captured.ended_at)
-        where = f"{at['file']}:{at['line']}" if at else None
-        breaks.append(
-            GraphBreak(
-                ORIGIN, table.add(_first(captured.ended)), table.add(where), table.add(captured.ended_at or None),
-                table.add(captured.ended),
-            )
-        )  # fmt: skip
-    shapes = [
-        ShapeRecord(
-            ORIGIN, "create_symbol", table.add(name), table.add(value), table.add(source), NONE, NONE, NONE, NONE
-        )
-        for name, source, value in captured.symbols
-    ]
-    return Rows(found, breaks, shapes)
+        reason, where = add(_first(captured.ended)), add(str(innermost(captured.ended_at)) or None)
+        stack = add(captured.ended_at or None)
+        found.graph_breaks.append(GraphBreak(ORIGIN, reason, where, stack, add(captured.ended)))
+    for name, source, value in captured.symbols:
+        texts = add(name), add(value), add(source)
+        found.shapes.append(ShapeRecord(ORIGIN, "create_symbol", *texts, NONE, NONE, NONE, NONE))
+    return found
 
 
 def _evidence(captured: Captured, failed: bool) -> Iterator[Evidence]:
-    yield Evidence(
-        "frame", f"{_function(captured)} at {captured.place}; Dynamo's number for it is {captured.compile_id}"
-    )
+    frame = f"{_function(captured)} at {captured.place}; Dynamo's number for it is {captured.compile_id}"
+    yield Evidence("frame", frame)
     for reason in captured.restarts:
-        why = (
-            ", to end its graph before the line that causes the graph break"
-            if reason == captured.ended
-            else f": {_sentences(reason)}"
-        )
+        why = f": {_sentences(reason)}"
+        if reason == captured.ended:
+            why = ", to end its graph before the line that causes the graph break"
         yield Evidence("restart", f"Dynamo restarted the function from its first line{why}")
     if captured.broken:
-        at = _innermost(captured.ended_at)
-        where = f" at {at['file']}:{at['line']}, `{at['code'] or ''}`" if at else ""
+        at = innermost(captured.ended_at)
+        where = f" at {at}, `{at.code}`" if at.line else ""
         then = "Python runs this line; the rest of the function is a compilation of its own"
         yield Evidence("graph break", f"the graph ends{where}: {_sentences(captured.ended)}. {then}")
     for name, source, value in captured.symbols:
@@ -158,13 +140,10 @@ def _guards(captured: Captured, failed: bool) -> Iterator[Evidence]:
             continue
         parts = made(text)
         said = LOCAL.sub(r"\g<name>", parts.guard)[:LONGEST]
-        yield Evidence(user_name(source) or kind, f"guard: {said}{_made_by(parts)}")
+        by = f" (made by `{parts.code}`, {parts.place})" if parts.code else f" ({parts.place})" if parts.place else ""
+        yield Evidence(user_name(source) or kind, f"guard: {said}{by}")
     for source, count in marks.items():
         yield Evidence(user_name(source), f"{count} guards: none of its sizes was marked as dynamic or static by hand")
-
-
-def _made_by(parts: Made) -> str:
-    return f" (made by `{parts.code}`, {parts.place})" if parts.code else f" ({parts.place})" if parts.place else ""
 
 
 def _function(captured: Captured) -> str:
@@ -177,18 +156,6 @@ def _function(captured: Captured) -> str:
     """
     rest = REST.fullmatch(captured.function)
     return f"the rest of `{rest['function']}` after line {rest['line']}" if rest else f"`{captured.function}`"
-
-
-def _line(captured: Captured) -> str:
-    at = _innermost(captured.ended_at)
-    return f" in line {at['line']}" if at else ""
-
-
-def _innermost(stack: str) -> re.Match[str] | None:
-    found = None
-    for found in FRAME.finditer(stack):  # noqa: B007 -- we want the last match
-        pass
-    return found
 
 
 def _first(text: str) -> str:

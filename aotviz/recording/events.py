@@ -34,15 +34,15 @@ class ValueRecord(Frozen, array_like=True, frozen=True):
     """What is known of one traced value. Two nodes (of any stages) with the same record index hold the same value."""
 
     kind: str  # "tensor" | "symint" | "symfloat" | "symbool" | "tuple" | "other"
-    dtype: int  # string, e.g. "torch.float32"
+    dtype: Text  # string, e.g. "torch.float32"
     shape: list[int | str]  # elements; symbolic sizes as text, e.g. "s0"
     stride: list[int | str]  # elements; empty for a layout without strides
     offset: int | str  # elements
-    device: int  # string
+    device: Text  # string
     storage: int  # storage group: values with the same number share memory; -1 if unknown
     requires_grad: bool
     parts: list[int]  # value indices, for a tuple
-    text: int  # string: the repr, for a kind without tensor facts
+    text: Text  # string: the repr, for a kind without tensor facts
 
 
 class GraphSnapshot(Frozen, frozen=True):
@@ -54,17 +54,17 @@ class GraphSnapshot(Frozen, frozen=True):
     """
 
     op: str  # one letter a node: p placeholder, f call_function, m call_module, c call_method, a get_attr, o output
-    name: list[int]  # string
-    target: list[int]  # string
+    name: list[Text]  # string
+    target: list[Text]  # string
     args: list[Any]  # per node, a list of arguments
     kwargs: dict[int, Any]  # node index -> {name: argument}; only nodes that have some
     value: list[int]  # index into CompilationData.values
-    stack: list[int]  # string: the user's frames as a traceback prints them, innermost last
-    module: list[int]  # string: "path|Class" lines, outermost first
+    stack: list[Text]  # string: the user's frames as a traceback prints them, innermost last
+    module: list[Text]  # string: "path|Class" lines, outermost first
     sequence: list[int]  # autograd sequence number, -1 if it made no autograd node; an op and its backward share it
     backward: str  # "1" where the node was traced in the backward, else "0"
-    descriptor: dict[int, int]  # placeholder's node index -> string
-    output_descriptors: list[int]  # string, one per graph output
+    descriptor: dict[int, Text]  # placeholder's node index -> string
+    output_descriptors: list[Text]  # string, one per graph output
 
 
 class InputRecord(Frozen, frozen=True):

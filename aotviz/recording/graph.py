@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from aotviz.recording import tables
 from aotviz.recording.events import GraphSnapshot, ValueRecord
-from aotviz.recording.listing import listing
-from aotviz.recording.node import Node
+from aotviz.recording.listing import Node, listing
 from aotviz.recording.sizes import made_bytes
 from aotviz.recording.sources import SourceLine, innermost
 
@@ -152,34 +152,33 @@ class Graph:
         descriptor, value_id (the same value has the same number in all graphs of the compilation; -1 if unknown),
         sequence_number (a forward op and its backward share it), is_backward.
         """
-        import pandas as pd  # imported here because it takes half a second, and only tables need it
-
-        names = [node.name for node in self.rows]
-        columns = {
-            "name": names,
-            "op": [node.op for node in self.rows],
-            "target": [node.target for node in self.rows],
-            "args": [node.args for node in self.rows],
-            "users": [tuple(names[user] for user in users) for users in self.users],
-            "kind": [node.value.kind if node.value else "" for node in self.rows],
-            "dtype": [self.text(node.value.dtype) if node.value else "" for node in self.rows],
-            "shape": [_tuple(node.value, "shape") for node in self.rows],
-            "stride": [_tuple(node.value, "stride") for node in self.rows],
-            "storage_offset": [_offset(node.value) for node in self.rows],
-            "device": [self.text(node.value.device) if node.value else "" for node in self.rows],
-            "requires_grad": [bool(node.value and node.value.requires_grad) for node in self.rows],
-            "storage_group": [node.value.storage if node.value else -1 for node in self.rows],
-            "made_bytes": made_bytes(self.snapshot, self.values, self.strings),
-            "source_line": [str(node.source) for node in self.rows],
-            "source_code": [node.source.code for node in self.rows],
-            "module_path": [node.module_path for node in self.rows],
-            "module_type": [node.module_type for node in self.rows],
-            "descriptor": [node.descriptor for node in self.rows],
-            "value_id": [node.value_id for node in self.rows],
-            "sequence_number": [node.sequence_number for node in self.rows],
-            "is_backward": [node.is_backward for node in self.rows],
+        text, names = self.text, [node.name for node in self.rows]
+        made = made_bytes(self.snapshot, self.values, self.strings)
+        columns: tables.Columns = {
+            "name": ("str", lambda node: node.name),
+            "op": ("str", lambda node: node.op),
+            "target": ("str", lambda node: node.target),
+            "args": ("str", lambda node: node.args),
+            "users": ("object", lambda node: tuple(names[user] for user in self.users[node.index])),
+            "kind": ("str", lambda node: node.value.kind if node.value else ""),
+            "dtype": ("str", lambda node: text(node.value.dtype) if node.value else ""),
+            "shape": ("object", lambda node: tuple(node.value.shape) if node.is_tensor else None),
+            "stride": ("object", lambda node: tuple(node.value.stride) if node.is_tensor else None),
+            "storage_offset": ("object", lambda node: node.value.offset if node.is_tensor else None),
+            "device": ("str", lambda node: text(node.value.device) if node.value else ""),
+            "requires_grad": ("bool", lambda node: bool(node.value and node.value.requires_grad)),
+            "storage_group": ("int64", lambda node: node.value.storage if node.value else -1),
+            "made_bytes": ("Int64", lambda node: made[node.index]),
+            "source_line": ("str", lambda node: str(node.source)),
+            "source_code": ("str", lambda node: node.source.code),
+            "module_path": ("str", lambda node: node.module_path),
+            "module_type": ("str", lambda node: node.module_type),
+            "descriptor": ("str", lambda node: node.descriptor),
+            "value_id": ("int64", lambda node: node.value_id),
+            "sequence_number": ("int64", lambda node: node.sequence_number),
+            "is_backward": ("bool", lambda node: node.is_backward),
         }
-        return pd.DataFrame({name: pd.Series(column, dtype=_DTYPES.get(name)) for name, column in columns.items()})
+        return tables.table(columns, self.rows)
 
     @cached_property
     def code(self) -> str:
@@ -214,25 +213,3 @@ class Graph:
             items = (f"{key!r}: {self._argument(part, index, names, inputs)}" for key, part in content.items())
             return "{" + ", ".join(items) + "}"
         return repr(arg)
-
-
-_DTYPES: dict[str, Any] = {
-    "value_id": "int64",
-    "storage_group": "int64",
-    "sequence_number": "int64",
-    "made_bytes": "Int64",
-    "requires_grad": "bool",
-    "is_backward": "bool",
-    "users": "object",
-    "shape": "object",
-    "stride": "object",
-    "storage_offset": "object",
-}
-
-
-def _offset(value: ValueRecord | None) -> int | str | None:
-    return value.offset if value is not None and value.kind == "tensor" else None
-
-
-def _tuple(value: ValueRecord | None, field: str) -> tuple[int | str, ...] | None:
-    return tuple(getattr(value, field)) if value is not None and value.kind == "tensor" else None

@@ -7,7 +7,7 @@ If torch knows the user's line that made a guard, the guard's text ends in a com
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -36,6 +36,10 @@ class Made:
     stack: str
     hint: str
 
+    def numbers(self, add: Callable[[str | None], int], stack: str = "") -> tuple[int, int, int, int]:
+        """The text numbers of guard, code, place and stack: `stack`, if it is known, or the one in the guard's text."""
+        return add(self.guard), add(self.code or None), add(self.place or None), add(stack or self.stack or None)
+
 
 def made(text: str) -> Made:
     """Split a guard's text into the guard and the parts of its comment.
@@ -57,34 +61,33 @@ def made(text: str) -> Made:
     return Made(guard.strip(), code.strip(), place.strip(), stack, hint)
 
 
-def reasons(payload: str) -> list[tuple[str, str]]:
-    """(earlier compile id, logged text) of each reason in the payload of a `recompile_reasons` artifact."""
+def reasons(payload: str) -> list[str]:
+    """The reasons in the payload of a `recompile_reasons` artifact, as logged."""
     try:
         found = msgspec.json.decode(payload)
     except ValueError:
         found = payload
-    texts = [str(text) for text in found] if isinstance(found, list) else [payload]
-    return [((match["id"], text) if (match := EARLIER.fullmatch(text)) else ("", text)) for text in texts if text]
+    return [text for text in (map(str, found) if isinstance(found, list) else [payload]) if text]
 
 
-def reason_without_id(text: str) -> str:
+def of_program(reason: str) -> tuple[str, str]:
+    """The compile id of the program that a logged reason is about ("" if it does not say), and the failed guard.
+
+    >>> of_program("0/0: n == 2")
+    ('0/0', 'n == 2')
     """
-    >>> reason_without_id("0/0: n == 2")
-    'n == 2'
-    """
-    match = EARLIER.fullmatch(text)
-    return match["rest"] if match else text
+    match = EARLIER.fullmatch(reason)
+    return (match["id"], match["rest"]) if match else ("", reason)
 
 
-def told(raw: str) -> str:
+def told(reason: str) -> str:
     """A logged reason as the list of compilations shows it: the program that did not match, and its guard.
 
     >>> told("0/0: n == 2  # y = x.sin() * n  # model.py:4 in f")
     'guard of 0/0 failed: n == 2'
     """
-    match = EARLIER.fullmatch(raw)
-    of = f" of {match['id']}" if match else ""
-    return f"guard{of} failed: {made(reason_without_id(raw)).guard[:LONGEST]}"
+    program, guard = of_program(reason)
+    return f"guard{f' of {program}' if program else ''} failed: {made(guard).guard[:LONGEST]}"
 
 
 def told_all(compile_id: str, failed: Sequence[tuple[str, str]]) -> str:

@@ -1,6 +1,7 @@
-"""Where a Recording gets its content from: a file that was read, or the store of a running process.
+"""Where a Recording gets its content from (a file that was read, or the store of a running process), and what others
+need of a Recording.
 
-A third holder reads torch's logs (logs/contents.py).
+A third holder reads torch's logs (logs/contents.py), and a fourth watches torch.compile (live/watched.py).
 """
 
 from __future__ import annotations
@@ -22,87 +23,96 @@ Changed = Callable[[], None]  # called when there is more to read; it must not r
 MOST_UNPACKED = 4  # unpacked compilations that a live recording keeps in its cache
 
 
-class Holder(Protocol):
-    """What a Recording needs from its content. The length is the number of compilations."""
-
-    @property
-    def producer(self) -> dict[str, str]:
-        """The versions of the software that made the recording, by name."""
-
-    @property
-    def dropped(self) -> int:
-        """The number of compilations that were dropped to keep the recording within its bounds."""
+class Content(Protocol):
+    """What a recording can be asked, whatever holds it."""
 
     @property
     def data(self) -> RecordingData:
         """The whole recording."""
 
     @property
-    def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        """The rows from torch's logs, and their texts, without the graphs and stages that are expensive to read."""
+    def dropped(self) -> int:
+        """The number of compilations that were dropped to keep the recording within its bounds."""
 
     @property
-    def listed(self) -> tuple[RecordingData, Sequence[str]]:
-        """`rows`, and the rows that aotviz's own compilations add: their guards, graph breaks and symbols."""
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        """The rows from torch's logs, and their texts, without the graphs and stages that are expensive to read."""
 
     def follow(self, changed: Changed) -> Changed:
         """Call `changed`, in the thread that compiles, whenever there is more to read. Calling the result stops it."""
         ...
 
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Compilation]: ...
+    def __len__(self) -> int:
+        """The number of compilations."""
+        ...
 
 
-def nothing_to_follow(_changed: Changed) -> Changed:
-    """`follow` for a recording that is complete and cannot change."""
-    return lambda: None
+class Recorded(Content, Protocol):
+    """What explanations and widgets need. `Recording` documents each of these."""
+
+    @property
+    def compilations(self) -> list[Compilation]: ...
+
+    @property
+    def data_producer(self) -> dict[str, str]: ...
+
+    @property
+    def notes(self) -> list[str]: ...
 
 
-class Whole:
-    """A recording that is complete in memory, for example one that was read from a file."""
-
-    def __init__(self, data: RecordingData) -> None:
-        self.data = data
-        self._compilations = [Compilation(compilation, data.strings) for compilation in data.compilations]
+class Holder(Content, Protocol):
+    """What a Recording needs from its content. What is here is right for content that is complete and never changes."""
 
     @property
     def producer(self) -> dict[str, str]:
-        return self.data.producer
+        """The versions of the software that made the recording, by name."""
+        return self.rows[0].producer
 
     @property
     def dropped(self) -> int:
-        return self.data.dropped
-
-    @property
-    def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        return self.data, self.data.strings
+        return self.rows[0].dropped
 
     @property
     def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        """`rows`, and the rows that aotviz's own compilations add: their guards, graph breaks and symbols."""
         return self.rows
 
     def follow(self, changed: Changed) -> Changed:
-        return nothing_to_follow(changed)
+        return lambda: None
+
+    def __iter__(self) -> Iterator[Compilation]: ...
 
     def __len__(self) -> int:
-        return len(self._compilations)
+        return sum(1 for _ in self)
+
+
+class Whole(Holder):
+    """A recording that is complete in memory, for example one that was read from a file."""
+
+    def __init__(self, data: RecordingData) -> None:
+        self._data = data
+        self._compilations = [Compilation(compilation, data.strings) for compilation in data.compilations]
+
+    @property
+    def data(self) -> RecordingData:
+        return self._data
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return self._data, self._data.strings
 
     def __iter__(self) -> Iterator[Compilation]:
         return iter(self._compilations)
 
 
-class Live:
+class Live(Holder):
     """What a running process has recorded so far. A compilation stays packed until it is read."""
 
     def __init__(self, store: Store, producer: dict[str, str]) -> None:
-        self.producer = {clean(name): clean(version) for name, version in producer.items()}
+        self._producer = {clean(name): clean(version) for name, version in producer.items()}
         self._store = store
         self._known: dict[tuple[str, int], Compilation] = {}  # by id and revision
         self._unpacked: deque[tuple[str, int]] = deque()  # keys of the compilations that were unpacked, the latest last
-
-    @property
-    def dropped(self) -> int:
-        return self._store.dropped
 
     @property
     def data(self) -> RecordingData:
@@ -110,7 +120,7 @@ class Live:
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        return merge([], self.producer, self.dropped), []  # no rows: our own compilations do not come from a log
+        return self._merged([]), []  # no rows: our own compilations do not come from a log
 
     @property
     def listed(self) -> tuple[RecordingData, Sequence[str]]:
@@ -118,7 +128,7 @@ class Live:
         return data, data.strings
 
     def _merged(self, found: Sequence[tuple[Compilation, CompilationData]]) -> RecordingData:
-        data = merge([(data, list(one.strings)) for one, data in found], self.producer, self.dropped)
+        data = merge([(data, list(one.strings)) for one, data in found], self._producer, self._store.dropped)
         return with_rows(data, [one.rows() if one.rows is not None else None for one, _ in found])
 
     def follow(self, changed: Changed) -> Changed:

@@ -6,40 +6,67 @@ they came from, and comments at the inputs and outputs say what these mean to th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from aotviz.recording.events import ValueRecord
-from aotviz.recording.node import HasNodes, Node
+from aotviz.recording.sources import SourceLine
 
-SHORT = {
-    "torch.float64": "f64",
-    "torch.float32": "f32",
-    "torch.float16": "f16",
-    "torch.bfloat16": "bf16",
-    "torch.int64": "i64",
-    "torch.int32": "i32",
-    "torch.int16": "i16",
-    "torch.int8": "i8",
-    "torch.uint64": "u64",
-    "torch.uint32": "u32",
-    "torch.uint16": "u16",
-    "torch.uint8": "u8",
+LETTERS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c", "bits": "b"}
+DTYPES = """
+    float64 float32 float16 bfloat16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 complex32 complex64 complex128
+    float8_e5m2 float8_e5m2fnuz float8_e4m3fn float8_e4m3fnuz float8_e8m0fnu float4_e2m1fn_x2 bits1x8 bits2x4 bits4x2
+"""
+SHORT = {  # as torch prints them: "torch.float32" is "f32", "torch.float8_e5m2" is "f8e5m2"
+    **{f"torch.{name}": re.sub("^[a-z]+", lambda m: LETTERS[m[0]], name).replace("_", "") for name in DTYPES.split()},
     "torch.bool": "b8",
-    "torch.complex32": "c32",
-    "torch.complex64": "c64",
-    "torch.complex128": "c128",
-    "torch.float8_e5m2": "f8e5m2",
-    "torch.float8_e5m2fnuz": "f8e5m2fnuz",
-    "torch.float8_e4m3fn": "f8e4m3fn",
-    "torch.float8_e4m3fnuz": "f8e4m3fnuz",
-    "torch.float8_e8m0fnu": "f8e8m0fnu",
-    "torch.float4_e2m1fn_x2": "f4e2m1fnx2",
-    "torch.bits1x8": "b1x8",
-    "torch.bits2x4": "b2x4",
-    "torch.bits4x2": "b4x2",
     "torch.bits8": "b8x1",
     "torch.bits16": "b16x1",
 }
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node, with texts in place of text numbers. `inputs` are node indices, in order, without repetition."""
+
+    index: int
+    op: str
+    name: str
+    target: str
+    args: str
+    inputs: tuple[int, ...]
+    value_id: int
+    value: ValueRecord | None
+    source: SourceLine
+    module_path: str
+    module_type: str
+    sequence_number: int
+    is_backward: bool
+    descriptor: str
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.value is not None and self.value.kind == "tensor"
+
+
+class HasNodes(Protocol):
+    """The part of `Graph` that the listing and the drawing use."""
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def output_descriptors(self) -> tuple[str, ...]: ...
+
+    def text(self, number: int) -> str: ...
+
+    @property
+    def rows(self) -> tuple[Node, ...]: ...
 
 
 def listing(graph: HasNodes) -> str:

@@ -7,21 +7,12 @@ table has its columns even when it has no rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from aotviz.recording.events import (
-    EventTable,
-    FailedGuard,
-    LogRecord,
-    MetricsRecord,
-    Origin,
-    RecompileReason,
-    RecordingData,
-    Text,
-)
+from aotviz.recording.events import BadLine, FailedGuard, LogRecord, Origin, RecompileReason, RecordingData, Text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,71 +26,46 @@ LISTS: dict[str, type[msgspec.Struct]] = {
 
 
 def rows(data: RecordingData, strings: Sequence[str], field: str) -> pd.DataFrame:
-    """One row per record of the list `field` of `data` (for "recompiles", one row per reason)."""
+    """One row per record of the list `field` of `data`.
+
+    For "recompiles", one row per reason: a compilation that did not match three earlier ones has three rows. For
+    "metrics", a column for each number that torch reports.
+    """
+    kind, found = LISTS[field], [(record.origin, record) for record in getattr(data, field)]
     if field == "recompiles":
-        return _recompiles(data, strings)
+        kind, found = RecompileReason, [(origin, reason) for origin, record in found for reason in record.reasons]
+    columns = _Whence(data).columns([origin for origin, _ in found])
+    columns |= _read(kind, [row for _, row in found], strings)
     if field == "metrics":
-        return _metrics(data, strings)
-    kind = LISTS[field]
-    whence = _Whence(data)
-    names = [name for name in kind.__struct_fields__ if name != "origin"]
-    hints = get_type_hints(kind, include_extras=True)
-    records: list[Any] = getattr(data, field)
-    columns = whence.columns([record.origin for record in records])
-    for name in names:
-        read = _reader(hints[name], strings)
-        columns[name] = [read(getattr(record, name)) for record in records]
+        for name in dict.fromkeys(name for numbers in columns.pop("numbers") for name in numbers):
+            columns[name] = [record.numbers.get(name) for record in data.metrics]
+        columns["texts"] = columns.pop("texts")  # the last column
     return _frame(columns)
 
 
 def logs(data: RecordingData) -> pd.DataFrame:
     """One row per log file."""
-    columns: dict[str, list[Any]] = {name: [] for name in LogRecord.__struct_fields__}
-    for log in data.logs:
-        for name, column in columns.items():
-            value = getattr(log, name)
-            column.append(tuple((bad.line, bad.reason) for bad in value) if name == "bad" else _plain(value))
-    return _frame(columns)
+    return _frame(_read(LogRecord, data.logs, ()))
 
 
 def events(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
     """One row per event of the timeline; `parent` is a row number."""
-    table = data.events
-    whence = _Whence(data)
-    columns: dict[str, list[Any]] = {
-        "compilation": [whence.id(number) for number in table.compilation],
-        "rank": [whence.rank(*row) for row in zip(table.log, table.compilation, strict=True)],
-        "log": [whence.log(log) for log in table.log],
-    }
-    for name in EventTable.__struct_fields__:
-        if name in ("name", "args"):
-            columns[name] = [strings[number] if number >= 0 else "" for number in getattr(table, name)]
-        elif name not in columns:
-            columns[name] = getattr(table, name)
-    return _frame({name: columns.pop(name) for name in ("name", "start_us", "duration_us")} | columns)
-
-
-def _recompiles(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
-    """One row per reason: a compilation that did not match three earlier ones has three rows."""
-    pairs = [(record.origin, reason) for record in data.recompiles for reason in record.reasons]
-    columns = _Whence(data).columns([origin for origin, _ in pairs])
-    for name, hint in get_type_hints(RecompileReason, include_extras=True).items():
-        read = _reader(hint, strings)
-        columns[name] = [read(getattr(reason, name)) for _, reason in pairs]
-    return _frame(columns)
-
-
-def _metrics(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
-    """One row per record, with a column for each number that torch reports."""
-    columns = _Whence(data).columns([record.origin for record in data.metrics])
-    for name, hint in get_type_hints(MetricsRecord, include_extras=True).items():
-        if name not in ("origin", "numbers", "texts"):
-            read = _reader(hint, strings)
-            columns[name] = [read(getattr(record, name)) for record in data.metrics]
-    for name in dict.fromkeys(name for record in data.metrics for name in record.numbers):
-        columns[name] = [record.numbers.get(name) for record in data.metrics]
-    columns["texts"] = [_mapping(record.texts, strings) for record in data.metrics]
-    return _frame(columns)
+    table, whence = data.events, _Whence(data)
+    text = _reader(Text, strings)
+    return _frame(
+        {
+            "name": list(map(text, table.name)),
+            "start_us": table.start_us,
+            "duration_us": table.duration_us,
+            "compilation": list(map(whence.id, table.compilation)),
+            "rank": list(map(whence.rank, table.log, table.compilation)),
+            "log": list(map(whence.log, table.log)),
+            "parent": table.parent,
+            "line": table.line,
+            "thread": table.thread,
+            "args": list(map(text, table.args)),
+        }
+    )
 
 
 class _Whence:
@@ -134,20 +100,29 @@ class _Whence:
         }
 
 
-def _reader(hint: Any, strings: Sequence[str]) -> Any:
+def _read(kind: type[msgspec.Struct], records: Sequence[Any], strings: Sequence[str]) -> dict[str, list[Any]]:
+    """The fields of records as columns, except for the origin."""
+    readers = {name: _reader(hint, strings) for name, hint in get_type_hints(kind, include_extras=True).items()}
+    return {
+        name: [read(getattr(record, name)) for record in records] for name, read in readers.items() if name != "origin"
+    }
+
+
+def _reader(hint: Any, strings: Sequence[str]) -> Callable[[Any], Any]:
+    def text(number: int) -> str:
+        return strings[number] if number >= 0 else ""
+
     if hint == Text:
-        return lambda number: strings[number] if number >= 0 else ""
+        return text
     if hint == list[Text]:
-        return lambda numbers: tuple(strings[number] if number >= 0 else "" for number in numbers)
+        return lambda numbers: tuple(map(text, numbers))
     if hint == list[FailedGuard]:
-        return lambda guards: tuple(strings[guard.guard] for guard in guards)
+        return lambda guards: tuple(text(guard.guard) for guard in guards)
+    if hint == list[BadLine]:
+        return lambda lines: tuple((line.line, line.reason) for line in lines)
     if hint == dict[str, Text]:
-        return lambda named: _mapping(named, strings)
+        return lambda named: {name: text(number) for name, number in named.items()}
     return _plain
-
-
-def _mapping(named: Mapping[str, int], strings: Sequence[str]) -> dict[str, str]:
-    return {name: strings[number] if number >= 0 else "" for name, number in named.items()}
 
 
 def _plain(value: Any) -> Any:

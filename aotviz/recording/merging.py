@@ -11,17 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aotviz.recording import numbers as numbers_of_texts
+from aotviz.recording import numbers
 from aotviz.recording.dynamo_stage import Rows
-from aotviz.recording.events import (
-    FORMAT,
-    NONE,
-    VERSION,
-    CompilationData,
-    GraphSnapshot,
-    RecordingData,
-    ValueRecord,
-)
+from aotviz.recording.events import FORMAT, NONE, VERSION, CompilationData, RecordingData
 from aotviz.recording.strings import StringTable
 
 
@@ -30,9 +22,9 @@ def merge(parts: Iterable[tuple[CompilationData, list[str]]], producer: dict[str
     table = StringTable()
     compilations = []
     for data, texts in parts:
-        numbers = [table.add(text) for text in texts]
-        if numbers != list(range(len(numbers))):
-            data = renumbered(data, numbers)
+        new = [table.add(text) for text in texts]
+        if new != list(range(len(new))):
+            data = numbers.changed(data, [*new, NONE])
         compilations.append(data)
     return RecordingData(FORMAT, VERSION, producer, table.texts, compilations, dropped)
 
@@ -49,13 +41,13 @@ def with_rows(data: RecordingData, found: Sequence[tuple[Rows, list[str]] | None
         for name, into in lists.items():
             for row in getattr(rows, name):
                 moved = replace(row, origin=replace(row.origin, compilation=number))
-                into.append(numbers_of_texts.changed(moved, new))
+                into.append(numbers.changed(moved, new))
     return replace(data, strings=table.texts, **lists)
 
 
 def _rows_of(data: RecordingData) -> list[tuple[Rows, list[str]]]:
     """The rows that each compilation of a recording without logs has added, one entry per compilation."""
-    found = [Rows([], [], []) for _ in data.compilations]
+    found = [Rows() for _ in data.compilations]
     for name in Rows.__struct_fields__:
         for row in getattr(data, name):
             if row.origin.compilation >= 0:
@@ -72,47 +64,3 @@ def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
     )
     merged = merge(parts, recordings[0].producer, sum(data.dropped for data in recordings))
     return with_rows(merged, [rows for data in recordings for rows in _rows_of(data)])
-
-
-def renumbered(data: CompilationData, numbers: list[int]) -> CompilationData:
-    """The compilation with every text number `i` changed to `numbers[i]`."""
-    new = [*numbers, NONE]  # so that new[NONE] is NONE
-    return replace(
-        numbers_of_texts.changed(data, new),
-        graphs=[_graph(graph, new) for graph in data.graphs],
-        values=[_value(value, new) for value in data.values],
-    )
-
-
-def _graph(graph: GraphSnapshot, new: list[int]) -> GraphSnapshot:
-    return replace(
-        graph,
-        name=[new[i] for i in graph.name],
-        target=[new[i] for i in graph.target],
-        args=[[_argument(arg, new) for arg in args] for args in graph.args],
-        kwargs={
-            index: {key: _argument(arg, new) for key, arg in named.items()} for index, named in graph.kwargs.items()
-        },
-        stack=[new[i] for i in graph.stack],
-        module=[new[i] for i in graph.module],
-        descriptor={index: new[i] for index, i in graph.descriptor.items()},
-        output_descriptors=[new[i] for i in graph.output_descriptors],
-    )
-
-
-def _value(value: ValueRecord, new: list[int]) -> ValueRecord:
-    return replace(value, dtype=new[value.dtype], device=new[value.device], text=new[value.text])
-
-
-def _argument(arg: Any, new: list[int]) -> Any:
-    """The argument (see GraphSnapshot) with its texts renumbered; references to nodes do not change."""
-    if isinstance(arg, list):
-        return arg if arg and arg[0] != "L" else ["L", *[_argument(part, new) for part in arg[1:]]]
-    if isinstance(arg, dict):
-        ((tag, content),) = arg.items()
-        if tag == "r":
-            return {"r": new[content]}
-        if tag == "d":
-            return {"d": {key: _argument(part, new) for key, part in content.items()}}
-        return {"s": [_argument(part, new) for part in content]}
-    return arg

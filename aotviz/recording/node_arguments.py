@@ -9,7 +9,7 @@ text. `unpack` converts all of them to the wire format, and does not need torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -79,6 +79,26 @@ def unpack(packed: bytes) -> Columns:
         [[_written(arg, index) for arg in found] for index, found in enumerate(args)],
         {i: {key: _written(arg, i) for key, arg in named.items()} for i, named in enumerate(kwargs) if named},
     )
+
+
+def references(args: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """(NODE, how many places before) or (TEXT, its number) for each node and text in arguments in the wire format.
+
+    >>> list(references([[1], ["L", [2], 3], {"r": 7}, {"s": [None, [4], None]}]))
+    [(0, 1), (0, 2), (2, 7), (0, 4)]
+    """
+    for arg in args:
+        if isinstance(arg, list) and arg:
+            if arg[0] == "L":
+                yield from references(arg[1:])
+            else:
+                yield NODE, arg[0]
+        elif isinstance(arg, dict):
+            for tag, content in arg.items():
+                if tag == "r":
+                    yield TEXT, content
+                else:
+                    yield from references(content.values() if tag == "d" else content)
 
 
 def _written(arg: Any, index: int) -> Any:

@@ -1,23 +1,26 @@
 """Find the numbers in a record that refer to texts, by the types of its fields, so that no list is kept by hand.
 
-Fields of type `Text` (events.py), lists and mappings of them, and nested records are found at any depth. files.py
-checks all of these numbers, and merging.py changes all of them. The graphs and values of a compilation have their
-own encoding (`["L", {"r": 3}]`), which files.py and merging.py handle themselves.
+Fields of type `Text` (events.py), lists and mappings of them, and nested records are found at any depth, and so are the
+texts in the arguments of a graph's nodes. files.py checks these numbers, and merging.py changes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording.events import GraphSnapshot, Text, ValueRecord
+from aotviz.recording.events import GraphSnapshot, Text
+from aotviz.recording.node_arguments import TEXT, references
 
 R = TypeVar("R", bound=msgspec.Struct)
-APART = (GraphSnapshot, ValueRecord)
+ARGUMENTS: dict[tuple[type, str], Any] = {
+    (GraphSnapshot, "args"): ("list", "arguments"),
+    (GraphSnapshot, "kwargs"): ("dict", "arguments"),
+}
 
 
 def of(record: msgspec.Struct) -> Iterator[int]:
@@ -39,9 +42,12 @@ def changed(record: R, new: Sequence[int]) -> R:
 
 @cache
 def _plan(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    """(field, form) of the fields that contain text numbers: "text", "record", or ("list" or "dict", inner form)."""
+    """(field, form) of the fields that contain text numbers.
+
+    A form is "text", "record", "arguments" (a list or mapping of them), or ("list" or "dict", the form inside).
+    """
     hints = get_type_hints(kind, include_extras=True)
-    forms = ((field, _form(hints[field])) for field in kind.__struct_fields__)
+    forms = ((field, ARGUMENTS.get((kind, field)) or _form(hints[field])) for field in kind.__struct_fields__)
     return tuple((field, form) for field, form in forms if form is not None)
 
 
@@ -54,9 +60,8 @@ def _form(hint: Any) -> Any:
     if origin in (list, dict):
         inner = _form(arguments[-1])
         return None if inner is None else (origin.__name__, inner)
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in APART:
-        return "record" if _plan(hint) else None
-    return None
+    is_record = isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+    return "record" if is_record and _plan(hint) else None
 
 
 def _numbers(value: Any, form: Any) -> Iterator[int]:
@@ -64,8 +69,12 @@ def _numbers(value: Any, form: Any) -> Iterator[int]:
         yield value
     elif form == "record":
         yield from of(value)
-    elif form[1] == "text":
-        yield from value if form[0] == "list" else value.values()
+    elif form == "arguments":
+        for kind, number in references(value.values() if isinstance(value, dict) else value):
+            if kind == TEXT:
+                yield number
+    elif form == ("list", "text"):  # the long columns of graphs
+        yield from value
     else:
         for part in value if form[0] == "list" else value.values():
             yield from _numbers(part, form[1])
@@ -76,6 +85,23 @@ def _changed(value: Any, form: Any, new: Sequence[int]) -> Any:
         return new[value]
     if form == "record":
         return changed(value, new)
-    if form[0] == "list":
-        return [_changed(part, form[1], new) for part in value]
-    return {key: _changed(part, form[1], new) for key, part in value.items()}
+    if form == "arguments":
+        return _mapped(value, lambda part: _argument(part, new))
+    if form == ("list", "text"):
+        return [new[number] for number in value]
+    return _mapped(value, lambda part: _changed(part, form[1], new))
+
+
+def _mapped(parts: Any, change: Callable[[Any], Any]) -> Any:
+    """A list or mapping with each part changed."""
+    return {key: change(part) for key, part in parts.items()} if isinstance(parts, dict) else list(map(change, parts))
+
+
+def _argument(arg: Any, new: Sequence[int]) -> Any:
+    """An encoded argument (see GraphSnapshot) with its texts renumbered; references to nodes do not change."""
+    if isinstance(arg, list) and arg and arg[0] == "L":
+        return ["L", *[_argument(part, new) for part in arg[1:]]]
+    if isinstance(arg, dict):
+        ((tag, content),) = arg.items()
+        return {tag: new[content] if tag == "r" else _mapped(content, lambda part: _argument(part, new))}
+    return arg

@@ -6,6 +6,7 @@ plotly is imported only when a figure is made.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotviz.recording import sizes
@@ -28,22 +29,26 @@ def saved_tensors(table: pd.DataFrame, name: str) -> Figure:
 
     known = table[table.held_bytes.notna() & (table.held_bytes > 0)]
     sharing = table[table.shares_with != ""].groupby("shares_with").name.agg(", ".join)
-    boxes = _Boxes(name)
+    root = f"/{name}"
+    boxes = {root: _Box("", name)}
     for row in _rows(known):
-        parent = boxes.root
+        around = [root]  # the modules that the value is in, outermost first
         for part in (row.module or _NO_MODULE).split("."):
-            parent = boxes.group(parent, part)
+            around.append(f"{around[-1]}/{part}")
+            boxes.setdefault(around[-1], _Box(around[-2], part))
+        for group in around:
+            boxes[group].nbytes += int(row.held_bytes)
         hover = f"{row.dtype} {_shape(row.shape)}<br>by {_text(row.producer)}<br>{_text(row.why)}<br>{_donated(row)}"
         if row.name in sharing:
             hover += f"<br>{_text(sharing[row.name])} in the same memory"
-        boxes.leaf(parent, row.name, int(row.held_bytes), hover)
+        boxes[f"{around[-1]}//{row.name}"] = _Box(around[-1], row.name, hover, int(row.held_bytes))
     figure = Figure(
         Treemap(
-            ids=boxes.ids,
-            labels=boxes.labels,
-            parents=boxes.parents,
-            values=boxes.sums(),
-            customdata=boxes.hovers,
+            ids=list(boxes),
+            labels=[_text(box.label) for box in boxes.values()],
+            parents=[box.parent for box in boxes.values()],
+            values=[box.nbytes for box in boxes.values()],
+            customdata=[box.hover for box in boxes.values()],
             branchvalues="total",
             hovertemplate="<b>%{label}</b><br>%{value:,} bytes<br>%{customdata}<extra></extra>",
         )
@@ -81,39 +86,12 @@ def _rows(table: pd.DataFrame) -> Iterable[Any]:
     return table.itertuples()
 
 
-class _Boxes:
-    """Nested boxes as the columns that plotly expects. A group's value is the sum of its contents."""
-
-    def __init__(self, root: str) -> None:
-        self.ids: list[str] = []
-        self.labels: list[str] = []
-        self.parents: list[str] = []
-        self.hovers: list[str] = []
-        self._own: dict[str, int] = {}
-        self.root = self.group("", root)
-
-    def group(self, parent: str, label: str) -> str:
-        key = f"{parent}/{label}"
-        if key not in self._own:
-            self._add(key, parent, label, 0, "")
-        return key
-
-    def leaf(self, parent: str, label: str, value: int, hover: str) -> None:
-        self._add(f"{parent}//{label}", parent, label, value, hover)
-
-    def sums(self) -> list[int]:
-        sums = dict(self._own)
-        for key, parent in zip(reversed(self.ids), reversed(self.parents), strict=True):
-            if parent:
-                sums[parent] += sums[key]
-        return [sums[key] for key in self.ids]
-
-    def _add(self, key: str, parent: str, label: str, value: int, hover: str) -> None:
-        self.ids.append(key)
-        self.labels.append(_text(label))
-        self.parents.append(parent)
-        self.hovers.append(hover)
-        self._own[key] = value
+@dataclass
+class _Box:
+    parent: str  # its id, "" for the outermost
+    label: str
+    hover: str = ""
+    nbytes: int = 0  # with all that is inside
 
 
 def _text(value: Any) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aotviz.recording.events import NONE, GraphSnapshot, RecomputedRecord, SavedTensorRecord, ValueRecord
+from aotviz.recording.node_arguments import NODE, references
 from aotviz.recording.sizes import element_bytes, storage_bytes
 from aotviz.recording.sources import innermost, module_path
 from aotviz.recording.strings import clean
@@ -163,8 +164,7 @@ class Halves:
         return {"consumers": [self.texts[names[i]] for i in found], "dies_at": found[-1] if found else NONE}
 
     def _source(self, stack: int) -> str:
-        source = innermost(self._text(stack))
-        return f"{source} {source.code}".strip()
+        return innermost(self._text(stack)).with_code
 
     def _text(self, number: int) -> str:
         return self.texts[number] if number != NONE else ""
@@ -206,19 +206,7 @@ def readers(graph: GraphSnapshot) -> list[list[int]]:
     for position, op in enumerate(graph.op):
         if op != "o":
             named = graph.kwargs.get(position, {}).values()
-            for distance in dict.fromkeys(distances([*graph.args[position], *named])):
+            nodes = (number for kind, number in references([*graph.args[position], *named]) if kind == NODE)
+            for distance in dict.fromkeys(nodes):
                 found[position - distance].append(position)
     return found
-
-
-def distances(parts: list[Any]) -> Iterator[int]:
-    """The distances from a node back to the nodes among its arguments, which is how GraphSnapshot refers to them."""
-    for part in parts:
-        if isinstance(part, list) and part:
-            if part[0] == "L":
-                yield from distances(part[1:])
-            else:
-                yield part[0]
-        elif isinstance(part, dict) and "r" not in part:
-            for inside in part.values():  # {"d": {...}} or {"s": [...]}
-                yield from distances([*inside.values()] if isinstance(inside, dict) else inside)

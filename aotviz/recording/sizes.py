@@ -41,14 +41,18 @@ def kept(sizes: Sequence[int | None], inputs: int) -> str:
     ('2 values kept for the backward, 128 B, and 1 input', '2 inputs kept for the backward', '2 values kept for the backward, 8 B and 1 of symbolic size')
     """  # noqa: E501
     if not sizes:
-        return f"{_counted(inputs, 'input') if inputs else 'nothing'} kept for the backward"
+        return f"{counted(inputs, 'input') if inputs else 'nothing'} kept for the backward"
     known = [size for size in sizes if size is not None]
     symbolic = f" and {len(sizes) - len(known)} of symbolic size" if len(known) < len(sizes) else ""
-    also = f", and {_counted(inputs, 'input')}" if inputs else ""
-    return f"{_counted(len(sizes), 'value')} kept for the backward, {told(sum(known))}{symbolic}{also}"
+    also = f", and {counted(inputs, 'input')}" if inputs else ""
+    return f"{counted(len(sizes), 'value')} kept for the backward, {told(sum(known))}{symbolic}{also}"
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "input"), counted(3000, "input")
+    ('1 input', '3,000 inputs')
+    """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -115,23 +119,26 @@ def storage_bytes(
     for number in _tensors([*known, *_made(graph)], values):
         value = values[number]
         if value.storage >= 0:
-            before, reach = found.get(value.storage, 0), _reach(value, strings[value.dtype])
-            found[value.storage] = None if before is None or reach is None else max(before, reach)
+            before, end = found.get(value.storage, 0), reach(value.offset, value.shape, value.stride)
+            nbytes = None if end is None else end * element_bytes(strings[value.dtype])
+            found[value.storage] = None if before is None or nbytes is None else max(before, nbytes)
     return found
 
 
-def _reach(value: ValueRecord, dtype: str) -> int | None:
-    """Bytes from the start of a tensor's storage to the end of its last element; None if that is symbolic."""
-    places: list[int] = []
-    for number in (value.offset, *value.shape, *value.stride):
-        if not isinstance(number, int):
+def reach(offset: int | str, shape: Sequence[int | str], stride: Sequence[int | str]) -> int | None:
+    """Elements from the beginning of a storage to the end of a tensor in it; None if that is symbolic or unknown.
+
+    >>> reach(2, [3, 4], [4, 1]), reach(0, [0], [1]), reach(0, ["s0"], [1])
+    (14, 0, None)
+    """
+    last = offset
+    for size, step in zip(shape, stride, strict=False):
+        if not isinstance(last, int) or not isinstance(size, int) or not isinstance(step, int):
             return None
-        places.append(number)
-    offset, shape, stride = places[0], places[1 : 1 + len(value.shape)], places[1 + len(value.shape) :]
-    if 0 in shape:
-        return 0
-    last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    return (last + 1) * element_bytes(dtype)
+        if size == 0:
+            return 0
+        last += (size - 1) * step
+    return last + 1 if isinstance(last, int) and len(shape) == len(stride) else None
 
 
 def _made(graph: GraphSnapshot) -> list[int]:

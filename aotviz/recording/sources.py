@@ -22,24 +22,33 @@ class SourceLine:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.line else ""
 
+    @property
+    def with_code(self) -> str:
+        return f"{self} {self.code}".strip()
+
 
 UNKNOWN = SourceLine("", 0, "", "")
 
 
 @lru_cache(4096)  # many nodes come from the same line
-def innermost(stack: str) -> SourceLine:
-    r"""The last frame of a stack that was printed by Python.
+def user_frames(stack: str) -> tuple[SourceLine, ...]:
+    """The frames of a stack that was printed by Python, outermost first.
 
-    >>> print(innermost('  File "m.py", line 3, in forward\n    y = f(x)\n  File "n.py", line 9, in f\n    return x'))
-    n.py:9
+    >>> user_frames('  File "model.py", line 4, in f\\n    return x * n')
+    (SourceLine(file='model.py', line=4, function='f', code='return x * n'),)
     """
-    lines = [line.strip() for line in stack.splitlines()]
-    for number in range(len(lines) - 1, -1, -1):
-        frame = FRAME.fullmatch(lines[number])
-        if frame is not None:
-            code = " ".join(line for line in lines[number + 1 :] if line)
-            return SourceLine(frame["file"], int(frame["line"]), frame["function"] or "", code)
-    return UNKNOWN
+    frames: list[tuple[re.Match[str], list[str]]] = []  # each with its lines of code
+    for line in map(str.strip, stack.splitlines()):
+        if frame := FRAME.fullmatch(line):
+            frames.append((frame, []))
+        elif line.strip(" ^~") and frames:  # Python marks a part of the line above by a row of carets
+            frames[-1][1].append(line)
+    return tuple(SourceLine(m["file"], int(m["line"]), m["function"] or "", " ".join(code)) for m, code in frames)
+
+
+def innermost(stack: str) -> SourceLine:
+    """The last frame of a stack, or UNKNOWN."""
+    return next(reversed(user_frames(stack)), UNKNOWN)
 
 
 @lru_cache(4096)

@@ -14,23 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from aotviz.recording import dynamo_stage, progress
-from aotviz.recording.events import (
-    NONE,
-    CompilationData,
-    ErrorRecord,
-    InputRecord,
-    OutputRecord,
-    StageRecord,
-    StorageRecord,
-    ValueRecord,
-    VisitRecord,
-    WrapperRecord,
-)
+from aotviz.recording.events import NONE, CompilationData, ErrorRecord, StageRecord, ValueRecord
 from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
 from aotviz.recording.progress import Progress
 from aotviz.recording.saved import Halves, Kept
@@ -56,27 +46,30 @@ class CompilationLog:
         before_ns: int = 0,
     ) -> None:
         self._lock = threading.Lock()
-        self._because = list(because)
-        self._function = function
-        self._name = name
-        self._options = options
         self._strings = strings
-        self._kind = ""  # until it is known
-        self._started_unix_ns = time.time_ns() - before_ns
-        self._stages: list[StageRecord] = []
+        self._data = CompilationData(
+            id="",  # the store gives it one
+            name=name,
+            kind="",  # until it is known
+            started_unix_ns=time.time_ns() - before_ns,
+            options=options,
+            stages=[],
+            graphs=[],  # packed in `_graphs`, and the values in `_values`
+            values=[],
+            inputs=[],
+            outputs=[],
+            saved_tensors=[],  # they follow from `_kept`
+            wrapper=None,
+            error=None,
+            because=list(because),
+            frame=function,
+        )
         self._graphs: list[bytes] = []
         self._rows: list[bytes] = []
         self._graph_numbers: dict[bytes, int] = {}
         self._values: list[bytes] = []
-        self._inputs: list[InputRecord] = []
-        self._outputs: list[OutputRecord] = []
         self._kept: Kept | None = None
-        self._storages: list[StorageRecord] = []
-        self._wrapper: WrapperRecord | None = None
-        self._visits: list[VisitRecord] = []
-        self._error: ErrorRecord | None = None
         self._captured = b""  # a packed dynamo_stage.Captured
-        self._stack = NONE
         self._packed_bytes = 0
         self._stage_bytes = 0
         self.most_nodes = 0  # of the largest graph
@@ -89,11 +82,12 @@ class CompilationLog:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory this log holds."""
-        rows = len(self._inputs) + len(self._outputs) + sum(2 + len(visit.steps) for visit in self._visits)
+        data = self._data
+        rows = len(data.inputs) + len(data.outputs) + sum(2 + len(visit.steps) for visit in data.visits)
         rows += len(self._kept.saved) + len(self._kept.recomputed) if self._kept else 0
-        rows += sum(len(storage.tensors) + len(storage.writes) for storage in self._storages)
+        rows += sum(len(storage.tensors) + len(storage.writes) for storage in data.storages)
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
-        wrapper = len(self._wrapper.source) if self._wrapper else 0
+        wrapper = len(data.wrapper.source) if data.wrapper else 0
         return self._packed_bytes + len(self._captured) + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
 
     def begin(self, stage: str) -> None:
@@ -109,7 +103,7 @@ class CompilationLog:
     def progress(self) -> Progress:
         """The current state, for live views (see progress.py)."""
         with self._lock:
-            stages, error, running = self._stages, self._error, self._running
+            data, error, running = self._data, self._data.error, self._running
             state: progress.State = "paused"
             if error is not None:
                 state = "failed"
@@ -117,13 +111,13 @@ class CompilationLog:
                 state = "running" if running else "done"
             return Progress(
                 number=self._number,
-                name=self._name,
-                kind=self._kind,
+                name=data.name,
+                kind=data.kind,
                 state=state,
-                stage=running or (error.stage if error else stages[-1].name if stages else ""),
-                stages=sum(stage.name != "given" for stage in stages),
-                elapsed_ns=sum(stage.elapsed_ns for stage in stages),
-                started_unix_ns=self._started_unix_ns,
+                stage=running or (error.stage if error else data.stages[-1].name if data.stages else ""),
+                stages=sum(stage.name != "given" for stage in data.stages),
+                elapsed_ns=sum(stage.elapsed_ns for stage in data.stages),
+                started_unix_ns=data.started_unix_ns,
                 error=_told(error) if error else "",
             )
 
@@ -158,7 +152,7 @@ class CompilationLog:
         texts = sum(map(len, record.code.values()))
         reasons = sum(len(evidence.subject) + len(evidence.reason) + 100 for evidence in record.evidence)
         with self._lock:
-            self._stages.append(record)
+            self._data.stages.append(record)
             self._stage_bytes += STAGE_BYTES + texts + reasons
             self._running = ""
             self.revision += 1
@@ -167,7 +161,8 @@ class CompilationLog:
     def captured(self, what: dynamo_stage.Captured, graph: int, stack: int) -> None:
         """Record what Dynamo captured, as the first stage. `stack`: the text number of the user's frame."""
         with self._lock:
-            self._captured, self._stack = dynamo_stage.packed(what), stack
+            self._captured = dynamo_stage.packed(what)
+            self._data = replace(self._data, stack=stack)
         self.stage(dynamo_stage.stage(what, graph))
 
     def guarded(self, guards: list[dynamo_stage.GuardText] | None) -> None:
@@ -175,7 +170,7 @@ class CompilationLog:
         with self._lock:
             what = replace(dynamo_stage.unpacked(self._captured), guards=guards, waiting=False)
             self._captured = dynamo_stage.packed(what)
-            self._stages[0] = replace(self._stages[0], summary=dynamo_stage.summary(what))
+            self._data.stages[0] = replace(self._data.stages[0], summary=dynamo_stage.summary(what))
             self.revision += 1
         progress.moved(self)
 
@@ -184,53 +179,37 @@ class CompilationLog:
         table = StringTable()
         with self._lock:
             captured = self._captured
-        what = dynamo_stage.unpacked(captured) if captured else None
-        return (dynamo_stage.rows(what, table) if what else dynamo_stage.Rows([], [], [])), table.texts
+        rows = dynamo_stage.rows(dynamo_stage.unpacked(captured), table) if captured else dynamo_stage.Rows()
+        return rows, table.texts
 
-    def facts(
-        self,
-        *,
-        kind: str | None = None,
-        inputs: list[InputRecord] | None = None,
-        outputs: list[OutputRecord] | None = None,
-        kept: Kept | None = None,
-        storages: list[StorageRecord] | None = None,
-        wrapper: WrapperRecord | None = None,
-        visits: list[VisitRecord] | None = None,
-        error: ErrorRecord | None = None,
-    ) -> None:
-        """Set facts about the whole compilation. An argument that is None leaves its fact unchanged."""
+    def facts(self, kept: Kept | None = None, **changes: Any) -> None:
+        """Set facts about the whole compilation: `changes` are fields of CompilationData."""
         with self._lock:
-            self._kind = self._kind if kind is None else kind
-            self._inputs = self._inputs if inputs is None else inputs
-            self._outputs = self._outputs if outputs is None else outputs
-            self._kept = self._kept if kept is None else kept
-            self._storages = self._storages if storages is None else storages
-            self._wrapper = self._wrapper if wrapper is None else wrapper
-            self._visits = self._visits if visits is None else visits
-            self._error = self._error if error is None else error
+            self._data = replace(self._data, **changes)
+            self._kept = kept or self._kept
             self.revision += 1
 
     def explain(self, kind: str, message: str) -> None:
         """Replace the recorded error's type and message by those that the caller saw."""
-        with self._lock:
-            if self._error is not None:
-                self._error = replace(self._error, type=kind, message=message)
-                self._stages[-1] = replace(self._stages[-1], summary=f"failed: {kind}")
-            self.revision += 1
+        self._failed(f"failed: {kind}", type=kind, message=message)
 
     def ran_in_eager(self, reason: str, place: str) -> None:
         """Note that the caller got no error: the graph runs uncompiled, as Dynamo captured it."""
+        self._failed(f"ran in eager: {reason}", message=reason, ran_in_eager=True, place=place)
+
+    def _failed(self, summary: str, **changes: Any) -> None:
+        """Change the recorded error, and the summary of the stage in which it occurred."""
         with self._lock:
-            if self._error is not None:
-                self._error = replace(self._error, message=reason, ran_in_eager=True, place=place)
-                self._stages[-1] = replace(self._stages[-1], summary=f"ran in eager: {reason}")
+            data = self._data
+            if data.error is not None:
+                self._data = replace(data, error=replace(data.error, **changes))
+                data.stages[-1] = replace(data.stages[-1], summary=summary)
             self.revision += 1
 
     def read(self) -> tuple[CompilationData, list[str]]:
         """The compilation as recorded so far, with the texts that its numbers refer to. The id is left empty."""
         with self._lock:
-            data, kept, captured = self._outline(), self._kept, self._captured
+            data, kept, captured = self._copy(), self._kept, self._captured
             graphs, rows, values = list(self._graphs), list(self._rows), list(self._values)
         table = list(chain.from_iterable(msgspec.msgpack.decode(packed, type=list[Row]) for packed in rows))
         data = replace(
@@ -251,29 +230,10 @@ class CompilationLog:
     def outline(self) -> tuple[CompilationData, list[str]]:
         """Like `read`, but without graphs and values, which take time to unpack, and without what follows from them."""
         with self._lock:
-            return self._outline(), self._strings.texts
+            return self._copy(), self._strings.texts
 
-    def _outline(self) -> CompilationData:
-        return CompilationData(
-            id="",
-            name=self._name,
-            kind=self._kind,
-            started_unix_ns=self._started_unix_ns,
-            options=self._options,
-            stages=list(self._stages),
-            graphs=[],
-            values=[],
-            inputs=self._inputs,
-            outputs=self._outputs,
-            saved_tensors=[],
-            wrapper=self._wrapper,
-            visits=self._visits,
-            error=self._error,
-            because=self._because,
-            storages=self._storages,
-            frame=self._function,
-            stack=self._stack,
-        )
+    def _copy(self) -> CompilationData:
+        return replace(self._data, stages=list(self._data.stages))
 
 
 class Store:

@@ -1,4 +1,4 @@
-"""The records of a recording as pandas tables, one function per table.
+"""The records of a recording as pandas tables.
 
 Column names contain their units. Sizes are in elements, and symbolic sizes are texts. A table has its columns with
 their types even when it has no rows.
@@ -6,155 +6,145 @@ their types even when it has no rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from aotviz.recording.events import (
     AliasTensor,
     CompilationData,
     Frozen,
-    InputRecord,
-    OutputRecord,
-    RecomputedRecord,
     SavedTensorRecord,
+    StageRecord,
+    StorageRecord,
     StorageWrite,
-    VisitRecord,
 )
 from aotviz.recording.saved import cost
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BOOLS = frozenset({"bool"})
+Columns = Mapping[str, tuple[str | None, Callable[[Any], Any]]]  # name -> its dtype, and how a thing's cell is read
+DTYPES = {"int": "int64", "int | None": "Int64", "int | str": "object", "bool": "bool"}  # by the annotation of a field
+
+STAGES: Columns = {
+    "number": ("int64", lambda ran: ran.number),
+    "stage": ("str", lambda ran: ran.stage.name),
+    "form": ("str", lambda ran: ran.stage.form),
+    "changed": ("bool", lambda ran: ran.stage.changed),
+    "summary": ("str", lambda ran: ran.stage.summary),
+    "started_ms": ("float64", lambda ran: ran.stage.started_ns / 1e6),
+    "elapsed_ms": ("float64", lambda ran: ran.stage.elapsed_ns / 1e6),
+    "nodes_before": ("int64", lambda ran: sum(ran.before.values())),
+    "nodes_after": ("int64", lambda ran: sum(ran.after.values())),
+    "graphs": ("str", lambda ran: ", ".join(f"{role} {ran.after[role]}" for role in ran.stage.graphs)),
+    "evidence": ("int64", lambda ran: len(ran.stage.evidence)),
+    "late": ("bool", lambda ran: ran.stage.late),
+}
+EVIDENCE: Columns = {  # of (stage, reason)
+    "stage": ("str", lambda row: row[0].name),
+    "subject": ("str", lambda row: row[1].subject),
+    "reason": ("str", lambda row: row[1].reason),
+}
+STORAGE: Columns = {
+    "storage": ("int64", lambda inside: inside.number),
+    "tensor": ("int64", lambda inside: inside.place),
+    "nbytes": ("Int64", lambda inside: inside.storage.nbytes),
+    "device": ("str", lambda inside: inside.storage.device),
+}
+
+
+class Ran(NamedTuple):
+    """A stage that ran, with the number of nodes of each graph before and after it, by role."""
+
+    number: int
+    stage: StageRecord
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+class Inside(NamedTuple):
+    """A tensor of a storage, or a write to it."""
+
+    number: int
+    storage: StorageRecord
+    place: int
+    record: Frozen
+
+
+def table(columns: Columns, things: Iterable[Any]) -> pd.DataFrame:
+    """One row for each thing. A column without a dtype has texts or tuples."""
+    import pandas as pd  # imported here because it takes half a second, and only tables need it
+
+    rows, series = list(things), {}
+    for name, (dtype, read) in columns.items():
+        cells = [read(thing) for thing in rows]
+        kind: Any = dtype or ("object" if any(isinstance(cell, tuple) for cell in cells) else "str")
+        series[name] = pd.Series(cells, dtype=kind)
+    return pd.DataFrame(series)
+
+
+def records(kind: type[Frozen], found: Sequence[Frozen], names: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """One row per record, in the order of the recording. `names` are those of columns that differ from the field's."""
+    columns = _fields(kind, lambda record: record)
+    return table({(names or {}).get(field, field): column for field, column in columns.items()}, found)
 
 
 def stages(data: CompilationData) -> pd.DataFrame:
     """One row per stage that ran, in the order in which they ended."""
-    rows = []
+    return table(STAGES, ran(data)).set_index("number")
+
+
+def ran(data: CompilationData) -> Iterator[Ran]:
     before: dict[str, int] = {}
     for number, stage in enumerate(data.stages):
         after = {role: len(data.graphs[index].op) for role, index in stage.graphs.items()} or before
-        rows.append(
-            {
-                "stage": stage.name,
-                "form": stage.form,
-                "changed": stage.changed,
-                "summary": stage.summary,
-                "started_ms": stage.started_ns / 1e6,
-                "elapsed_ms": stage.elapsed_ns / 1e6,
-                "nodes_before": sum(before.values()),
-                "nodes_after": sum(after.values()),
-                "graphs": ", ".join(f"{role} {count}" for role, count in after.items()) if stage.graphs else "",
-                "evidence": len(stage.evidence),
-                "late": stage.late,
-                "number": number,
-            }
-        )
+        yield Ran(number, stage, before, after)
         before = after
-    types = {
-        "changed": "bool",
-        "late": "bool",
-        "started_ms": "float64",
-        "elapsed_ms": "float64",
-        "nodes_before": "int64",
-        "nodes_after": "int64",
-        "evidence": "int64",
-        "number": "int64",
-    }
-    names = "stage form changed summary started_ms elapsed_ms nodes_before nodes_after graphs evidence late number"
-    return _frame(names.split(), rows, types).set_index("number")
 
 
-def inputs(records: Sequence[InputRecord]) -> pd.DataFrame:
-    """One row per flat input, in the user's order."""
-    return _records(InputRecord, records)
-
-
-def outputs(records: Sequence[OutputRecord]) -> pd.DataFrame:
-    """One row per flat output, in the user's order."""
-    return _records(OutputRecord, records)
-
-
-def saved_tensors(records: Sequence[SavedTensorRecord]) -> pd.DataFrame:
+def saved_tensors(found: Sequence[SavedTensorRecord]) -> pd.DataFrame:
     """One row per value saved for the backward. `saved_bytes` and `held_bytes` are missing if a size is symbolic.
 
     `saved_bytes` is the size of the value's elements. The sum of `held_bytes` is the memory that stays allocated.
     """
-    types = {"saved_bytes": "Int64", "dies_at": "int64", "held_bytes": "Int64", "held_until": "int64"}
-    records = [
-        replace(record, held_bytes=cost(record), held_until=max(record.held_until, record.dies_at))
-        for record in records
-    ]
-    return _records(SavedTensorRecord, records, rename={"nbytes": "saved_bytes"}, types=types)
-
-
-def recomputed(records: Sequence[RecomputedRecord]) -> pd.DataFrame:
-    """One row per value that the backward recomputes; `nbytes` is missing if a size is symbolic."""
-    types = {"nbytes": "Int64", "made_at": "int64", "dies_at": "int64"}
-    return _records(RecomputedRecord, records, types=types)
+    costs = [replace(one, held_bytes=cost(one), held_until=max(one.held_until, one.dies_at)) for one in found]
+    return records(SavedTensorRecord, costs, names={"nbytes": "saved_bytes"})
 
 
 def storages(data: CompilationData) -> pd.DataFrame:
     """One row per tensor of the workbench's Aliasing view; `view_of` is an index among the tensors of its storage."""
-    return _rows_of_storages(data, AliasTensor, "tensors")
+    return _in_storages(data, AliasTensor, "tensors")
 
 
 def writes(data: CompilationData) -> pd.DataFrame:
     """One row per write, in the user's order; `tensor` is an index among the tensors of its storage."""
-    return _rows_of_storages(data, StorageWrite, "writes").sort_values("order", ignore_index=True)
-
-
-def _rows_of_storages(data: CompilationData, record: type[Frozen], name: str) -> pd.DataFrame:
-    rows = [
-        {"storage": number, "tensor": index, "nbytes": storage.nbytes, "device": storage.device}
-        | {field: _cell(cell) for field, cell in asdict(row).items()}
-        for number, storage in enumerate(data.storages)
-        for index, row in enumerate(getattr(storage, name))
-    ]
-    kinds = {"storage": "int", "tensor": "int", "nbytes": "int | None", "device": "str", **record.__annotations__}
-    types = {"int": "int64", "int | None": "Int64", "int | str": "object", "bool": "bool"}
-    return _frame(list(kinds), rows, {field: types[kind] for field, kind in kinds.items() if kind in types})
-
-
-def visits(records: Sequence[VisitRecord]) -> pd.DataFrame:
-    """One row per node of the autograd graph, in the order in which they run."""
-    return _records(VisitRecord, records)
+    return _in_storages(data, StorageWrite, "writes").sort_values("order", ignore_index=True)
 
 
 def evidence(data: CompilationData) -> pd.DataFrame:
     """One row per reason that a stage gave."""
-    rows = [
-        {"stage": stage.name, "subject": reason.subject, "reason": reason.reason}
-        for stage in data.stages
-        for reason in stage.evidence
-    ]
-    return _frame(["stage", "subject", "reason"], rows, {})
+    return table(EVIDENCE, ((stage, reason) for stage in data.stages for reason in stage.evidence))
 
 
-def _records(
-    kind: type[Frozen],
-    records: Sequence[Frozen],
-    rename: dict[str, str] | None = None,
-    types: dict[str, str] | None = None,
-) -> pd.DataFrame:
-    names = [(field, (rename or {}).get(field, field)) for field in kind.__struct_fields__]
-    rows = [{name: _cell(getattr(record, field)) for field, name in names} for record in records]
-    bools = {name: "bool" for field, name in names if kind.__annotations__[field] in BOOLS}
-    return _frame([name for _, name in names], rows, {**bools, **(types or {})})
+def _in_storages(data: CompilationData, kind: type[Frozen], field: str) -> pd.DataFrame:
+    rows = (
+        Inside(number, storage, place, record)
+        for number, storage in enumerate(data.storages)
+        for place, record in enumerate(getattr(storage, field))
+    )
+    return table({**STORAGE, **_fields(kind, lambda inside: inside.record)}, rows)
+
+
+def _fields(kind: type[Frozen], record: Callable[[Any], Any]) -> Columns:
+    """The columns of a record's fields. `record` gets the record from what stands for a row."""
+
+    def reader(field: str) -> Callable[[Any], Any]:
+        return lambda row: _cell(getattr(record(row), field))
+
+    return {field: (DTYPES.get(kind.__annotations__[field]), reader(field)) for field in kind.__struct_fields__}
 
 
 def _cell(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _frame(names: list[str], rows: list[dict[str, Any]], types: dict[str, str]) -> pd.DataFrame:
-    import pandas as pd  # imported here because it takes half a second, and only tables need it
-
-    columns = {}
-    for name in names:
-        column = [row[name] for row in rows]
-        kind: Any = types.get(name, "object" if any(isinstance(cell, tuple) for cell in column) else "str")
-        columns[name] = pd.Series(column, dtype=kind)
-    return pd.DataFrame(columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aotviz.recording import sizes
+from aotviz.recording import sizes, tables
 from aotviz.recording.events import CompilationData, ErrorRecord, InputRecord, OutputRecord
 from aotviz.recording.listing import one_line
 from aotviz.recording.saved import cost, costs_nothing
@@ -60,15 +60,16 @@ def failure(error: ErrorRecord) -> str:
 
 
 def stages(data: CompilationData) -> str:
-    rows = []
-    before: dict[str, int] = {}
-    for stage in data.stages:
-        after = {role: len(data.graphs[index].op) for role, index in stage.graphs.items()} or before
-        nodes = (sum(before.values()) or "", sum(after.values()) or "")
-        rows.append(
-            (stage.name, f"{stage.elapsed_ns / 1e6:.1f}", *nodes, ("late: " if stage.late else "") + stage.summary)
+    rows = [
+        (
+            stage.name,
+            f"{stage.elapsed_ns / 1e6:.1f}",
+            sum(before.values()) or "",
+            sum(after.values()) or "",
+            ("late: " if stage.late else "") + stage.summary,
         )
-        before = after
+        for _, stage, before, after in tables.ran(data)
+    ]
     return table(("stage", "ms", "nodes before", "after", "what changed"), rows)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aotviz.explain import page
 from aotviz.recording.events import RecordingData
-from aotviz.recording.recorded import Recorded
+from aotviz.recording.holders import Recorded
 from aotviz.widgets import static_files, summary
 from aotviz.widgets.packing import pack
 

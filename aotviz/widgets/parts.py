@@ -13,7 +13,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ from aotviz.recording.events import (
     GraphSnapshot,
     ValueRecord,
 )
-from aotviz.recording.recorded import Recorded
+from aotviz.recording.holders import Recorded
 from aotviz.recording.sizes import graph_bytes
 
 GZIP = 16 + zlib.MAX_WBITS
@@ -200,7 +199,7 @@ def graph(recording: Recorded, compilation_id: str, number: int) -> GraphPart:
     snapshot = graphs[number]
     wanted = _with_parts(values, snapshot.value)
     chosen = [values[i] for i in wanted]
-    texts = set(_graph_texts(snapshot)).union(*((value.dtype, value.device, value.text) for value in chosen))
+    texts = chain(numbers.of(snapshot), *map(numbers.of, chosen))
     return GraphPart(snapshot, wanted, chosen, _texts(found.strings, texts))
 
 
@@ -257,29 +256,6 @@ def _with_parts(values: Sequence[ValueRecord], first: Iterable[int]) -> list[int
             found.add(number)
             pending += values[number].parts
     return sorted(found)
-
-
-def _graph_texts(snapshot: GraphSnapshot) -> set[int]:
-    """The numbers of all texts that a graph refers to."""
-    found = {*snapshot.name, *snapshot.target, *snapshot.stack, *snapshot.module, *snapshot.descriptor.values()}
-    found.update(snapshot.output_descriptors)
-    for args in snapshot.args:
-        _argument_texts(args, found)
-    for named in snapshot.kwargs.values():
-        _argument_texts(list(named.values()), found)
-    return found
-
-
-def _argument_texts(args: Sequence[Any], into: set[int]) -> None:
-    for arg in args:
-        if type(arg) is list:
-            _argument_texts(arg, into)
-        elif type(arg) is dict:
-            for tag, content in arg.items():
-                if tag == "r":
-                    into.add(content)
-                else:
-                    _argument_texts(content if type(content) is list else list(content.values()), into)
 
 
 def _texts(strings: Sequence[str], wanted: Iterable[int]) -> TextTable:

@@ -13,7 +13,7 @@ import secrets
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from aotviz.recording.recorded import HasData
+from aotviz.recording.holders import Recorded
 from aotviz.widgets import static_files
 from aotviz.widgets.html import to_served_html
 
@@ -27,7 +27,7 @@ class Viewer:
     Raises FrontEndMissing, and OSError if the port is taken. Port 0 means any free port.
     """
 
-    def __init__(self, recording: HasData, port: int = 0) -> None:
+    def __init__(self, recording: Recorded, port: int = 0) -> None:
         token = secrets.token_urlsafe(24)
         scripts = {f"/{token}/{name}": static_files.read(f"{name}.gz") for name in SCRIPTS}
         page = to_served_html(recording.data).encode()

@@ -21,7 +21,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from aotviz.recording.recorded import Recorded
+from aotviz.recording.holders import Recorded
 from aotviz.widgets import packing, parts, static_files, subshells, summary
 from aotviz.widgets.replies import Answers, OnStage
 

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import CodeGen, _BoxedCodeGen, _parse_stack_trace
 from torch.utils.checkpoint import checkpoint
 
-from aotviz.logs.printed import Printed, PrintedGraphs
+from aotviz.logs.printed.printed_graphs import Printed, PrintedGraphs
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording import files
 from aotviz.recording.events import FORMAT, NONE, VERSION, CompilationData, RecordingData, StageRecord

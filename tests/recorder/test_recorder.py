@@ -16,8 +16,8 @@ from aotviz.ir.forms import Form, Reason
 from aotviz.options import Options
 from aotviz.reading.recording import Compilation, Recording
 from aotviz.recorder import recorder as module
-from aotviz.recorder.graph_parts import Parts
 from aotviz.recorder.recorder import Recorder
+from aotviz.recorder.snapshot import Parts
 from aotviz.recording.store import Store
 
 

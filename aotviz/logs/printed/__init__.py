@@ -3,7 +3,3 @@
 `printed_graphs.py` splits a text into graphs and lines; `statements.py` parses one line with `ast`;
 `printed_types.py` parses the annotations. No part of a text is ever run.
 """
-
-from aotviz.logs.printed.printed_graphs import Printed, PrintedGraphs
-
-__all__ = ["Printed", "PrintedGraphs"]

@@ -26,6 +26,8 @@ from aotviz.logs.printed.statements import (
     Statement,
     Text,
     Unreadable,
+    annotation_text,
+    argument,
     expression,
     parse,
     parse_expression,
@@ -33,6 +35,7 @@ from aotviz.logs.printed.statements import (
     statement,
 )
 from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
+from aotviz.recording.node_arguments import NODE, references
 from aotviz.recording.strings import StringTable, clean
 
 SOURCE = re.compile(r"#.*?\bFile: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: ?(?P<code>.*)")
@@ -93,7 +96,7 @@ class PrintedGraphs:
     def __init__(self, strings: StringTable | None = None) -> None:
         self.strings = strings or StringTable()
         self.values: list[ValueRecord] = []
-        self._known: dict[tuple[str, str, str, str], int] = {}  # family, path, name, annotation -> value
+        self._known: dict[tuple[str, str, str], int] = {}  # family and path, name, annotation -> value
         self._target_of: list[int] = []  # per value: its producer's target; NONE while only placeholders have it
 
     def read(self, text: str, role: str = "forward", family: str = "") -> Printed:
@@ -113,7 +116,7 @@ class PrintedGraphs:
                 path += "_"
             if not graph.has_return:
                 lines.note(f"the graph {path!r} has no return" if path else "the text ends before the graph's return")
-            graphs[path] = snapshot = self._snapshot(graph, side, family or role)
+            graphs[path] = snapshot = _Nodes(self, graph, side, f"{family or role}:{graph.path}").snapshot()
             for index in [index for index, op in enumerate(snapshot.op) if op == "a"]:
                 name = self.strings.texts[snapshot.target[index]]
                 called = f"{path}.{name}" if path else name
@@ -174,22 +177,12 @@ class PrintedGraphs:
             if graph.statements[-1][0].kind == "guess":
                 lines.note(f"line {lines.number} could be read only in part")
 
-    def _snapshot(self, graph: _Graph, role: str, family: str) -> GraphSnapshot:
-        nodes = _Nodes(self, graph, role, f"{family}:{graph.path}")
-        for name, note, meaning in graph.parameters:
-            nodes.placeholder(name, note, meaning)
-        for made, source in graph.statements:
-            nodes.add(made, source)
-        if graph.has_return:
-            nodes.output(graph.returned)
-        return nodes.snapshot()
-
     def value(self, family: str, name: str, note: str, target: int) -> int:
         """The number of a node's value. `target` is NONE for a placeholder, whose value another graph computes."""
-        known = annotation(note) if note else None
+        known = annotation(note)
         if known is None:
             return NONE
-        key = (family, name, note, "")
+        key = (family, name, note)
         number = self._known.get(key)
         if number is not None:
             made_by = self._target_of[number]
@@ -232,11 +225,17 @@ class _Nodes:
         self.descriptor: dict[int, int] = {}
         self.position: dict[str, int] = {}
         self.tangents: set[int] = set()  # placeholders of a joint graph
+        for parameter in graph.parameters:
+            self.placeholder(*parameter)
+        for made, source in graph.statements:
+            self.add(made, source)
+        if graph.has_return:
+            self._row("o", "output", self.text("output"), [self.encode(graph.returned, len(self.op))], NONE, NONE)
 
     def placeholder(self, name: str, note: str, meaning: str) -> None:
         index, plain = len(self.op), name.lstrip("*")
         tangent = self.role == "joint" and (plain.startswith("tangents_") or meaning.startswith("TangentAOTInput"))
-        self._row("p", plain, self.text(name), [], self._value(plain, note, NONE), NONE)
+        self._row("p", plain, self.text(name), [], self.reader.value(self.family, plain, note, NONE), NONE)
         if tangent:
             self.tangents.add(index)
         if meaning:
@@ -246,18 +245,19 @@ class _Nodes:
         """Add one node of the body."""
         index, root = len(self.op), made.callee[0]
         if made.kind == "rename" and root in self.position and self.op[self.position[root]] == "p":
-            self._rename(self.position.pop(root), made)
+            # `l_x_ = L_x_`: a placeholder whose name differs from its parameter's name
+            self.position[made.name] = self.position.pop(root)
+            self.name[self.position[made.name]] = self.text(made.name)
             return
         op, target, first = self._callee(made, root)
-        args = [*first, *[self.encode(arg, index) for arg in made.args if not self._unknown_word(made, arg)]]
+        given = [arg for arg in made.args if made.kind != "guess" or arg.text in self.position]
+        args = [*first, *[self.encode(arg, index) for arg in given]]
         kwargs = {clean(key): self.encode(arg, index) for key, arg in made.kwargs.items()}
         number = self.text(target)
-        self._row(op, made.name, number, args, self._value(made.name, made.annotation, number), source)
+        value = self.reader.value(self.family, made.name, made.annotation, number)
+        self._row(op, made.name, number, args, value, source)
         if kwargs:
             self.kwargs[index] = kwargs
-
-    def output(self, returned: Any) -> None:
-        self._row("o", "output", self.text("output"), [self.encode(returned, len(self.op))], NONE, NONE)
 
     def snapshot(self) -> GraphSnapshot:
         meanings = self.graph.meanings
@@ -281,12 +281,9 @@ class _Nodes:
     def encode(self, arg: Any, index: int) -> Any:
         """Encode one argument of the node at `index` (see GraphSnapshot)."""
         kind = type(arg)
-        if kind is Name:
-            at = self.position.get(arg.text)
-            if at is None:
-                return {"r": self.text(arg.text)}
-            return [index - at]
-        if kind is Text:
+        if kind is Name and arg.text in self.position:
+            return [index - self.position[arg.text]]
+        if kind in (Name, Text):
             return {"r": self.text(arg.text)}
         if kind is list:
             return ["L", *[self.encode(part, index) for part in arg]]
@@ -316,17 +313,6 @@ class _Nodes:
             return "a", ".".join(parts), []
         return "f", plain_target(parts), []
 
-    def _unknown_word(self, made: Statement, arg: Any) -> bool:
-        return made.kind == "guess" and arg.text not in self.position
-
-    def _rename(self, index: int, made: Statement) -> None:
-        """Handle `l_x_ = L_x_`: a placeholder whose name differs from its parameter's name."""
-        self.name[index] = self.text(made.name)
-        self.position[made.name] = index
-
-    def _value(self, name: str, note: str, target: int) -> int:
-        return self.reader.value(self.family, name, note, target)
-
     def _row(self, op: str, name: str, target: int, args: list[Any], value: int, source: int) -> None:
         self.position[name] = len(self.op)
         self.op.append(op)
@@ -346,7 +332,7 @@ class _Nodes:
         nodes = len(self.op)
         if self.role != "joint":
             return ("1" if self.role == "backward" else "0") * nodes
-        reads = [set(_reads(args, index)) for index, args in enumerate(self.args)]
+        reads = [{i - number for kind, number in references(args) if kind == NODE} for i, args in enumerate(self.args)]
         texts = self.reader.strings.texts
         writes = {i for i in range(nodes) if IN_PLACE.search(texts[self.target[i]]) and not self.tangents & reads[i]}
         made = {index for write in writes for index in reads[write]}
@@ -358,18 +344,6 @@ class _Nodes:
         begins = max(made, default=-1) + 1 if self.graph.meanings else first_reader
         forward = {i for i in range(nodes) if i < begins or self.op[i] in "po"} - self.tangents | writes
         return "".join("0" if index in forward else "1" for index in range(nodes))
-
-
-def _reads(arg: Any, index: int) -> Iterator[int]:
-    """The positions of the nodes that an encoded argument of the node at `index` refers to."""
-    if isinstance(arg, dict):
-        arg = list(arg.values())
-    if isinstance(arg, list):
-        if len(arg) == 1 and type(arg[0]) is int:
-            yield index - arg[0]
-        else:
-            for part in arg:
-                yield from _reads(part, index)
 
 
 class _Lines:
@@ -428,20 +402,14 @@ def _parameters(graph: _Graph, line: str, lines: _Lines) -> None:
         assert isinstance(function, ast.FunctionDef)
         arguments = function.args
         listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        graph.parameters = [(arg.arg, _note(arg.annotation), "") for arg in listed if arg.arg != "self"]
+        graph.parameters = [(arg.arg, annotation_text(arg.annotation), "") for arg in listed if arg.arg != "self"]
         for star, rest in (("*", arguments.vararg), ("**", arguments.kwarg)):
             if rest is not None:
-                graph.parameters.append((star + rest.arg, _note(rest.annotation), ""))
+                graph.parameters.append((star + rest.arg, annotation_text(rest.annotation), ""))
     except (*UNREADABLE, AssertionError):
         lines.note(f"line {lines.number}: the parameters could be read only in part")
         found_notes = re.findall(r"\b([^\W\d]\w*): \"([^\"]*)\"", line)
         graph.parameters = [(name, note, "") for name, note in found_notes]
-
-
-def _note(node: ast.expr | None) -> str:
-    if node is None:
-        return ""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
 
 
 def _returned(graph: _Graph, line: str, lines: _Lines) -> None:
@@ -459,20 +427,14 @@ def _returned(graph: _Graph, line: str, lines: _Lines) -> None:
                 items.append(expression(value.strip().removesuffix(",")))
                 graph.meanings.append("" if meaning == "None" else meaning)
             graph.returned = items
-        elif text.startswith("pytree.tree_unflatten("):
-            graph.returned = _unflattened(text)
+        elif text.startswith("pytree.tree_unflatten("):  # of the flat outputs
+            match parse_expression(text):
+                case ast.Call(args=[outputs, *_]):
+                    graph.returned = argument(outputs)
+                case _:
+                    raise Unreadable(text)
         else:
             graph.returned = expression(text) if text else None
-    except Unreadable:
+    except UNREADABLE:
         lines.note(f"line {where}: the return could be read only in part")
         graph.returned, graph.meanings = [Name(word) for word in WORD.findall(text)], []
-
-
-def _unflattened(text: str) -> Any:
-    """The flat outputs in `pytree.tree_unflatten([a, b], self._out_spec)`."""
-    try:
-        call = parse_expression(text)
-        assert isinstance(call, ast.Call)
-        return expression(ast.unparse(call.args[0]))
-    except (*UNREADABLE, AssertionError, IndexError):
-        raise Unreadable(text) from None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -111,12 +110,9 @@ def statement(line: str) -> Statement:
     """
     text = TRAILER.sub("", line)
     try:
-        body = parse(text)
-        if len(body) == 2:  # `x += y;  iadd = x`
-            return _in_place(body[0], body[1])
-        (assignment,) = body
+        *before, assignment = parse(text)  # `x += y;  iadd = x`
         name, annotation, value = _assigned(assignment)
-        return _value(name, annotation, value)
+        return Statement(name, annotation, *(_in_place(before) if before else _called(value)))
     except UNREADABLE:
         return _guess(text)
 
@@ -128,7 +124,7 @@ def expression(text: str) -> Any:
     [Name(text='x'), 1.5, Text(text='torch.float32')]
     """
     try:
-        return _argument(parse_expression(text.strip()))
+        return argument(parse_expression(text.strip()))
     except UNREADABLE as error:
         raise Unreadable(str(error)) from None
 
@@ -145,158 +141,123 @@ def plain_target(parts: tuple[str, ...]) -> str:
 
 
 def _assigned(node: ast.stmt) -> tuple[str, str, ast.expr]:
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-        note = node.annotation
-        text = note.value if isinstance(note, ast.Constant) and isinstance(note.value, str) else ast.unparse(note)
-        return node.target.id, text, node.value
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id, "", node.value
+    match node:
+        case ast.AnnAssign(target=ast.Name(id=name), annotation=note, value=ast.expr() as value):
+            return name, annotation_text(note), value
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, "", value
     raise Unreadable("not an assignment")
 
 
-def _in_place(first: ast.stmt, second: ast.stmt) -> Statement:
-    """Parse an operator that is a statement in Python (`+=`, `x[i] = y`), and the assignment that names its result."""
-    name, annotation, _ = _assigned(second)
-    if isinstance(first, ast.AugAssign):
-        operator = OPERATORS[type(first.op)].rstrip("_")
-        args = (_argument(first.target), _argument(first.value))
-        return Statement(name, annotation, "operator", (f"i{operator}",), args)
-    if isinstance(first, ast.Assign) and isinstance(first.targets[0], ast.Subscript):
-        target = first.targets[0]
-        written = (_argument(target.value), _argument(target.slice), _argument(first.value))
-        return Statement(name, annotation, "operator", ("setitem",), written)
+def annotation_text(note: ast.expr | None) -> str:
+    if note is None:
+        return ""
+    return note.value if isinstance(note, ast.Constant) and isinstance(note.value, str) else ast.unparse(note)
+
+
+# The kind, callee, args and kwargs of a Statement.
+_Called = tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]
+
+
+def _in_place(statements: list[ast.stmt]) -> _Called:
+    """An operator that is a statement in Python (`+=`, `x[i] = y`), so that another statement names its result."""
+    match statements:
+        case [ast.AugAssign(target=target, op=op, value=value)]:
+            return _operator(f"i{OPERATORS[type(op)].rstrip('_')}", target, value)
+        case [ast.Assign(targets=[ast.Subscript(value=target, slice=index), *_], value=value)]:
+            return _operator("setitem", target, index, value)
     raise Unreadable("two statements")
 
 
-def _value(name: str, annotation: str, value: ast.expr) -> Statement:
-    if isinstance(value, ast.Call):
-        parts = _dotted(value.func)
-        if parts is not None:
-            args = tuple(map(_argument, value.args))
-            kwargs = {word.arg or "**": _argument(word.value) for word in value.keywords}
-            if _is_getattr(value):
-                return Statement(name, annotation, "attribute", _dotted(value) or parts)
-            return Statement(name, annotation, "call", parts, args, kwargs)
-    elif isinstance(value, ast.Subscript):
-        return Statement(name, annotation, "operator", ("getitem",), (_argument(value.value), _argument(value.slice)))
-    elif isinstance(value, ast.BinOp):
-        operator = OPERATORS[type(value.op)]
-        return Statement(name, annotation, "operator", (operator,), (_argument(value.left), _argument(value.right)))
-    elif isinstance(value, ast.UnaryOp) and type(value.op) in OPERATORS:
-        return Statement(name, annotation, "operator", (OPERATORS[type(value.op)],), (_argument(value.operand),))
-    elif isinstance(value, ast.Compare) and len(value.ops) == 1 and type(value.ops[0]) in OPERATORS:
-        args = (_argument(value.left), _argument(value.comparators[0]))
-        return Statement(name, annotation, "operator", (OPERATORS[type(value.ops[0])],), args)
-    elif isinstance(value, ast.Name):
-        return Statement(name, annotation, "rename", (value.id,), (Name(value.id),))
-    elif isinstance(value, ast.Attribute):
-        parts = _dotted(value)
-        if parts is not None:
-            return Statement(name, annotation, "attribute", parts)
+def _operator(name: str, *args: ast.expr) -> _Called:
+    return "operator", (name,), tuple(map(argument, args)), {}
+
+
+def _called(value: ast.expr) -> _Called:
+    match value:
+        case ast.Call(func=ast.Name(id="getattr")) if (parts := _dotted(value)) is not None:
+            return "attribute", parts, (), {}
+        case ast.Call(func=func, args=args, keywords=words) if (parts := _dotted(func)) is not None:
+            return "call", parts, tuple(map(argument, args)), {w.arg or "**": argument(w.value) for w in words}
+        case ast.Subscript(value=inside, slice=index):
+            return _operator("getitem", inside, index)
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+            if type(op) in OPERATORS:
+                return _operator(OPERATORS[type(op)], left, right)
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
+            return _operator(OPERATORS[type(op)], operand)
+        case ast.Name(id=other):
+            return "rename", (other,), (Name(other),), {}
+        case ast.Attribute() if (parts := _dotted(value)) is not None:
+            return "attribute", parts, (), {}
     raise Unreadable("an expression of another kind")
 
 
-def _is_getattr(call: ast.Call) -> bool:
-    """Whether a call is how torch writes an attribute whose name is not an identifier: `getattr(self, "0")`."""
-    return isinstance(call.func, ast.Name) and call.func.id == "getattr" and _dotted(call) is not None
-
-
 def _dotted(node: ast.expr) -> tuple[str, ...] | None:
-    """The parts of a dotted name, e.g. ("torch", "sin"); None for another expression."""
-    parts: list[str] = []
-    while True:
-        if isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        elif isinstance(node, ast.Name):
-            parts.append(node.id)
-            return tuple(reversed(parts))
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id == "getattr"
-            and len(node.args) == 2
-            and isinstance(node.args[1], ast.Constant)
-        ):
-            parts.append(str(node.args[1].value))
-            node = node.args[0]
-        else:
+    """The parts of a dotted name, e.g. ("torch", "sin"); None for another expression.
+
+    Torch writes an attribute whose name is not an identifier as `getattr(self, "0")`.
+    """
+    match node:
+        case ast.Name(id=name):
+            return (name,)
+        case ast.Attribute(value=inside, attr=name):
+            before = _dotted(inside)
+        case ast.Call(func=ast.Name(id="getattr"), args=[inside, ast.Constant(value=name)]):
+            before = _dotted(inside)
+        case _:
             return None
+    return None if before is None else (*before, str(name))
 
 
-def _argument(node: ast.expr) -> Any:
-    read = ARGUMENTS.get(type(node))
-    return Text(ast.unparse(node)) if read is None else read(node)
-
-
-def _constant(node: Any) -> Any:
-    value = node.value
-    return value if value is None or type(value) in (bool, int, float, str) else Text(repr(value))
-
-
-def _name(node: Any) -> Any:
-    return NUMBERS[node.id] if node.id in NUMBERS else Name(node.id)
-
-
-def _attribute(node: Any) -> Any:
-    parts = _dotted(node)
-    return Text(ast.unparse(node) if parts is None else plain_target(parts))
-
-
-def _negative(node: Any) -> Any:
-    inside = _argument(node.operand)
-    plain = isinstance(node.op, ast.USub) and type(inside) in (int, float)
-    return -inside if plain else Text(ast.unparse(node))
-
-
-def _call(node: Any) -> Any:
-    parts, words = _dotted(node.func), {word.arg: word.value for word in node.keywords}
-    if parts == ("slice",) and 1 <= len(node.args) <= 3:
-        found = [_argument(arg) for arg in node.args]
-        return slice(*found)
-    if parts is not None and parts[-1] == "device":
-        kind = words.get("type", node.args[0] if node.args else None)
-        index = words.get("index", node.args[1] if len(node.args) > 1 else None)
-        if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
-            return Text(f"{kind.value}:{index.value!r}" if isinstance(index, ast.Constant) else kind.value)
+def argument(node: ast.expr) -> Any:
+    """An argument as Statement has it."""
+    match node:
+        case ast.Constant(value=value) if value is None or type(value) in (bool, int, float, str):
+            return value
+        case ast.Constant(value=value):
+            return Text(repr(value))
+        case ast.Name(id=name):
+            return NUMBERS[name] if name in NUMBERS else Name(name)
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return list(map(argument, parts))
+        case ast.Attribute() if (names := _dotted(node)) is not None:
+            return Text(plain_target(names))
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if type(inside := argument(operand)) in (int, float):
+            return -inside
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            found = [argument(key) for key in keys if key is not None]
+            texts = [key if type(key) is str else str(getattr(key, "text", key)) for key in found]
+            return dict(zip(texts, map(argument, values), strict=True))
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            return slice(*(None if part is None else argument(part) for part in (lower, upper, step)))
+        case ast.Call(func=ast.Name(id="slice"), args=args) if 1 <= len(args) <= 3:
+            return slice(*map(argument, args))
+        case ast.Call(func=func) if (names := _dotted(func)) is not None and names[-1] == "device":
+            return Text(_device(node) or ast.unparse(node))
+        case ast.BinOp():
+            return Text(_complex(node) or ast.unparse(node))
     return Text(ast.unparse(node))
 
 
-def _complex(node: Any) -> Any:
+def _device(call: ast.Call) -> str:
+    """E.g. "cuda:0" for `device(type='cuda', index=0)`; "" for a call that does not name a device."""
+    given: dict[str | None, ast.expr] = dict(zip(("type", "index"), call.args, strict=False))
+    given.update((word.arg, word.value) for word in call.keywords)
+    match given.get("type"), given.get("index"):
+        case ast.Constant(value=str(kind)), ast.Constant(value=index):
+            return f"{kind}:{index!r}"
+        case ast.Constant(value=str(kind)), _:
+            return kind
+    return ""
+
+
+def _complex(node: ast.expr) -> str:
+    """A complex constant such as `(1+2j)`, which is the only sum among arguments; "" for another sum."""
     try:
-        return Text(str(ast.literal_eval(node)))  # `(1+2j)`: a complex constant is the only sum among arguments
+        return str(ast.literal_eval(node))
     except (ValueError, TypeError):
-        return Text(ast.unparse(node))
-
-
-def _dict(node: Any) -> Any:
-    if any(key is None for key in node.keys):
-        return Text(ast.unparse(node))
-    keys = [_argument(key) for key in node.keys]
-    texts = [key if type(key) is str else str(getattr(key, "text", key)) for key in keys]
-    return dict(zip(texts, map(_argument, node.values), strict=True))
-
-
-def _sequence(node: Any) -> Any:
-    return [_argument(part) for part in node.elts]
-
-
-def _slice(node: Any) -> Any:
-    return slice(*(None if part is None else _argument(part) for part in (node.lower, node.upper, node.step)))
-
-
-ARGUMENTS: dict[type[ast.AST], Callable[[Any], Any]] = {
-    ast.Constant: _constant,
-    ast.Name: _name,
-    ast.Attribute: _attribute,
-    ast.UnaryOp: _negative,
-    ast.List: _sequence,
-    ast.Tuple: _sequence,
-    ast.Dict: _dict,
-    ast.Slice: _slice,
-    ast.Call: _call,
-    ast.BinOp: _complex,
-}
+        return ""
 
 
 def _guess(text: str) -> Statement:
