@@ -40,8 +40,9 @@ _known: dict[Any, tuple[engine.Setting, Session]] = {}
 class compiled_autograd(contextlib.ContextDecorator):
     """Capture the backwards that this thread begins, compile them, and replay them from then on.
 
-    A context manager, which gives the recording of what it captures, and a decorator. Gradients, hooks and their order
-    are eager's. Steps that only compute become graphs for the backend, from one call of Python to the next; hooks and
+    A context manager and a decorator. The context gives a recording. Blocks with equal arguments share their captures,
+    and so this recording, in which the newest is last; `aotviz.record()` around a block has only what was captured in
+    it. Gradients, hooks and their order are eager's. Steps that only compute become graphs for the backend, from one call of Python to the next; hooks and
     the backward of a custom `torch.autograd.Function`, or of a compiled forward, run as they are.
 
     Some backwards are run by autograd's engine, and a warning (`aotviz.RanInEager`) says why: with `create_graph=True`,

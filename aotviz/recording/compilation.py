@@ -130,7 +130,7 @@ class Compilation:
         >>> import torch
         >>> import aotviz
         >>> x = torch.ones(3, requires_grad=True)
-        >>> with aotviz.compiled_autograd(backend="eager") as recording:
+        >>> with aotviz.record() as recording, aotviz.compiled_autograd(backend="eager"):
         ...     x.exp().sum().backward()
         >>> recording[0].visits[["node", "subject", "waits_for"]].values.tolist()[1:]
         [['SumBackward0', '', (0,)], ['ExpBackward0', '', (1,)], ['AccumulateGrad', 'x', (2,)]]
