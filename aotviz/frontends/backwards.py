@@ -26,9 +26,10 @@ from aotviz.options import Options
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live
 from aotviz.runtime.call_differs import CallDiffers
+from aotviz.torch_private import configs
 from aotviz.torch_private.modules import boxed
 from aotviz.tracing.fakes import SymbolGuards
-from aotviz.whole_backward import backward_stages, engine
+from aotviz.whole_backward import backward_stages, cpu_scalars, engine
 from aotviz.whole_backward.captured import BackwardCall, Replay, WholeBackward
 from aotviz.whole_backward.compiled_parts import Compiled, CompiledParts, Part, Symbols
 from aotviz.whole_backward.early_writes import run_early
@@ -42,8 +43,9 @@ class compiled_autograd(contextlib.ContextDecorator):
 
     A context manager and a decorator. The context gives a recording. Blocks with equal arguments share their captures,
     and so this recording, in which the newest is last; `aotviz.record()` around a block has only what was captured in
-    it. Gradients, hooks and their order are eager's. Steps that only compute become graphs for the backend, from one call of Python to the next; hooks and
-    the backward of a custom `torch.autograd.Function`, or of a compiled forward, run as they are.
+    it. Gradients, hooks and their order are eager's. Steps that only compute become graphs for the backend, from one
+    call of Python to the next; hooks and the backward of a custom `torch.autograd.Function`, or of a compiled forward,
+    run as they are.
 
     Some backwards are run by autograd's engine, and a warning (`aotviz.RanInEager`) says why: with `create_graph=True`,
     `is_grads_batched=True` or anomaly mode, inside a TorchDispatchMode, beside a backward of another thread, and
@@ -149,6 +151,9 @@ def _part(
     """Compile a part of a captured backward. One that cannot be compiled runs operator by operator, with a warning."""
     lowering, graph = through.lowering.for_graph(module, inputs)
     options = _options(through, lowering, symbols is not None)
+    with lowering.around():
+        moved = cpu_scalars.moves(module.graph, inputs) if lowering.name == "inductor" and configs.cuda_graphs() else {}
+    inputs = [one.to(moved[i]) if i in moved else one for i, one in enumerate(inputs)]
     request = graph_request(graph, tuple(inputs), options, part.title)
     request = replace(request, symbols=symbols, evidence=tuple(Reason(part.title, text) for text in reasons))
     session = through.session.part(part.title, id(part))
@@ -168,6 +173,8 @@ def _part(
     checks = bool(program.call.rewrites)  # of memory that gradients share, to which the part adds
 
     def run(given: list[Any]) -> Sequence[Any]:
+        for i, device in moved.items():
+            given[i] = given[i].to(device)
         if lie_alike is not None and not lie_alike(given):
             return plain(given)
         kept = list(given) if checks else []

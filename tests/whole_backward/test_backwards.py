@@ -33,9 +33,9 @@ def run_as_it_is(part, graph_module, inputs, symbols, reasons):
 class Captures:
     """A setting, what it captured, and why the engine ran what it did not."""
 
-    def __init__(self, observer=None, dynamic=False):
+    def __init__(self, observer=None, dynamic=False, compiler=run_as_it_is):
         self.calls, self.told = [], []
-        observer, parts = observer or Observer(), CompiledParts(run_as_it_is)
+        observer, parts = observer or Observer(), CompiledParts(compiler)
 
         def compiled(asked, call):
             self.calls.append(call)
