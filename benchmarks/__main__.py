@@ -19,6 +19,7 @@ import torch
 
 from . import (
     calls,
+    compiled_autograd,
     compiling,
     diffing,
     first_compile,
@@ -33,7 +34,6 @@ from . import (
     trace_reading,
     viewer,
     watching,
-    whole_backward,
 )
 
 Benchmark = Callable[[bool], list[results.Result]]
@@ -45,7 +45,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "first_compile": lambda quick: [first_compile.run(1, first_compile.CASES[:1]) if quick else first_compile.run()],
     "memory": lambda quick: [memory.run(operators=20) if quick else memory.run()],
     "compiled_autograd": lambda quick: [
-        whole_backward.run(1, layers=1, step_layers=1, backend="eager", seconds=1) if quick else whole_backward.run()
+        compiled_autograd.run(1, layers=1, step_layers=1, backend="eager", seconds=1)
+        if quick
+        else compiled_autograd.run()
     ],
     "recording": lambda quick: [recording.run(rounds=1, layers=2) if quick else recording.run()],
     "watching": lambda quick: [watching.run(rounds=1, layers=1) if quick else watching.run()],

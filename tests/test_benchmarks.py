@@ -12,6 +12,7 @@ import aotviz
 from benchmarks import __main__ as command
 from benchmarks import (
     calls,
+    compiled_autograd,
     compiling,
     diffing,
     first_compile,
@@ -24,7 +25,6 @@ from benchmarks import (
     subclasses,
     trace_reading,
     watching,
-    whole_backward,
 )
 
 
@@ -45,7 +45,7 @@ def test_a_first_compilation_is_measured_in_processes_of_their_own() -> None:
 
 @pytest.mark.slow
 def test_a_whole_backward_is_measured_beside_torch_and_eager() -> None:
-    found = whole_backward.run(rounds=2, layers=1, step_layers=1, backend="eager", seconds=1)
+    found = compiled_autograd.run(rounds=2, layers=1, step_layers=1, backend="eager", seconds=1)
     cases = [row.case for row in found.rows]
     assert [case.partition(":")[2] for case in cases[:4]] == [" capture"] * 2 + [" a replay, beside its graph"] * 2
     assert [case.startswith("peak memory") for case in cases[4:6]] == [True, True]

@@ -44,7 +44,7 @@ def test_the_stages_of_a_whole_backward_are_listed_in_order(page: str, title: st
 
 
 def test_the_page_lists_where_torchs_own_compiled_autograd_differs() -> None:
-    from tests.whole_backward.test_torchs_own import DIFFERS
+    from tests.compiled_autograd.test_torchs_own import DIFFERS
 
     page = section("compiled-autograd.md", "Beside torch's own compiled autograd")
     listed = re.findall(r"^\| (\w+) \| (differs|raises)", page, re.MULTILINE)

@@ -16,6 +16,7 @@ import torch.utils._python_dispatch as dispatch
 
 import aotviz
 from aotviz import pipeline
+from aotviz.frontends import stepping
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 
@@ -187,6 +188,7 @@ def test_an_error_in_a_stage_leaves_nothing_behind(
     for name in ("TRAINING", "PREPARE", "EXPORT"):
         monkeypatch.setattr(pipeline, name, tuple(map(ending, getattr(pipeline, name))))
     monkeypatch.setattr(pipeline, "RULES", ending(pipeline.RULES))
+    monkeypatch.setattr(stepping, "FIRST_STAGES", pipeline.PREPARE)
     for name, way in WAYS.items():
         if name == "compile" and start % 4:
             continue  # the way of aot_function, behind Dynamo, which takes long

@@ -16,8 +16,8 @@ from aotviz.recording.store import Store
 from aotviz.torch_private.modules import boxed
 from aotviz.whole_backward import backward_stages, engine
 from aotviz.whole_backward.compiled_parts import MOST_PROGRAMS, Compiled, CompiledParts
+from tests.compiled_autograd.programs import PROGRAMS, in_threads, leaf
 from tests.tiers import slow
-from tests.whole_backward.programs import PROGRAMS, in_threads, leaf
 
 BY_THE_ENGINE = {  # programs that autograd's engine runs, or a part of them -> why
     "second_derivative": "its gradients are differentiated again (create_graph=True)",

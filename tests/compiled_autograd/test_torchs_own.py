@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch._dynamo import compiled_autograd
 
-from tests.whole_backward.programs import PROGRAMS
-from tests.whole_backward.test_backwards import equal
+from tests.compiled_autograd.programs import PROGRAMS
+from tests.compiled_autograd.test_backwards import equal
 
 DIFFERS = {  # the programs in which torch's own does not equal eager; ours equals eager in all (test_backwards.py)
     "hooks_of_every_kind": "differs",

@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import aotviz
 from aotviz.whole_backward import cpu_scalars, engine, steps
-from tests.whole_backward.test_backwards import Captures, run_as_it_is
+from tests.compiled_autograd.test_backwards import Captures, run_as_it_is
 
 
 def part_of(backward):

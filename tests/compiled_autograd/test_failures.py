@@ -8,8 +8,8 @@ from torch import nn
 
 import aotviz
 from aotviz.whole_backward import capturing, compiled_parts, dead_nodes, eager_order, engine, replayed
+from tests.compiled_autograd.programs import Scaled, leaf
 from tests.tiers import slow
-from tests.whole_backward.programs import Scaled, leaf
 
 pytestmark = pytest.mark.filterwarnings("ignore::aotviz.RanInEager")
 

@@ -199,7 +199,9 @@ def memory(layers: int, backend: str, accumulates: bool) -> Row:
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     found = {}
     for side in ("eager", f"ours {backend}"):
-        call = f"from benchmarks import whole_backward as b; print(b.backward_peak({side!r}, {layers}, {accumulates}))"
+        call = (
+            f"from benchmarks import compiled_autograd as b; print(b.backward_peak({side!r}, {layers}, {accumulates}))"
+        )
         command = [sys.executable, "-W", "ignore", "-c", call]
         told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
         found[side.partition(" ")[0]] = int(told.split()[-1]) / 1e6
