@@ -73,7 +73,7 @@ class Step:
 def stage_times(step: Step) -> dict[str, int]:
     """Nanoseconds of each stage of the latest compilation."""
     times: dict[str, int] = defaultdict(int)
-    for stage in step.compiled.recording[-1].data.stages:
+    for stage in step.compiled.recording[-1].outline.stages:
         times[stage.name] += stage.elapsed_ns
     return times
 
