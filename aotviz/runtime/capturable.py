@@ -169,6 +169,6 @@ def _as_captured(otherwise: Method) -> Method:
 def as_compiled(node: Any, saved: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
     """Run the backward as the engine would. The saved tensors are given, because the graph has already
     unpacked them."""
-    context = node if torch.is_grad_enabled() else torchs.as_captured(node, saved)
+    context = node if torch.is_grad_enabled() else torchs.Context(node, saved)
     found: tuple[Any, ...] = torchs.function_of(node).backward(context, *([list(gradients)] if BOXED else gradients))
     return found

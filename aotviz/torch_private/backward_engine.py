@@ -85,7 +85,8 @@ def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[AutogradNode]:
         if not queue:
             return found
         node = queue.pop()
-        found.append(AutogradNode(node, node.name(), node._sequence_nr()))
+        kind: Any = type(node)  # an attribute of a Function's `ctx` hides the node's own
+        found.append(AutogradNode(node, kind.name(node), kind._sequence_nr(node)))
         following = edges[node]
 
 

@@ -7,12 +7,37 @@ from operator import attrgetter, methodcaller
 from typing import Any
 
 import torch
-from torch._dynamo.external_utils import FakeBackwardCFunction
 
 
-def as_captured(node: Any, saved: Sequence[Any]) -> Any:
-    """A stand-in for a node. `saved` are its saved tensors, which a graph has unpacked."""
-    return FakeBackwardCFunction(node, list(saved))
+class Context:
+    """The `ctx` of a Function's backward: its node in all but the saved tensors, which a graph has unpacked."""
+
+    def __init__(self, node: Any, saved: Sequence[Any]) -> None:
+        vars(self).update(aotviz_node=node, saved_tensors=tuple(saved))
+
+    @property
+    def __class__(self) -> type:
+        return type(self.aotviz_node)
+
+    @__class__.setter
+    def __class__(self, _: type) -> None:
+        raise TypeError("the class of a backward's ctx can't be changed")
+
+    def __getattr__(self, name: str) -> Any:
+        return self.saved_tensors if name == "saved_variables" else getattr(self.aotviz_node, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.aotviz_node, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.aotviz_node, name)
+
+
+def takers(node: Any) -> list[Any]:
+    """What autograd knows of each tensor that the gradients of a node are for (shape, dtype, device); None for one that
+    takes no gradient."""
+    edges = node.next_functions
+    return [None if following is None else following._input_metadata[index] for following, index in edges]
 
 
 function_of: Callable[[Any], type[torch.autograd.Function]] = attrgetter("_forward_cls")

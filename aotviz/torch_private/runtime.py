@@ -44,6 +44,11 @@ def transformed() -> bool:
     return transforms_active() or forward_ad._current_level >= 0
 
 
+def forward_differentiation() -> bool:
+    """Whether a `torch.autograd.forward_ad.dual_level()` is open."""
+    return forward_ad._current_level >= 0
+
+
 def dispatched() -> bool:
     """Whether a TorchDispatchMode is active."""
     return bool(torch._C._len_torch_dispatch_stack())

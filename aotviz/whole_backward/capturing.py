@@ -78,7 +78,6 @@ class Capture:
         self.lifted: list[Lifted] = []
         self._nodes: dict[int, fx.Node] = {}  # id of a stand-in -> what it stands for
         self._alive: list[Any] = []  # the stand-ins, whose ids must stay theirs
-        self._dense: set[int] = set()  # ids of the stand-ins of plain strided inputs
         self._constants = 0
         self._symbols = torchs.SizeSymbols()
         self._mode = _Strays(self)
@@ -96,8 +95,6 @@ class Capture:
         check_nans: bool,
     ) -> tuple[str, list[torch.Tensor], list[Any], list[Any]]:
         tensors = [self._stand_in(self._input("tensor", i, origins[0], value), value) for i, value in enumerate(inputs)]
-        plain = (type(value) is torch.Tensor and value.layout is torch.strided for value in inputs)
-        self._dense = {id(stand_in) for stand_in, is_plain in zip(tensors, plain, strict=True) if is_plain}
         symbols: list[Any] = []
         for kind, values, origin in (("size", sizes, origins[1]), ("scalar", scalars, origins[2])):
             for i, value in enumerate(values):
@@ -139,9 +136,8 @@ class Capture:
     ) -> torch.Tensor | None:
         if self._passes_by([gradient]):
             return None
-        if variable_grad is not None and id(variable_grad) in self._dense:
-            return self._one(steps.add_to_gradient, (variable_grad, gradient))
-        node = self._emit(steps.accumulate_grad, self._reference((variable, variable_grad, gradient)))
+        node = self._emit(steps.accumulate_grad, self._reference((variable, gradient)))
+        node.meta["adds"] = variable_grad is not None
         if has_post_hooks:
             node.kwargs = {"has_post_hooks": True}
         return self._stand_in(node)
@@ -163,7 +159,9 @@ class Capture:
         inlined = self.inliner.inlined(node, position, saved, inputs, special)
         if inlined is not None:
             return tuple(inlined)
-        results = self._several(steps.call_backward, (self._hook(position), list(saved), *inputs), len(metadata))
+        is_tensor = tuple(about is not None for about in metadata)
+        given = (self._hook(position), list(saved), is_tensor, *inputs)
+        results = self._several(steps.call_backward, given, len(metadata))
         return tuple(None if about is None else result for about, result in zip(metadata, results, strict=True))
 
     @_later(lambda *_: 3)

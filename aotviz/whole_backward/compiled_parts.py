@@ -28,7 +28,8 @@ from aotviz.whole_backward.dead_nodes import has_effects
 
 MOST_PROGRAMS = 8
 MOST_LAYOUTS = 256  # whose program is looked up, and not searched
-Run = Callable[[list[Any]], Sequence[Any]]  # takes the inputs in a list, which it may empty
+Run = Callable[[list[Any], Sequence[torch.Tensor]], Sequence[Any]]  # of inputs, which it may empty, and of leaves
+Holds = Callable[[Sequence[Any]], bool]  # whether a program is right for some inputs
 Layouts = Mapping[str, Any]  # name of an input -> the layout that a program was compiled for
 Symbols = tuple[tuple[int, ...], ...]  # per input, the dimensions whose sizes vary; (0,) for a number that varies
 
@@ -37,8 +38,8 @@ Symbols = tuple[tuple[int, ...], ...]  # per input, the dimensions whose sizes v
 class Compiled:
     """A program of a part. `holds` tells for which inputs it is right; None if for those of one layout only."""
 
-    run: Run
-    holds: Callable[[Sequence[Any]], bool] | None
+    run: Callable[[list[Any]], Sequence[Any]]  # takes the inputs in a list, which it may empty
+    holds: Holds | None
 
 
 Compiler = Callable[["Part", fx.GraphModule, Sequence[Any], Symbols | None, tuple[str, ...]], Compiled]
@@ -66,16 +67,24 @@ class CompiledParts:
 def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward) -> tuple[PartedBackward, list[Part]]:
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     parts: list[Part] = []
-    late: set[Any] = {steps.accumulate_grad}
-    if not call.options.keep_inference_input_mutations:  # the sums would be written back after all are computed
-        late.add(steps.add_to_gradient)
-    for kind, nodes in _split(call.graph, late):
-        if kind == "part" and any(node.target is not steps.add for node in nodes):
+    in_place = call.options.keep_inference_input_mutations  # otherwise sums are written back after all are computed
+
+    def is_late(node: fx.Node) -> bool:
+        return node.target is steps.accumulate_grad and not (in_place and node.meta["adds"])
+
+    for kind, nodes in _split(call.graph, is_late):
+        if kind == "part" and any(node.target not in (steps.add, steps.accumulate_grad) for node in nodes):
             before = earlier[len(parts)] if len(parts) < len(earlier) else {}
             part = Part(compiler, nodes, call.name, len(parts), before)
             parts.append(part)
-            result = graph.call_function(part, tuple(made[node] for node in part.inputs))
-            result.meta["visit"] = nodes[0].meta["visit"]
+            about = {"visit": nodes[0].meta["visit"]}
+            leaves = [made[node] for node in part.leaves]
+            given = [made[node] for node in part.inputs]
+            for leaf, name in zip(leaves, part.names[len(given) :], strict=True):
+                given.append(graph.create_node("call_function", steps.gradient_of, (leaf,), name=name))
+                given[-1].meta |= about
+            result = graph.call_function(part, (given, leaves) if leaves else (given,))
+            result.meta |= about
             for index, node in enumerate(part.outputs):
                 made[node] = graph.create_node("call_function", operator.getitem, (result, index), name=_named(node))
                 made[node].meta["visit"] = node.meta["visit"]
@@ -83,7 +92,7 @@ def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward
             for node in nodes:
                 made[node] = graph.node_copy(node, made.__getitem__)
     for node in graph.find_nodes(op="call_function", target=steps.accumulate_grad):
-        gradient = node.args[2]
+        gradient = node.args[1]
         source = gradient.args[0] if isinstance(gradient, fx.Node) and gradient.target is operator.getitem else None
         if source is not None and isinstance(source.target, Part) and len(gradient.users) == 1:
             node.kwargs = {**node.kwargs, "is_own": True}
@@ -95,14 +104,14 @@ def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward
 def _named(output: fx.Node) -> str:
     """The name of a part's output: a gradient that is accumulated is called after its leaf."""
     for user in output.users:
-        leaf = user.args[0] if user.target in (steps.accumulate_grad, steps.add_to_gradient) else None
+        leaf = user.args[0] if user.target is steps.accumulate_grad else None
         if isinstance(leaf, fx.Node):
             return f"grad_{leaf.name}"
     return output.name
 
 
-def _split(graph: fx.Graph, late: Collection[Any]) -> Iterator[tuple[str, list[fx.Node]]]:
-    """("part" or "python", nodes), in an order in which they can run. Calls of `late` functions follow a part."""
+def _split(graph: fx.Graph, is_late: Callable[[fx.Node], bool]) -> Iterator[tuple[str, list[fx.Node]]]:
+    """("part" or "python", nodes), in an order in which they can run. Calls that are late follow a part."""
     yield "python", list(graph.find_nodes(op="get_attr"))
     part: list[fx.Node] = []
     behind: list[fx.Node] = []
@@ -111,9 +120,9 @@ def _split(graph: fx.Graph, late: Collection[Any]) -> Iterator[tuple[str, list[f
             continue
         if node.op == "call_function" and _takes_from_python(node):
             yield "python", [node]
-        elif node.op == "call_function" and node.target in late:
+        elif node.op == "call_function" and is_late(node):
             behind.append(node)
-        elif node.op == "call_function" and not has_effects(node):
+        elif node.op == "call_function" and (node.target is steps.accumulate_grad or not has_effects(node)):
             part.append(node)
         else:
             yield "part", part
@@ -128,49 +137,64 @@ def _takes_from_python(node: fx.Node) -> bool:
 
 
 class Part:
-    """Steps that only compute, as a function of a list of inputs, which it empties; it returns a list."""
+    """Steps that only compute, as a function of a list of inputs, which it empties; it returns a list.
+
+    The last inputs are the gradients of `leaves`, to which it adds. What it adds in place is a tensor like those that
+    operators make; to a sparse gradient, or if there is none, it is added behind the part.
+    """
 
     def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str, number: int, earlier: Layouts) -> None:
         self.__name__, self.title = f"part_{number}", f"{name}, part {number}"
         self._compiler = compiler
         self.nodes = tuple(nodes)
-        inside = set(nodes)
-        self.inputs = list(dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside))
-        self.outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+        adding = [node for node in nodes if node.target is steps.accumulate_grad]
+        inside, computing = set(nodes), [node for node in nodes if node not in adding]
+        read = [one for node in computing for one in node.all_input_nodes]
+        read += [node.args[1] for node in adding if isinstance(node.args[1], fx.Node)]
+        self.inputs = list(dict.fromkeys(one for one in read if one not in inside))
+        self.leaves: list[Any] = [node.args[0] for node in adding]
+        self.outputs = [node for node in computing if any(user not in inside for user in node.users)]
         graph = fx.Graph()
         made = {node: graph.placeholder(node.name) for node in self.inputs}
+        olds = iter([graph.placeholder(f"grad_{leaf.name}") for leaf in self.leaves])
+        self.names = [node.name for node in graph.nodes]
         for node in nodes:
-            made[node] = graph.node_copy(node, made.__getitem__)
+            if node in adding:
+                gradient = fx.map_arg(node.args[1], made.__getitem__)
+                graph.call_function(steps.add_to_gradient, (next(olds), gradient)).meta |= node.meta
+            else:
+                made[node] = graph.node_copy(node, made.__getitem__)
         graph.output(tuple(made[node] for node in self.outputs))
         self.module = lazy_graph_module(torch.nn.Module(), graph)
-        self._names = [node.name for node in self.inputs]
         self._earlier = earlier
         self.layouts: Layouts = earlier
         self._known: dict[Any, Run] = {}  # layouts of all inputs -> the program for them
-        self._varying: list[tuple[Any, Compiled]] = []  # (kinds of all inputs, a program for several layouts)
+        self._varying: list[tuple[Any, Holds, Run]] = []  # (kinds of all inputs, for which of them, a program)
         self._seen: dict[Any, list[tuple[Any, ...]]] = {}  # kinds of all inputs -> the layouts that were compiled
         self._count = 0
         self._lock = threading.Lock()
 
-    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+    def __call__(self, inputs: list[Any], leaves: Sequence[torch.Tensor] = ()) -> Sequence[Any]:
         layouts = tuple(map(_layout, inputs))
         program = self._known.get(layouts)
         if program is None:
             with self._lock:
                 program = self._known.get(layouts) or self._found(layouts, inputs)
-        return program(inputs)
+        return program(inputs, leaves)
 
     def _found(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
         kinds = tuple(map(_kind, inputs))
-        fit = (one.run for kind, one in self._varying if kind == kinds and one.holds and one.holds(inputs))
+        fit = (run for kind, holds, run in self._varying if kind == kinds and holds(inputs))
         program = next(fit, None) or self._compiled(kinds, layouts, inputs)
         if len(self._known) < MOST_LAYOUTS:
             self._known[layouts] = program
         return program
 
     def _compiled(self, kinds: Any, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
+        apart = [k for k in range(len(inputs))[len(self.inputs) :] if not _takes_in_place(inputs[k])]
         if self._count >= MOST_PROGRAMS:
-            return boxed(self.module)
+            module, taken = self._specialized(inputs, None, apart)
+            return self._with_sums_apart(boxed(module), taken, apart)
         self._count += 1
         seen = self._seen.setdefault(kinds, [])
         reasons = tuple(self._difference(one, layouts) for one in reversed(seen))
@@ -178,20 +202,32 @@ class Part:
         varying = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
         symbols = varying if any(varying) else None  # None also if only strides differ
         seen.append(layouts)
-        self.layouts = dict(zip(self._names, layouts, strict=True))
-        module, taken = self._specialized(inputs, symbols)
+        self.layouts = dict(zip(self.names, layouts, strict=True))
+        module, taken = self._specialized(inputs, symbols, apart)
         given = [inputs[i] for i in taken]
         theirs = None if symbols is None else tuple(symbols[i] for i in taken)
         made = self._compiler(self, module, given, theirs, reasons)
-
-        def run(inputs: list[Any]) -> Sequence[Any]:
-            given = [inputs[i] for i in taken]
-            inputs.clear()
-            return made.run(given)
-
+        run = self._with_sums_apart(made.run, taken, apart)
         if made.holds is not None:
             holds = made.holds
-            self._varying.append((kinds, Compiled(run, lambda inputs: holds([inputs[i] for i in taken]))))
+            self._varying.append((kinds, lambda inputs: holds([inputs[i] for i in taken]), run))
+        return run
+
+    def _with_sums_apart(
+        self, program: Callable[[list[Any]], Sequence[Any]], taken: list[int], apart: list[int]
+    ) -> Run:
+        """A program of the inputs at positions `taken`, as one of all inputs and the leaves. Behind its results it has
+        what is to be added to the gradients at positions `apart`."""
+        first, count = len(self.inputs), len(self.outputs)
+
+        def run(inputs: list[Any], leaves: Sequence[torch.Tensor]) -> Sequence[Any]:
+            given = [inputs[i] for i in taken]
+            inputs.clear()
+            results = program(given)
+            for position, gradient in zip(apart, results[count:], strict=True):
+                steps.accumulate_grad(leaves[position - first], gradient)
+            return results
+
         return run
 
     def _of_the_earlier_capture(self, layouts: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -202,17 +238,22 @@ class Part:
         return [
             tuple(
                 known[name] if name in known and _same_kind(known[name], now) else _ANOTHER if type(now) is int else now
-                for name, now in zip(self._names, layouts, strict=True)
+                for name, now in zip(self.names, layouts, strict=True)
             )
         ]
 
-    def _specialized(self, inputs: Sequence[Any], symbols: Symbols | None) -> tuple[fx.GraphModule, list[int]]:
+    def _specialized(
+        self, inputs: Sequence[Any], symbols: Symbols | None, apart: Collection[int]
+    ) -> tuple[fx.GraphModule, list[int]]:
         """The graph for these inputs, and which of them it takes. The others (numbers that don't vary, modules, missing
-        gradients) are constants of the graph."""
+        gradients) are constants of the graph. It returns what is added to the gradients `apart`, and doesn't add it."""
         graph, made, root = fx.Graph(), dict[fx.Node, Any](), torch.nn.Module()
         taken: list[int] = []
-        for i, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
+        places = self.module.graph.find_nodes(op="placeholder")
+        for i, node in enumerate(places):
             value = inputs[i]
+            if i in apart:
+                continue
             if isinstance(value, torch.Tensor) or (symbols is not None and symbols[i]):
                 made[node] = graph.placeholder(node.name)
                 taken.append(i)
@@ -221,15 +262,20 @@ class Part:
                 made[node] = graph.get_attr(node.name)
             else:
                 made[node] = value
+        added = []
         for node in self.module.graph.nodes:
-            if node.op != "placeholder":
+            if node.target is steps.add_to_gradient and node.args[0] not in made:
+                added.append(fx.map_arg(node.args[1], made.__getitem__))
+            elif node.op == "output":
+                graph.output((*fx.map_arg(node.args[0], made.__getitem__), *added))
+            elif node.op != "placeholder":
                 made[node] = graph.node_copy(node, made.__getitem__)
         return lazy_graph_module(root, graph), taken
 
     def _difference(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
         """How the inputs differ from those that a program was compiled for."""
         told: list[str] = []
-        for name, was, one in zip(self._names, before, now, strict=True):
+        for name, was, one in zip(self.names, before, now, strict=True):
             if was == one:
                 continue
             if not isinstance(one, tuple):
@@ -250,6 +296,10 @@ def _same_kind(one: Any, other: Any) -> bool:
     if not (isinstance(one, tuple) and isinstance(other, tuple)):
         return type(one) is type(other) is int
     return len(one[0]) == len(other[0]) and one[2:] == other[2:]
+
+
+def _takes_in_place(gradient: Any) -> bool:
+    return type(gradient) is torch.Tensor and gradient.layout is torch.strided
 
 
 def _layout(value: Any) -> Any:

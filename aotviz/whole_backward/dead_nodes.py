@@ -20,12 +20,7 @@ def run(call: WholeBackward) -> WholeBackward:
     graph.output(graph.graph_copy(call.graph, made))
     count = 0
     for node in reversed(list(graph.nodes)):
-        if (
-            node.op == "call_function"
-            and not node.users
-            and not has_effects(node)
-            and node.target is not steps.add_to_gradient
-        ):
+        if node.op == "call_function" and not node.users and not has_effects(node):
             graph.erase_node(node)
             count += 1
     reasons = (Reason("dead code", f"{count} unused nodes removed"),) if count else ()

@@ -220,6 +220,10 @@ def _why_not(create_graph: bool) -> str:
         return "it computes a batch of gradients (is_grads_batched=True, or a transform of torch.func)"
     if runtime.dispatched():
         return "a TorchDispatchMode is active, which sees each operator"
+    if runtime.forward_differentiation():
+        return "a level of forward-mode differentiation is open"
+    if torch.is_inference_mode_enabled():
+        return "inference mode is on"
     if torch.is_anomaly_enabled():
         return "anomaly mode is on, in which the engine names the operator of the forward that failed"
     return ""
@@ -238,6 +242,7 @@ class _Run:
 
     def result(self) -> Any:
         _thread.run = self
+        failed: BaseException | None = None
         try:
             _drop_captures_of_another_autocast()
             with torch.autograd.set_multithreading_enabled(False), self._switch:
@@ -247,20 +252,27 @@ class _Run:
                 reset()  # C++ has found a capture of somebody else's; the next backward is captured here
             return results
         except Exception as error:
-            if self._error is not None:  # C++ makes another error of some
-                raise self._error from None
-            if self._replays:
-                raise
-            reset()  # what C++ keeps of a capture that failed leads it into an error at the next
-            why = f"{type(error).__name__}: {error}"
+            failed = self._error  # C++ makes another error of some
+            if failed is None:
+                if self._replays:
+                    raise
+                reset()  # what C++ keeps of a capture that failed leads it into an error at the next
+                why = _text(error)
         finally:
             _thread.run = None
             if self._replays:
                 _gate.left()  # only here, since C++ refuses another capture until it has returned
             else:
                 _gate.open()
-        with _gate.passed():
-            results = _by_engine(self._original, self._given, self._named)
+        if failed is not None:
+            raise failed
+        try:
+            with _gate.passed():
+                results = _by_engine(self._original, self._given, self._named)
+        except Exception as error:
+            if _text(error) != why:  # otherwise the error is the user's, and says all
+                self._setting.told(f"it could not be captured ({why})")
+            raise
         self._setting.told(f"it could not be captured ({why})")
         return results
 
@@ -290,6 +302,10 @@ class _Run:
             raise
         finally:
             _thread.callbacks = None
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _replay(kept: Kept, *given: Any) -> list[Any]:

@@ -33,8 +33,8 @@ def labels(graph: fx.Graph, count: int) -> tuple[tuple[str, ...], ...]:
     for node in graph.nodes:
         if node.op == "call_function" and node.meta["visit"] >= 0:
             name = HOOKS.get(node.target) or getattr(node.target, "__name__", str(node.target))
-            if node.target in (steps.accumulate_grad, steps.add_to_gradient):
-                name = SETS if node.target is steps.accumulate_grad and node.args[1] is None else ADDS
+            if node.target is steps.accumulate_grad:
+                name = ADDS if node.meta["adds"] else SETS
             found[node.meta["visit"]].append(name)
     return tuple(map(tuple, found))
 

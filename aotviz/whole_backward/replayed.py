@@ -11,6 +11,7 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.runtime.codegen import Source
+from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import PartedBackward, ReplayedBackward
 from aotviz.whole_backward.compiled_parts import Part
 
@@ -66,6 +67,8 @@ class _Writer:
         fact = str(self._call.visits[visit]) if visit >= 0 else ""
         if node.target is operator.getitem:
             text = f"{self._text(node.args[0])}[{node.args[1]!r}]"
+        elif node.target is steps.gradient_of:
+            text = f"{self._text(node.args[0])}.grad"
         else:
             target = self._source.bind(getattr(node.target, "__name__", "step"), node.target)
             given = [self._text(value) for value in node.args]
@@ -79,10 +82,15 @@ class _Writer:
         name = self._names[node] = source.fresh(node.name)
         target = source.bind(node.target.__name__, node.target)
         given = source.fresh("given")
-        source.line(f"{given} = {self._text(list(node.args))}", "the part frees these when it no longer needs them")
+        source.line(f"{given} = {self._text(node.args[0])}", "the part frees these when it no longer needs them")
+        more = ""
+        if len(node.args) > 1:
+            leaves = source.fresh("leaves")
+            source.line(f"{leaves} = {self._text(node.args[1])}", "the part adds to the gradients of these")
+            more = f", {leaves}"
         if gone:
             source.line(f"del {', '.join(gone)}", comment=False)
-        source.line(f"{name} = {target}({given})", comment=False)
+        source.line(f"{name} = {target}({given}{more})", comment=False)
 
     def _text(self, value: Any) -> str:
         if isinstance(value, fx.Node):

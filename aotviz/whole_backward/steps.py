@@ -31,16 +31,16 @@ def add(old: Any, new: Any) -> Any:
     return old + new
 
 
-def accumulate_grad(
-    variable: torch.Tensor, old: Any, gradient: Any, has_post_hooks: bool = False, is_own: bool = False
-) -> Any:
-    """Set or add to `variable.grad`, which is `old`, as an AccumulateGrad node does; None if no gradient comes in.
+def accumulate_grad(variable: torch.Tensor, gradient: Any, has_post_hooks: bool = False, is_own: bool = False) -> Any:
+    """Set or add to `variable.grad`, as an AccumulateGrad node does; None if no gradient comes in.
 
-    `is_own` is whether no other step reads `gradient`, which comes from a graph: it then becomes `variable.grad`
-    itself, if it has the layout that autograd gives to gradients. Otherwise torch's own function copies it.
+    `.grad` is read only now, since Python that ran before may have changed it. `is_own` is whether no other step reads
+    `gradient`, which comes from a graph: it then becomes `variable.grad` itself, if it has the layout that autograd
+    gives to gradients. Otherwise torch's own function copies it.
     """
     if gradient is None:
         return None
+    old = variable.grad
     is_plain = type(gradient) is torch.Tensor and gradient.layout is torch.strided
     if old is None and is_own and is_plain and gradient.stride() == variable.stride() and is_held_once(gradient):
         variable.grad = gradient
@@ -50,17 +50,59 @@ def accumulate_grad(
     return updated
 
 
+def gradient_of(variable: torch.Tensor) -> Any:
+    """`.grad` of a leaf, right before the part that adds to it."""
+    return variable.grad
+
+
 def add_to_gradient(old: torch.Tensor, gradient: Any) -> torch.Tensor:
     """Add to a plain `variable.grad`, as an AccumulateGrad node does."""
     return old if gradient is None else old.add_(gradient)
 
 
-def call_backward(node: Any, saved: Sequence[Any], *gradients: Any) -> tuple[Any, ...]:
-    """The backward of a custom autograd.Function, with the tensors that the node saved."""
+def call_backward(node: Any, saved: Sequence[Any], is_tensor: Sequence[bool], *gradients: Any) -> tuple[Any, ...]:
+    """The backward of a custom autograd.Function, with the tensors that the node saved.
+
+    Args:
+        is_tensor: for each input of the forward.
+
+    Raises:
+        RuntimeError: it did not return one gradient, or None, for each input; in autograd's words.
+    """
     function: Any = torchs.function_of(node)
     given = [list(gradients)] if getattr(function, "boxed_grads_call", False) else gradients
-    found = function.backward(torchs.as_captured(node, saved), *given)
-    return found if isinstance(found, tuple) else (found,)
+    found = function.backward(torchs.Context(node, saved), *given)
+    found = found if isinstance(found, tuple) else (found,)
+    count, name = len(is_tensor), type(node).__name__
+    if len(found) > count and all(one is None for one in found[count:]):
+        found = found[:count]
+    if len(found) != count:
+        told = f"(expected {count}, got {len(found)})"
+        raise RuntimeError(f"function {name} returned an incorrect number of gradients {told}")
+    for position, (one, takes) in enumerate(zip(found, is_tensor, strict=True), 1):
+        if one is not None and not takes:
+            why = "but the corresponding forward input was not a Variable"
+            raise RuntimeError(f"function {name} returned a gradient different from None at position {position}, {why}")
+        if one is not None and not isinstance(one, torch.Tensor):
+            raise RuntimeError(f"expected Variable or None (got {type(one).__name__})")
+    takers = torchs.takers(node)
+    taken = [one for one, takes in zip(found, is_tensor, strict=True) if takes]
+    for index, (one, taker) in enumerate(zip(taken, takers, strict=True)):
+        if one is None or taker is None:
+            continue
+        invalid = f"Function {name} returned an invalid gradient at index {index} -"
+        if one.shape != taker.shape and not _expands(taker.shape, one.shape):
+            told = f"got {[*one.shape]} but expected shape compatible with {[*taker.shape]}"
+            raise RuntimeError(f"{invalid} {told}")
+        if one.device != taker.device and one.dim():
+            raise RuntimeError(f"{invalid} expected device {taker.device} but got {one.device}")
+    return found
+
+
+def _expands(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether `expand` turns one shape into the other."""
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(size in (1, other) for size, other in pairs)
 
 
 class Computed:
@@ -205,7 +247,7 @@ def copy_slices_epilogue(
     return results
 
 
-IN_GRAPHS = (operator.getitem, add, add_to_gradient, copy_slices_prologue, copy_slices_epilogue)
+IN_GRAPHS = (operator.getitem, add, copy_slices_prologue, copy_slices_epilogue)
 
 
 def is_in_a_graph(target: Any) -> bool:

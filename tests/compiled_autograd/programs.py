@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 PROGRAMS: dict[str, Callable[[], Any]] = {}
@@ -351,6 +352,147 @@ def aotviz_compiled_forward():
         run(x).square().sum().backward()
         seen.append(x.grad)
     return [*seen, *(parameter.grad for parameter in model.parameters())]
+
+
+@program
+def python_that_changes_gradients_before_they_are_accumulated():
+    """`.grad` of a leaf counts when its gradient is accumulated, whatever it was when the backward began."""
+    seen = []
+    for there in (None, 10.0, 10.0):
+        for change in (None, 7.0):
+            w, v = leaf(2), leaf(2)
+            for one in (w, v):
+                one.grad = None if there is None else torch.full((2,), there)
+            y = w * 3
+
+            def hook(g, v=v, w=w, change=change):
+                v.grad = w.grad = None if change is None else torch.full((2,), change)
+
+            y.register_hook(hook)
+            (y * v).sum().backward()
+            seen += [w.grad, v.grad]
+    return seen
+
+
+@program
+def a_layer_that_a_reentrant_checkpoint_shares():
+    layer = nn.Linear(2, 2)
+    checkpoint(layer, layer(torch.ones(1, 2)), use_reentrant=True).sum().backward()
+    return [parameter.grad for parameter in layer.parameters()]
+
+
+@program
+def a_backward_in_a_hook_adds_to_the_same_leaf():
+    w = leaf(2)
+    y = w * 3
+
+    def hook(g):
+        with torch.enable_grad():
+            (w * 2).sum().backward()
+
+    y.register_hook(hook)
+    y.sum().backward()
+    return [w.grad]
+
+
+@program
+def gradients_that_become_sparse():
+    w, seen = leaf(3, 2), []
+    for there in (torch.zeros(3, 2), torch.sparse_coo_tensor([[0], [1]], [2.0], (3, 2)), None, torch.zeros(3, 2)):
+        w.grad = there
+        (w * w).sum().backward()
+        seen.append(w.grad)
+    return seen
+
+
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.calls, ctx.name = 0, "layer3"
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        assert isinstance(ctx, torch.autograd.function.FunctionCtx)
+        assert type(ctx.saved_tensors) is tuple
+        ctx.calls += 1
+        return g * 2 * ctx.calls
+
+
+@program
+def a_function_whose_backward_writes_to_its_ctx():
+    x = leaf(1)
+    y = Counting.apply(x)
+    for _ in range(3):
+        y.backward(torch.ones(1), retain_graph=True)
+    return [x.grad, y.grad_fn.calls]
+
+
+@program
+def gradients_that_a_function_returns_wrongly():
+    def answer(give: Callable[[Any], Any]) -> Any:
+        class Gives(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, n, z):
+                return x * z
+
+            @staticmethod
+            def backward(ctx, g):
+                return give(g)
+
+        x, z = leaf(2), leaf(2)
+        found = raised(lambda: Gives.apply(x, 3, z).sum().backward())
+        return [found, x.grad, z.grad]
+
+    answers = [
+        lambda g: (g, None, g, g),
+        lambda g: (g, None, g, None),
+        lambda g: (g, None, None),
+        lambda g: (g, g, g),
+        lambda g: (g,),
+        lambda g: g,
+        lambda g: None,
+        lambda g: [g, None, g],
+        lambda g: (3, None, g),
+        lambda g: (g[:1], None, g),
+        lambda g: (g.expand(3, 2), None, g),
+        lambda g: (g.to("meta"), None, g),
+        lambda g: (g.double(), None, g),
+    ]
+    return [answer(one) for one in answers]
+
+
+@program
+def modes_in_which_the_engine_runs_it():
+    layer, seen = nn.Linear(3, 2), []
+    with forward_ad.dual_level():
+        y = layer(forward_ad.make_dual(torch.randn(3), torch.randn(3))).sin().sum()
+        y.backward()
+        seen += [parameter.grad.clone() for parameter in layer.parameters()]
+    loss = layer(torch.randn(2, 3)).sum()
+    with torch.inference_mode():
+        loss.backward()
+    return [*seen, *(parameter.grad.clone() for parameter in layer.parameters())]
+
+
+@program
+def errors_with_their_causes():
+    x = leaf(2)
+    y = x * 2
+
+    def hook(g):
+        try:
+            {}["k"]
+        except KeyError as error:
+            raise RuntimeError("the hook failed") from error
+
+    y.register_hook(hook)
+    try:
+        y.sum().backward()
+    except RuntimeError as error:
+        return [str(error), repr(error.__cause__), error.__suppress_context__]
+    return []
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
