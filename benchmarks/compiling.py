@@ -29,7 +29,12 @@ PARTITIONERS = {"default partition": default_partition, "min-cut partition": min
 
 
 def stub(graph_module: Any, examples: Any) -> Callable[[list[Any]], list[Any]]:
-    """A boxed compiler of graphs that hand out zeros of the right layout. It never runs the graph, nor its Python."""
+    """A boxed compiler of graphs that hand out zeros of the right layout. It never runs the graph, nor its Python.
+
+    Each call hands out new tensors. Autograd sets the `grad_fn` of a result, and that refers to the compiled graph. If
+    the graph kept its results, this would be a cycle, and the garbage collector does not look into a `grad_fn` that
+    several tensors share: no compilation would be freed.
+    """
     (returned,) = next(iter(reversed(graph_module.graph.nodes))).args
     values = [node if node is None else node.meta["val"] for node in returned]
     with _disable_current_modes():  # torch compiles inside its fake mode
@@ -37,7 +42,7 @@ def stub(graph_module: Any, examples: Any) -> Callable[[list[Any]], list[Any]]:
 
     def run(args: list[Any]) -> list[Any]:
         args.clear()
-        return [*kept]
+        return [one.detach() if isinstance(one, torch.Tensor) else one for one in kept]
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

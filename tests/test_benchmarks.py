@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import torch
+from torch._functorch.aot_autograd import aot_module as torch_aot_module
+from torch._functorch.partitioners import default_partition
 
 import aotviz
+from aotviz.frontends.functions import aot_module
 from benchmarks import __main__ as command
 from benchmarks import (
     calls,
@@ -26,6 +32,7 @@ from benchmarks import (
     trace_reading,
     watching,
 )
+from tests.graphs_made import graphs_made
 
 
 @pytest.mark.slow
@@ -72,6 +79,17 @@ def test_a_stubbed_graph_runs_nothing_and_keeps_its_layout() -> None:
     assert once.shape == calls.SHAPE
     assert again is once, "a stub hands out the same tensors whatever it is given"
     assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("compile", [aot_module, torch_aot_module], ids=["ours", "torch"])
+def test_a_compilation_that_was_measured_is_freed(compile: Callable[..., Any]) -> None:
+    step = compiling.Step(compile, *compiling.training_step(1), partition_fn=default_partition)
+    with graphs_made() as graphs:
+        step()
+    assert graphs, "the graphs of the compilation were seen"
+    step.compiled = None
+    gc.collect()
+    assert not list(graphs)
 
 
 @pytest.mark.slow

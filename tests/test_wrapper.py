@@ -13,10 +13,11 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.frontends.functions import aot_module_simplified
+from aotviz.frontends.functions import aot_module, aot_module_simplified
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.partitioners import default_partition
 from tests.doors import alone
+from tests.graphs_made import graphs_made
 
 torch.set_num_threads(1)
 
@@ -165,6 +166,44 @@ def test_a_boxed_argument_is_freed_while_the_graph_runs_where_nothing_needs_it_l
     program.boxed(given)
     assert given == []
     assert alive == [[False, True]], "x is gone; y is written after the graph"
+
+
+def two_results(x, w):
+    return (x @ w).sin(), (x * 2 + w).cos()
+
+
+@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize("hook", [None, lambda gradient: gradient * 2])
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda record: alone(two_results, record=record),
+        lambda record: compiled(two_results, record=record),
+        lambda record: aot_module(TwoResults(), run_graph, record=record),
+    ],
+    ids=["aot_function", "compile", "aot_module"],
+)
+def test_a_compiled_function_that_is_dropped_after_a_backward_is_freed(door, hook, record):
+    def step():
+        results = door(record)(leaf(2, 2), leaf(2, 2))
+        if hook is not None:
+            results[0].register_hook(hook)
+        sum(results).sum().backward()
+
+    with graphs_made() as graphs:
+        step()
+    torch._dynamo.reset()
+    gc.collect()
+    assert not list(graphs)
+
+
+class TwoResults(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x, w):
+        return two_results(x * self.scale, w)
 
 
 def test_a_saved_view_does_not_keep_its_base_object():
