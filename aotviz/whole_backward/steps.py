@@ -82,7 +82,7 @@ def call_backward(node: Any, saved: Sequence[Any], is_tensor: Sequence[bool], *g
     for position, (one, takes) in enumerate(zip(found, is_tensor, strict=True), 1):
         if one is not None and not takes:
             why = "but the corresponding forward input was not a Variable"
-            raise RuntimeError(f"function {name} returned a gradient different from None at position {position}, {why}")
+            raise RuntimeError(f"function {name} returned a gradient different than None at position {position}, {why}")
         if one is not None and not isinstance(one, torch.Tensor):
             raise RuntimeError(f"expected Variable or None (got {type(one).__name__})")
     takers = torchs.takers(node)
