@@ -32,7 +32,7 @@ from aotviz.runtime.call_differs import CallDiffers
 from aotviz.torch_private import configs
 from aotviz.torch_private.modules import boxed
 from aotviz.tracing.fakes import SymbolGuards
-from aotviz.whole_backward import backward_stages, cpu_scalars, engine
+from aotviz.whole_backward import backward_stages, cpu_scalars, engine, uncompiled_parts
 from aotviz.whole_backward.captured import BackwardCall, Replay, WholeBackward
 from aotviz.whole_backward.compiled_parts import Compiled, CompiledParts, Part, Symbols
 from aotviz.whole_backward.early_writes import run_early
@@ -196,6 +196,20 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     return engine.Setting(options, compiled, by_the_engine, dynamic)
 
 
+def _by_operators(module: fx.GraphModule, why: str) -> Callable[[list[Any]], Sequence[Any]]:
+    plain, is_told = boxed(module), False
+
+    def run(given: list[Any]) -> Sequence[Any]:
+        nonlocal is_told
+        found: Sequence[Any] = plain(given)
+        if not is_told:
+            is_told = True
+            warn(f"a part of a backward runs operator by operator because {why}", RanInEager)
+        return found
+
+    return run
+
+
 def _options(through: Backend, lowering: Lowering, dynamic: bool) -> Options:
     """A part adds to gradients where it computes them, so that they need not all be alive at once."""
     writes = (
@@ -212,7 +226,8 @@ def _part(
     symbols: Symbols | None,
     reasons: tuple[str, ...],
 ) -> Compiled:
-    """Compile a part of a captured backward. One that cannot be compiled runs operator by operator, with a warning."""
+    """Compile a part of a captured backward. One that cannot be compiled runs operator by operator, with a warning once
+    it has run: it may raise the error that kept it from being compiled."""
     lowering, graph = through.lowering.for_graph(module, inputs)
     options = _options(through, lowering, symbols is not None)
     with lowering.around():
@@ -221,15 +236,15 @@ def _part(
     request = graph_request(graph, tuple(inputs), options, part.title)
     request = replace(request, symbols=symbols, evidence=tuple(Reason(part.title, text) for text in reasons))
     session = through.session.part(part.title, id(part))
+    place = None if through.raises else users_place()
+    explained = None if through.raises else functools.partial(uncompiled_parts.explained, module)
     try:
         with lowering.around():
-            place = None if through.raises else users_place()
-            program = compile_program(request, session, in_eager=place, eager_after=Exception)
+            program = compile_program(request, session, place, Exception, explained)
     except Exception as error:
-        if through.raises:
+        if explained is None:
             raise
-        warn(f"a part of a backward runs operator by operator because it could not be compiled: {error}", RanInEager)
-        return Compiled(boxed(module), None)
+        return Compiled(_by_operators(module, str(explained(error))), None)
     sizes = None if symbols is None else SymbolGuards(program.call.fake_mode, program.call.args).hold
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
     known = memory_patterns.known(program, request, len(request.named))

@@ -25,6 +25,7 @@ import torch.fx as fx
 from torch.autograd.function import BackwardCFunction
 
 from aotviz.ir.forms import Reason
+from aotviz.ir.refusals import briefly
 from aotviz.options import Options
 from aotviz.runtime.capturable import Capturable
 from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
@@ -252,7 +253,7 @@ class _Run:
             if self._replays:
                 raise
             reset()  # what C++ keeps of a capture that failed leads it into an error at the next
-            why = f"{type(error).__name__}: {error}"
+            why = briefly(error)
         finally:
             _thread.run = None
             if self._replays:

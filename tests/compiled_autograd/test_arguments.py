@@ -225,4 +225,4 @@ def test_backends_that_are_made_at_every_step_do_not_stay():
         step()
         with aotviz.compiled_autograd(backend="eager") as found:
             backward()
-    assert found.compilations and len(found) == len(recording)  # one that is used stays
+    assert len(found) == len(recording) > 0  # one that is used stays
