@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
 from aotviz.options import Options, compilers
@@ -139,6 +141,9 @@ def lowering_named(
         raise ValueError(f"mode={mode!r} is a mode of Inductor; backend {backend!r} has no modes")
     if backend == "eager":
         return EAGER
-    if isinstance(backend, str) or not callable(backend):
-        raise ValueError(f"backend is {backend!r}; it can be 'inductor', 'eager' or a callable")
+    if isinstance(backend, str | torch.nn.Module) or not callable(backend):
+        what = f"the module {type(backend).__name__}" if isinstance(backend, torch.nn.Module) else repr(backend)
+        raise ValueError(
+            f"backend is {what}; it can be 'inductor', 'eager' or a callable (graph_module, example_inputs) -> callable"
+        )
     return OneCompiler(str(getattr(backend, "__name__", type(backend).__name__)), backend)

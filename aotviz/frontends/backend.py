@@ -86,6 +86,7 @@ def aotviz_eager(
 
 def _kept_for_later(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
     """A backend whose recordings appear in `recent()`."""
+    check_arguments(None, options)
     ours, theirs = sorted_options(options or {}, name)
     session = Session(False, name, ours.pop("on_stage", None), "torch.compile's")
     session.store = _recent if ours.pop("record", True) else None
@@ -254,6 +255,17 @@ _warned: dict[Any, Any] = {}  # the registry in which Python's warning filters l
 def _warn(text: str, place: str) -> None:
     file, _, line = place.partition(" in ")[0].rpartition(":")
     warnings.warn_explicit(text, RanInEager, file or __file__, int(line or 0), module="aotviz", registry=_warned)
+
+
+def check_arguments(dynamic: Any, options: Any) -> None:
+    """Raises:
+    ValueError: `dynamic` is neither True, False nor None.
+    TypeError: `options` is no mapping.
+    """
+    if dynamic not in (True, False, None):
+        raise ValueError(f"dynamic is {dynamic!r}; it can be True, False or None")
+    if not isinstance(options, Mapping | None):
+        raise TypeError(f"options is {options!r}; it maps the names of options to their values")
 
 
 def sorted_options(

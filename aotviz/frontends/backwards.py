@@ -6,20 +6,23 @@ Each setting has its own captures and one recording, so that a block that is ent
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+import torch
 import torch.fx as fx
 
 from aotviz.frontends import memory_patterns
-from aotviz.frontends.backend import Backend, sorted_options
+from aotviz.frontends.backend import Backend, check_arguments, sorted_options
 from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import graph_request
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import RanInEager
+from aotviz.ir.spelling import called
 from aotviz.ir.user_warnings import users_place, warn
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.options import Options
@@ -29,36 +32,45 @@ from aotviz.runtime.call_differs import CallDiffers
 from aotviz.torch_private import configs
 from aotviz.torch_private.modules import boxed
 from aotviz.tracing.fakes import SymbolGuards
-from aotviz.whole_backward import backward_stages, cpu_scalars, engine
+from aotviz.whole_backward import backward_stages, cpu_scalars, engine, uncompiled_parts
 from aotviz.whole_backward.captured import BackwardCall, Replay, WholeBackward
 from aotviz.whole_backward.compiled_parts import Compiled, CompiledParts, Part, Symbols
 from aotviz.whole_backward.early_writes import run_early
 
+MOST_SETTINGS = 16  # whose captures are kept for the next block with equal arguments
 _lock = threading.Lock()
-_known: dict[Any, tuple[engine.Setting, Session]] = {}
+_known: dict[Any, tuple[engine.Setting, Session]] = {}  # the one that was used last is last
 
 
-class compiled_autograd(contextlib.ContextDecorator):
+class _Open(threading.local):
+    def __init__(self) -> None:
+        self.blocks: list[Any] = []
+
+
+class compiled_autograd:
     """Capture the backwards that this thread begins, compile them, and replay them from then on.
 
-    A context manager and a decorator. The context gives a recording. Blocks with equal arguments share their captures,
-    and so this recording, in which the newest is last; `aotviz.record()` around a block has only what was captured in
-    it. Gradients, hooks and their order are eager's. Steps that only compute become graphs for the backend, from one
-    call of Python to the next; hooks and the backward of a custom `torch.autograd.Function`, or of a compiled forward,
-    run as they are.
+    A context manager, and a decorator with or without arguments. The context gives a recording. Blocks with equal
+    arguments share their captures, and so this recording, in which the newest is last; `aotviz.record()` around a block
+    has only what was captured in it. Gradients, hooks and their order are eager's. Steps that only compute become
+    graphs for the backend, from one call of Python to the next; hooks and the backward of a custom
+    `torch.autograd.Function`, or of a compiled forward, run as they are.
 
     Some backwards are run by autograd's engine, and a warning (`aotviz.RanInEager`) says why: with `create_graph=True`,
     `is_grads_batched=True` or anomaly mode, inside a TorchDispatchMode, beside a backward of another thread, and
     whatever could not be captured.
 
     Args:
-        backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`.
+        fn: a function that calls `backward()`. Without it, the result is a context manager and a decorator.
+        backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`. A
+            callable that is made at every step is another backend at every step, which captures again.
         mode: Inductor's: "max-autotune", ...
         dynamic: True captures sizes as symbols at once; else those that have changed, at the second capture.
-        options: as for `aotviz.compile`.
+        options: as for `aotviz.compile`. With `"record": False`, the context gives None.
 
     Raises:
         ValueError: an unknown backend, mode or option, by its name.
+        TypeError: `fn` is no function, or one whose body runs after the call: a generator or an async function.
 
     >>> import torch, aotviz
     >>> x = torch.ones(3, requires_grad=True)
@@ -70,33 +82,43 @@ class compiled_autograd(contextlib.ContextDecorator):
     'backward'
     """
 
-    def __init__(
-        self,
-        backend: str | Callable[..., Any] = "inductor",
+    _setting: engine.Setting
+    _recording: Recording | None
+    _open: _Open
+
+    def __new__(
+        cls,
+        fn: Callable[..., Any] | None = None,
         *,
+        backend: str | Callable[..., Any] = "inductor",
         mode: str | None = None,
         dynamic: bool | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> None:
-        key = (backend, mode, bool(dynamic), repr(sorted((options or {}).items())))
-        with _lock:
-            if key not in _known:
-                ours, theirs = sorted_options(options or {}, backend)
-                through = Backend(lowering_named(backend, theirs, mode), ours, Session(True, "backward"))
-                _known[key] = setting(through, bool(dynamic)), through.session
-            self._setting, session = _known[key]
-        assert session.store is not None
-        self._recording = live(session.store)
-        self._open: list[Any] = []
+    ) -> Any:
+        self = super().__new__(cls)
+        self._setting, session = _shared(backend, mode, dynamic, options)
+        self._recording = None if session.store is None else live(session.store)
+        self._open = _Open()
+        return self if fn is None else self(fn)
 
-    def __enter__(self) -> Recording:
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        _check_function(fn)
+
+        @functools.wraps(fn)
+        def capturing(*args: Any, **kwargs: Any) -> Any:
+            with engine.capturing(self._setting):
+                return fn(*args, **kwargs)
+
+        return capturing
+
+    def __enter__(self) -> Recording | None:
         block = engine.capturing(self._setting)
         block.__enter__()
-        self._open.append(block)
+        self._open.blocks.append(block)
         return self._recording
 
     def __exit__(self, *error: Any) -> None:
-        self._open.pop().__exit__(*error)
+        self._open.blocks.pop().__exit__(*error)
 
     @staticmethod
     def disable() -> contextlib.AbstractContextManager[None]:
@@ -111,9 +133,51 @@ class compiled_autograd(contextlib.ContextDecorator):
             engine.reset()
 
 
+def _check_function(fn: Any) -> None:
+    if isinstance(fn, str):
+        raise TypeError(f"the backend is passed by its name: aotviz.compiled_autograd(backend={fn!r})")
+    if not callable(fn) or isinstance(fn, torch.nn.Module | type):
+        what = f"the module {type(fn).__name__}" if isinstance(fn, torch.nn.Module) else repr(fn)
+        raise TypeError(f"aotviz.compiled_autograd takes a function that calls backward(), not {what}")
+    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        kind = "a generator" if inspect.isgeneratorfunction(fn) else "an async"
+        raise TypeError(
+            f"{called(fn)} is {kind} function, whose body runs after the call. "
+            "Write `with aotviz.compiled_autograd():` around backward() inside of it."
+        )
+
+
+def _shared(
+    backend: str | Callable[..., Any], mode: str | None, dynamic: bool | None, options: Mapping[str, Any] | None
+) -> tuple[engine.Setting, Session]:
+    """What blocks with equal arguments share."""
+    check_arguments(dynamic, options)
+    given = frozenset((name, _key(value)) for name, value in (options or {}).items())
+    key = (_key(backend), _key(mode), bool(dynamic), given)
+    with _lock:
+        found = _known.pop(key, None)
+        if found is None:
+            ours, theirs = sorted_options(options or {}, backend)
+            session = Session(ours.pop("record", True), "backward", ours.pop("on_stage", None))
+            found = setting(Backend(lowering_named(backend, theirs, mode), ours, session), bool(dynamic)), session
+        _known[key] = found
+        if len(_known) > MOST_SETTINGS:
+            del _known[next(iter(_known))]
+    return found
+
+
+def _key(value: Any) -> Any:
+    """What an argument is found by. Without a hash, a callable is found by its identity: its setting holds it."""
+    try:
+        hash(value)
+    except TypeError:
+        return id(value) if callable(value) else repr(value)
+    return value
+
+
 def setting(through: Backend, dynamic: bool) -> engine.Setting:
     """How backwards are captured for a backend: in its recording, and compiled by it."""
-    parts = CompiledParts(partial(_part, through))
+    parts = CompiledParts(functools.partial(_part, through))
 
     known: set[tuple[str, str]] = set()
 
@@ -132,6 +196,20 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     return engine.Setting(options, compiled, by_the_engine, dynamic)
 
 
+def _by_operators(module: fx.GraphModule, why: str) -> Callable[[list[Any]], Sequence[Any]]:
+    plain, is_told = boxed(module), False
+
+    def run(given: list[Any]) -> Sequence[Any]:
+        nonlocal is_told
+        found: Sequence[Any] = plain(given)
+        if not is_told:
+            is_told = True
+            warn(f"a part of a backward runs operator by operator because {why}", RanInEager)
+        return found
+
+    return run
+
+
 def _options(through: Backend, lowering: Lowering, dynamic: bool) -> Options:
     """A part adds to gradients where it computes them, so that they need not all be alive at once."""
     writes = (
@@ -148,7 +226,8 @@ def _part(
     symbols: Symbols | None,
     reasons: tuple[str, ...],
 ) -> Compiled:
-    """Compile a part of a captured backward. One that cannot be compiled runs operator by operator, with a warning."""
+    """Compile a part of a captured backward. One that cannot be compiled runs operator by operator, with a warning once
+    it has run: it may raise the error that kept it from being compiled."""
     lowering, graph = through.lowering.for_graph(module, inputs)
     options = _options(through, lowering, symbols is not None)
     with lowering.around():
@@ -157,15 +236,15 @@ def _part(
     request = graph_request(graph, tuple(inputs), options, part.title)
     request = replace(request, symbols=symbols, evidence=tuple(Reason(part.title, text) for text in reasons))
     session = through.session.part(part.title, id(part))
+    place = None if through.raises else users_place()
+    explained = None if through.raises else functools.partial(uncompiled_parts.explained, module)
     try:
         with lowering.around():
-            place = None if through.raises else users_place()
-            program = compile_program(request, session, in_eager=place, eager_after=Exception)
+            program = compile_program(request, session, place, Exception, explained)
     except Exception as error:
-        if through.raises:
+        if explained is None:
             raise
-        warn(f"a part of a backward runs operator by operator because it could not be compiled: {error}", RanInEager)
-        return Compiled(boxed(module), None)
+        return Compiled(_by_operators(module, str(explained(error))), None)
     sizes = None if symbols is None else SymbolGuards(program.call.fake_mode, program.call.args).hold
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
     known = memory_patterns.known(program, request, len(request.named))

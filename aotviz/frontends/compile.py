@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aotviz.frontends.backend import Backend, sorted_options
+from aotviz.frontends.backend import Backend, check_arguments, sorted_options
 from aotviz.ir.spelling import called
 from aotviz.lowerings import lowering_named
 from aotviz.recorder.sessions import CompiledCallable, Inspected, Session, session_of
@@ -67,8 +67,8 @@ def compile(
             "dynamo", Dynamo's part, both calls are made when it has ended.
 
     Raises:
-        TypeError: `fn` can't be called.
-        ValueError: there is no such backend, mode or option; the message names it.
+        TypeError: `fn` can't be called, or `options` is no mapping.
+        ValueError: there is no such backend, mode or option, or another value of `dynamic`; the message names it.
 
     >>> import torch, aotviz
     >>> @aotviz.compile(backend="eager")
@@ -85,6 +85,7 @@ def compile(
         return functools.partial(compile, **arguments)
     if not callable(fn):
         raise TypeError(f"aotviz.compile takes a function or a module, not {fn!r}")
+    check_arguments(dynamic, options)
     operators.check_decompositions(decompositions)
     ours, theirs = sorted_options(options or {}, backend)
     session = Session(ours.pop("record", record), called(fn), ours.pop("on_stage", on_stage))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +85,7 @@ def entered(
     observer: Observer | None = None,
     in_eager: str | None = None,
     eager_after: type[Exception] = NotImplementedError,
+    explained: Callable[[Exception], Exception] | None = None,
 ) -> Iterator[Pipeline]:
     """The context in which the program of `request` is compiled.
 
@@ -94,6 +95,7 @@ def entered(
         observer: the one of an earlier part of the same compilation; a new one of the session if None.
         in_eager: the place of the user's code, if the caller will run it in eager after an `eager_after` error. The
             recording then says that it ran in eager.
+        explained: makes of an error the one that is recorded and raised.
 
     Raises:
         Refused: the function does something that can't be compiled; the message names it.
@@ -106,7 +108,7 @@ def entered(
         if scalars.asks_for_restart(error):
             observer.withdraw()
             raise
-        told = strays.in_words(error, request)
+        told = strays.in_words(error, request) if explained is None else explained(error)
         if told is not None:
             observer.explained(told)
         if in_eager is not None and isinstance(told or error, eager_after):
@@ -122,9 +124,10 @@ def compile_program(
     session: Session,
     in_eager: str | None = None,
     eager_after: type[Exception] = NotImplementedError,
+    explained: Callable[[Exception], Exception] | None = None,
 ) -> Program:
     """Run a request through all stages; the arguments and errors are those of `entered`."""
-    with entered(request, session, in_eager=in_eager, eager_after=eager_after) as stages:
+    with entered(request, session, None, in_eager, eager_after, explained) as stages:
         program = stages.program()
     session.keep(program)
     return program

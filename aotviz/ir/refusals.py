@@ -232,6 +232,7 @@ what_if with tensor subclasses:
 )
 
 _WHERE = "\n\nWhile executing "  # what FX's interpreter puts between a message and the node that it ran
+NO_LINE = "a line of it"  # stands for a statement that is in no file of the user's
 
 
 class Refused(NotImplementedError):
@@ -261,6 +262,18 @@ def in_words(error: BaseException) -> tuple[str, str]:
     message, _, behind = str(error).partition(_WHERE)
     frames = re.findall(r'File "(.*)", line (\d+), in (\S+)', behind)
     return message.strip(), "{}:{} in {}".format(*frames[-1]) if frames else ""
+
+
+def executed(error: BaseException) -> str:
+    """The name of the node of a graph that FX's interpreter ran when it met the error; "" if it ran none."""
+    found = re.match(r"%(\w+)", str(error).partition(_WHERE)[2])
+    return found[1] if found else ""
+
+
+def briefly(error: BaseException) -> str:
+    """An error's type and the first line of its message. To some messages, torch adds a stack of C++."""
+    line = str(error).strip().partition("\n")[0].strip()
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 class RanInEager(UserWarning):
@@ -309,7 +322,7 @@ _BY_STATEMENT = (
 def _statement(error: BaseException) -> str:
     """The line of the user's program that raised an error, for a message."""
     lines = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
-    return f"`{lines[-1].line}` in {lines[-1].name}, line {lines[-1].lineno}" if lines else "a line of it"
+    return f"`{lines[-1].line}` in {lines[-1].name}, line {lines[-1].lineno}" if lines else NO_LINE
 
 
 @contextmanager

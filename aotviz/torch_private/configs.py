@@ -10,6 +10,7 @@ import torch
 from torch._dynamo import config as dynamo_config
 from torch._functorch import config
 from torch._inductor import config as inductor_config
+from torch._inductor import list_mode_options
 
 MODULES: dict[str, Any] = {
     "torch._functorch.config": config,
@@ -52,9 +53,12 @@ def for_inductor(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]
     """The config entries behind a `mode` and `options` of `torch.compile`.
 
     Raises:
-        ValueError: Inductor has no such option; the message names it.
-        RuntimeError: torch rejects the type of a value, or the mode.
+        ValueError: Inductor has no such option or mode; the message names it.
+        RuntimeError: torch rejects the type of a value.
     """
+    modes = list(list_mode_options())
+    if mode is not None and mode not in modes:
+        raise ValueError(f"mode is {mode!r}; it can be {', '.join(map(repr, modes))}")
     known = names_of_inductor()
     for name in options:
         if name.replace("-", "_") not in known:

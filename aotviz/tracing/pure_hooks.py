@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.user_code import variables
 from aotviz.torch_private import operators
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.layout)
@@ -152,7 +153,7 @@ class _Looking:
         frame = inspect.currentframe()
         while frame is not None:
             code = frame.f_code
-            if name in code.co_cellvars and not self.is_traced(frame) and frame.f_locals.get(name) is value:
+            if name in code.co_cellvars and not self.is_traced(frame) and variables(frame).get(name) is value:
                 count = len(_assignments(code, name))
                 if count > 1 or (count and _in_loop(code, _assignments(code, name)[0])):
                     return True

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.refusals import Refused
+from aotviz.ir.user_code import variables
 from aotviz.tracing import functional, pure_hooks
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, Wrote
 
@@ -125,7 +126,7 @@ def _keeps_state(hook: types.FunctionType) -> bool:
     found = {name: value for name, value in captured(hook).items() if isinstance(value, _CONTAINERS)}
     frames = _running() if found else ()
     shared = ((frame, name) for frame in frames for name in found if name in frame.f_code.co_cellvars)
-    return any(frame.f_locals.get(name) is found[name] for frame, name in shared)
+    return any(variables(frame).get(name) is found[name] for frame, name in shared)
 
 
 def _running() -> Iterator[types.FrameType]:

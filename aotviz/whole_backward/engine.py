@@ -25,6 +25,7 @@ import torch.fx as fx
 from torch.autograd.function import BackwardCFunction
 
 from aotviz.ir.forms import Reason
+from aotviz.ir.refusals import briefly
 from aotviz.options import Options
 from aotviz.runtime.capturable import Capturable
 from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
@@ -257,7 +258,7 @@ class _Run:
                 if self._replays:
                     raise
                 reset()  # what C++ keeps of a capture that failed leads it into an error at the next
-                why = _text(error)
+                why = briefly(error)
         finally:
             _thread.run = None
             if self._replays:
@@ -270,7 +271,7 @@ class _Run:
             with _gate.passed():
                 results = _by_engine(self._original, self._given, self._named)
         except Exception as error:
-            if _text(error) != why:  # otherwise the error is the user's, and says all
+            if briefly(error) != why:  # otherwise the error is the user's, and says all
                 self._setting.told(f"it could not be captured ({why})")
             raise
         self._setting.told(f"it could not be captured ({why})")
@@ -302,10 +303,6 @@ class _Run:
             raise
         finally:
             _thread.callbacks = None
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _replay(kept: Kept, *given: Any) -> list[Any]:

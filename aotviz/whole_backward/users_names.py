@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.user_code import is_library
+from aotviz.ir.user_code import is_library, variables
 
 _WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and of data parallel modules
 MOST_FRAMES = 20
@@ -39,7 +39,7 @@ def _tensors(frame: FrameType | None) -> Iterator[tuple[str, str, torch.Tensor]]
     while frame is not None and count < MOST_FRAMES:
         if not is_library(frame.f_code.co_filename):
             count += 1
-            for name, value in (*frame.f_locals.items(), *_used_globals(frame)):
+            for name, value in (*variables(frame).items(), *_used_globals(frame)):
                 yield from _inside(name, value)
         frame = frame.f_back
 
