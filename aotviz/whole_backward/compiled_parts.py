@@ -95,9 +95,9 @@ def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward
 def _named(output: fx.Node) -> str:
     """The name of a part's output: a gradient that is accumulated is called after its leaf."""
     for user in output.users:
-        leaf = user.args[0] if user.target in (steps.accumulate_grad, steps.add_to_gradient) else None
+        leaf = user.args[0] if user.target in (steps.accumulate_grad, steps.add_to_gradient) else None  # or its .grad
         if isinstance(leaf, fx.Node):
-            return f"grad_{leaf.name}"
+            return f"grad_{leaf.name.removesuffix('_grad')}"
     return output.name
 
 
