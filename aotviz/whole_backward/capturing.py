@@ -270,7 +270,8 @@ class Capture:
         """An input. The ones without a name of the user's get theirs when the capture ends."""
         is_tensor = isinstance(value, torch.Tensor)
         shape, dtype = (tuple(value.shape), str(value.dtype)) if is_tensor else ((), "")
-        self.lifted.append(Lifted(kind, position, -1, self.names.get(id(value), ""), shape, dtype))
+        name = self.names.get(id(value), "")
+        self.lifted.append(Lifted(kind, position, -1, name, bool(name), shape, dtype))
         return self.graph.placeholder(f"{kind}_{position}")
 
     def _stand_in(self, node: fx.Node, like: torch.Tensor | None = None) -> torch.Tensor:
