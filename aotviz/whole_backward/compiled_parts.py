@@ -5,8 +5,9 @@ Python ends it. Gradients that are ready inside a part are accumulated right beh
 could tell.
 
 A part is compiled when it first runs, for the layouts of its inputs, since C++'s key says nothing of strides. Where
-only sizes and strides differ from an earlier run, it is compiled once more, with symbols for what varies. After
-`MOST_PROGRAMS`, it runs operator by operator.
+only sizes and strides differ from an earlier run, it is compiled once more, with symbols for what varies. With
+`dynamic=True`, all sizes are symbols at once, except those of parameters. After `MOST_PROGRAMS`, it runs operator by
+operator.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.forms import Reason
+from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.torch_private.modules import boxed, lazy_graph_module
 from aotviz.whole_backward import account, steps
 from aotviz.whole_backward.captured import PartedBackward, WholeBackward
@@ -45,25 +47,29 @@ Compiler = Callable[["Part", fx.GraphModule, Sequence[Any], Symbols | None, tupl
 """(part, its graph, inputs of it, what varies among these, why earlier programs don't do) -> a program."""
 
 
+GivesUp = Callable[["Part", fx.GraphModule, Sequence[Any], tuple[str, ...]], None]
+"""Told once that a part has its last program: (part, its graph, inputs that no program fits, why none does)."""
+
+
 class CompiledParts:
     """How the parts of captured backwards are compiled. It remembers the layouts of each backward's parts, so that a
     backward that is captured again for other sizes is compiled with symbols at once."""
 
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler = compiler
-        self._parts: dict[
-            tuple[str, ...], list[Part]
-        ] = {}  # names of autograd's nodes -> the parts of the last capture
+    def __init__(self, compiler: Compiler, gives_up: GivesUp) -> None:
+        self._compiler, self._gives_up = compiler, gives_up
+        self._parts: dict[tuple[str, ...], list[Part]] = {}  # names of autograd's nodes -> those of the last capture
 
     def run(self, call: WholeBackward) -> PartedBackward:
         """WholeBackward -> PartedBackward."""
         names = tuple(visit.name for visit in call.visits)
         earlier = [part.layouts for part in self._parts.get(names, ())]
-        lowered, self._parts[names] = _lowered(self._compiler, earlier, call)
+        lowered, self._parts[names] = _lowered(self._compiler, self._gives_up, earlier, call)
         return lowered
 
 
-def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward) -> tuple[PartedBackward, list[Part]]:
+def _lowered(
+    compiler: Compiler, gives_up: GivesUp, earlier: Sequence[Layouts], call: WholeBackward
+) -> tuple[PartedBackward, list[Part]]:
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     parts: list[Part] = []
     late: set[Any] = {steps.accumulate_grad}
@@ -72,7 +78,8 @@ def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward
     for kind, nodes in _split(call.graph, late):
         if kind == "part" and any(node.target is not steps.add for node in nodes):
             before = earlier[len(parts)] if len(parts) < len(earlier) else {}
-            part = Part(compiler, nodes, call.name, len(parts), before)
+            dynamic = bool(call.options.dynamic)
+            part = Part(compiler, gives_up, nodes, call.name, len(parts), before, dynamic)
             parts.append(part)
             result = graph.call_function(part, tuple(made[node] for node in part.inputs))
             result.meta["visit"] = nodes[0].meta["visit"]
@@ -130,9 +137,18 @@ def _takes_from_python(node: fx.Node) -> bool:
 class Part:
     """Steps that only compute, as a function of a list of inputs, which it empties; it returns a list."""
 
-    def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str, number: int, earlier: Layouts) -> None:
+    def __init__(
+        self,
+        compiler: Compiler,
+        gives_up: GivesUp,
+        nodes: Sequence[fx.Node],
+        name: str,
+        number: int,
+        earlier: Layouts,
+        dynamic: bool,
+    ) -> None:
         self.__name__, self.title = f"part_{number}", f"{name}, part {number}"
-        self._compiler = compiler
+        self._compiler, self._gives_up, self._dynamic = compiler, gives_up, dynamic
         self.nodes = tuple(nodes)
         inside = set(nodes)
         self.inputs = list(dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside))
@@ -169,13 +185,20 @@ class Part:
         return program
 
     def _compiled(self, kinds: Any, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
-        if self._count >= MOST_PROGRAMS:
-            return boxed(self.module)
-        self._count += 1
         seen = self._seen.setdefault(kinds, [])
         reasons = tuple(self._difference(one, layouts) for one in reversed(seen))
+        self._count += 1
+        if self._count > MOST_PROGRAMS:
+            if self._count == MOST_PROGRAMS + 1:
+                self._gives_up(self, self.module, inputs, reasons)
+            return boxed(self.module)
         before = self._of_the_earlier_capture(layouts)
         varying = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
+        if self._dynamic:
+            varying = tuple(
+                some if isinstance(value, torch.nn.Parameter) else _may_vary(layout)
+                for some, value, layout in zip(varying, inputs, layouts, strict=True)
+            )
         symbols = varying if any(varying) else None  # None also if only strides differ
         seen.append(layouts)
         self.layouts = dict(zip(self._names, layouts, strict=True))
@@ -227,19 +250,24 @@ class Part:
         return lazy_graph_module(root, graph), taken
 
     def _difference(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-        """How the inputs differ from those that a program was compiled for."""
-        told: list[str] = []
+        """How the inputs differ from those that a program was compiled for, in words that explain/guard_failures.py
+        reads. A change that several have in common is told of one, numbers are told where no tensor changed."""
+        sizes: dict[tuple[int, int], str] = {}
+        strides: list[str] = []
+        numbers: list[str] = []
         for name, was, one in zip(self._names, before, now, strict=True):
+            takes = f"the part takes {name}"
             if was == one:
                 continue
             if not isinstance(one, tuple):
-                told.append(f"{name} changed from {was} to {one}")
+                numbers.append(f"{takes}, which was {was} and is {one}")
             elif was[0] == one[0]:
-                told.append(f"{name}.stride() changed from {was[1]} to {one[1]}")
+                strides.append(f"{takes}, whose strides were {was[1]} and are {one[1]}")
             else:
-                pairs = enumerate(zip(was[0], one[0], strict=True))
-                told += [f"{name}.shape[{k}] changed from {a} to {b}" for k, (a, b) in pairs if a != b]
-        return told[0] if told else ""
+                for k, change in enumerate(zip(was[0], one[0], strict=True)):
+                    if change[0] != change[1]:
+                        sizes.setdefault(change, f"{takes}, whose size {k} was {change[0]} and is {change[1]}")
+        return ALSO.join((list(sizes.values()) or strides or numbers)[:MOST_TOLD])
 
 
 _ANOTHER = object()  # a number that differs from all others
@@ -273,3 +301,10 @@ def _varies(*layouts: Any) -> tuple[int, ...]:
         shapes = [one[0] for one in layouts]
         return tuple(k for k in range(len(shapes[0])) if len({shape[k] for shape in shapes}) > 1)
     return (0,) if len(set(layouts)) > 1 else ()
+
+
+def _may_vary(layout: Any) -> tuple[int, ...]:
+    """All that can be a symbol, as `_varies` tells it."""
+    if isinstance(layout, tuple):
+        return tuple(range(len(layout[0])))
+    return (0,) if type(layout) is int else ()
