@@ -254,20 +254,20 @@ class Part:
         reads. A change that several have in common is told of one, numbers are told where no tensor changed."""
         sizes: dict[tuple[int, int], str] = {}
         strides: list[str] = []
-        numbers: list[str] = []
+        numbers: dict[tuple[Any, Any], str] = {}
         for name, was, one in zip(self._names, before, now, strict=True):
             takes = f"the part takes {name}"
             if was == one:
                 continue
             if not isinstance(one, tuple):
-                numbers.append(f"{takes}, which was {was} and is {one}")
+                numbers.setdefault((was, one), f"{takes}, which was {was} and is {one}")
             elif was[0] == one[0]:
                 strides.append(f"{takes}, whose strides were {was[1]} and are {one[1]}")
             else:
                 for k, change in enumerate(zip(was[0], one[0], strict=True)):
                     if change[0] != change[1]:
                         sizes.setdefault(change, f"{takes}, whose size {k} was {change[0]} and is {change[1]}")
-        return ALSO.join((list(sizes.values()) or strides or numbers)[:MOST_TOLD])
+        return ALSO.join((list(sizes.values()) or strides or list(numbers.values()))[:MOST_TOLD])
 
 
 _ANOTHER = object()  # a number that differs from all others
