@@ -18,7 +18,7 @@ SOMETIMES = [pipeline.RANDOM_STATE.name, pipeline.SCALARS.name]
 LATE = [stage.name for stages in (pipeline.BACKWARD, pipeline.GRADIENT) for stage in stages]
 WHOLE_BACKWARD = [
     backward_stages.CAPTURE,
-    *(stage.name for stage in backward_stages.stages(CompiledParts(lambda *_: None))),
+    *(stage.name for stage in backward_stages.stages(CompiledParts(*[lambda *_: None] * 2))),
 ]
 ALL = {"dynamo", *TRAINING, *INFERENCE, *SOMETIMES, *LATE, *(stage.name for stage in pipeline.EXPORT)}
 

@@ -142,6 +142,18 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
     )
 
 
+def taken_size(after: str) -> str:
+    """For a part of a captured backward."""
+    if after in ("0", "1"):
+        return (
+            "Sizes 0 and 1 always get a program of their own, once each. Pad to at least 2, or drop the odd last batch."
+        )
+    return (
+        "Nothing is to be done: what changed is a symbol in this program, so other sizes need no new one. "
+        "`aotviz.compiled_autograd(dynamic=True)` makes all sizes symbols at once."
+    )
+
+
 AUTOGRAD_GRAPH = (
     "A backward is captured once for each autograd graph. If the forward takes a few different paths, nothing is to be "
     "done: each is captured once. If it differs at every step, let the forward take one path, or leave such a backward "
@@ -163,6 +175,10 @@ HOOKS = "Register the hooks once, before the first backward, and keep them."
 KEPT_SIZE = (
     "Nothing is to be done: sizes that changed are symbols in this capture, so other sizes need no new one. "
     "`aotviz.compiled_autograd(dynamic=True)` captures them as symbols at once."
+)
+TAKEN_STRIDES = (
+    "Each memory layout of what the forward keeps needs a program of its own. Let the forward work on one layout, for "
+    "example with `.contiguous()` on its inputs, or with the same `memory_format` everywhere."
 )
 SIZES_OF_TORCHS = "Nothing is to be done: these sizes are symbols in this capture, so other sizes need no new one."
 DROPPED = (

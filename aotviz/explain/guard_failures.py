@@ -396,6 +396,24 @@ def _kept_size(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, advice.KEPT_SIZE)
 
 
+def _taken_size(match: re.Match[str]) -> GuardFailure:
+    name, dimension, before, after = match["name"], match["dimension"], match["before"], match["after"]
+    words = f"dimension {dimension} of `{name}` had size {before} and now has size {after}"
+    return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, advice.taken_size(after))
+
+
+def _taken_number(match: re.Match[str]) -> GuardFailure:
+    name, before, after = match["name"], match["before"], match["after"]
+    words = f"the number `{name}`, which the backward reads, was {before} and is now {after}"
+    return GuardFailure("value", name, before, after, words, advice.taken_size(after))
+
+
+def _taken_strides(match: re.Match[str]) -> GuardFailure:
+    name, before, after = match["name"], match["before"], match["after"]
+    words = f"the memory layout of `{name}` changed: its strides were {before} and are now {after}"
+    return GuardFailure("stride", f"{name}.stride()", before, after, words, advice.TAKEN_STRIDES)
+
+
 def _kept_otherwise(match: re.Match[str]) -> GuardFailure:
     name, what = match["name"], match["what"]
     words = f"`{name}`, which the backward reads, had {what} {match['before']} and now has {match['after']}"
@@ -476,6 +494,12 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"(?P<after>\d+)",
             _kept_otherwise,
         ),
+        (
+            r"the part takes (?P<name>\S+), whose size (?P<dimension>\d+) was (?P<before>\d+) and is (?P<after>\d+)",
+            _taken_size,
+        ),
+        (r"the part takes (?P<name>\S+), whose strides were (?P<before>.+) and are (?P<after>.+)", _taken_strides),
+        (r"the part takes (?P<name>\S+), which was (?P<before>.+) and is (?P<after>.+)", _taken_number),
         (r"a number that (?P<node>.+) keeps changed", _kept_number),
         (r"sizes that autograd's nodes keep changed", _kept_sizes),
         (r"something else that autograd's nodes keep changed|what .+ does changed", _kept_something),

@@ -18,7 +18,7 @@ import torch.fx as fx
 
 from aotviz.frontends import memory_patterns
 from aotviz.frontends.backend import Backend, check_arguments, sorted_options
-from aotviz.frontends.compiling import compile_program
+from aotviz.frontends.compiling import compile_program, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import RanInEager
@@ -34,7 +34,7 @@ from aotviz.torch_private.modules import boxed
 from aotviz.tracing.fakes import SymbolGuards
 from aotviz.whole_backward import backward_stages, cpu_scalars, engine, uncompiled_parts
 from aotviz.whole_backward.captured import BackwardCall, Replay, WholeBackward
-from aotviz.whole_backward.compiled_parts import Compiled, CompiledParts, Part, Symbols
+from aotviz.whole_backward.compiled_parts import MOST_PROGRAMS, Compiled, CompiledParts, Part, Symbols
 from aotviz.whole_backward.early_writes import run_early
 
 MOST_SETTINGS = 16  # whose captures are kept for the next block with equal arguments
@@ -65,7 +65,7 @@ class compiled_autograd:
         backend: "inductor", "eager" (run the graphs as they are), or `(graph_module, example_inputs) -> callable`. A
             callable that is made at every step is another backend at every step, which captures again.
         mode: Inductor's: "max-autotune", ...
-        dynamic: True captures sizes as symbols at once; else those that have changed, at the second capture.
+        dynamic: True makes sizes symbols at once; else those that have changed, at the second capture.
         options: as for `aotviz.compile`. With `"record": False`, the context gives None.
 
     Raises:
@@ -177,7 +177,7 @@ def _key(value: Any) -> Any:
 
 def setting(through: Backend, dynamic: bool) -> engine.Setting:
     """How backwards are captured for a backend: in its recording, and compiled by it."""
-    parts = CompiledParts(functools.partial(_part, through))
+    parts = CompiledParts(functools.partial(_part, through), functools.partial(_too_many, through))
 
     known: set[tuple[str, str]] = set()
 
@@ -267,3 +267,15 @@ def _part(
         return found
 
     return Compiled(run, sizes)
+
+
+def _too_many(
+    through: Backend, part: Part, module: fx.GraphModule, inputs: Sequence[Any], reasons: tuple[str, ...]
+) -> None:
+    """Tell that a part runs operator by operator from now on where no program fits."""
+    why = f"it reached the recompile limit (currently set to {MOST_PROGRAMS})"
+    warn(f"{part.title} runs operator by operator where none of its programs fits because {why}", RanInEager)
+    lowering, graph = through.lowering.for_graph(module, inputs)
+    request = graph_request(graph, tuple(inputs), _options(through, lowering, False), part.title)
+    request = replace(request, evidence=tuple(Reason(part.title, text) for text in reasons))
+    ran_in_eager(request, through.session.part(part.title, id(part)), RuntimeError(why), users_place())

@@ -263,11 +263,12 @@ def _whole_backward(record: Record, compilation: Compilation) -> None:
     printed = (record.payload or b"").decode("utf-8", "replace")
     done = [visit.done() for visit in whole_backwards.visits(printed)]
     lifts, earlier = whole_backwards.lifts_sizes(printed), compilation.stream.captures
-    told = [captured_visits.difference(before, done, set(whole_backwards.HOOKS.values())) for _, before in earlier]
+    hooks = tuple(dict.fromkeys(whole_backwards.HOOKS.values()))
+    told = [captured_visits.differences(before, done, hooks)[: guard_texts.MOST_TOLD] for _, before in earlier]
     compilation.kind, compilation.name = whole_backwards.KIND, whole_backwards.NAME
     compilation.frame = whole_backwards.KIND
     same = captured_visits.SIZES if lifts else captured_visits.ANOTHER_KEY
-    compilation.because = [text or same for text in reversed(told)]
+    compilation.because = [guard_texts.ALSO.join(texts) or same for texts in reversed(told)]
     earlier.append((compilation.compile_id, done))
 
 

@@ -24,21 +24,53 @@ class Done:
         return f"{self.node} of {self.subject}" if self.subject else self.node
 
 
-def difference(before: Sequence[Done], now: Sequence[Done], hooks: Collection[str]) -> str:
-    """The first difference, in words that explain/guard_failures.py reads; "" if there is none. `hooks` are the kinds
-    of hooks."""
-    for number, (was, one) in enumerate(zip_longest(before, now), 1):
+Pair = tuple[int | None, int | None]  # places of one node in two autograd graphs; None where a graph lacks it
+
+
+def pairs(before: Sequence[str], now: Sequence[str]) -> list[Pair]:
+    """Which nodes of two autograd graphs correspond: those of the longest equal beginning and end, and in order those
+    between.
+
+    >>> pairs(["Sum", "Sin", "Acc"], ["Sum", "Mul", "Sin", "Acc"])
+    [(0, 0), (None, 1), (1, 2), (2, 3)]
+    """
+    shorter = min(len(before), len(now))
+    first = next((k for k in range(shorter) if before[k] != now[k]), shorter)
+    last = next((k for k in range(shorter - first) if before[-1 - k] != now[-1 - k]), shorter - first)
+    ends = len(before) - last, len(now) - last
+    return [
+        *((k, k) for k in range(first)),
+        *zip_longest(range(first, ends[0]), range(first, ends[1])),
+        *zip(range(ends[0], len(before)), range(ends[1], len(now)), strict=True),
+    ]
+
+
+def differences(before: Sequence[Done], now: Sequence[Done], hooks: Collection[str]) -> list[str]:
+    """All differences, in words that explain/guard_failures.py reads: first in the nodes, then in what is done at each.
+    `hooks` are the kinds of hooks."""
+    nodes: list[str] = []
+    steps: list[str] = []
+    for i, j in pairs([one.node for one in before], [one.node for one in now]):
+        was, one = None if i is None else before[i], None if j is None else now[j]
         if was is None or one is None or was.node != one.node:
             names = [visit.node if visit else "absent" for visit in (was, one)]
-            return f"autograd node {number} was {names[0]} and is {names[1]}"
-        if was.steps == one.steps:
-            continue
-        if (ADDS in was.steps) != (ADDS in one.steps):
-            values = ("a tensor", "None") if ADDS in was.steps else ("None", "a tensor")
-            return f"{one.subject or 'a leaf'}.grad was {values[0]} and is {values[1]}"
-        counts = Counter(was.steps), Counter(one.steps)
-        for kind in hooks:
-            if counts[0][kind] != counts[1][kind]:
-                return f"the number of {kind} at {one} changed from {counts[0][kind]} to {counts[1][kind]}"
-        return f"what {one} does changed"
-    return ""
+            number = (i if j is None else j) or 0
+            nodes.append(f"autograd node {number + 1} was {names[0]} and is {names[1]}")
+        elif was.steps != one.steps:
+            steps += _steps(was, one, hooks)
+    return [*nodes, *steps]
+
+
+def _steps(was: Done, one: Done, hooks: Collection[str]) -> list[str]:
+    """How what is done at one node differs."""
+    found: list[str] = []
+    if (ADDS in was.steps) != (ADDS in one.steps):
+        values = ("a tensor", "None") if ADDS in was.steps else ("None", "a tensor")
+        found.append(f"{one.subject or 'a leaf'}.grad was {values[0]} and is {values[1]}")
+    counts = Counter(was.steps), Counter(one.steps)
+    found += [
+        f"the number of {kind} at {one} changed from {counts[0][kind]} to {counts[1][kind]}"
+        for kind in hooks
+        if counts[0][kind] != counts[1][kind]
+    ]
+    return found or [f"what {one} does changed"]

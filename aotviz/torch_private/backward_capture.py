@@ -29,29 +29,14 @@ clear_captures = torch._C._dynamo.compiled_autograd.clear_cache
 bound_functions = torchs.ops
 
 
-class _Listener:
-    """While it is the logger of C++, `begin_capture` is told which autograd node each input is from."""
-
-    def debug(self, text: str) -> None:
-        """Why a look-up missed; our own reasons (reasons.py) say it better."""
-
-
-_LISTENER = _Listener()  # C++ borrows it
-
-
 @contextlib.contextmanager
 def compiler(factory: Callable[[], Any] | None, dynamic: bool) -> Iterator[None]:
     """C++ gives backwards to what `factory` makes; with None, the engine runs them. The one before is put back."""
     prior = torch._C._dynamo.compiled_autograd.set_autograd_compiler(factory, dynamic)
-    set_logger = torch._C._dynamo.compiled_autograd.set_verbose_logger
     try:
-        if factory is not None:
-            set_logger(_LISTENER)
         yield
     finally:
         torch._C._dynamo.compiled_autograd.set_autograd_compiler(*prior)
-        if factory is not None:
-            set_logger(torchs.verbose_log if torchs.snapshot_verbose_logging_enabled() else None)
 
 
 def switched_off() -> contextlib.AbstractContextManager[None]:

@@ -43,8 +43,9 @@ class Lifted:
 
     kind: str  # "tensor", "size" or "scalar"
     position: int  # in C++'s list of that kind
-    visit: int  # whose it is, -1 if C++ does not say
-    name: str  # the user's name, or that of the node that keeps it and a number
+    visit: int  # the one that reads it first, -1 if none does
+    name: str  # the user's name, or that of the node that reads it first and a number; no other input has it
+    is_users: bool  # the name is the user's
     shape: tuple[int, ...]  # of a tensor
     dtype: str  # of a tensor, "" for others
 

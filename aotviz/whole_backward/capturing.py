@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from aotviz.torch_private.dispatch import TorchDispatchMode, without_modes
 from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import Lifted
 from aotviz.whole_backward.inlining import Inliner
+from aotviz.whole_backward.input_names import named_by_use
 
 Method = Callable[..., Any]
 _CARRIED = ("stack_trace", "nn_module_stack", "seq_nr", "val")  # of a node whose copy is written down
@@ -69,7 +69,6 @@ class Capture:
         self._finish = finish
         self.began_ns = time.perf_counter_ns()
         self._expected, self.names = expected, names
-        self._numbered: dict[tuple[int, str], int] = {}  # of each autograd node: how many inputs are named for it
         self.graph = fx.Graph()
         self.visited: list[AutogradNode] = []
         self._is_passed_by = False  # the node that is visited
@@ -94,11 +93,11 @@ class Capture:
         accumulate_grad: bool,
         check_nans: bool,
     ) -> tuple[str, list[torch.Tensor], list[Any], list[Any]]:
-        tensors = [self._stand_in(self._input("tensor", i, origins[0], value), value) for i, value in enumerate(inputs)]
+        tensors = [self._stand_in(self._input("tensor", i, value), value) for i, value in enumerate(inputs)]
         symbols: list[Any] = []
-        for kind, values, origin in (("size", sizes, origins[1]), ("scalar", scalars, origins[2])):
+        for kind, values in (("size", sizes), ("scalar", scalars)):
             for i, value in enumerate(values):
-                symbols.append(self._symbols.of(value, self._input(kind, i, origin, value)))
+                symbols.append(self._symbols.of(value, self._input(kind, i, value)))
         self._hooks = self.graph.placeholder("hooks")
         self._packed = self.graph.placeholder("packed")
         self._mode.__enter__()
@@ -220,6 +219,7 @@ class Capture:
         if self.error is not None:
             raise self.error
         self.graph.output([self._reference(output) for output in outputs])
+        self.lifted = named_by_use(self.graph, self.lifted, [one.name for one in self.visited])
         return self._finish(self)
 
     def close(self) -> None:
@@ -264,17 +264,13 @@ class Capture:
             self._entered = False
             self._mode.__exit__(None, None, None)
 
-    def _input(self, kind: str, position: int, origins: Sequence[tuple[int, str]], value: Any) -> fx.Node:
-        visit, owner = origins[position] if position < len(origins) else (-1, "")
+    def _input(self, kind: str, position: int, value: Any) -> fx.Node:
+        """An input. The ones without a name of the user's get theirs when the capture ends."""
         is_tensor = isinstance(value, torch.Tensor)
-        name = self.names.get(id(value), "") if is_tensor else ""
-        if not name:
-            owner = owner.rpartition("::")[2] or "input"
-            count = self._numbered[visit, owner] = self._numbered.get((visit, owner), -1) + 1
-            name = f"{owner}_{'saved' if is_tensor else kind}_{count}"
         shape, dtype = (tuple(value.shape), str(value.dtype)) if is_tensor else ((), "")
-        self.lifted.append(Lifted(kind, position, visit, name, shape, dtype))
-        return self.graph.placeholder(re.sub(r"\W", "_", name))
+        name = self.names.get(id(value), "")
+        self.lifted.append(Lifted(kind, position, -1, name, bool(name), shape, dtype))
+        return self.graph.placeholder(f"{kind}_{position}")
 
     def _stand_in(self, node: fx.Node, like: torch.Tensor | None = None) -> torch.Tensor:
         with without_modes():

@@ -5,8 +5,9 @@ Python ends it. Gradients that are ready inside a part are accumulated right beh
 could tell.
 
 A part is compiled when it first runs, for the layouts of its inputs, since C++'s key says nothing of strides. Where
-only sizes and strides differ from an earlier run, it is compiled once more, with symbols for what varies. After
-`MOST_PROGRAMS`, it runs operator by operator.
+only sizes and strides differ from an earlier run, it is compiled once more, with symbols for what varies. With
+`dynamic=True`, all sizes are symbols at once, except those of parameters. After `MOST_PROGRAMS`, it runs operator by
+operator.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.forms import Reason
+from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.torch_private.modules import boxed, lazy_graph_module
 from aotviz.whole_backward import account, steps
 from aotviz.whole_backward.captured import PartedBackward, WholeBackward
@@ -46,25 +48,29 @@ Compiler = Callable[["Part", fx.GraphModule, Sequence[Any], Symbols | None, tupl
 """(part, its graph, inputs of it, what varies among these, why earlier programs don't do) -> a program."""
 
 
+GivesUp = Callable[["Part", fx.GraphModule, Sequence[Any], tuple[str, ...]], None]
+"""Told once that a part has its last program: (part, its graph, inputs that no program fits, why none does)."""
+
+
 class CompiledParts:
     """How the parts of captured backwards are compiled. It remembers the layouts of each backward's parts, so that a
     backward that is captured again for other sizes is compiled with symbols at once."""
 
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler = compiler
-        self._parts: dict[
-            tuple[str, ...], list[Part]
-        ] = {}  # names of autograd's nodes -> the parts of the last capture
+    def __init__(self, compiler: Compiler, gives_up: GivesUp) -> None:
+        self._compiler, self._gives_up = compiler, gives_up
+        self._parts: dict[tuple[str, ...], list[Part]] = {}  # names of autograd's nodes -> those of the last capture
 
     def run(self, call: WholeBackward) -> PartedBackward:
         """WholeBackward -> PartedBackward."""
         names = tuple(visit.name for visit in call.visits)
         earlier = [part.layouts for part in self._parts.get(names, ())]
-        lowered, self._parts[names] = _lowered(self._compiler, earlier, call)
+        lowered, self._parts[names] = _lowered(self._compiler, self._gives_up, earlier, call)
         return lowered
 
 
-def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward) -> tuple[PartedBackward, list[Part]]:
+def _lowered(
+    compiler: Compiler, gives_up: GivesUp, earlier: Sequence[Layouts], call: WholeBackward
+) -> tuple[PartedBackward, list[Part]]:
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     parts: list[Part] = []
     in_place = call.options.keep_inference_input_mutations  # otherwise sums are written back after all are computed
@@ -75,7 +81,8 @@ def _lowered(compiler: Compiler, earlier: Sequence[Layouts], call: WholeBackward
     for kind, nodes in _split(call.graph, is_late):
         if kind == "part" and any(node.target not in (steps.add, steps.accumulate_grad) for node in nodes):
             before = earlier[len(parts)] if len(parts) < len(earlier) else {}
-            part = Part(compiler, nodes, call.name, len(parts), before)
+            dynamic = bool(call.options.dynamic)
+            part = Part(compiler, gives_up, nodes, call.name, len(parts), before, dynamic)
             parts.append(part)
             about = {"visit": nodes[0].meta["visit"]}
             leaves = [made[node] for node in part.leaves]
@@ -143,9 +150,18 @@ class Part:
     operators make; to a sparse gradient, or if there is none, it is added behind the part.
     """
 
-    def __init__(self, compiler: Compiler, nodes: Sequence[fx.Node], name: str, number: int, earlier: Layouts) -> None:
+    def __init__(
+        self,
+        compiler: Compiler,
+        gives_up: GivesUp,
+        nodes: Sequence[fx.Node],
+        name: str,
+        number: int,
+        earlier: Layouts,
+        dynamic: bool,
+    ) -> None:
         self.__name__, self.title = f"part_{number}", f"{name}, part {number}"
-        self._compiler = compiler
+        self._compiler, self._gives_up, self._dynamic = compiler, gives_up, dynamic
         self.nodes = tuple(nodes)
         adding = [node for node in nodes if node.target is steps.accumulate_grad]
         inside, computing = set(nodes), [node for node in nodes if node not in adding]
@@ -156,7 +172,7 @@ class Part:
         self.outputs = [node for node in computing if any(user not in inside for user in node.users)]
         graph = fx.Graph()
         made = {node: graph.placeholder(node.name) for node in self.inputs}
-        olds = iter([graph.placeholder(f"grad_{leaf.name}") for leaf in self.leaves])
+        olds = iter([graph.placeholder(f"{leaf.name}_grad") for leaf in self.leaves])
         self.names = [node.name for node in graph.nodes]
         for node in nodes:
             if node in adding:
@@ -192,14 +208,21 @@ class Part:
 
     def _compiled(self, kinds: Any, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
         apart = [k for k in range(len(inputs))[len(self.inputs) :] if not _takes_in_place(inputs[k])]
-        if self._count >= MOST_PROGRAMS:
-            module, taken = self._specialized(inputs, None, apart)
-            return self._with_sums_apart(boxed(module), taken, apart)
-        self._count += 1
         seen = self._seen.setdefault(kinds, [])
         reasons = tuple(self._difference(one, layouts) for one in reversed(seen))
+        self._count += 1
+        if self._count > MOST_PROGRAMS:
+            if self._count == MOST_PROGRAMS + 1:
+                self._gives_up(self, self.module, inputs, reasons)
+            module, taken = self._specialized(inputs, None, apart)
+            return self._with_sums_apart(boxed(module), taken, apart)
         before = self._of_the_earlier_capture(layouts)
         varying = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
+        if self._dynamic:
+            varying = tuple(
+                some if i >= len(self.inputs) or isinstance(inputs[i], torch.nn.Parameter) else _may_vary(layouts[i])
+                for i, some in enumerate(varying)
+            )
         symbols = varying if any(varying) else None  # None also if only strides differ
         seen.append(layouts)
         self.layouts = dict(zip(self.names, layouts, strict=True))
@@ -273,19 +296,24 @@ class Part:
         return lazy_graph_module(root, graph), taken
 
     def _difference(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-        """How the inputs differ from those that a program was compiled for."""
-        told: list[str] = []
+        """How the inputs differ from those that a program was compiled for, in words that explain/guard_failures.py
+        reads. A change that several have in common is told of one, numbers are told where no tensor changed."""
+        sizes: dict[tuple[int, int], str] = {}
+        strides: list[str] = []
+        numbers: dict[tuple[Any, Any], str] = {}
         for name, was, one in zip(self.names, before, now, strict=True):
+            takes = f"the part takes {name}"
             if was == one:
                 continue
             if not isinstance(one, tuple):
-                told.append(f"{name} changed from {was} to {one}")
+                numbers.setdefault((was, one), f"{takes}, which was {was} and is {one}")
             elif was[0] == one[0]:
-                told.append(f"{name}.stride() changed from {was[1]} to {one[1]}")
+                strides.append(f"{takes}, whose strides were {was[1]} and are {one[1]}")
             else:
-                pairs = enumerate(zip(was[0], one[0], strict=True))
-                told += [f"{name}.shape[{k}] changed from {a} to {b}" for k, (a, b) in pairs if a != b]
-        return told[0] if told else ""
+                for k, change in enumerate(zip(was[0], one[0], strict=True)):
+                    if change[0] != change[1]:
+                        sizes.setdefault(change, f"{takes}, whose size {k} was {change[0]} and is {change[1]}")
+        return ALSO.join((list(sizes.values()) or strides or list(numbers.values()))[:MOST_TOLD])
 
 
 _ANOTHER = object()  # a number that differs from all others
@@ -323,3 +351,10 @@ def _varies(*layouts: Any) -> tuple[int, ...]:
         shapes = [one[0] for one in layouts]
         return tuple(k for k in range(len(shapes[0])) if len({shape[k] for shape in shapes}) > 1)
     return (0,) if len(set(layouts)) > 1 else ()
+
+
+def _may_vary(layout: Any) -> tuple[int, ...]:
+    """All that can be a symbol, as `_varies` tells it."""
+    if isinstance(layout, tuple):
+        return tuple(range(len(layout[0])))
+    return (0,) if type(layout) is int else ()

@@ -278,8 +278,10 @@ class _Run:
         return results
 
     def _capture(self) -> Capture:
-        names = names_around(sys._getframe())
-        return Capture(backward_engine.visits(self._given[0], self._given[4]), names, self._captured)
+        visits = backward_engine.visits(self._given[0], self._given[4])
+        with dispatch.without_modes():
+            names = names_around(sys._getframe(), [one.node.variable for one in visits if one.name == ACCUMULATE])
+        return Capture(visits, names, self._captured)
 
     def _captured(self, capture: Capture) -> Any:
         kept = Kept(form_of(capture, self._setting.options))
@@ -329,11 +331,9 @@ def _named(one: backward_engine.AutogradNode) -> str:
 def form_of(capture: Capture, options: Options) -> WholeBackward:
     """A capture, as the stages take it."""
     visits = tuple(
-        Visit(
-            _named(one),
-            capture.names.get(id(getattr(one.node, "variable", None)), ""),
-            FIRST if one.name == ACCUMULATE else one.sequence,
-        )
+        Visit(_named(one), capture.names.get(id(one.node.variable), ""), FIRST)
+        if one.name == ACCUMULATE
+        else Visit(_named(one), "", one.sequence)
         for one in capture.visited
     )
     copied = tuple(Reason(subject, text) for subject, text in capture.inliner.told)

@@ -9,13 +9,16 @@ explain/guard_failures.py reads these texts, and says what to do.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 import torch.fx as fx
 
 from aotviz.recording import captured_visits
 from aotviz.recording.captured_visits import ADDS, ANOTHER_KEY, SETS, Done
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.whole_backward import steps
-from aotviz.whole_backward.captured import WholeBackward
+from aotviz.whole_backward.captured import Lifted, WholeBackward
 
 HOOKS = {  # step -> its kind of hook
     steps.tensor_pre_hook: "gradient hooks",
@@ -40,9 +43,12 @@ def labels(graph: fx.Graph, count: int) -> tuple[tuple[str, ...], ...]:
 
 
 def difference(before: WholeBackward, now: WholeBackward) -> str:
-    """How a backward differs from one that was captured before."""
-    told = captured_visits.difference(_done(before), _done(now), HOOKS.values())
-    return told or _resized(before, now) or ANOTHER_KEY
+    """How a backward differs from one that was captured before: all that tells them apart, so that the earlier one with
+    the fewest differences is the nearest."""
+    told = captured_visits.differences(_done(before), _done(now), tuple(HOOKS.values()))
+    if not told or not any(one.kind == "size" for one in before.inputs):  # symbols fit other sizes too
+        told += _resized(before, now)
+    return ALSO.join(told[:MOST_TOLD]) or ANOTHER_KEY
 
 
 def _done(call: WholeBackward) -> list[Done]:
@@ -54,23 +60,42 @@ def same(before: WholeBackward, now: WholeBackward) -> bool:
     return difference(before, now) == ANOTHER_KEY
 
 
-def _resized(before: WholeBackward, now: WholeBackward) -> str:
-    earlier = {one.name: one for one in before.inputs if one.dtype}
-    told: list[str] = []
-    for one in now.inputs:
-        was = earlier.get(one.name)
-        if was is None or not one.dtype:
+def _resized(before: WholeBackward, now: WholeBackward) -> list[str]:
+    """How the inputs that a visit reads differ from what the same visit read before. Where several tensors changed in
+    the same way, one is told, if possible one that the user has a name for."""
+    (earlier, fewer), (later, more) = _read(before), _read(now)
+    kept: list[tuple[Lifted, Lifted]] = []
+    numbers: list[str] = []
+    for i, j in captured_visits.pairs([one.name for one in before.visits], [one.name for one in now.visits]):
+        if i is None or j is None or before.visits[i].name != now.visits[j].name:
             continue
-        kept = f"the backward keeps {one.name}"
-        if was.dtype != one.dtype:
-            told.append(f"{kept}, whose dtype was {was.dtype} and is {one.dtype}")
-        elif len(was.shape) == len(one.shape):
-            pairs = enumerate(zip(was.shape, one.shape, strict=True))
-            told += [f"{kept}, whose size {k} was {a} and is {b}" for k, (a, b) in pairs if a != b]
-        else:
-            told.append(f"{kept}, whose number of dimensions was {len(was.shape)} and is {len(one.shape)}")
-    lifted = {one.name for one in before.inputs}
-    numbers = dict.fromkeys(one.visit for one in now.inputs if not one.dtype and one.name not in lifted)
-    if not told:
-        told = [f"a number that {now.visits[visit]} keeps changed" for visit in numbers if visit >= 0]
-    return ALSO.join(told[:MOST_TOLD])
+        if len(earlier[i]) == len(later[j]):
+            kept += zip(earlier[i], later[j], strict=True)
+        if fewer[i] < more[j]:
+            numbers.append(f"a number that {now.visits[j]} keeps changed")
+    told: dict[tuple[str, ...], str] = {}  # what changed, as it was and as it is -> the text
+    for was, one in sorted(kept, key=lambda pair: not pair[1].is_users):
+        for what, change in _changes(was, one):
+            told.setdefault(change, f"the backward keeps {one.name}, whose {what} was {change[1]} and is {change[2]}")
+    return list(told.values()) or list(dict.fromkeys(numbers))
+
+
+def _read(call: WholeBackward) -> tuple[list[list[Lifted]], Counter[int]]:
+    """Per visit, the tensors that it reads first, and the count of such numbers."""
+    found: list[list[Lifted]] = [[] for _ in call.visits]
+    for one in call.inputs:
+        if one.kind == "tensor" and one.visit >= 0:
+            found[one.visit].append(one)
+    return found, Counter(one.visit for one in call.inputs if one.kind != "tensor")
+
+
+def _changes(was: Lifted, one: Lifted) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    """(what of a tensor changed, (its kind, as it was, as it is))."""
+    if was.dtype != one.dtype:
+        yield "dtype", ("dtype", was.dtype, one.dtype)
+    if len(was.shape) != len(one.shape):
+        yield "number of dimensions", ("number of dimensions", str(len(was.shape)), str(len(one.shape)))
+    else:
+        for k, (a, b) in enumerate(zip(was.shape, one.shape, strict=True)):
+            if a != b:
+                yield f"size {k}", ("size", str(a), str(b))

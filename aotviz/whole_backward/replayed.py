@@ -33,6 +33,8 @@ class _Writer:
     def write(self) -> None:
         source, graph = self._source, self._call.graph
         source.line("def backward(inputs, sizes, scalars, hooks, packed):")
+        for name in ("inputs", "sizes", "scalars", "hooks", "packed"):
+            source.fresh(name)  # no variable of the user's takes it
         source.indent()
         lists = {"tensor": "inputs", "size": "sizes", "scalar": "scalars"}
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]

@@ -2,12 +2,12 @@
 
 Autograd's nodes know no names. A parameter is `encoder.0.weight` if a module that the caller can reach has it by that
 path, and `model.encoder.0.weight` where two modules have different tensors by one path; a tensor in a variable has that
-variable's name.
+variable's name. A leaf that nothing around reaches is `leaf_0`. The gradient of a leaf is called after the leaf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -19,8 +19,9 @@ _WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and of data parallel m
 MOST_FRAMES = 20
 
 
-def names_around(frame: FrameType | None) -> dict[int, str]:
-    """id of a tensor -> its name, for tensors that the user's functions in the stack of `frame` can reach."""
+def names_around(frame: FrameType | None, leaves: Sequence[torch.Tensor] = ()) -> dict[int, str]:
+    """id of a tensor -> its name, for tensors that the user's functions in the stack of `frame` can reach, and for
+    `leaves` and their `.grad`. No two have the same name."""
     found: dict[int, str] = {}
     owners: dict[str, int] = {}  # name -> id of the tensor that has it
     for variable, path, tensor in _tensors(frame):
@@ -30,6 +31,10 @@ def names_around(frame: FrameType | None) -> dict[int, str]:
                 name = f"{variable}.{path}"
             if owners.setdefault(name, id(tensor)) == id(tensor):
                 found[id(tensor)] = name
+    for number, leaf in enumerate(leaves):
+        name = found.setdefault(id(leaf), f"leaf_{number}")
+        if leaf.grad is not None:
+            found[id(leaf.grad)] = f"{name}.grad"
     return found
 
 

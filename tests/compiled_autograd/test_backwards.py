@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import warnings
 
 import pytest
 import torch
@@ -36,7 +38,7 @@ class Captures:
 
     def __init__(self, observer=None, dynamic=False, compiler=run_as_it_is):
         self.calls, self.told = [], []
-        observer, parts = observer or Observer(), CompiledParts(compiler)
+        observer, parts = observer or Observer(), CompiledParts(compiler, lambda *_: None)
 
         def compiled(asked, call):
             self.calls.append(call)
@@ -249,6 +251,61 @@ def test_a_part_is_compiled_for_each_layout_and_then_runs_operator_by_operator(m
         with aotviz.compiled_autograd(backend=compiler):
             torch.testing.assert_close(step(model, x), expected)
     assert 0 < len(graphs) <= MOST_PROGRAMS + 1  # the first capture's own part, and those of the one with symbols
+
+
+def test_sizes_are_symbols_at_once_where_dynamic_asks_for_it():
+    for n in (3, 4, 5, 2, 1, 0):
+        x = leaf(n)
+        with aotviz.compiled_autograd(backend="eager", dynamic=True) as recording:
+            (x * x).sum().backward()
+        assert torch.equal(x.grad, 2 * x.detach())
+    whole, part, *others = recording
+    (shape,) = (row.shape for row in part.inputs.itertuples() if row.name == "x")
+    assert not isinstance(shape[0], int)
+    assert whole.name == "backward"
+    assert [one.name for one in others] == [part.name] * 2  # sizes 1 and 0 need programs of their own
+    told = [*recording.recompiles().itertuples()]
+    assert [(one.subject, one.after) for one in told] == [("x.shape[0]", "1"), ("x.shape[0]", "0")]
+    assert all(one.fix.startswith("Sizes 0 and 1 always get a program") for one in told)
+
+
+def test_the_sizes_of_parameters_are_no_symbols(model):
+    x = torch.randn(5, 4)
+    with aotviz.compiled_autograd(backend="eager", dynamic=True) as recording:
+        step(model, x)
+    _, part = recording
+    weights = [row.shape for row in part.inputs.itertuples() if row.name.endswith("weight")]
+    assert weights
+    assert all(isinstance(size, int) for shape in weights for size in shape)
+
+
+def test_a_number_of_a_part_has_advice_that_a_user_can_act_on():
+    x = torch.randn((), requires_grad=True)
+    for n in (3, 4, 1):
+        with aotviz.compiled_autograd(backend="eager") as recording:
+            x.expand(n).sum().backward()
+        x.grad = None
+    *_, row = recording.recompiles().itertuples()
+    assert row.why.endswith("the number `sum_backward0_size_0`, which the backward reads, was 4 and is now 1.")
+    assert row.fix.startswith("Sizes 0 and 1 always get a program")
+
+
+def test_a_part_that_has_all_its_programs_says_once_that_it_runs_operator_by_operator():
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for order in itertools.permutations(range(4)):
+            x, w = torch.randn(2, 3, 4, 5), torch.ones(2, 3, 4, 5, requires_grad=True)
+            x = x.permute(order).contiguous().permute([order.index(k) for k in range(4)])
+            with aotviz.compiled_autograd(backend="eager") as recording:
+                (w * x).sum().backward()
+            assert torch.equal(w.grad, x)
+    (one,) = (one for one in warned if one.category is aotviz.RanInEager)
+    assert "backward, part 0 runs operator by operator" in str(one.message)
+    assert one.filename == __file__
+    *compiled, last = recording.recompiles().itertuples()
+    assert [row.outcome for row in compiled] == ["compiled"] * (MOST_PROGRAMS - 1)
+    assert (last.outcome, last.subject) == ("limit", "x.stride()")
+    assert f"reached the recompile limit of {MOST_PROGRAMS}" in last.why
 
 
 def test_what_the_engine_runs_is_warned_of_at_the_users_line():
