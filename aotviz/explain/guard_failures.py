@@ -390,16 +390,11 @@ def _another_number_of_hooks(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("hooks", f"{what} at {where}", before, after, words, advice.HOOKS)
 
 
-def _kept_size(match: re.Match[str]) -> GuardFailure:
+def _size_in_a_backward(match: re.Match[str]) -> GuardFailure:
     name, dimension, before, after = match["name"], match["dimension"], match["before"], match["after"]
-    words = f"dimension {dimension} of `{name}`, which the backward reads, had size {before} and now has size {after}"
-    return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, advice.KEPT_SIZE)
-
-
-def _taken_size(match: re.Match[str]) -> GuardFailure:
-    name, dimension, before, after = match["name"], match["dimension"], match["before"], match["after"]
-    words = f"dimension {dimension} of `{name}` had size {before} and now has size {after}"
-    return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, advice.taken_size(after))
+    reads, fix = (", which the backward reads,", advice.KEPT_SIZE) if match["kept"] else ("", advice.taken_size(after))
+    words = f"dimension {dimension} of `{name}`{reads} had size {before} and now has size {after}"
+    return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, fix)
 
 
 def _taken_number(match: re.Match[str]) -> GuardFailure:
@@ -481,9 +476,9 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _another_number_of_hooks,
         ),
         (
-            r"the backward keeps (?P<name>\S+), whose size (?P<dimension>\d+) was (?P<before>\d+) and is "
-            r"(?P<after>\d+)",
-            _kept_size,
+            r"(?:(?P<kept>the backward keeps)|the part takes) (?P<name>\S+), whose size (?P<dimension>\d+) was "
+            r"(?P<before>\d+) and is (?P<after>\d+)",
+            _size_in_a_backward,
         ),
         (
             r"the backward keeps (?P<name>\S+), whose (?P<what>dtype) was (?P<before>\S+) and is (?P<after>\S+)",
@@ -493,10 +488,6 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"the backward keeps (?P<name>\S+), whose (?P<what>number of dimensions) was (?P<before>\d+) and is "
             r"(?P<after>\d+)",
             _kept_otherwise,
-        ),
-        (
-            r"the part takes (?P<name>\S+), whose size (?P<dimension>\d+) was (?P<before>\d+) and is (?P<after>\d+)",
-            _taken_size,
         ),
         (r"the part takes (?P<name>\S+), whose strides were (?P<before>.+) and are (?P<after>.+)", _taken_strides),
         (r"the part takes (?P<name>\S+), which was (?P<before>.+) and is (?P<after>.+)", _taken_number),
