@@ -169,6 +169,9 @@ class OpenTrace:
                 yield
         finally:
             if collects:
+                if not gc.get_freeze_count():  # what a trace made lives on: count it as old, instead of walking it twice
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()
 
     @contextlib.contextmanager
