@@ -169,7 +169,7 @@ class OpenTrace:
                 yield
         finally:
             if collects:
-                if not gc.get_freeze_count():  # what a trace made lives on: count it as old, instead of walking it twice
+                if not gc.get_freeze_count():  # what a trace made lives on: it counts as old, and is not walked again
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()
