@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from aotviz.widgets.html import write_html
+import aotviz
 from tests.ui.test_accessibility import serious
 from tests.ui.whole_backward import recording
 
@@ -17,7 +17,9 @@ from tests.ui.whole_backward import recording
 @pytest.fixture(params=["light", "dark"])
 def page(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, offline=True, color_scheme=request.param)
-    page.goto(write_html(recording(), tmp_path / "backward.html").as_uri())
+    recording().save(tmp_path / "backward.aotviz")
+    aotviz.load(tmp_path / "backward.aotviz").to_html(tmp_path / "backward.html")
+    page.goto((tmp_path / "backward.html").as_uri())
     yield page
     page.close()
 
@@ -62,6 +64,12 @@ def test_hooks_cut_it_into_graphs_and_steps_lead_to_the_drawing(page: Page, scre
     gelu.get_by_role("button", name=re.compile("gelu_backward")).first.click()
     expect(page.locator('[role=tab][data-view="graph"]')).to_have_attribute("aria-selected", "true")
     expect(page.locator('.stage[data-stage="dead nodes"]')).to_have_attribute("aria-selected", "true")
+
+
+def test_a_second_batch_size_is_a_capture_of_its_own_and_says_why(page: Page) -> None:
+    first = open_backward(page, 1).count()
+    expect(open_backward(page, 2)).to_have_count(first)
+    expect(page.locator("body")).to_contain_text(re.compile(r"had size 4 and now has size 2"))
 
 
 def test_only_captured_backwards_have_the_view_and_keys_follow_the_tabs(page: Page) -> None:

@@ -29,7 +29,7 @@ def model_with_hooks() -> Model:
 
 
 def recording() -> aotviz.Recording:
-    """The backward of a compiled forward, then that of an eager one, with hooks of three kinds."""
+    """The backward of a compiled forward, then that of an eager one, with hooks of three kinds, for two batch sizes."""
     torch._dynamo.reset()
     aotviz.compiled_autograd.reset()
     model = model_with_hooks()
@@ -41,14 +41,15 @@ def recording() -> aotviz.Recording:
 
     with aotviz.record() as recording:
         aotviz.compile(step, backend="eager", compiled_autograd=True)(model, torch.randint(0, 10, (4, 6)))
-        model.zero_grad()
-        eager_forward(model)
+        for rows in (4, 2):
+            model.zero_grad()
+            eager_forward(model, rows)
     return recording
 
 
-def eager_forward(model: Model) -> None:
+def eager_forward(model: Model, rows: int = 4) -> None:
     with aotviz.compiled_autograd(backend="eager"):
-        x = model.embed(torch.randint(0, 10, (4, 6)))
+        x = model.embed(torch.randint(0, 10, (rows, 6)))
         x.register_hook(lambda gradient: gradient * 2)
         (model.layers(x) * x).sum().backward()
 
