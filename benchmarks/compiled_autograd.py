@@ -39,19 +39,22 @@ LAYERS, STEP_LAYERS = 4, 12
 BLOCKS = 2  # of replays of one side
 
 
+class Loss(nn.Module):
+    """A model and its loss, returned as the models of `step_models` return it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.model(x).square().mean(),)
+
+
 def many_parameters(layers: int) -> tuple[nn.Module, dict[str, Any]]:
     """A chain of small linear layers: little work for each autograd node."""
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(12 * layers)))
 
-    class Loss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-            return (self.model(x).square().mean(),)
-
-    return Loss(), {"x": torch.randn(4, 8)}
+    return Loss(model), {"x": torch.randn(4, 8)}
 
 
 CASES = {"GPT-2": MODELS["GPT-2"], "a chain of linear layers": many_parameters}
@@ -152,15 +155,7 @@ def transformer(layers: int) -> tuple[nn.Module, dict[str, Any]]:
     layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
     encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
-    class Loss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = encoder
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-            return (self.encoder(x).square().mean(),)
-
-    return Loss(), {"x": torch.randn(64, 128, 512)}
+    return Loss(encoder), {"x": torch.randn(64, 128, 512)}
 
 
 def resident_bytes(what: str) -> int:

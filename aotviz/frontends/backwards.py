@@ -103,13 +103,7 @@ class compiled_autograd:
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         _check_function(fn)
-
-        @functools.wraps(fn)
-        def capturing(*args: Any, **kwargs: Any) -> Any:
-            with engine.capturing(self._setting):
-                return fn(*args, **kwargs)
-
-        return capturing
+        return engine.capturing(self._setting)(fn)  # each call has a block of its own
 
     def __enter__(self) -> Recording | None:
         block = engine.capturing(self._setting)

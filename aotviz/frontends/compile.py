@@ -129,15 +129,9 @@ def _plainly(run: Callable[..., Any]) -> Callable[..., Any]:
 def _with_whole_backwards(run: Callable[..., Any], through: Backend, dynamic: bool) -> Callable[..., Any]:
     """The same function, but backwards that it calls are captured."""
     from aotviz.frontends.backwards import setting  # loads torch's compiled autograd, which few programs need
-    from aotviz.whole_backward.engine import capturing as begun
+    from aotviz.whole_backward.engine import capturing
 
-    captured = setting(through, dynamic)
-
-    def capturing(*args: Any, **kwargs: Any) -> Any:
-        with begun(captured):
-            return run(*args, **kwargs)
-
-    return capturing
+    return capturing(setting(through, dynamic))(run)
 
 
 class CompiledModule(Inspected):

@@ -141,7 +141,7 @@ def edge(argument: Any) -> Any:
 
 def is_view_with_history(tensor: Any) -> bool:
     """Whether a tensor is a view, requires grad, and is not a leaf. If its base does not require grad, a write that
-    autograd does not see makes autograd replace its `grad_fn` by that of the base, which has none. A view of the leaf
+    autograd does not see makes autograd replace its `grad_fn` by that of the base, which is None. A view of the leaf
     `torch.arange(6.).reshape(2, 3).requires_grad_()` is such a case, because that leaf is itself a view."""
     return base_of(tensor) is not None and tensor.requires_grad and not tensor.is_leaf
 

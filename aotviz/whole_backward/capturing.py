@@ -295,7 +295,7 @@ class Capture:
         return len(self.visited) - 1
 
     def _passes_by(self, gradients: Sequence[Any]) -> bool:
-        """Whether eager would not run this node: no gradient comes in, because a compiled forward has none for it."""
+        """Whether eager would not run this node: a compiled forward computes no gradient for it."""
         node, unreached = self.visited[-1].node, self.inliner.unreached
         self._is_passed_by = node in unreached and all(gradient is None for gradient in gradients)
         if self._is_passed_by:

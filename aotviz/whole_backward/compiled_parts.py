@@ -164,7 +164,7 @@ class Part:
         self._compiler, self._gives_up, self._dynamic = compiler, gives_up, dynamic
         self.nodes = tuple(nodes)
         adding = [node for node in nodes if node.target is steps.accumulate_grad]
-        inside, computing = set(nodes), [node for node in nodes if node not in adding]
+        inside, computing = set(nodes), [node for node in nodes if node.target is not steps.accumulate_grad]
         read = [one for node in computing for one in node.all_input_nodes]
         read += [node.args[1] for node in adding if isinstance(node.args[1], fx.Node)]
         self.inputs = list(dict.fromkeys(one for one in read if one not in inside))
@@ -175,7 +175,7 @@ class Part:
         olds = iter([graph.placeholder(f"{leaf.name}_grad") for leaf in self.leaves])
         self.names = [node.name for node in graph.nodes]
         for node in nodes:
-            if node in adding:
+            if node.target is steps.accumulate_grad:
                 gradient = fx.map_arg(node.args[1], made.__getitem__)
                 graph.call_function(steps.add_to_gradient, (next(olds), gradient)).meta |= node.meta
             else:
@@ -207,7 +207,7 @@ class Part:
         return program
 
     def _compiled(self, kinds: Any, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
-        apart = [k for k in range(len(inputs))[len(self.inputs) :] if not _takes_in_place(inputs[k])]
+        apart = [k for k in range(len(inputs))[len(self.inputs) :] if not steps.is_plain(inputs[k])]
         seen = self._seen.setdefault(kinds, [])
         reasons = tuple(self._difference(one, layouts) for one in reversed(seen))
         self._count += 1
@@ -272,8 +272,7 @@ class Part:
         gradients) are constants of the graph. It returns what is added to the gradients `apart`, and doesn't add it."""
         graph, made, root = fx.Graph(), dict[fx.Node, Any](), torch.nn.Module()
         taken: list[int] = []
-        places = self.module.graph.find_nodes(op="placeholder")
-        for i, node in enumerate(places):
+        for i, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
             value = inputs[i]
             if i in apart:
                 continue
@@ -324,10 +323,6 @@ def _same_kind(one: Any, other: Any) -> bool:
     if not (isinstance(one, tuple) and isinstance(other, tuple)):
         return type(one) is type(other) is int
     return len(one[0]) == len(other[0]) and one[2:] == other[2:]
-
-
-def _takes_in_place(gradient: Any) -> bool:
-    return type(gradient) is torch.Tensor and gradient.layout is torch.strided
 
 
 def _layout(value: Any) -> Any:

@@ -31,6 +31,11 @@ def add(old: Any, new: Any) -> Any:
     return old + new
 
 
+def is_plain(gradient: Any) -> bool:
+    """Whether it is a tensor like those that operators make: of no subclass, and strided."""
+    return type(gradient) is torch.Tensor and gradient.layout is torch.strided
+
+
 def accumulate_grad(variable: torch.Tensor, gradient: Any, has_post_hooks: bool = False, is_own: bool = False) -> Any:
     """Set or add to `variable.grad`, as an AccumulateGrad node does; None if no gradient comes in.
 
@@ -41,8 +46,13 @@ def accumulate_grad(variable: torch.Tensor, gradient: Any, has_post_hooks: bool 
     if gradient is None:
         return None
     old = variable.grad
-    is_plain = type(gradient) is torch.Tensor and gradient.layout is torch.strided
-    if old is None and is_own and is_plain and gradient.stride() == variable.stride() and is_held_once(gradient):
+    if (
+        old is None
+        and is_own
+        and is_plain(gradient)
+        and gradient.stride() == variable.stride()
+        and is_held_once(gradient)
+    ):
         variable.grad = gradient
         return gradient
     (updated,) = backward_capture.bound_functions.get("AccumulateGrad")([gradient], variable, old, has_post_hooks)

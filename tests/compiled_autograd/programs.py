@@ -12,6 +12,8 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
+import aotviz
+
 PROGRAMS: dict[str, Callable[[], Any]] = {}
 
 
@@ -330,28 +332,24 @@ def graphs_that_are_gone_or_were_never_there():
     return [raised(y.backward), raised(torch.ones(3).sum().backward)]
 
 
-@program
-def torch_compiled_forward():
+def two_batch_sizes(compile: Callable[..., Any], backend: str) -> list[Any]:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
-    run, seen = torch.compile(model, backend="aot_eager"), []
+    run, seen = compile(model, backend=backend), []
     for size in (2, 2, 3):
         x = leaf(size, 3)
         run(x).square().sum().backward()
         seen.append(x.grad)
     return [*seen, *(parameter.grad for parameter in model.parameters())]
+
+
+@program
+def torch_compiled_forward():
+    return two_batch_sizes(torch.compile, "aot_eager")
 
 
 @program
 def aotviz_compiled_forward():
-    import aotviz
-
-    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
-    run, seen = aotviz.compile(model, backend="eager"), []
-    for size in (2, 2, 3):
-        x = leaf(size, 3)
-        run(x).square().sum().backward()
-        seen.append(x.grad)
-    return [*seen, *(parameter.grad for parameter in model.parameters())]
+    return two_batch_sizes(aotviz.compile, "eager")
 
 
 @program
