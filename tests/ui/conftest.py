@@ -48,6 +48,7 @@ def notebook_7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jupyter.Ser
 @pytest.fixture(scope="session")
 def window(browser: Browser, lab: jupyter.Server) -> Iterator[Page]:
     page = browser.new_page()
+    page.add_init_script(jupyter.COUNT_REQUESTS)
     jupyter.open_lab(page, lab)
     yield page
     page.close()

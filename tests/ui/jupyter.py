@@ -61,6 +61,15 @@ READY = """async () => {
   return kernel.connectionStatus === "connected" && kernel.status === "idle";
 }"""
 
+STATE = """() => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  const session = panel?.sessionContext;
+  const kernel = session?.session?.kernel;
+  const dialogs = [...document.querySelectorAll(".jp-Dialog")].map((dialog) => dialog.textContent);
+  return { open: panel?.title.label, ready: session?.isReady, kernel: kernel?.status,
+           connection: kernel?.connectionStatus, unanswered: window.unanswered, dialogs };
+}"""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -159,10 +168,22 @@ def watched(page: Page) -> Iterator[None]:
     assert problems == []
 
 
+# For a page before JupyterLab is loaded. A document that is shown still makes a checkpoint and starts a kernel.
+COUNT_REQUESTS = """
+window.unanswered = 0;
+const { fetch } = window;
+window.fetch = (...asked) => { window.unanswered++; return fetch(...asked).finally(() => window.unanswered--); };
+"""
+QUIET = """async () => {
+  await new Promise((done) => setTimeout(done));  // an answer may lead to the next request
+  return window.unanswered === 0;
+}"""
+CLOSE_ALL = """() => {
+  for (const widget of [...window.jupyterapp.shell.widgets("main")]) widget.dispose();
+}"""
 TIDY = """async () => {
-  const { shell, commands, serviceManager } = window.jupyterapp;
+  const { shell, commands } = window.jupyterapp;
   for (const dialog of document.querySelectorAll(".jp-Dialog .jp-mod-reject")) dialog.click();
-  for (const widget of [...shell.widgets("main")]) widget.dispose();
   shell.collapseLeft();
   shell.collapseRight();
   await commands.execute("apputils:change-theme", { theme: "JupyterLab Light" });
@@ -178,6 +199,9 @@ REFRESH = """async () => {
 
 def tidy(page: Page, server: Server) -> None:
     """Closes what is open in JupyterLab, saved or not, ends the kernels and empties the folder."""
+    page.evaluate(CLOSE_ALL)
+    if not until(page, QUIET, 60):
+        raise RuntimeError("JupyterLab still asks its server for something")
     page.evaluate(TIDY)
     clear(server)
     page.evaluate(REFRESH)
@@ -210,7 +234,7 @@ def open_notebook(page: Page, server: Server, name: str, seconds: float = 180) -
         page.goto(f"{server.url}/{server.documents}/{name}?token={TOKEN}&reset")
         page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)
     if not until(page, READY, seconds):
-        raise RuntimeError("the notebook's kernel did not become ready")
+        raise RuntimeError(f"the notebook's kernel did not become ready: {page.evaluate(STATE)}")
 
 
 def open_lab(page: Page, server: Server) -> None:
