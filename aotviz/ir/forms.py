@@ -389,6 +389,7 @@ class BackwardRequest(Form):
     donated: tuple[int, ...]
     context: Any
     reason: str
+    part: str  # which of the program's backwards it is, in the same words in each process
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:
