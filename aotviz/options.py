@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,6 @@ class Export:
     joint: bool = False
     loss: int | None = None
     pre_dispatch: bool = False
-
-
-class StoredGraphs(Protocol):
-    """The graphs of a program that its compiler has compiled before. Each method returns None if it has not."""
-
-    def forward(self, module: Any, inputs: Sequence[Any], is_inference: bool) -> Callable[[list[Any]], Any] | None: ...
-    def backward(self, part: str, module: Any, inputs: Sequence[Any]) -> Callable[[list[Any]], Any] | None: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,6 @@ class Options:
     export: Export = Export()  # only the stages of an export read it
     debug: bool = False  # check each stage's result, each call's arguments, and the memory that the call writes
     backend: str = "custom"  # the name that users know
-    stored: StoredGraphs | None = None  # for a program from the cache
 
     def as_text(self) -> dict[str, str]:
         """Each option by its name, for a recording."""
@@ -70,7 +62,7 @@ class Options:
                 return f"{len(value)} entries"
             return str(value)
 
-        return {field.name: text(getattr(self, field.name)) for field in fields(self) if field.name != "stored"}
+        return {field.name: text(getattr(self, field.name)) for field in fields(self)}
 
 
 def compilers(

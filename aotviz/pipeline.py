@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any
 
 from aotviz.ir import refusals, verify
-from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, JointCall, LoweredBackward, TracedCall
+from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, JointCall, LoweredBackward, Request, TracedCall
+from aotviz.ir.lookup import LookUp
 from aotviz.runtime.late import GradientProgram
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import (
@@ -92,6 +93,7 @@ EXPORT = (
     Stage(TRACE, trace.run),  # ExportCall -> ExportCall
     Stage("signature", export_graph.sign),  # ExportCall -> Exported
 )
+FINISH = TRAINING[-2:]  # of a program from the cache
 BACKWARD = (
     Stage("lower backward", lower.run_backward),  # BackwardRequest -> LoweredBackward, when it is first needed
 )
@@ -121,6 +123,16 @@ class Observer:
     def withdraw(self) -> None:
         """Forget the compilation that failed, because it is tried again in another way."""
 
+    def looked_up(self, lookup: LookUp) -> None:
+        """The cache has answered about this compilation, before its first stage. A later answer replaces an earlier."""
+
+    def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
+        """The program comes from the cache, with what was recorded when it was compiled."""
+
+    def recorded(self) -> bytes | None:
+        """What has been recorded of this compilation so far, for `replayed` in another process."""
+        return None
+
     def late(self) -> Observer:
         """The observer for work that runs after the compilation has returned."""
         return self
@@ -135,12 +147,15 @@ class Several(Observer):
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
-        for name in ("before", "after", "failed", "explained", "ran_in_eager", "withdraw"):
+        for name in ("before", "after", "failed", "explained", "ran_in_eager", "withdraw", "looked_up", "replayed"):
             setattr(self, name, partial(self._each, name))
 
     def _each(self, name: str, *seen: Any) -> None:
         for observer in self.observers:
             getattr(observer, name)(*seen)
+
+    def recorded(self) -> bytes | None:
+        return next((found for one in self.observers if (found := one.recorded()) is not None), None)
 
     def late(self) -> Observer:
         return Several(observer.late() for observer in self.observers)

@@ -22,12 +22,12 @@ import msgspec
 
 from aotviz.cache import stored_graphs
 from aotviz.cache.values import Broken, Reader, Writer
-from aotviz.ir.forms import FlatCall, GraphCall, Split
+from aotviz.ir.forms import FlatCall, GraphCall, Split, StoredGraphs
 from aotviz.torch_private import stored_values
 from aotviz.tracing.second_order import StoredTrace
 
 FORMAT = 1  # of the data; raised whenever another version could not read it
-_OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source"}
+_OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source", "stored"}
 _KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
 
 
@@ -119,7 +119,7 @@ class Reading:
         """The first condition that the sizes of this call do not fulfil; None if they fulfil all."""
         return next((one for one in self._guards if not stored_values.holds(one, self._env)), None)
 
-    def form(self, call: FlatCall, **options: Any) -> GraphCall:
+    def form(self, call: FlatCall, stored: StoredGraphs) -> GraphCall:
         """The form that is lowered, for this call. Its guards become those of the call's program."""
         for condition in self._guards:
             stored_values.add_guard(condition, self._env)
@@ -132,8 +132,7 @@ class Reading:
             found["graph_module"] = None
         names = dict(zip(main.names, (descriptor.name for descriptor in call.descriptors), strict=True))
         found["rewrites"] = tuple(_renamed(rewrite, names) for rewrite in found["rewrites"])
-        made = call.then(kind, **found, forward=StoredTrace(main.origins), source=call)
-        return replace(made, options=replace(call.options, **options))
+        return call.then(kind, **found, forward=StoredTrace(main.origins), source=call, stored=stored)
 
 
 def _renamed(rewrite: Any, names: Mapping[str, str]) -> Any:

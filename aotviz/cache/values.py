@@ -242,7 +242,7 @@ class Reader:
         if tag == "l":
             return [self.read(one) for one in data[1:]]
         if tag == "D":
-            kind = self._class(data[1], is_dataclass)
+            kind = self._class(data[1], _is_ours)
             if self.inputs and issubclass(kind, PlainInput):
                 return self.inputs[data[2]]
             return kind(*[self.read(one) for one in data[2:]])
@@ -259,13 +259,13 @@ class Reader:
         if known is None:
             module, _, path = name.partition(":")
             known = _found(module, path)
-            if not module.startswith(_OURS) or not isinstance(known, type) or not fits(known):
+            if not module.startswith((_OURS, "torch.")) or not isinstance(known, type) or not fits(known):
                 raise Broken(f"{name} is no class of this version")
             self._named[name,] = known
         return known
 
     def _enum(self, name: str, member: str) -> Any:
-        return self._class(name, lambda kind: issubclass(kind, Enum))[member]
+        return self._class(name, _is_enum)[member]
 
     def _global(self, module: str, path: str) -> Any:
         known = self._named.get((module, path))
@@ -319,6 +319,14 @@ class Reader:
                     memory = self._storages[storage] = torch.empty(1, dtype=torch.uint8, device=device).untyped_storage()
                 made = torch.empty(0, dtype=kind, device=device).set_(memory, offset, size, stride)
             return made.requires_grad_() if requires_grad else made
+
+
+def _is_enum(kind: type) -> bool:
+    return issubclass(kind, Enum)
+
+
+def _is_ours(kind: type) -> bool:
+    return is_dataclass(kind) and kind.__module__.startswith(_OURS)
 
 
 def _torch(name: str) -> Any:

@@ -73,7 +73,7 @@ def _split(call: Split, late: Late) -> LoweredSplit:
 def _compiled(call: GraphCall, module: Any, compiler: Any, facts: CompilerFacts) -> tuple[Compiled, list[Any]]:
     """The compiled graph, and the strides that its compiler reports for the results."""
     inputs = list(graphs.values(graphs.placeholders(module.graph)))
-    stored = call.options.stored
+    stored = call.stored
     with lowering(call.fake_mode, facts) as strides:
         found = None if stored is None else stored.forward(module, inputs, not isinstance(call, Split))
         compiled = found or boxed(compiler(_given(module, compiler), inputs), len(graphs.outputs(module.graph)))
@@ -86,12 +86,12 @@ def _requests(
 ) -> tuple[Callable[[bool], BackwardRequest], Callable[..., BackwardRequest]]:
     """Functions that request the whole backward, which may have to keep its saved tensors, and a part of it. They do
     not keep the call's trace alive."""
-    options, whole, may_donate = call.options, call.backward_module, call.donated
+    options, whole, may_donate, stored = call.options, call.backward_module, call.donated, call.stored
     context = (call.fake_mode, facts, current())
 
     def request(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> BackwardRequest:
         reason = Reason("backward", why)
-        return BackwardRequest(options, module, values, donated, context, why, part, evidence=(reason,))
+        return BackwardRequest(options, module, values, donated, context, why, part, stored, evidence=(reason,))
 
     def of_whole(keep: bool) -> BackwardRequest:
         why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
@@ -108,7 +108,7 @@ def run_backward(request: BackwardRequest) -> LoweredBackward:
     fake_mode, facts, context = request.context
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
     whole, inputs = request.backward_module, list(request.values)
-    compiler, stored = request.options.bw_compiler, request.options.stored
+    compiler, stored = request.options.bw_compiler, request.stored
     with lowering(fake_mode, facts, context):
         found = None if stored is None else stored.backward(request.part, whole, inputs)
         compiled = found or boxed(compiler(_given(whole, compiler), inputs), len(graphs.outputs(whole.graph)))
