@@ -17,7 +17,16 @@ from functools import partial
 from typing import Any
 
 from aotviz.ir import refusals, verify
-from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, JointCall, LoweredBackward, Request, TracedCall
+from aotviz.ir.forms import (
+    BackwardRequest,
+    FlatCall,
+    Form,
+    GradientRequest,
+    JointCall,
+    LoweredBackward,
+    Request,
+    TracedCall,
+)
 from aotviz.ir.lookup import LookUp
 from aotviz.runtime.late import GradientProgram
 from aotviz.runtime.lowered import LoweredSplit, Program

@@ -140,4 +140,3 @@ def _renamed(rewrite: Any, names: Mapping[str, str]) -> Any:
     if not hasattr(rewrite, "names"):
         return rewrite
     return replace(rewrite, names=tuple(names.get(name, name) for name in rewrite.names))
-

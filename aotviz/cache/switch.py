@@ -1,8 +1,8 @@
 """Whether compiled programs are cached, and where.
 
-`cache=` of `aotviz.compile`, or `options={"cache": ...}` of `torch.compile`, is True, False or a folder. Without it, the
-environment decides: AOTVIZ_CACHE_DIR is a folder, or "off"; AOTVIZ_CACHE_URL is the address of a Redis server that many
-machines share. torch's own switch (`force_disable_caches`) switches this cache off too.
+`cache=` of `aotviz.compile`, or `options={"cache": ...}` of `torch.compile`, is True, False or a folder. Without it,
+the environment decides: AOTVIZ_CACHE_DIR is a folder, or "off"; AOTVIZ_CACHE_URL is the address of a Redis server that
+many machines share. torch's own switch (`force_disable_caches`) switches this cache off too.
 """
 
 from __future__ import annotations

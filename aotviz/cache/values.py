@@ -29,17 +29,44 @@ from aotviz.ir.symbolic_sizes import expression, is_symbolic
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass
 from aotviz.torch_private import pytree, stored_values
 from aotviz.torch_private.dispatch import without_modes
-from aotviz.torch_private.fake_tensors import FakeTensor
+from aotviz.torch_private.fake_tensors import FakeTensor, fake
 from aotviz.tracing import functional
 
 MOST_CONSTANT_BYTES = 100_000  # of one tensor constant
 _PLAIN = (type(None), bool, float, str, bytes)
 _OURS = "aotviz."
 _NAMED_BY_TORCH = (torch.dtype, torch.layout, torch.memory_format)
-_BUILTINS = (abs, bool, complex, dict, divmod, float, frozenset, int, len, list, max, min, pow, range, round, set, slice)
+_BUILTINS = (
+    abs,
+    bool,
+    complex,
+    dict,
+    divmod,
+    float,
+    frozenset,
+    int,
+    len,
+    list,
+    max,
+    min,
+    pow,
+    range,
+    round,
+    set,
+    slice,
+)
 _BUILTINS += (str, sum, tuple, type(None))
 # Where functions may come from: these read and write nothing but tensors and numbers.
-_FUNCTIONS = ("_operator", "math", "operator", "torch._C", "torch._ops", "torch._prims", "torch._refs", "torch.functional")
+_FUNCTIONS = (
+    "_operator",
+    "math",
+    "operator",
+    "torch._C",
+    "torch._ops",
+    "torch._prims",
+    "torch._refs",
+    "torch.functional",
+)
 _FUNCTIONS += ("torch._higher_order_ops", "torch.fx.experimental.symbolic_shapes", "torch.nn.functional")
 
 
@@ -104,7 +131,11 @@ class Writer:
         if isinstance(value, Enum):
             return ["E", f"{kind.__module__}:{kind.__qualname__}", value.name]
         if is_dataclass(value) and not isinstance(value, type) and kind.__module__.startswith(_OURS):
-            return ["D", f"{kind.__module__}:{kind.__qualname__}", *(self.pack(getattr(value, f.name)) for f in fields(value))]
+            return [
+                "D",
+                f"{kind.__module__}:{kind.__qualname__}",
+                *(self.pack(getattr(value, f.name)) for f in fields(value)),
+            ]
         if isinstance(value, pytree.TreeSpec):
             return self._spec(value)
         if isinstance(value, fx.GraphModule) and self.graph is not None:
@@ -198,8 +229,10 @@ def _may_be_stored(value: Any, module: str) -> bool:
     if isinstance(value, type):
         return issubclass(value, torch.Tensor | Enum | tuple) or module.startswith(("torch.", _OURS))
     own = any(module == place or module.startswith(f"{place}.") for place in _FUNCTIONS)
-    return own or (module == "torch" and isinstance(value, BuiltinFunctionType | MethodDescriptorType)) or (
-        module.startswith("torch") and isinstance(value, MethodDescriptorType)
+    return (
+        own
+        or (module == "torch" and isinstance(value, BuiltinFunctionType | MethodDescriptorType))
+        or (module.startswith("torch") and isinstance(value, MethodDescriptorType))
     )
 
 
@@ -251,7 +284,15 @@ class Reader:
             raise Broken(f"unknown kind of value {tag!r}")
         try:
             return read(self, *data[1:])
-        except (stored_values.NoName, AttributeError, TypeError, IndexError, KeyError, ValueError, RuntimeError) as error:
+        except (
+            stored_values.NoName,
+            AttributeError,
+            TypeError,
+            IndexError,
+            KeyError,
+            ValueError,
+            RuntimeError,
+        ) as error:
             raise Broken(f"{tag}: {error}") from error
 
     def _class(self, name: str, fits: Callable[[Any], bool]) -> Any:
@@ -310,14 +351,17 @@ class Reader:
         self, storage: int, dtype: str, device: str, size: Any, stride: Any, offset: Any, requires_grad: bool
     ) -> Any:
         size, stride, offset, kind = self.read(size), self.read(stride), self.read(offset), _torch(dtype)
-        with without_modes(), self.fake_mode:
+        with without_modes():
             if self._counts[storage] == 1 and type(offset) is int and offset == 0:
-                made = torch.empty_strided(size, stride, dtype=kind, device=device)
+                meta = torch.empty_strided(size, stride, dtype=kind, device="meta")
             else:
                 memory = self._storages.get(storage)
                 if memory is None:
-                    memory = self._storages[storage] = torch.empty(1, dtype=torch.uint8, device=device).untyped_storage()
-                made = torch.empty(0, dtype=kind, device=device).set_(memory, offset, size, stride)
+                    memory = self._storages[storage] = torch.empty(
+                        1, dtype=torch.uint8, device="meta"
+                    ).untyped_storage()
+                meta = torch.empty(0, dtype=kind, device="meta").set_(memory, offset, size, stride)
+            made = fake(self.fake_mode, meta, device)
             return made.requires_grad_() if requires_grad else made
 
 

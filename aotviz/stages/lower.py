@@ -66,7 +66,6 @@ def _split(call: Split, late: Late) -> LoweredSplit:
         partial=partly,
         cut=Cut(call, with_history, partly) if places(call) else None,
         generators=generators,
-        backward_values=values,
     )
 
 
