@@ -36,38 +36,15 @@ MOST_CONSTANT_BYTES = 100_000  # of one tensor constant
 _PLAIN = (type(None), bool, float, str, bytes)
 _OURS = "aotviz."
 _NAMED_BY_TORCH = (torch.dtype, torch.layout, torch.memory_format)
-_BUILTINS = (
-    abs,
-    bool,
-    complex,
-    dict,
-    divmod,
-    float,
-    frozenset,
-    int,
-    len,
-    list,
-    max,
-    min,
-    pow,
-    range,
-    round,
-    set,
-    slice,
+_BUILTINS = frozenset(
+    (abs, bool, complex, dict, divmod, float, frozenset, int, len, list, max, min, pow, range, round, set, slice, str)
+    + (sum, tuple, type(None))
 )
-_BUILTINS += (str, sum, tuple, type(None))
 # Where functions may come from: these read and write nothing but tensors and numbers.
-_FUNCTIONS = (
-    "_operator",
-    "math",
-    "operator",
-    "torch._C",
-    "torch._ops",
-    "torch._prims",
-    "torch._refs",
-    "torch.functional",
+_FUNCTIONS = tuple(
+    "_operator math operator torch._C torch._higher_order_ops torch._ops torch._prims torch._refs torch.functional "
+    "torch.fx.experimental.symbolic_shapes torch.nn.functional".split()
 )
-_FUNCTIONS += ("torch._higher_order_ops", "torch.fx.experimental.symbolic_shapes", "torch.nn.functional")
 
 
 class Unstorable(ValueError):

@@ -50,7 +50,8 @@ from aotviz.tracing import fakes
 
 # aotviz's own; all except the first four go to the pipeline
 OPTIONS = tuple(
-    "record on_stage on_refusal cache debug decompositions donate_buffers keep_inference_input_mutations partition_fn".split()
+    "record on_stage on_refusal cache debug decompositions donate_buffers keep_inference_input_mutations "
+    "partition_fn".split()
 )
 
 _recent = Store()

@@ -1,8 +1,8 @@
 """Programs from the cache: the look-up before a compilation, and the saving after it (SYSTEM.md E5).
 
-A graph from Dynamo is looked up before any stage runs. If an entry's guards hold for the sizes of this call, the stages
-"lower" and "link" make the program from it, and no other stage runs. Otherwise the pipeline compiles it, and a `Keeper`,
-which observes the stages as a recorder does, saves the result. So no stage knows of the cache.
+A graph from Dynamo is looked up before any stage runs. If an entry's guards hold for the sizes of this call, the
+stages "lower" and "link" make the program from it, and no other stage runs. Otherwise the pipeline compiles it, and a
+`Keeper`, which observes the stages as a recorder does, saves the result. So no stage knows of the cache.
 
 Nothing here makes a program fail: what cannot be looked up or saved is compiled, and the recording says why. If an
 entry refers to code that the compiler's own cache has lost, the entry is discarded.

@@ -105,7 +105,8 @@ Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str, str], BackwardRe
 
 class PartialBackward:
     """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles from a
-    graph, the inputs of the whole backward that it takes, the positions of its donated inputs, the reason, and its name."""
+    graph, the inputs of the whole backward that it takes, the positions of its donated inputs, the reason, and the name
+    of the part."""
 
     def __init__(
         self,

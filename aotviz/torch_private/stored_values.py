@@ -16,9 +16,9 @@ from aotviz.torch_private.tensors import is_traceable_wrapper_subclass
 _OF_SYMPY = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
 _LOGIC = (sympy.And, sympy.Or, sympy.Not)
 _NAMES = (
-    "CeilToInt CleanDiv FloatPow FloatTrueDiv FloorDiv FloorToInt Identity IntTrueDiv IsNonOverlappingAndDenseIndicator "
-    "LShift Max Min Mod ModularIndexing PowByNatural PythonMod RShift RoundDecimal RoundToInt ToFloat TruncToFloat "
-    "TruncToInt Where"
+    "CeilToInt CleanDiv FloatPow FloatTrueDiv FloorDiv FloorToInt Identity IntTrueDiv "
+    "IsNonOverlappingAndDenseIndicator LShift Max Min Mod ModularIndexing PowByNatural PythonMod RShift RoundDecimal "
+    "RoundToInt ToFloat TruncToFloat TruncToInt Where"
 )
 FUNCTIONS: dict[str, Any] = {
     **{kind.__name__: kind for kind in (*_OF_SYMPY, *_LOGIC)},
