@@ -49,7 +49,7 @@ class Main(msgspec.Struct, frozen=True, array_like=True):
     storages: list[int]
     guards: list[Any]  # conditions on symbols
     forward: Compiled | None  # None: the compiler runs the graph as it is
-    names: list[str]  # one per flat input
+    names: list[str]  # the program's, and one per flat input
     wrapper: bytes  # digest of its source
     elapsed_ns: int  # that compiling took
     saved_at_unix_s: float
@@ -84,12 +84,17 @@ def packed(
         storages=writer.storages,
         guards=guards,
         forward=forward,
-        names=[descriptor.name for descriptor in call.descriptors],
+        names=names_of(call),
         wrapper=digest(wrapper),
         elapsed_ns=elapsed_ns,
         saved_at_unix_s=time.time(),
     )
     return zlib.compress(msgspec.msgpack.encode(main), 6), msgspec.msgpack.encode(guards)
+
+
+def names_of(call: FlatCall) -> list[str]:
+    """What the wrapper calls the program and its inputs."""
+    return [call.name, *(descriptor.name for descriptor in call.descriptors)]
 
 
 def digest(text: str) -> bytes:
@@ -130,7 +135,7 @@ class Reading:
         found = {name: reader.read(value) for name, value in main.fields.items()}
         if kind is Split:
             found["graph_module"] = None
-        names = dict(zip(main.names, (descriptor.name for descriptor in call.descriptors), strict=True))
+        names = dict(zip(main.names, names_of(call), strict=True))
         found["rewrites"] = tuple(_renamed(rewrite, names) for rewrite in found["rewrites"])
         return call.then(kind, **found, forward=StoredTrace(main.origins), source=call, stored=stored)
 

@@ -167,7 +167,8 @@ class Writer:
         self.storages[storage] += 1
         where = (tuple(value.size()), tuple(value.stride()), value.storage_offset())
         dtype, device = str(value.dtype).removeprefix("torch."), str(value.device)
-        self.fakes[number] = [storage, dtype, device, *map(self.pack, where), bool(value.requires_grad)]
+        gradient = (1 if value.is_leaf else 2) if value.requires_grad else 0
+        self.fakes[number] = [storage, dtype, device, *map(self.pack, where), gradient]
         return ["F", number]
 
     def _constant(self, value: torch.Tensor) -> Any:
@@ -325,7 +326,7 @@ class Reader:
         return made
 
     def _new_fake(
-        self, storage: int, dtype: str, device: str, size: Any, stride: Any, offset: Any, requires_grad: bool
+        self, storage: int, dtype: str, device: str, size: Any, stride: Any, offset: Any, gradient: int
     ) -> Any:
         size, stride, offset, kind = self.read(size), self.read(stride), self.read(offset), _torch(dtype)
         with without_modes():
@@ -339,7 +340,12 @@ class Reader:
                     ).untyped_storage()
                 meta = torch.empty(0, dtype=kind, device="meta").set_(memory, offset, size, stride)
             made = fake(self.fake_mode, meta, device)
-            return made.requires_grad_() if requires_grad else made
+        if gradient:  # 1: a leaf that requires grad, 2: no leaf
+            made.requires_grad_()
+        if gradient == 2:
+            with without_modes(), self.fake_mode, torch.enable_grad():
+                return made.view_as(made)
+        return made
 
 
 def _is_enum(kind: type) -> bool:

@@ -111,8 +111,7 @@ def _made(
         form = reading.form(call, stored=stored)
         quiet = _Quiet(observer, keeper)
         program: Program = pipeline.run(pipeline.FINISH, form, quiet)
-        names = [descriptor.name for descriptor in call.descriptors]
-        if names == main.names and entries.digest(program.source) != main.wrapper:
+        if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
             raise Broken("its wrapper is another than the one that was saved")
         program = pipeline.with_backward(program)
     except Gone as gone:
