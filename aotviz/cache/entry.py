@@ -74,7 +74,7 @@ def packed(
     kind = "training" if isinstance(call, Split) else "inference"
     left_out = _OF_THE_CALL | ({"graph_module"} if isinstance(call, Split) else set())
     held = {one.name: writer.pack(getattr(call, one.name)) for one in fields(_KINDS[kind]) if one.name not in left_out}
-    guards = [writer.guard(condition) for condition in stored_values.guards(call.fake_mode.shape_env)]
+    guards = [writer.guard(condition) for condition in stored_values.guards(call.fake_mode.shape_env, symbols)]
     main = Main(
         format=FORMAT,
         kind=kind,

@@ -206,12 +206,11 @@ def _may_be_stored(value: Any, module: str) -> bool:
         return value in _BUILTINS
     if isinstance(value, type):
         return issubclass(value, torch.Tensor | Enum | tuple) or module.startswith(("torch.", _OURS))
-    own = any(module == place or module.startswith(f"{place}.") for place in _FUNCTIONS)
-    return (
-        own
-        or (module == "torch" and isinstance(value, BuiltinFunctionType | MethodDescriptorType))
-        or (module.startswith("torch") and isinstance(value, MethodDescriptorType))
-    )
+    if module == "torch":
+        return isinstance(value, BuiltinFunctionType | MethodDescriptorType) or value.__name__.startswith("sym_")
+    if module.startswith("torch.") and isinstance(value, MethodDescriptorType):
+        return True
+    return any(module == place or module.startswith(f"{place}.") for place in _FUNCTIONS)
 
 
 def _found(module: str, path: str) -> Any:

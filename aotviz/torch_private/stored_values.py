@@ -129,9 +129,11 @@ def symbolic(kind: str, expression: Any, shape_env: Any) -> Any:
     return make(expression, hint=None)
 
 
-def guards(shape_env: Any) -> list[Any]:
-    """The conditions that have been put on sizes so far, as sympy expressions."""
-    return [] if shape_env is None else [guard.expr for guard in shape_env.guards]
+def guards(shape_env: Any, symbols: Iterable[Any]) -> list[Any]:
+    """The conditions that have been put on sizes with these symbols so far, as sympy expressions."""
+    known = set(symbols)
+    found = [guard.expr for guard in shape_env.guards] if known else []
+    return [one for one in dict.fromkeys(found) if not known.isdisjoint(one.free_symbols)]
 
 
 def holds(condition: Any, shape_env: Any) -> bool:
