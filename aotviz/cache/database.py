@@ -104,6 +104,7 @@ class Database:
         self.folder = folder
         self.path = folder / NAME
         self.lock = threading.RLock()
+        self.set_aside: list[str] = []  # why this process set files aside
         self._connections: list[Connection] = []  # one, while the file is open
         self._opened: State | None = None
         self._immutable = False
@@ -177,7 +178,7 @@ class Database:
             try:
                 connection = connect(self.path, "mode=rw", create)
             except sqlite3.OperationalError as fault:
-                if create or primary(fault) != sqlite3.SQLITE_CANTOPEN:
+                if create or primary(fault) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
                     raise
                 connection = self._connect_immutable()
         if connection is not None:
@@ -235,6 +236,7 @@ class Database:
             raise Unavailable(
                 f"the cache file {self.path} {reason}, and its folder is read-only: choose another folder"
             )
+        self.set_aside.append(reason)
         warn_once(str(self.path), "file", f"the cache file {self.path} {reason}; it was renamed to {NAME}.damaged")
 
     def _is_damage(self, fault: sqlite3.Error) -> bool:

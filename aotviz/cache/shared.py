@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -53,9 +54,10 @@ class Shared:
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        if not url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError(f"expected the address of a Redis server, such as redis://host:6379/0, and got {url!r}")
-        self.place = url.rpartition("@")[2].removeprefix("redis://").removeprefix("rediss://")  # without a password
+        self.place = url.rpartition("@")[2].rpartition("://")[2]  # without a password
+        if not _is_address(url):
+            expected = "expected the address of a Redis server, such as redis://host:6379/0"
+            raise ValueError(f"{expected}, and got {self.place!r}")
         self._url = url
         self._clock = clock
         self._client: redis.Redis | None = None
@@ -71,14 +73,14 @@ class Shared:
             return dict(pipeline.execute()[0])
 
         found = self._try(ask) or {}
-        ingredients = _ingredients(unsealed(key, "", "ingredients", found.pop(INGREDIENTS, None)))
+        ingredients = _ingredients(unsealed(key, "", "ingredients", found.get(INGREDIENTS)))
         mains: dict[str, bytes] = {}
         for field, value in found.items():
             variant = field.decode("utf-8", "replace")
             main = unsealed(key, variant, MAIN, value)
-            if main is None or ingredients is None:
+            if ingredients is None or (main is None and field != INGREDIENTS):
                 self._remove_damaged(_key(key), field)
-            else:
+            elif main is not None:
                 mains[variant] = main
         return ingredients or {}, mains
 
@@ -177,6 +179,14 @@ def _connect(url: str) -> redis.Redis:
         socket_timeout=OPERATION_SECONDS,
         retry=Retry(NoBackoff(), 0),
     )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"redis", "rediss", "unix"} and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def _key(key: str) -> str:

@@ -317,7 +317,9 @@ class Store:
             with snapshot(connection):
                 return _check_all(connection, problems)
 
+        before = len(self._database.set_aside)
         found = self._database.read(check) or (0, 0, [], [], [])
+        problems.extend(f"the file {reason}, and was set aside" for reason in self._database.set_aside[before:])
         entries, size, damaged_entries, damaged_parts, damaged_keys = found
 
         def remove(connection: Connection) -> None:
