@@ -192,7 +192,9 @@ class Database:
         """
         self._immutable = True
         self._opened = self._state()
-        if self._opened is not None and self._opened[-1]:
+        if self._opened is None:
+            return None
+        if self._opened[-1]:
             raise Unavailable(f"the cache in {self.folder} is read-only, and another process is writing to it")
         return connect(self.path, "mode=ro&immutable=1", create=False)
 

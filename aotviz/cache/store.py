@@ -24,13 +24,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 import msgspec
 
 from aotviz.cache import ingredients as texts
 from aotviz.cache.database import Connection, Database, NotOurs, connect, snapshot
-from aotviz.cache.ingredients import Nearest
-from aotviz.cache.seals import MAIN, CacheWarning, Unavailable, checksum, entry_id, warn_once
+from aotviz.cache.ingredients import MARKS, Nearest
+from aotviz.cache.seals import MAIN, CacheWarning, Unavailable, checksum, entry_id, is_sound, warn_once
 from aotviz.cache.shared import Shared
 
 __all__ = ["CacheWarning", "Entry", "Held", "Kept", "Nearest", "Store", "Unavailable", "Verified", "default_folder"]
@@ -39,6 +40,7 @@ GB = 2**30
 SHORT_BYTES = 120  # of an ingredient's text in `Store.keys`
 REMARK_SECONDS = 60.0  # an entry that this process marked as used is not marked again for so long
 
+NEXT_USE = "(SELECT coalesce(max(use), 0) + 1 FROM entries)"
 LOOK_UP = """\
 SELECT e.number, e.variant, p.checksum, p.data FROM entries e JOIN parts p ON p.entry = e.number AND p.name = 'main'
 WHERE e.key = ? ORDER BY e.use DESC"""
@@ -154,8 +156,8 @@ class Store:
         with self._local_or_shared():
             found = self._database.read(lambda connection: _part(connection, entry, name))
             number, seal, data = found or (0, None, None)
-            if isinstance(data, bytes) and seal == checksum(entry.key, entry.variant, name, data):
-                return data
+            if is_sound(entry.key, entry.variant, name, data, seal):
+                return cast(bytes, data)
             if number:
                 self._remove_damaged([number], name)
         if self.shared is None:
@@ -260,15 +262,16 @@ class Store:
 
         def collect(connection: Connection) -> list[Kept]:
             with snapshot(connection):
+                begins = texts.load_beginnings(connection, SHORT_BYTES)
                 return [
                     Kept(
-                        key=key,
+                        key=str(key),
                         created=_seconds(created),
                         used=_seconds(used),
-                        bytes=size,
+                        bytes=size or 0,
                         entries=entries,
-                        parts=frozenset(names.split("\n")),
-                        ingredients=texts.load(connection, number, SHORT_BYTES),
+                        parts=frozenset((names or "").split("\n")),
+                        ingredients=begins.get(number, {}),
                     )
                     for number, key, created, used, entries, size, names in connection.execute(LIST).fetchall()
                 ]
@@ -297,11 +300,12 @@ class Store:
         def collect(connection: Connection) -> list[Held]:
             with snapshot(connection):
                 query = "SELECT number, id, variant, created, used FROM entries WHERE key = ? ORDER BY use DESC"
-                parts = "SELECT name, length(data) FROM parts WHERE entry = ? ORDER BY name"
-                return [
-                    Held(name, variant, _seconds(created), _seconds(used), dict(connection.execute(parts, (number,))))
-                    for number, name, variant, created, used in connection.execute(query, (key,)).fetchall()
-                ]
+                sizes = "SELECT name, length(data) FROM parts WHERE entry = ? ORDER BY name"
+                held = []
+                for number, name, variant, created, used in connection.execute(query, (key,)).fetchall():
+                    parts = {str(part): size for part, size in connection.execute(sizes, (number,))}
+                    held.append(Held(str(name), str(variant), _seconds(created), _seconds(used), parts))
+                return held
 
         return self._database.read(collect) or []
 
@@ -342,7 +346,8 @@ class Store:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
         try:
-            self._database.read(lambda connection: connection.execute("VACUUM INTO ?", (name,)))
+            if self._database.read(lambda connection: connection.execute("VACUUM INTO ?", (name,))) is None:
+                raise Unavailable(f"the cache in {self.folder} was damaged: nothing was written")
             os.replace(name, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -401,15 +406,15 @@ class Store:
             found = connection.execute("SELECT number FROM keys WHERE key = ?", (entry.key,)).fetchone()
             if found is None:
                 marks = texts.marks_of(ingredients)
-                row = (entry.key, checksum(entry.key, "", "marks", marks), marks, now)
+                row = (entry.key, checksum(entry.key, "", MARKS, marks), marks, now)
                 columns = "INSERT INTO keys (key, checksum, marks, created) VALUES (?, ?, ?, ?)"
                 texts.store(connection, _row(connection.execute(columns, row)), ingredients)
             known = connection.execute("SELECT number FROM entries WHERE id = ?", (entry.id,)).fetchone()
             if known is not None:
                 _mark(connection, entry.id)
                 return False
-            columns = "INSERT INTO entries (id, key, variant, use, created, used) VALUES (?, ?, ?, ?, ?, ?)"
-            values = (entry.id, entry.key, entry.variant, _next_use(connection), now, now)
+            columns = f"INSERT INTO entries (id, key, variant, use, created, used) VALUES (?, ?, ?, {NEXT_USE}, ?, ?)"
+            values = (entry.id, entry.key, entry.variant, now, now)
             number = _row(connection.execute(columns, values))
             for name, data in {**parts, MAIN: entry.main}.items():
                 _insert_part(connection, number, entry, name, data)
@@ -459,7 +464,7 @@ def _look_up(connection: Connection, key: str) -> tuple[list[Entry], list[int]]:
     found: list[Entry] = []
     damaged: list[int] = []
     for number, variant, seal, main in connection.execute(LOOK_UP, (key,)):
-        if isinstance(main, bytes) and isinstance(variant, str) and seal == checksum(key, variant, MAIN, main):
+        if is_sound(key, variant, MAIN, main, seal):
             found.append(Entry(entry_id(key, variant), key, variant, main))
         else:
             damaged.append(number)
@@ -492,13 +497,7 @@ def _insert_part(
 
 
 def _mark(connection: Connection, name: str) -> None:
-    columns = "UPDATE entries SET use = ?, used = ? WHERE id = ?"
-    connection.execute(columns, (_next_use(connection), time.time(), name))
-
-
-def _next_use(connection: Connection) -> int:
-    (last,) = connection.execute("SELECT max(use) FROM entries").fetchone()
-    return 1 if last is None else last + 1
+    connection.execute(f"UPDATE entries SET use = {NEXT_USE}, used = ? WHERE id = ?", (time.time(), name))
 
 
 def _row(cursor: sqlite3.Cursor) -> int:
@@ -547,22 +546,21 @@ def _check_all(connection: Connection, problems: list[str]) -> Checked:
     keys: list[int] = []
     for number, name, key, variant in connection.execute("SELECT number, id, key, variant FROM entries").fetchall():
         count += 1
-        sound = name == entry_id(key, variant)
-        names = []
+        where = f"key {str(key)[:12]}, variant {str(variant)[:12]}"
+        names = set()
         for part, seal, data in connection.execute("SELECT name, checksum, data FROM parts WHERE entry = ?", (number,)):
-            names.append(part)
-            size += len(data or b"")
-            if not isinstance(data, bytes) or seal != checksum(key, variant, part, data):
-                problems.append(f"key {key[:12]}, variant {variant[:12]}: the part {part!r} is damaged")
+            if is_sound(key, variant, part, data, seal):
+                names.add(part)
+                size += len(data)
+            else:
+                problems.append(f"{where}: the part {part!r} is damaged")
                 parts.append((number, part))
-                sound = sound and part != MAIN
-        if not sound or MAIN not in names:
-            problems.append(f"key {key[:12]}, variant {variant[:12]}: the entry is damaged")
+        if MAIN not in names or name != entry_id(key, variant):
+            problems.append(f"{where}: the entry is damaged")
             entries.append(number)
     for number, key, seal, marks in connection.execute("SELECT number, key, checksum, marks FROM keys").fetchall():
-        marked = isinstance(marks, bytes) and seal == checksum(key, "", "marks", marks)
-        if not marked or texts.marks_of(texts.load(connection, number)) != marks:
-            problems.append(f"key {key[:12]}: its ingredients are damaged")
+        if not is_sound(key, "", MARKS, marks, seal) or texts.marks_of(texts.load(connection, number)) != marks:
+            problems.append(f"key {str(key)[:12]}: its ingredients are damaged")
             keys.append(number)
     return count, size, entries, parts, keys
 
@@ -574,19 +572,14 @@ SELECT e.number, e.key, e.variant, k.number, k.checksum, k.marks FROM entries e 
 ORDER BY e.use"""
     for number, key, variant, of_key, seal, marks in connection.execute(order).fetchall():
         rows = connection.execute("SELECT name, checksum, data FROM parts WHERE entry = ?", (number,)).fetchall()
-        parts = {name: data for name, seen, data in rows if _is_sound(key, variant, name, data, seen)}
+        parts = {name: data for name, seen, data in rows if is_sound(key, variant, name, data, seen)}
         ingredients = texts.load(connection, of_key)
-        marked = isinstance(marks, bytes) and seal == checksum(key, "", "marks", marks)
-        if len(parts) < len(rows) or MAIN not in parts or not marked or texts.marks_of(ingredients) != marks:
+        marked = is_sound(key, "", MARKS, marks, seal) and texts.marks_of(ingredients) == marks
+        if len(parts) < len(rows) or MAIN not in parts or not marked:
             yield None, {}, {}
         else:
             main = parts.pop(MAIN)
             yield Entry(entry_id(key, variant), key, variant, main), ingredients, parts
-
-
-def _is_sound(key: str, variant: str, name: object, data: object, seal: object) -> bool:
-    sound = isinstance(data, bytes) and isinstance(name, str)
-    return sound and seal == checksum(key, variant, name, data)  # type: ignore[arg-type]
 
 
 def _seconds(value: object) -> float:

@@ -16,6 +16,7 @@ import pytest
 
 from aotviz.cache.database import APPLICATION, FORMAT, TABLES
 from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable
+from tests.cache import mutations
 from tests.tiers import slow
 
 INGREDIENTS = {"program": "graph", "torch": "2.13.0"}
@@ -190,6 +191,33 @@ def test_verify_of_a_torn_file_says_so(store: Store, told: list[warnings.Warning
     assert store.verify().damaged
     of("renamed to aot.sqlite.damaged", told)
     assert store.verify().damaged == []
+
+
+COLUMNS = {
+    "keys": "key checksum marks created",
+    "texts": "digest text",
+    "ingredients": "name text",
+    "entries": "id key variant use created used",
+    "parts": "name checksum data",
+}
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", "\ufffd", -(2**63), 2**63 - 1, 1.5, float("inf")], ids=repr)
+@pytest.mark.parametrize("place", [f"{table} {column}" for table in COLUMNS for column in COLUMNS[table].split()])
+def test_a_value_of_any_type_is_only_ever_a_miss(place: str, value: object, store: Store, tmp_path: Path) -> None:
+    table, column = place.split()
+    mutations.fill(store, range(len(mutations.KEYS)))
+    row = "key = 3 AND name = 'torch'" if table == "ingredients" else "rowid = 3"
+    change(store, f"UPDATE {table} SET {column} = ? WHERE {row}", value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)
+        store.export(tmp_path / "exported")
+        Store(tmp_path / "other").import_(tmp_path / "exported")
+        for key in store.keys():  # noqa: SIM118 - a method of the store's
+            assert sum(held.parts.get("main", 0) for held in store.held(key.key)) >= 0
+            store.ingredients(key.key)
+        mutations.use(store)
+        assert store.verify().damaged == []
 
 
 def test_two_processes_that_find_the_same_damage_set_it_aside_once(
