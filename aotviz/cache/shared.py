@@ -2,8 +2,8 @@
 
 A process must never wait for a server that is away. Each operation has a time limit. The first that fails is told in
 one warning; the server is then left alone for `PAUSE_SECONDS`, during which everything is a miss, and is tried again
-after that without another word. What the server returns may come from anyone who can write to it: values carry the
-checksums of `seals`, and one that does not match is a miss.
+after that without another word. Values carry the checksums of `seals`, and one that does not match is a miss. That
+finds accidents, and no attacker: programs are code, so use only a server whose writers you trust to run code here.
 
 Under `aotviz:1:KEY` is a hash of the key's mains by variant, and its ingredients. Under `aotviz:1:KEY:VARIANT:MAIN` is
 a hash of the parts that belong to one main, by its checksum: see Note [One main] in store.py. A key expires

@@ -143,13 +143,13 @@ class Store:
         return found
 
     def used(self, entry: Entry) -> None:
-        """Note that `entry` was used, so that it goes later. Never raises: where it can't be noted, it is left out."""
+        """Note that `entry` was used, so that it goes later. Never raises or waits: if it can't be noted, it is not."""
         now = time.monotonic()
         if now - self._marked.get(entry.id, -REMARK_SECONDS) < REMARK_SECONDS:
             return
         self._marked[entry.id] = now
         with contextlib.suppress(Unavailable):
-            self._database.write(lambda connection: _mark(connection, entry.id))
+            self._database.write(lambda connection: _mark(connection, entry.id), patient=False)
 
     def part(self, entry: Entry, name: str) -> bytes | None:
         """The part `name` of `entry`, here or in the shared store."""
