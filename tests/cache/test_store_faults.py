@@ -156,6 +156,15 @@ def test_a_flipped_part_is_removed_and_its_entry_stays(store: Store, told: list[
     of("damaged entry", told)
 
 
+def test_an_entry_whose_main_was_lost_is_saved_again(store: Store) -> None:
+    entry = save(store)
+    change(store, "DELETE FROM parts")
+    assert store.entries(KEY) == []
+    save(store)
+    assert store.entries(KEY) == [entry]
+    assert store.verify().damaged == []
+
+
 def test_a_key_with_a_changed_ingredient_explains_no_miss(store: Store, told: list[warnings.WarningMessage]) -> None:
     save(store)
     change(store, "UPDATE texts SET text = ? WHERE text = ?", b"t2.12.0", b"t2.13.0")
