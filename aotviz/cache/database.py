@@ -104,6 +104,7 @@ class Database:
         self.folder = folder
         self.path = folder / NAME
         self.lock = threading.RLock()
+        self.set_aside: list[str] = []  # why this process set files aside
         self._connections: list[Connection] = []  # one, while the file is open
         self._opened: State | None = None
         self._immutable = False
@@ -114,13 +115,15 @@ class Database:
         """`work`'s result, or None if there is no file. Raises Unavailable."""
         return self._run(work, create=False)
 
-    def write(self, work: Callable[[Connection], Found]) -> Found:
+    def write(self, work: Callable[[Connection], Found], *, patient: bool = True) -> Found:
         """`work`'s result, after its changes are stored. If it raises, nothing is changed. Raises Unavailable.
 
-        A missing file is created. `work` runs again if the file went away meanwhile.
+        A missing file is created. `work` runs again if the file went away meanwhile. Without patience, it does not wait
+        for another process that writes.
         """
 
         def transaction(connection: Connection) -> tuple[Found]:
+            connection.execute(f"PRAGMA busy_timeout={1000 * BUSY_SECONDS if patient else 0:.0f}")
             with immediate(connection):
                 return (work(connection),)
 
@@ -140,24 +143,29 @@ class Database:
             self._immutable = False
 
     def _run(self, work: Callable[[Connection], Found], *, create: bool) -> Found | None:
+        renewed = False  # whether a damaged file was set aside
         with self.lock:
-            for last in (False, True):
+            for attempt in range(4):
+                again = attempt < 2  # what a folder that is deleted meanwhile causes is tried again
                 try:
                     connection = self._current(create)
                     return None if connection is None else work(connection)
                 except NotOurs as fault:
-                    self._set_aside(str(fault), last)
+                    self._set_aside(str(fault), renewed)
+                    renewed = True
                 except sqlite3.Error as fault:
-                    if not last and self._has_moved():
+                    if again and (self._has_moved() or primary(fault) == sqlite3.SQLITE_IOERR):
                         self.close()
                     elif self._is_damage(fault):
-                        self._set_aside(f"is damaged ({fault})", last)
+                        self._set_aside(f"is damaged ({fault})", renewed)
+                        renewed = True
                     else:
                         raise self._unavailable(fault) from fault
                 except OSError as fault:
-                    reason = f"{fault.strerror or fault}: choose another folder, or correct this one"
-                    raise Unavailable(f"the cache in {self.folder} cannot be used: {reason}") from fault
-        raise AssertionError("the second attempt returns or raises")
+                    if not (again and isinstance(fault, FileNotFoundError)):
+                        reason = f"{fault.strerror or fault}: choose another folder, or correct this one"
+                        raise Unavailable(f"the cache in {self.folder} cannot be used: {reason}") from fault
+        raise AssertionError("a file was set aside twice")
 
     def _current(self, create: bool) -> Connection | None:
         """The connection to the file that is there now, or None if there is none and none may be created."""
@@ -169,7 +177,7 @@ class Database:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif found is None:
             return None
-        with folder_lock(self.folder, exclusive=found is None):
+        with folder_lock(self.folder, exclusive=is_empty(self.path)):
             if create:
                 with contextlib.suppress(FileExistsError):
                     os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -177,7 +185,7 @@ class Database:
             try:
                 connection = connect(self.path, "mode=rw", create)
             except sqlite3.OperationalError as fault:
-                if create or primary(fault) != sqlite3.SQLITE_CANTOPEN:
+                if create or primary(fault) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
                     raise
                 connection = self._connect_immutable()
         if connection is not None:
@@ -191,7 +199,9 @@ class Database:
         """
         self._immutable = True
         self._opened = self._state()
-        if self._opened is not None and self._opened[-1]:
+        if self._opened is None:
+            return None
+        if self._opened[-1]:
             raise Unavailable(f"the cache in {self.folder} is read-only, and another process is writing to it")
         return connect(self.path, "mode=ro&immutable=1", create=False)
 
@@ -213,9 +223,9 @@ class Database:
         except OSError:
             return True
 
-    def _set_aside(self, reason: str, last: bool) -> None:
+    def _set_aside(self, reason: str, renewed: bool) -> None:
         """Rename the file that was opened, so that a fresh one can be begun: Note [Setting aside]."""
-        if last:
+        if renewed:
             raise Unavailable(f"the cache file {self.path} {reason}: remove it")
         immutable = self._immutable
         self.close()
@@ -235,6 +245,7 @@ class Database:
             raise Unavailable(
                 f"the cache file {self.path} {reason}, and its folder is read-only: choose another folder"
             )
+        self.set_aside.append(reason)
         warn_once(str(self.path), "file", f"the cache file {self.path} {reason}; it was renamed to {NAME}.damaged")
 
     def _is_damage(self, fault: sqlite3.Error) -> bool:
@@ -255,6 +266,14 @@ def primary(fault: sqlite3.Error) -> int:
     """SQLite's primary result code of a fault."""
     code = getattr(fault, "sqlite_errorcode", None)
     return sqlite3.SQLITE_ERROR if code is None else code & 0xFF
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a file is still to be created, or was by a process that ended before it wrote to it."""
+    try:
+        return os.stat(path).st_size == 0
+    except FileNotFoundError:
+        return True
 
 
 def connect(path: Path, how: str, create: bool) -> Connection | None:

@@ -7,14 +7,16 @@ checksum, too: a text that was changed does not give the same mark.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Mapping
 
 import msgspec
 
 from aotviz.cache.database import Connection
-from aotviz.cache.seals import checksum, decoded, encoded, text_digest
+from aotviz.cache.seals import checksum, decoded, encoded, is_sound, text_digest
 
+MARKS = "marks"  # the name under which a key's marks are sealed
 MARK_BYTES = 8
 COMPRESSED_FROM = 512  # bytes of text
 LONGEST = 2**28  # bytes of text after decompression
@@ -48,10 +50,22 @@ def store(connection: Connection, number: int, ingredients: Mapping[str, str]) -
         connection.execute("INSERT OR REPLACE INTO ingredients (key, name, text) VALUES (?, ?, ?)", row)
 
 
-def load(connection: Connection, number: int, limit: int = LONGEST) -> dict[str, str]:
-    """The ingredients of key `number`, sorted by name, each cut to about `limit` bytes."""
+def load(connection: Connection, number: int) -> dict[str, str]:
+    """The ingredients of key `number`, sorted by name."""
     query = "SELECT i.name, t.text FROM ingredients i JOIN texts t ON t.number = i.text WHERE i.key = ? ORDER BY i.name"
-    return {name: opened(kept, limit) for name, kept in connection.execute(query, (number,))}
+    return {str(name): opened(kept) for name, kept in connection.execute(query, (number,))}
+
+
+def load_beginnings(connection: Connection, limit: int) -> dict[int, dict[str, str]]:
+    """The ingredients of each key by its number, with each text cut to about `limit` bytes."""
+    begins = {
+        number: opened(kept, limit)
+        for number, kept in connection.execute("SELECT number, substr(text, 1, 1000) FROM texts")
+    }
+    found: dict[int, dict[str, str]] = {}
+    for key, name, text in connection.execute("SELECT key, name, text FROM ingredients ORDER BY key, name"):
+        found.setdefault(key, {})[str(name)] = begins.get(text, "")
+    return found
 
 
 def opened(kept: object, limit: int = LONGEST) -> str:
@@ -84,36 +98,31 @@ def nearest(connection: Connection, ingredients: Mapping[str, str]) -> tuple[Nea
     A key that differs in nothing is left out. Names that only one side has count as different.
     """
     ingredients = {storable(name): text for name, text in ingredients.items()}
-    ours = _split(marks_of(ingredients))
+    ours = frozenset(memoryview(marks_of(ingredients)).cast("Q"))
     damaged: list[int] = []
-    candidates = []  # (the least number of names that can differ, age, number, key, marks)
+    candidates = []  # (the least number of names that can differ, age, key, checksum, marks)
     for number, key, seal, marks in connection.execute("SELECT number, key, checksum, marks FROM keys"):
-        if not isinstance(marks, bytes) or seal != checksum(key, "", "marks", marks):
+        if not isinstance(marks, bytes) or len(marks) % MARK_BYTES:
             damaged.append(number)
             continue
-        theirs = _split(marks)
-        least = max(len(ours), len(theirs)) - len(ours & theirs)
-        if ours != theirs:
-            candidates.append((least, -number, key, marks))
+        theirs = memoryview(marks).cast("Q")
+        least = max(len(ours), len(theirs)) - len(ours.intersection(theirs))
+        if least > 0:
+            candidates.append((least, -number, key, seal, marks))
     best: Nearest | None = None
-    best_number = 0
-    for least, age, key, marks in sorted(candidates):
-        if best is not None and least > len(best.differing):
-            break
+    best_count, best_age = sys.maxsize, 0
+    for least, age, key, seal, marks in sorted(candidates, key=lambda found: found[:2]):
+        if (least, age) > (best_count, best_age):
+            continue
         texts = load(connection, -age)
-        if marks_of(texts) != marks:
+        if not is_sound(key, "", MARKS, marks, seal) or marks_of(texts) != marks:
             damaged.append(-age)
             continue
         names = sorted({*ingredients, *texts})
         differing = {n: (texts.get(n), ingredients.get(n)) for n in names if texts.get(n) != ingredients.get(n)}
-        fewer = best is None or len(differing) < len(best.differing)
-        if fewer or (best is not None and len(differing) == len(best.differing) and -age > best_number):
-            best, best_number = Nearest(key, differing), -age
+        if (len(differing), age) < (best_count, best_age):
+            best, best_count, best_age = Nearest(key, differing), len(differing), age
     return best, damaged
-
-
-def _split(marks: bytes) -> set[bytes]:
-    return {marks[at : at + MARK_BYTES] for at in range(0, len(marks), MARK_BYTES)}
 
 
 def storable(name: str) -> str:

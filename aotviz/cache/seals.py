@@ -49,6 +49,13 @@ def checksum(key: str, variant: str, name: str, data: bytes) -> bytes:
     return found.digest()
 
 
+def is_sound(key: object, variant: object, name: object, data: object, seal: object) -> bool:
+    """Whether these, as they were read, are what `seal` was computed over. A damaged file may hold any type."""
+    if not (isinstance(key, str) and isinstance(variant, str) and isinstance(name, str) and isinstance(data, bytes)):
+        return False
+    return seal == checksum(key, variant, name, data)
+
+
 def sealed(key: str, variant: str, name: str, data: bytes) -> bytes:
     """`data` behind its checksum, for a store that keeps one value for a part."""
     return checksum(key, variant, name, data) + data
@@ -59,7 +66,7 @@ def unsealed(key: str, variant: str, name: str, value: object) -> bytes | None:
     if not isinstance(value, bytes):
         return None
     data = value[CHECKSUM_BYTES:]
-    return data if value[:CHECKSUM_BYTES] == checksum(key, variant, name, data) else None
+    return data if is_sound(key, variant, name, data, value[:CHECKSUM_BYTES]) else None
 
 
 def entry_id(key: str, variant: str) -> str:

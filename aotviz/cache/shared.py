@@ -2,8 +2,8 @@
 
 A process must never wait for a server that is away. Each operation has a time limit. The first that fails is told in
 one warning; the server is then left alone for `PAUSE_SECONDS`, during which everything is a miss, and is tried again
-after that without another word. What the server returns may come from anyone who can write to it: values carry the
-checksums of `seals`, and one that does not match is a miss.
+after that without another word. Values carry the checksums of `seals`, and one that does not match is a miss. That
+finds accidents, and no attacker: programs are code, so use only a server whose writers you trust to run code here.
 
 Under `aotviz:1:KEY` is a hash of the key's mains by variant, and its ingredients. Under `aotviz:1:KEY:VARIANT:MAIN` is
 a hash of the parts that belong to one main, by its checksum: see Note [One main] in store.py. A key expires
@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -53,9 +54,10 @@ class Shared:
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        if not url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError(f"expected the address of a Redis server, such as redis://host:6379/0, and got {url!r}")
-        self.place = url.rpartition("@")[2].removeprefix("redis://").removeprefix("rediss://")  # without a password
+        self.place = url.rpartition("@")[2].rpartition("://")[2]  # without a password
+        if not _is_address(url):
+            expected = "expected the address of a Redis server, such as redis://host:6379/0"
+            raise ValueError(f"{expected}, and got {self.place!r}")
         self._url = url
         self._clock = clock
         self._client: redis.Redis | None = None
@@ -71,14 +73,14 @@ class Shared:
             return dict(pipeline.execute()[0])
 
         found = self._try(ask) or {}
-        ingredients = _ingredients(unsealed(key, "", "ingredients", found.pop(INGREDIENTS, None)))
+        ingredients = _ingredients(unsealed(key, "", "ingredients", found.get(INGREDIENTS)))
         mains: dict[str, bytes] = {}
         for field, value in found.items():
             variant = field.decode("utf-8", "replace")
             main = unsealed(key, variant, MAIN, value)
-            if main is None or ingredients is None:
+            if ingredients is None or (main is None and field != INGREDIENTS):
                 self._remove_damaged(_key(key), field)
-            else:
+            elif main is not None:
                 mains[variant] = main
         return ingredients or {}, mains
 
@@ -177,6 +179,14 @@ def _connect(url: str) -> redis.Redis:
         socket_timeout=OPERATION_SECONDS,
         retry=Retry(NoBackoff(), 0),
     )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"redis", "rediss", "unix"} and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def _key(key: str) -> str:

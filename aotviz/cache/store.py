@@ -24,71 +24,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-
-import msgspec
+from typing import cast
 
 from aotviz.cache import ingredients as texts
+from aotviz.cache import rows
 from aotviz.cache.database import Connection, Database, NotOurs, connect, snapshot
 from aotviz.cache.ingredients import Nearest
-from aotviz.cache.seals import MAIN, CacheWarning, Unavailable, checksum, entry_id, warn_once
+from aotviz.cache.kept import Entry, Held, Kept, Verified
+from aotviz.cache.seals import MAIN, CacheWarning, Unavailable, entry_id, is_sound, warn_once
 from aotviz.cache.shared import Shared
 
 __all__ = ["CacheWarning", "Entry", "Held", "Kept", "Nearest", "Store", "Unavailable", "Verified", "default_folder"]
 
 GB = 2**30
-SHORT_BYTES = 120  # of an ingredient's text in `Store.keys`
 REMARK_SECONDS = 60.0  # an entry that this process marked as used is not marked again for so long
-
-LOOK_UP = """\
-SELECT e.number, e.variant, p.checksum, p.data FROM entries e JOIN parts p ON p.entry = e.number AND p.name = 'main'
-WHERE e.key = ? ORDER BY e.use DESC"""
-LIST = """\
-SELECT k.number, k.key, k.created, max(e.used), count(DISTINCT e.number), sum(length(p.data)),
-    group_concat(p.name, char(10))
-FROM keys k JOIN entries e ON e.key = k.key JOIN parts p ON p.entry = e.number
-GROUP BY k.number ORDER BY max(e.use) DESC"""
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One program under a key."""
-
-    id: str  # of the key and the variant
-    key: str  # hex digest of the ingredients
-    variant: str  # hex digest of its guards: several entries can share a key
-    main: bytes  # opaque here
-
-    def __repr__(self) -> str:
-        return f"Entry(key={self.key[:12]!r}, variant={self.variant[:12]!r}, {len(self.main):,} bytes)"
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """A key in a list of all."""
-
-    key: str
-    created: float  # seconds since 1970, for display only: clocks change
-    used: float
-    bytes: int  # of all parts of its entries
-    entries: int
-    parts: frozenset[str]  # the names of its entries' parts
-    ingredients: dict[str, str]  # the beginning of each text
-
-
-class Held(msgspec.Struct, frozen=True):
-    """An entry, without its bytes."""
-
-    id: str
-    variant: str
-    created: float  # seconds since 1970, for display only
-    used: float
-    parts: dict[str, int]  # name: bytes
-
-
-class Verified(msgspec.Struct, frozen=True):
-    """What `Store.verify` read, and what was wrong with it."""
-
-    entries: int
-    bytes: int
-    damaged: list[str]  # one line for each fault; what was damaged has been removed
 
 
 def default_folder() -> Path:
@@ -118,7 +67,7 @@ class Store:
     def entries(self, key: str) -> list[Entry]:
         """The programs under `key`, the last used first. Those of the shared store, if this machine has none."""
         with self._local_or_shared():
-            found, damaged = self._database.read(lambda connection: _look_up(connection, key)) or ([], [])
+            found, damaged = self._database.read(lambda connection: rows.look_up(connection, key)) or ([], [])
             if damaged:
                 self._remove_damaged(damaged, MAIN)
             if found:
@@ -141,21 +90,21 @@ class Store:
         return found
 
     def used(self, entry: Entry) -> None:
-        """Note that `entry` was used, so that it goes later. Never raises: where it can't be noted, it is left out."""
+        """Note that `entry` was used, so that it goes later. Never raises or waits: if it can't be noted, it is not."""
         now = time.monotonic()
         if now - self._marked.get(entry.id, -REMARK_SECONDS) < REMARK_SECONDS:
             return
         self._marked[entry.id] = now
         with contextlib.suppress(Unavailable):
-            self._database.write(lambda connection: _mark(connection, entry.id))
+            self._database.write(lambda connection: rows.mark(connection, entry.id), patient=False)
 
     def part(self, entry: Entry, name: str) -> bytes | None:
         """The part `name` of `entry`, here or in the shared store."""
         with self._local_or_shared():
-            found = self._database.read(lambda connection: _part(connection, entry, name))
+            found = self._database.read(lambda connection: rows.find_part(connection, entry, name))
             number, seal, data = found or (0, None, None)
-            if isinstance(data, bytes) and seal == checksum(entry.key, entry.variant, name, data):
-                return data
+            if is_sound(entry.key, entry.variant, name, data, seal):
+                return cast(bytes, data)
             if number:
                 self._remove_damaged([number], name)
         if self.shared is None:
@@ -180,7 +129,7 @@ class Store:
         if damaged:
             self._warn_of_damage()
             with contextlib.suppress(Unavailable):
-                self._database.write(lambda connection: _remove_keys(connection, damaged))
+                self._database.write(lambda connection: rows.remove_keys(connection, damaged))
         return found
 
     # Saving
@@ -227,7 +176,7 @@ class Store:
         """Remove `entry` here and in the shared store, for instance because what it refers to is gone."""
         self._marked.pop(entry.id, None)
         try:
-            self._database.write(lambda connection: _remove_entry(connection, _number(connection, entry)))
+            self._database.write(lambda connection: rows.remove_entry(connection, rows.number_of(connection, entry)))
         finally:
             if self.shared is not None:
                 self.shared.discard(entry)
@@ -258,22 +207,7 @@ class Store:
     def keys(self) -> list[Kept]:
         """Every key, the last used first."""
 
-        def collect(connection: Connection) -> list[Kept]:
-            with snapshot(connection):
-                return [
-                    Kept(
-                        key=key,
-                        created=_seconds(created),
-                        used=_seconds(used),
-                        bytes=size,
-                        entries=entries,
-                        parts=frozenset(names.split("\n")),
-                        ingredients=texts.load(connection, number, SHORT_BYTES),
-                    )
-                    for number, key, created, used, entries, size, names in connection.execute(LIST).fetchall()
-                ]
-
-        return self._database.read(collect) or []
+        return self._database.read(rows.list_keys) or []
 
     def matching(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`."""
@@ -294,38 +228,31 @@ class Store:
     def held(self, key: str) -> list[Held]:
         """The entries under `key`, the last used first, with the sizes of their parts."""
 
-        def collect(connection: Connection) -> list[Held]:
-            with snapshot(connection):
-                query = "SELECT number, id, variant, created, used FROM entries WHERE key = ? ORDER BY use DESC"
-                parts = "SELECT name, length(data) FROM parts WHERE entry = ? ORDER BY name"
-                return [
-                    Held(name, variant, _seconds(created), _seconds(used), dict(connection.execute(parts, (number,))))
-                    for number, name, variant, created, used in connection.execute(query, (key,)).fetchall()
-                ]
-
-        return self._database.read(collect) or []
+        return self._database.read(lambda connection: rows.list_entries(connection, key)) or []
 
     def verify(self) -> Verified:
         """Read everything, compare all checksums, and remove what is damaged."""
         problems: list[str] = []
 
-        def check(connection: Connection) -> Checked:
+        def check(connection: Connection) -> rows.Checked:
             found = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(20)")]
             if found != ["ok"]:
                 problems.extend(line for line in found if not line.startswith("*** "))
                 raise NotOurs("is damaged (SQLite's integrity check found faults)")
             with snapshot(connection):
-                return _check_all(connection, problems)
+                return rows.check_all(connection, problems)
 
+        before = len(self._database.set_aside)
         found = self._database.read(check) or (0, 0, [], [], [])
+        problems.extend(f"the file {reason}, and was set aside" for reason in self._database.set_aside[before:])
         entries, size, damaged_entries, damaged_parts, damaged_keys = found
 
         def remove(connection: Connection) -> None:
             for number in damaged_entries:
-                _remove_entry(connection, number)
+                rows.remove_entry(connection, number)
             for number, name in damaged_parts:
                 connection.execute("DELETE FROM parts WHERE entry = ? AND name = ?", (number, name))
-            _remove_keys(connection, damaged_keys)
+            rows.remove_keys(connection, damaged_keys)
 
         if damaged_entries or damaged_parts or damaged_keys:
             self._database.write(remove)
@@ -340,7 +267,8 @@ class Store:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
         try:
-            self._database.read(lambda connection: connection.execute("VACUUM INTO ?", (name,)))
+            if self._database.read(lambda connection: connection.execute("VACUUM INTO ?", (name,))) is None:
+                raise Unavailable(f"the cache in {self.folder} was damaged: nothing was written")
             os.replace(name, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -360,7 +288,7 @@ class Store:
             if connection is None:
                 raise NotOurs("is empty")
             with contextlib.closing(connection):
-                for entry, ingredients, parts in _exported(connection):
+                for entry, ingredients, parts in rows.exported(connection):
                     if entry is None:
                         damaged += 1
                     else:
@@ -395,43 +323,28 @@ class Store:
         """Keep an entry here, and say whether it is new."""
 
         def insert(connection: Connection) -> bool:
-            now = time.time()
-            found = connection.execute("SELECT number FROM keys WHERE key = ?", (entry.key,)).fetchone()
-            if found is None:
-                marks = texts.marks_of(ingredients)
-                row = (entry.key, checksum(entry.key, "", "marks", marks), marks, now)
-                columns = "INSERT INTO keys (key, checksum, marks, created) VALUES (?, ?, ?, ?)"
-                texts.store(connection, _row(connection.execute(columns, row)), ingredients)
-            known = connection.execute("SELECT number FROM entries WHERE id = ?", (entry.id,)).fetchone()
-            if known is not None:
-                _mark(connection, entry.id)
-                return False
-            columns = "INSERT INTO entries (id, key, variant, use, created, used) VALUES (?, ?, ?, ?, ?, ?)"
-            values = (entry.id, entry.key, entry.variant, _next_use(connection), now, now)
-            number = _row(connection.execute(columns, values))
-            for name, data in {**parts, MAIN: entry.main}.items():
-                _insert_part(connection, number, entry, name, data)
+            is_new = rows.insert_entry(connection, entry, ingredients, parts)
             self._make_room(connection, entry)
-            return True
+            return is_new
 
         return self._database.write(insert)
 
     def _add(self, connection: Connection, entry: Entry, name: str, data: bytes, *, replace: bool = False) -> None:
-        number = _number(connection, entry)
+        number = rows.number_of(connection, entry)
         if number and name != MAIN:
-            _mark(connection, entry.id)
-            _insert_part(connection, number, entry, name, data, replace=replace)
+            rows.mark(connection, entry.id)
+            rows.insert_part(connection, number, entry, name, data, replace=replace)
             self._make_room(connection, entry)
 
     def _make_room(self, connection: Connection, entry: Entry) -> None:
         """Remove the entries that were not used for longest, but for `entry`, until the file is within its limit."""
-        while _bytes_used(connection) > self.limit_bytes:
+        while rows.bytes_used(connection) > self.limit_bytes:
             query = "SELECT number FROM entries WHERE id != ? ORDER BY use LIMIT 1"
             found = connection.execute(query, (entry.id,)).fetchone()
             if found is None:
                 limit = f"{self.limit_bytes:,} bytes"
                 raise Unavailable(f"the program is larger than all of the cache in {self.folder} may be, {limit}")
-            _remove_entry(connection, found[0])
+            rows.remove_entry(connection, found[0])
 
     def _remove_damaged(self, numbers: list[int], name: str) -> None:
         """Remove entries whose `main` is damaged, or else their part `name`."""
@@ -440,7 +353,7 @@ class Store:
         def remove(connection: Connection) -> None:
             for number in numbers:
                 if name == MAIN:
-                    _remove_entry(connection, number)
+                    rows.remove_entry(connection, number)
                 else:
                     connection.execute("DELETE FROM parts WHERE entry = ? AND name = ?", (number, name))
 
@@ -450,142 +363,3 @@ class Store:
     def _warn_of_damage(self) -> None:
         where = str(self._database.path)
         warn_once(where, "entry", f"the cache file {where} had a damaged entry; it was removed")
-
-
-def _look_up(connection: Connection, key: str) -> tuple[list[Entry], list[int]]:
-    """The entries under a key, and the numbers of those that are damaged."""
-    found: list[Entry] = []
-    damaged: list[int] = []
-    for number, variant, seal, main in connection.execute(LOOK_UP, (key,)):
-        if isinstance(main, bytes) and isinstance(variant, str) and seal == checksum(key, variant, MAIN, main):
-            found.append(Entry(entry_id(key, variant), key, variant, main))
-        else:
-            damaged.append(number)
-    return found, damaged
-
-
-def _number(connection: Connection, entry: Entry) -> int:
-    """The number of `entry`, or 0 if it has gone or is another `main`'s: Note [One main]."""
-    query = """\
-SELECT e.number, p.checksum FROM entries e JOIN parts p ON p.entry = e.number AND p.name = 'main' WHERE e.id = ?"""
-    found = connection.execute(query, (entry.id,)).fetchone()
-    same = found is not None and found[1] == checksum(entry.key, entry.variant, MAIN, entry.main)
-    return found[0] if same else 0
-
-
-def _part(connection: Connection, entry: Entry, name: str) -> tuple[int, object, object]:
-    """(number of the entry, checksum, data) of a part; the number is 0 if there is none."""
-    with snapshot(connection):
-        number = _number(connection, entry)
-        query = "SELECT entry, checksum, data FROM parts WHERE entry = ? AND name = ?"
-        return connection.execute(query, (number, name)).fetchone() or (0, None, None)
-
-
-def _insert_part(
-    connection: Connection, number: int, entry: Entry, name: str, data: bytes, *, replace: bool = False
-) -> None:
-    conflict = "REPLACE" if replace else "IGNORE"
-    columns = f"INSERT OR {conflict} INTO parts (entry, name, checksum, data) VALUES (?, ?, ?, ?)"
-    connection.execute(columns, (number, name, checksum(entry.key, entry.variant, name, data), data))
-
-
-def _mark(connection: Connection, name: str) -> None:
-    columns = "UPDATE entries SET use = ?, used = ? WHERE id = ?"
-    connection.execute(columns, (_next_use(connection), time.time(), name))
-
-
-def _next_use(connection: Connection) -> int:
-    (last,) = connection.execute("SELECT max(use) FROM entries").fetchone()
-    return 1 if last is None else last + 1
-
-
-def _row(cursor: sqlite3.Cursor) -> int:
-    """The number of the row that was inserted."""
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
-
-
-def _bytes_used(connection: Connection) -> int:
-    """Of the file, but for pages that the next entries will fill."""
-    pages, free, size = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    return int((pages - free) * size)
-
-
-def _remove_entry(connection: Connection, number: int) -> None:
-    """Remove an entry, and its key with the last of them."""
-    key = connection.execute("SELECT key FROM entries WHERE number = ?", (number,)).fetchone()
-    connection.execute("DELETE FROM parts WHERE entry = ?", (number,))
-    connection.execute("DELETE FROM entries WHERE number = ?", (number,))
-    if key is not None and connection.execute("SELECT 1 FROM entries WHERE key = ?", key).fetchone() is None:
-        for (of_key,) in connection.execute("SELECT number FROM keys WHERE key = ?", key).fetchall():
-            texts.remove(connection, of_key)
-            connection.execute("DELETE FROM keys WHERE number = ?", (of_key,))
-
-
-def _remove_keys(connection: Connection, numbers: list[int]) -> None:
-    """Remove keys with all their entries."""
-    query = "SELECT e.number FROM entries e JOIN keys k ON k.key = e.key WHERE k.number = ?"
-    for number in numbers:
-        for (entry,) in connection.execute(query, (number,)).fetchall():
-            _remove_entry(connection, entry)
-        texts.remove(connection, number)
-        connection.execute("DELETE FROM keys WHERE number = ?", (number,))
-
-
-# entries, bytes, numbers of damaged entries, (entry, name) of damaged parts, numbers of damaged keys
-Checked = tuple[int, int, list[int], list[tuple[int, str]], list[int]]
-
-
-def _check_all(connection: Connection, problems: list[str]) -> Checked:
-    count = size = 0
-    entries: list[int] = []
-    parts: list[tuple[int, str]] = []
-    keys: list[int] = []
-    for number, name, key, variant in connection.execute("SELECT number, id, key, variant FROM entries").fetchall():
-        count += 1
-        sound = name == entry_id(key, variant)
-        names = []
-        for part, seal, data in connection.execute("SELECT name, checksum, data FROM parts WHERE entry = ?", (number,)):
-            names.append(part)
-            size += len(data or b"")
-            if not isinstance(data, bytes) or seal != checksum(key, variant, part, data):
-                problems.append(f"key {key[:12]}, variant {variant[:12]}: the part {part!r} is damaged")
-                parts.append((number, part))
-                sound = sound and part != MAIN
-        if not sound or MAIN not in names:
-            problems.append(f"key {key[:12]}, variant {variant[:12]}: the entry is damaged")
-            entries.append(number)
-    for number, key, seal, marks in connection.execute("SELECT number, key, checksum, marks FROM keys").fetchall():
-        marked = isinstance(marks, bytes) and seal == checksum(key, "", "marks", marks)
-        if not marked or texts.marks_of(texts.load(connection, number)) != marks:
-            problems.append(f"key {key[:12]}: its ingredients are damaged")
-            keys.append(number)
-    return count, size, entries, parts, keys
-
-
-def _exported(connection: Connection) -> Iterator[tuple[Entry | None, dict[str, str], dict[str, bytes]]]:
-    """(entry, ingredients, its other parts), the last used last. The entry is None where something is damaged."""
-    order = """\
-SELECT e.number, e.key, e.variant, k.number, k.checksum, k.marks FROM entries e JOIN keys k ON k.key = e.key
-ORDER BY e.use"""
-    for number, key, variant, of_key, seal, marks in connection.execute(order).fetchall():
-        rows = connection.execute("SELECT name, checksum, data FROM parts WHERE entry = ?", (number,)).fetchall()
-        parts = {name: data for name, seen, data in rows if _is_sound(key, variant, name, data, seen)}
-        ingredients = texts.load(connection, of_key)
-        marked = isinstance(marks, bytes) and seal == checksum(key, "", "marks", marks)
-        if len(parts) < len(rows) or MAIN not in parts or not marked or texts.marks_of(ingredients) != marks:
-            yield None, {}, {}
-        else:
-            main = parts.pop(MAIN)
-            yield Entry(entry_id(key, variant), key, variant, main), ingredients, parts
-
-
-def _is_sound(key: str, variant: str, name: object, data: object, seal: object) -> bool:
-    sound = isinstance(data, bytes) and isinstance(name, str)
-    return sound and seal == checksum(key, variant, name, data)  # type: ignore[arg-type]
-
-
-def _seconds(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
 import subprocess
 import sys
@@ -104,6 +105,27 @@ def test_the_nearest_key_differs_in_the_fewest_ingredients(store: Store) -> None
     assert found is not None
     assert found.key == key(3), "of two that differ in one ingredient, the newest"
     assert found.differing == {"torch": ("2.11.0", "2.13.0")}
+
+
+def test_the_nearest_of_random_keys_is_the_one_that_a_plain_search_finds(store: Store) -> None:
+    chance = random.Random(0)
+    kept: dict[str, dict[str, str]] = {}
+
+    def made_up() -> dict[str, str]:
+        return {name: chance.choice("xyz") for name in chance.sample("abcdefgh", chance.randrange(9))}
+
+    for number in range(60):
+        kept[key(number)] = made_up()
+        store.save(key(number), kept[key(number)], "aa", b"program")
+    for _ in range(200):
+        ours = made_up()
+        counts = {
+            name: sum(ours.get(each) != theirs.get(each) for each in {*ours, *theirs}) for name, theirs in kept.items()
+        }
+        expected = min((name for name in kept if counts[name]), key=lambda name: (counts[name], -int(name, 16)))
+        found = store.nearest(ours)
+        assert found is not None
+        assert (found.key, len(found.differing)) == (expected, counts[expected])
 
 
 def test_names_that_one_side_lacks_differ(store: Store) -> None:
