@@ -2,7 +2,8 @@
 
 Nodes, placeholders, submodules and tensor constants are numbered in order of their first occurrence; symbols of sizes
 too, over the inputs. Stack traces, module paths and Dynamo's sources are left out. The submodules that an operator
-takes are part of the text, a shared one once. A tensor constant is described by its data, unless it is lifted to an input.
+takes are part of the text, a shared one once. A tensor constant is described by its data, unless it is lifted to an
+input.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import torch.fx as fx
 from aotviz.cache import content
 from aotviz.cache.content import Content, Uncacheable, digest
 from aotviz.ir import backward_bodies, symbolic_sizes
-from aotviz.torch_private import autograd_nodes, dispatch, registered_operators, script_objects
+from aotviz.torch_private import autograd_nodes, dispatch, distributed, registered_operators, script_objects
+from aotviz.torch_private.distributed import GROUPS
 from aotviz.torch_private.fake_tensors import FakeTensor
 
 # What else Dynamo and aotviz write into the meta of a graph module, and why it does not matter.
@@ -123,6 +125,8 @@ class Program(Content):
             return self._inside(value)
         if symbolic_sizes.is_symbolic(value):
             return self._symbols.text(value)
+        if isinstance(value, GROUPS):
+            return f"process group {distributed.of_group(value)}"
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
             raise Uncacheable(f"an object of class {type(value).__qualname__} is part of the graph")
         if isinstance(value, torch.nn.Module):

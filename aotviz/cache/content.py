@@ -103,6 +103,10 @@ class Content:
             return self._operator(value)
         if operators.is_higher_order(value) and is_versioned(type(value).__module__):
             return f"torch.ops.higher_order.{value}"
+        if type(value).__module__ == "numpy":
+            return _of_numpy(value)
+        if type(value).__module__.startswith("triton."):
+            return self._triton(value)
         own = _uuid(value)
         if own is not None:
             return f"uuid {self.value(own)}"
@@ -153,6 +157,12 @@ class Content:
                     raise Uncacheable(f"operator {name}: {error.reason}", error.where) from None
         return f"{name} {digest(chr(10).join(parts))}"
 
+    def _triton(self, kernel: Any) -> str:
+        try:
+            return f"Triton kernel {digest(registered_operators.triton_source(kernel))}"
+        except Exception as error:
+            raise Uncacheable(f"the source of {_called(kernel)} is not known: {error}") from error
+
     def _once(self, value: Any, describe: Callable[[], str], what: str) -> str:
         known = self._met.get(id(value))
         if known is not None:
@@ -161,12 +171,12 @@ class Content:
         self._kept.append(value)
         try:
             return f"{what} {digest(describe())}"
-        except Uncacheable:
-            raise
         except RecursionError:
             raise Uncacheable(f"{_called(value)} refers to too many other functions") from None
 
     def _function(self, fn: Any) -> str:
+        for name in _reads_elsewhere(fn.__code__):
+            raise Uncacheable(f"{_called(fn)} {name}, which no key contains", place(fn))
         defaults = [*(fn.__defaults__ or ()), *sorted((fn.__kwdefaults__ or {}).items())]
         parts = [self._code(fn.__code__), f"defaults {self._parts(fn, defaults)}", self._closure(fn)]
         for name, value in _read_globals(fn):
@@ -308,7 +318,8 @@ def _module(content: Content, value: types.ModuleType) -> str:
 
 _HOW: dict[type, Callable[[Content, Any], str]] = {
     **dict.fromkeys((int, bool, str, bytes, type(None), type(...), type(NotImplemented), range), lambda _, v: repr(v)),
-    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format, torch.Size), lambda _, v: str(v)),
+    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), lambda _, v: str(v)),
+    torch.Size: _sequence("Size[", "]"),
     torch.device: lambda _, v: f"device({v})",
     float: _number,
     complex: lambda content, v: f"complex({_number(content, v.real)}, {_number(content, v.imag)})",
@@ -319,12 +330,23 @@ _HOW: dict[type, Callable[[Content, Any], str]] = {
     **dict.fromkeys((set, frozenset), _unordered),
     slice: _slice,
     functools.partial: _partial,
+    type(functools.lru_cache(id)): lambda content, v: f"cached {content.value(v.__wrapped__)}",
     types.FunctionType: lambda content, v: content.function(v),
     types.MethodType: _method,
     types.CodeType: _code_of,
     types.ModuleType: _module,
     **dict.fromkeys(_BUILTIN, _builtin),
 }
+
+
+def _of_numpy(value: Any) -> str:
+    """A function of numpy by its name, a number by its bytes."""
+    name = getattr(value, "__name__", None)
+    if name:
+        return f"numpy.{name}"
+    if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 and not value.dtype.hasobject:
+        return f"numpy {value.dtype} {value.tobytes().hex()}"
+    raise Uncacheable(f"{_called(value)} is a constant")
 
 
 def _uuid(value: Any) -> Any:
@@ -382,6 +404,19 @@ def _attributes(code: types.CodeType) -> tuple[str, ...]:
         if isinstance(const, types.CodeType):
             found.update(_attributes(const))
     return tuple(sorted(found))
+
+
+@functools.lru_cache(4096)
+def _reads_elsewhere(code: types.CodeType) -> tuple[str, ...]:
+    """What a function reads that its content does not show."""
+    found = [f"imports {one.argval}" for one in dis.get_instructions(code) if _imports_users(one)]
+    if {"environ", "getenv"} & set(code.co_names):
+        found.append("reads the environment")
+    return tuple(found)
+
+
+def _imports_users(instruction: dis.Instruction) -> bool:
+    return instruction.opname == "IMPORT_NAME" and not is_versioned(str(instruction.argval) or ".")
 
 
 def _read_globals(fn: Any) -> Iterator[tuple[str, Any]]:

@@ -26,7 +26,7 @@ from aotviz.cache.canonical import Program, Symbols
 from aotviz.cache.content import Content, Uncacheable
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import TracedCall
-from aotviz.torch_private import context, dynamo, operators, pytree, saved_tensor_hooks
+from aotviz.torch_private import context, distributed, dynamo, operators, pytree, saved_tensor_hooks
 from aotviz.torch_private import surroundings_of_a_key as torchs
 
 __all__ = ["Key", "Uncacheable", "of_graph", "of_trace"]
@@ -38,6 +38,7 @@ NOT_IN_KEYS = {  # option -> why it is in no key
     "cache": "it is about the cache",
 }
 _UUID = "give it a method uuid() that returns its version"
+_FOR_INDUCTOR = ("compile_with_inductor", "nested_region_config")  # marks of regions that go to Inductor in any case
 _SOURCES = ("cache", "frontends", "ir", "runtime", "stages", "torch_private", "tracing")
 _FILES = ("lowerings.py", "options.py", "pipeline.py")
 
@@ -104,13 +105,14 @@ def _of_graph(
     given = [input_facts.Input(tensor, tensor, True) for tensor in lifted]
     given += _given(module, inputs, numbers)
     facts, relations = input_facts.texts(given, symbols, program)
+    text = program.text(module)
     return {
-        "program": program.text(module),
+        "program": text,
         "inputs": facts,
         "symbols": symbols.ranges(),
         "memory layout": relations,
         "options": _options(options),
-        **_backend(lowering),
+        **_backend(lowering, text),
         **_surroundings(lowering, (one.value for one in given), module),
     }
 
@@ -173,8 +175,8 @@ def _option(name: str, value: Any) -> str:
         raise Uncacheable(f"option {name!r}: {error.reason}; {_UUID}", error.where) from None
 
 
-def _backend(lowering: Any) -> dict[str, str]:
-    """The backend, and Inductor's settings if it is Inductor."""
+def _backend(lowering: Any, program: str) -> dict[str, str]:
+    """The backend, and those of Inductor's settings that it reads."""
     patches = getattr(lowering, "settings", None)
     if patches is not None:
         return {
@@ -184,7 +186,7 @@ def _backend(lowering: Any) -> dict[str, str]:
     compiler = getattr(lowering, "compiler", None)
     if not str(getattr(compiler, "__module__", "")).startswith("aotviz."):
         raise Uncacheable(f"backend {lowering.name!r} is a Python function whose result cannot be stored")
-    only = settings_in_keys.READ_WITHOUT_INDUCTOR
+    only = None if any(mark in program for mark in _FOR_INDUCTOR) else settings_in_keys.READ_WITHOUT_INDUCTOR
     return {
         "backend": f"{lowering.name}, partitions with {Content().value(lowering.partition_fn)}",
         "Inductor's settings": settings_in_keys.of(settings_in_keys.INDUCTOR, only=only),
@@ -204,6 +206,7 @@ def _surroundings(lowering: Any, inputs: Any, module: fx.GraphModule) -> dict[st
         "saved tensor hooks": _saved_hooks(),
         "first call": "fake" if context.first_call_is_fake() else "real",
         "threads": torchs.threads(),
+        "processes": distributed.state(),
         "environment": settings_in_keys.environment(),
         "devices": _devices(inputs),
         **of_process(),

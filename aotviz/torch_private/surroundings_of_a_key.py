@@ -144,4 +144,4 @@ def versions_of_torch() -> str:
 
 @functools.lru_cache(1)
 def version_of_python() -> str:
-    return f"{platform.python_implementation()} {sys.version}".replace("\n", " ")
+    return f"{sys.implementation.cache_tag} {platform.python_version()}"
