@@ -262,7 +262,7 @@ _SPECIAL: Mapping[str, Callable[[Program, fx.GraphModule, fx.Node], str]] = {
 
 def _of_tensor(value: torch.Tensor) -> str:
     """A constant by its data."""
-    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(value, FakeTensor):
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or isinstance(value, FakeTensor):
         raise Uncacheable(f"a constant of the graph is a {type(value).__qualname__}")
     if value.layout is not torch.strided or value.is_meta or value.is_quantized:
         raise Uncacheable(f"a constant of the graph has the layout {value.layout}")

@@ -101,6 +101,8 @@ class Content:
             return self.tensor(value)
         if registered_operators.is_operator(value):
             return self._operator(value)
+        if registered_operators.is_definition(value):
+            return self._operator(registered_operators.defined_by(value))
         if operators.is_higher_order(value) and is_versioned(type(value).__module__):
             return f"torch.ops.higher_order.{value}"
         if type(value).__module__ == "numpy":
@@ -141,6 +143,9 @@ class Content:
         name = str(operator)
         if registered_operators.is_torchs(operator):
             return name
+        return self._once(operator, lambda: self._functions(operator, name), name)
+
+    def _functions(self, operator: Any, name: str) -> str:
         parts = [name]
         for overload in registered_operators.overloads(operator):
             parts.append(registered_operators.schema(overload))
@@ -155,7 +160,7 @@ class Content:
                     parts.append(f"{role}: {self.value(function)}")
                 except Uncacheable as error:
                     raise Uncacheable(f"operator {name}: {error.reason}", error.where) from None
-        return f"{name} {digest(chr(10).join(parts))}"
+        return "\n".join(parts)
 
     def _triton(self, kernel: Any) -> str:
         try:

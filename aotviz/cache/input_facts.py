@@ -21,7 +21,7 @@ from aotviz.torch_private import script_objects, tensors
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.tracing import functional
 
-_KINDS = {torch.Tensor: "", torch.nn.Parameter: " parameter", torch.nn.Buffer: " buffer"}
+_KINDS = {torch.Tensor: "", torch.nn.Parameter: " parameter"}
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def _subclass(value: Any, like: Any, symbols: Symbols, program: Program) -> str:
         else:
             parts.append(f"{name}: {program.value(held)}")
     where = ", ".join(_size(n, symbols) for n in (*alike.size(), *alike.stride()))
-    kind, own = program.kind(type(value)), getattr(value, "_stable_hash_for_caching", None)
-    known = program.value(context) if own is None else f"hash {own()}"
+    kind, own = program.kind(type(value)), tensors.own_hash(value)
+    known = program.value(context) if own is None else f"hash {own}"
     return f"{value.dtype} {kind} ({where}) {known} {{{'; '.join(parts)}}}{''.join(_autograd(value))}"
 
 

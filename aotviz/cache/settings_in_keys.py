@@ -71,8 +71,9 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {  # module -> setting -> why it is 
     DYNAMO: {
         **_all(
             "verbose log_compilation_metrics debug_dir_root run_gc_after_compile base_dir log_file_name "
-            "cprofile dynamo_profiler report_guard_failures record_compile_time_instruction_count record_runtime_overhead "
-            "replay_record_enabled log_graph_in_out_metadata pt2_compile_id_prefix _custom_ops_profile",
+            "cprofile dynamo_profiler report_guard_failures record_compile_time_instruction_count "
+            "record_runtime_overhead replay_record_enabled log_graph_in_out_metadata pt2_compile_id_prefix "
+            "_custom_ops_profile",
             _LOGS,
         ),
         **_all(
@@ -91,7 +92,6 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {  # module -> setting -> why it is 
             "enrich_profiler_metadata",
             _LOGS,
         ),
-        "TYPE_CHECKING": _NONE,
     },
 }
 READ_WITHOUT_INDUCTOR = (  # by torch's partitioners and traces, and as options

@@ -81,7 +81,10 @@ def deterministic() -> str:
 
 
 def defaults() -> str:
-    return f"dtype {torch.get_default_dtype()}, device {_device.CURRENT_DEVICE}"
+    """The dtype and device of new tensors."""
+    chosen = [mode.device for mode in function_modes() if isinstance(mode, _device.DeviceContext)]
+    device = chosen[-1] if chosen else _device.CURRENT_DEVICE
+    return f"dtype {torch.get_default_dtype()}, device {device}"
 
 
 def switches() -> str:
