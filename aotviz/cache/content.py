@@ -15,6 +15,7 @@ import dis
 import enum
 import functools
 import hashlib
+import inspect
 import math
 import sys
 import types
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from aotviz.torch_private import operators, registered_operators
@@ -78,7 +80,7 @@ class Content:
 
     def __init__(self) -> None:
         self._met: dict[int, int] = {}
-        self._kept: list[Any] = []  # what `_met` has the ids of
+        self.kept: list[Any] = []  # what `_met` has the ids of
 
     def value(self, value: Any) -> str:
         """The text of a value.
@@ -173,7 +175,7 @@ class Content:
         if known is not None:
             return f"{what} #{known}"
         self._met[id(value)] = len(self._met)
-        self._kept.append(value)
+        self.kept.append(value)
         try:
             return f"{what} {digest(describe())}"
         except RecursionError:
@@ -225,7 +227,8 @@ class Content:
         maker = type(kind)
         parts = [f"class of {self.kind(maker) if maker is not type else 'type'} with {', '.join(bases)}"]
         for name, value in vars(kind).items():
-            if name not in _OF_A_CLASS:
+            # torch makes a BackwardCFunction for each autograd.Function, with a number of this process
+            if name not in _OF_A_CLASS and not (isinstance(value, type) and issubclass(value, BackwardCFunction)):
                 parts.append(f"{name} = {self._of_class(kind, name, value)}")
         return "\n".join(parts)
 
@@ -292,6 +295,11 @@ def _partial(content: Content, value: Any) -> str:
     return f"partial({content.value(value.func)}, {content.value(value.args)}, {content.value(value.keywords)})"
 
 
+def _signature(content: Content, value: inspect.Signature) -> str:
+    found = [(one.name, int(one.kind), one.default) for one in value.parameters.values()]
+    return f"signature {content.value(found)}"
+
+
 def _method(content: Content, value: types.MethodType) -> str:
     return f"method {content.value(value.__func__)} of {content.value(value.__self__)}"
 
@@ -334,6 +342,7 @@ _HOW: dict[type, Callable[[Content, Any], str]] = {
     **dict.fromkeys((dict, immutable_dict, OrderedDict, types.MappingProxyType), _mapping),
     **dict.fromkeys((set, frozenset), _unordered),
     slice: _slice,
+    inspect.Signature: _signature,
     functools.partial: _partial,
     type(functools.lru_cache(id)): lambda content, v: f"cached {content.value(v.__wrapped__)}",
     types.FunctionType: lambda content, v: content.function(v),
