@@ -135,6 +135,8 @@ class Program(Content):
             return self._symbols.text(value)
         if isinstance(value, GROUPS):
             return f"process group {distributed.of_group(value)}"
+        if distributed.is_mesh(value):
+            return f"mesh {distributed.of_mesh(value)}"
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
             raise Uncacheable(f"an object of class {type(value).__qualname__} is part of the graph")
         if isinstance(value, torch.nn.Module):

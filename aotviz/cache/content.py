@@ -27,7 +27,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from aotviz.torch_private import operators, registered_operators
+from aotviz.torch_private import compiled_autograd, operators, registered_operators
 
 _WITH_VERSION = frozenset(("torch", "aotviz", "numpy", "sympy", "triton"))  # their versions are ingredients of a key
 _STANDARD = (sys.stdlib_module_names | {"builtins"}) - {"__main__"}
@@ -111,6 +111,9 @@ class Content:
             return _of_numpy(value)
         if type(value).__module__.startswith("triton."):
             return self._triton(value)
+        backward = compiled_autograd.backward_of_torchs(value)
+        if backward:
+            return backward
         own = _uuid(value)
         if own is not None:
             return f"uuid {self.value(own)}"

@@ -71,7 +71,9 @@ def _tensor(value: Any, like: Any, symbols: Symbols, program: Program, numbers: 
     if value.layout is not torch.strided:
         return f"{value.dtype} {tuple(value.shape)} {value.layout} on {value.device}{name or ''}"
     where, autograd = _where(value, like, symbols, numbers), "".join(_autograd(value))
-    return f"{value.dtype} {where} on {value.device}{name or ''}{autograd}"
+    number = getattr(like, "item_memo", None)  # of a float that Dynamo passes as a tensor
+    item = f" holds {symbols.text(number)}" if symbolic_sizes.is_symbolic(number) else ""
+    return f"{value.dtype} {where} on {value.device}{name or ''}{autograd}{item}"
 
 
 def _where(value: Any, like: Any, symbols: Symbols, numbers: tuple[int, ...] | None = None) -> str:

@@ -14,6 +14,17 @@ def of_group(group: Any) -> str:
     return f"{group.group_name} of {group.size()} over {torch.distributed.get_backend(group)}"
 
 
+def is_mesh(value: Any) -> bool:
+    """Whether a value is a mesh of devices."""
+    return bool(GROUPS) and type(value).__module__ == "torch.distributed.device_mesh"
+
+
+def of_mesh(mesh: Any) -> str:
+    """The devices of a mesh, and the place of this process in it: uneven shards have other sizes in other places."""
+    place = mesh.get_coordinate()
+    return f"{mesh.device_type} {mesh.mesh.tolist()} {mesh.mesh_dim_names}, here at {place}"
+
+
 def state() -> str:
     """Each process group of this process; "one process" without torch.distributed."""
     if not GROUPS or not torch.distributed.is_initialized():

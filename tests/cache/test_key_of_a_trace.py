@@ -1,4 +1,4 @@
-"""The key of a program that `aot_function` and its family trace: what is traced, and the gradients that it will have."""
+"""The key of a program that `aot_function` and its family trace: what was traced, and the gradients it will have."""
 
 from __future__ import annotations
 
