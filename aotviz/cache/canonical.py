@@ -2,7 +2,8 @@
 
 Nodes, placeholders, submodules and tensor constants are numbered in order of their first occurrence; symbols of sizes
 too, over the inputs. Stack traces, module paths and Dynamo's sources are left out. The submodules that an operator
-takes are part of the text, a shared one once. A tensor constant is described by its data, unless it is lifted to an input.
+takes are part of the text, a shared one once. A tensor constant is described by its data, unless it is lifted to an
+input.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,7 +20,8 @@ import torch.fx as fx
 from aotviz.cache import content
 from aotviz.cache.content import Content, Uncacheable, digest
 from aotviz.ir import backward_bodies, symbolic_sizes
-from aotviz.torch_private import autograd_nodes, dispatch, registered_operators, script_objects
+from aotviz.torch_private import autograd_nodes, dispatch, distributed, registered_operators, script_objects
+from aotviz.torch_private.distributed import GROUPS
 from aotviz.torch_private.fake_tensors import FakeTensor
 
 # What else Dynamo and aotviz write into the meta of a graph module, and why it does not matter.
@@ -30,7 +33,10 @@ LEFT_OUT_OF_MODULES = {
     "locals_to_steal": "the meta of the inputs says it too",
 }
 # What the pipeline and Inductor read from the meta of a node in Dynamo's graph.
-_READ_OF_NODES = ("custom", "recompute", "ac_graph_id", "is_wrapped", "user_cache_hash", "steal_arg")
+_READ_OF_NODES = (
+    *("custom", "recompute", "ac_graph_id", "is_wrapped", "user_cache_hash", "steal_arg"),
+    "under_no_grad",  # of a trace
+)
 
 
 class Symbols:
@@ -113,7 +119,11 @@ class Program(Content):
         Raises:
             Uncacheable: the graph has something that has no description.
         """
-        main = self._graph(module)
+        return self.whole(module.graph, module, module.meta)
+
+    def whole(self, graph: fx.Graph, root: Any, meta: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """The text of a graph whose attributes are those of `root`."""
+        main = self._graph(graph, root, meta)
         return "\n".join([main, *self._texts])
 
     def other(self, value: Any) -> str:
@@ -123,6 +133,10 @@ class Program(Content):
             return self._inside(value)
         if symbolic_sizes.is_symbolic(value):
             return self._symbols.text(value)
+        if isinstance(value, GROUPS):
+            return f"process group {distributed.of_group(value)}"
+        if distributed.is_mesh(value):
+            return f"mesh {distributed.of_mesh(value)}"
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
             raise Uncacheable(f"an object of class {type(value).__qualname__} is part of the graph")
         if isinstance(value, torch.nn.Module):
@@ -136,14 +150,14 @@ class Program(Content):
         known = self._tensors.setdefault(id(value), len(self._tensors))
         return f"tensor {known} {_of_tensor(value)}"
 
-    def _graph(self, module: fx.GraphModule) -> str:
-        lines = [*self._about(module)]
-        for node in module.graph.nodes:
+    def _graph(self, graph: fx.Graph, root: Any, about: Mapping[str, Any]) -> str:
+        lines = self._about(about)
+        for node in graph.nodes:
             self._nodes[node] = f"%{len(self._nodes)}"
         nodes, value = self._nodes, self.value
-        for node in module.graph.nodes:
+        for node in graph.nodes:
             try:
-                line = f"{nodes[node]} = {self._call(module, node)}" if node.op != "placeholder" else "input"
+                line = f"{nodes[node]} = {self._call(root, node)}" if node.op != "placeholder" else "input"
                 meta = node.meta
                 for name in _READ_OF_NODES:
                     if meta.get(name):
@@ -153,19 +167,19 @@ class Program(Content):
             lines.append(line)
         return "\n".join(lines)
 
-    def _call(self, module: fx.GraphModule, node: fx.Node) -> str:
+    def _call(self, root: Any, node: fx.Node) -> str:
         op, target = node.op, node.target
         if op == "get_attr":
-            return self.value(_attribute(module, target))
+            return self.value(_attribute(root, target))
         if op == "call_function":
             called = self._target(target)
             special = _SPECIAL.get(called)
             if special is not None:
-                called += special(self, module, node)
+                called += special(self, root, node)
         elif op == "call_method":
             called = f".{target}"
         elif op == "call_module":
-            called = self.value(module.get_submodule(target))
+            called = self.value(root.get_submodule(target))
         else:
             called = op
         text = ", ".join([self.value(one) for one in node.args])
@@ -174,9 +188,9 @@ class Program(Content):
             text = ", ".join([text, *named]) if text else ", ".join(named)
         return f"{called}({text})"
 
-    def _about(self, module: fx.GraphModule) -> list[str]:
-        meta = sorted((k, v) for k, v in module.meta.items() if k not in LEFT_OUT_OF_MODULES)
-        return [f"{name}: {self._of_meta(name, value)}" for name, value in meta if value is not None]
+    def _about(self, about: Mapping[str, Any]) -> list[str]:
+        names = sorted(name for name, value in about.items() if name not in LEFT_OUT_OF_MODULES and value is not None)
+        return [f"{name}: {self._of_meta(name, about[name])}" for name in names]
 
     def _of_meta(self, name: str, value: Any) -> str:
         try:
@@ -191,7 +205,7 @@ class Program(Content):
             known = self._modules[id(module)] = len(self._modules)
             place = len(self._texts)
             self._texts.append("")
-            self._texts[place] = f"graph {known}:\n{self._graph(module)}"
+            self._texts[place] = f"graph {known}:\n{self._graph(module.graph, module, module.meta)}"
         return f"graph {known}"
 
     def _target(self, target: Any) -> str:
@@ -228,15 +242,15 @@ def _attribute(module: Any, path: str) -> Any:
     return module
 
 
-def _custom_function(program: Program, module: fx.GraphModule, node: fx.Node) -> str:
+def _custom_function(program: Program, root: Any, node: fx.Node) -> str:
     """What aotviz reads from the source of a user's autograd.Function."""
     backward = node.args[1]
-    body = _attribute(module, backward.target) if isinstance(backward, fx.Node) else backward
+    body = _attribute(root, backward.target) if isinstance(backward, fx.Node) else backward
     once = "once " if backward_bodies.is_once_differentiable(body) else ""
     return f" {once}{'unmaterialized ' if backward_bodies.unmaterialized(body) else ''}"
 
 
-def _triton_kernel(program: Program, module: fx.GraphModule, node: fx.Node) -> str:
+def _triton_kernel(program: Program, root: Any, node: fx.Node) -> str:
     """The source of a Triton kernel, and its constants: the graph has numbers for both."""
     try:
         source, constants = registered_operators.triton_kernel(node.kwargs)
@@ -249,7 +263,7 @@ def _by_name(operator: Any) -> str:
     return Content().value(operator)
 
 
-_SPECIAL: Mapping[str, Callable[[Program, fx.GraphModule, fx.Node], str]] = {
+_SPECIAL: Mapping[str, Callable[[Program, Any, fx.Node], str]] = {
     _by_name(autograd_nodes.autograd_function_apply): _custom_function,
     "torch.ops.higher_order.triton_kernel_wrapper_mutation": _triton_kernel,
     "torch.ops.higher_order.triton_kernel_wrapper_functional": _triton_kernel,
@@ -258,7 +272,7 @@ _SPECIAL: Mapping[str, Callable[[Program, fx.GraphModule, fx.Node], str]] = {
 
 def _of_tensor(value: torch.Tensor) -> str:
     """A constant by its data."""
-    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(value, FakeTensor):
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or isinstance(value, FakeTensor):
         raise Uncacheable(f"a constant of the graph is a {type(value).__qualname__}")
     if value.layout is not torch.strided or value.is_meta or value.is_quantized:
         raise Uncacheable(f"a constant of the graph has the layout {value.layout}")

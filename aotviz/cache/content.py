@@ -15,6 +15,7 @@ import dis
 import enum
 import functools
 import hashlib
+import inspect
 import math
 import sys
 import types
@@ -23,9 +24,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from aotviz.torch_private import operators, registered_operators
+from aotviz.torch_private import compiled_autograd, operators, registered_operators
 
 _WITH_VERSION = frozenset(("torch", "aotviz", "numpy", "sympy", "triton"))  # their versions are ingredients of a key
 _STANDARD = (sys.stdlib_module_names | {"builtins"}) - {"__main__"}
@@ -78,7 +80,7 @@ class Content:
 
     def __init__(self) -> None:
         self._met: dict[int, int] = {}
-        self._kept: list[Any] = []  # what `_met` has the ids of
+        self.kept: list[Any] = []  # what `_met` has the ids of
 
     def value(self, value: Any) -> str:
         """The text of a value.
@@ -101,8 +103,17 @@ class Content:
             return self.tensor(value)
         if registered_operators.is_operator(value):
             return self._operator(value)
+        if registered_operators.is_definition(value):
+            return self._operator(registered_operators.defined_by(value))
         if operators.is_higher_order(value) and is_versioned(type(value).__module__):
             return f"torch.ops.higher_order.{value}"
+        if type(value).__module__ == "numpy":
+            return _of_numpy(value)
+        if type(value).__module__.startswith("triton."):
+            return self._triton(value)
+        backward = compiled_autograd.backward_of_torchs(value)
+        if backward:
+            return backward
         own = _uuid(value)
         if own is not None:
             return f"uuid {self.value(own)}"
@@ -137,6 +148,9 @@ class Content:
         name = str(operator)
         if registered_operators.is_torchs(operator):
             return name
+        return self._once(operator, lambda: self._functions(operator, name), name)
+
+    def _functions(self, operator: Any, name: str) -> str:
         parts = [name]
         for overload in registered_operators.overloads(operator):
             parts.append(registered_operators.schema(overload))
@@ -151,22 +165,28 @@ class Content:
                     parts.append(f"{role}: {self.value(function)}")
                 except Uncacheable as error:
                     raise Uncacheable(f"operator {name}: {error.reason}", error.where) from None
-        return f"{name} {digest(chr(10).join(parts))}"
+        return "\n".join(parts)
+
+    def _triton(self, kernel: Any) -> str:
+        try:
+            return f"Triton kernel {digest(registered_operators.triton_source(kernel))}"
+        except Exception as error:
+            raise Uncacheable(f"the source of {_called(kernel)} is not known: {error}") from error
 
     def _once(self, value: Any, describe: Callable[[], str], what: str) -> str:
         known = self._met.get(id(value))
         if known is not None:
             return f"{what} #{known}"
         self._met[id(value)] = len(self._met)
-        self._kept.append(value)
+        self.kept.append(value)
         try:
             return f"{what} {digest(describe())}"
-        except Uncacheable:
-            raise
         except RecursionError:
             raise Uncacheable(f"{_called(value)} refers to too many other functions") from None
 
     def _function(self, fn: Any) -> str:
+        for name in _reads_elsewhere(fn.__code__):
+            raise Uncacheable(f"{_called(fn)} {name}, which no key contains", place(fn))
         defaults = [*(fn.__defaults__ or ()), *sorted((fn.__kwdefaults__ or {}).items())]
         parts = [self._code(fn.__code__), f"defaults {self._parts(fn, defaults)}", self._closure(fn)]
         for name, value in _read_globals(fn):
@@ -210,7 +230,8 @@ class Content:
         maker = type(kind)
         parts = [f"class of {self.kind(maker) if maker is not type else 'type'} with {', '.join(bases)}"]
         for name, value in vars(kind).items():
-            if name not in _OF_A_CLASS:
+            # torch makes a BackwardCFunction for each autograd.Function, with a number of this process
+            if name not in _OF_A_CLASS and not (isinstance(value, type) and issubclass(value, BackwardCFunction)):
                 parts.append(f"{name} = {self._of_class(kind, name, value)}")
         return "\n".join(parts)
 
@@ -277,6 +298,11 @@ def _partial(content: Content, value: Any) -> str:
     return f"partial({content.value(value.func)}, {content.value(value.args)}, {content.value(value.keywords)})"
 
 
+def _signature(content: Content, value: inspect.Signature) -> str:
+    found = [(one.name, int(one.kind), one.default) for one in value.parameters.values()]
+    return f"signature {content.value(found)}"
+
+
 def _method(content: Content, value: types.MethodType) -> str:
     return f"method {content.value(value.__func__)} of {content.value(value.__self__)}"
 
@@ -308,7 +334,8 @@ def _module(content: Content, value: types.ModuleType) -> str:
 
 _HOW: dict[type, Callable[[Content, Any], str]] = {
     **dict.fromkeys((int, bool, str, bytes, type(None), type(...), type(NotImplemented), range), lambda _, v: repr(v)),
-    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format, torch.Size), lambda _, v: str(v)),
+    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), lambda _, v: str(v)),
+    torch.Size: _sequence("Size[", "]"),
     torch.device: lambda _, v: f"device({v})",
     float: _number,
     complex: lambda content, v: f"complex({_number(content, v.real)}, {_number(content, v.imag)})",
@@ -318,13 +345,25 @@ _HOW: dict[type, Callable[[Content, Any], str]] = {
     **dict.fromkeys((dict, immutable_dict, OrderedDict, types.MappingProxyType), _mapping),
     **dict.fromkeys((set, frozenset), _unordered),
     slice: _slice,
+    inspect.Signature: _signature,
     functools.partial: _partial,
+    type(functools.lru_cache(id)): lambda content, v: f"cached {content.value(v.__wrapped__)}",
     types.FunctionType: lambda content, v: content.function(v),
     types.MethodType: _method,
     types.CodeType: _code_of,
     types.ModuleType: _module,
     **dict.fromkeys(_BUILTIN, _builtin),
 }
+
+
+def _of_numpy(value: Any) -> str:
+    """A function of numpy by its name, a number by its bytes."""
+    name = getattr(value, "__name__", None)
+    if name:
+        return f"numpy.{name}"
+    if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 and not value.dtype.hasobject:
+        return f"numpy {value.dtype} {value.tobytes().hex()}"
+    raise Uncacheable(f"{_called(value)} is a constant")
 
 
 def _uuid(value: Any) -> Any:
@@ -382,6 +421,19 @@ def _attributes(code: types.CodeType) -> tuple[str, ...]:
         if isinstance(const, types.CodeType):
             found.update(_attributes(const))
     return tuple(sorted(found))
+
+
+@functools.lru_cache(4096)
+def _reads_elsewhere(code: types.CodeType) -> tuple[str, ...]:
+    """What a function reads that its content does not show."""
+    found = [f"imports {one.argval}" for one in dis.get_instructions(code) if _imports_users(one)]
+    if {"environ", "getenv"} & set(code.co_names):
+        found.append("reads the environment")
+    return tuple(found)
+
+
+def _imports_users(instruction: dis.Instruction) -> bool:
+    return instruction.opname == "IMPORT_NAME" and not is_versioned(str(instruction.argval) or ".")
 
 
 def _read_globals(fn: Any) -> Iterator[tuple[str, Any]]:

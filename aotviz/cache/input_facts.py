@@ -21,7 +21,7 @@ from aotviz.torch_private import script_objects, tensors
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.tracing import functional
 
-_KINDS = {torch.Tensor: "", torch.nn.Parameter: " parameter", torch.nn.Buffer: " buffer"}
+_KINDS = {torch.Tensor: "", torch.nn.Parameter: " parameter"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def _text(one: Input, symbols: Symbols, program: Program) -> str:
 def _tensor(value: Any, like: Any, symbols: Symbols, program: Program, numbers: tuple[int, ...] | None) -> str:
     kind = type(value)
     if wrapper_subclasses.is_subclass(value):
-        return _subclass(value, like, symbols, program)
+        parameter = " parameter" if isinstance(value, torch.nn.Parameter) else ""
+        return _subclass(value, like, symbols, program) + parameter
     name = _KINDS.get(kind)
     if name is None and not isinstance(value, FakeTensor):
         name = f" {program.kind(kind)}"
@@ -69,14 +70,24 @@ def _tensor(value: Any, like: Any, symbols: Symbols, program: Program, numbers: 
         name = " parameter"
     if value.layout is not torch.strided:
         return f"{value.dtype} {tuple(value.shape)} {value.layout} on {value.device}{name or ''}"
-    return f"{value.dtype} {_where(like, symbols, numbers)} on {value.device}{name or ''}{''.join(_autograd(value))}"
+    where, autograd = _where(value, like, symbols, numbers), "".join(_autograd(value))
+    number = getattr(like, "item_memo", None)  # of a float that Dynamo passes as a tensor
+    item = f" holds {symbols.text(number)}" if symbolic_sizes.is_symbolic(number) else ""
+    return f"{value.dtype} {where} on {value.device}{name or ''}{autograd}{item}"
 
 
-def _where(like: Any, symbols: Symbols, numbers: tuple[int, ...] | None = None) -> str:
+def _where(value: Any, like: Any, symbols: Symbols, numbers: tuple[int, ...] | None = None) -> str:
+    """The layout of `value`, with the symbols of `like`."""
     text = symbols.text
-    size = ", ".join([text(n) if not numbers or i not in numbers else _duck(n) for i, n in enumerate(like.shape)])
-    stride, offset = ", ".join([text(n) for n in like.stride()]), like.storage_offset()
-    return f"({size}) strides ({stride})" + (f" from {text(offset)}" if type(offset) is not int or offset else "")
+
+    def told(now: Any, alike: Any) -> str:
+        return repr(now) if type(alike) is int and type(now) is int else text(alike)
+
+    pairs = enumerate(zip(value.shape, like.shape, strict=True))
+    size = ", ".join([_duck(now) if numbers and i in numbers else told(now, alike) for i, (now, alike) in pairs])
+    stride = ", ".join(map(told, value.stride(), like.stride()))
+    offset = told(value.storage_offset(), like.storage_offset())
+    return f"({size}) strides ({stride})" + (f" from {offset}" if offset != "0" else "")
 
 
 def _duck(number: int) -> str:
@@ -113,7 +124,8 @@ def _subclass(value: Any, like: Any, symbols: Symbols, program: Program) -> str:
         else:
             parts.append(f"{name}: {program.value(held)}")
     where = ", ".join(_size(n, symbols) for n in (*alike.size(), *alike.stride()))
-    kind, known = program.kind(type(value)), program.value(context)
+    kind, own = program.kind(type(value)), tensors.own_hash(value)
+    known = program.value(context) if own is None else f"hash {own}"
     return f"{value.dtype} {kind} ({where}) {known} {{{'; '.join(parts)}}}{''.join(_autograd(value))}"
 
 

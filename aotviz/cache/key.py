@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ import torch
 import torch.fx as fx
 
 import aotviz
-from aotviz.cache import input_facts, settings_in_keys
+from aotviz.cache import input_facts, settings_in_keys, traced
 from aotviz.cache.canonical import Program, Symbols
 from aotviz.cache.content import Content, Uncacheable
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import TracedCall
-from aotviz.torch_private import context, dynamo, operators, pytree, saved_tensor_hooks
+from aotviz.options import Options
+from aotviz.torch_private import context, distributed, dynamo, operators, pytree, saved_tensor_hooks
 from aotviz.torch_private import surroundings_of_a_key as torchs
 
 __all__ = ["Key", "Uncacheable", "of_graph", "of_trace"]
@@ -38,6 +39,7 @@ NOT_IN_KEYS = {  # option -> why it is in no key
     "cache": "it is about the cache",
 }
 _UUID = "give it a method uuid() that returns its version"
+_FOR_INDUCTOR = ("compile_with_inductor", "nested_region_config")  # marks of regions that go to Inductor in any case
 _SOURCES = ("cache", "frontends", "ir", "runtime", "stages", "torch_private", "tracing")
 _FILES = ("lowerings.py", "options.py", "pipeline.py")
 
@@ -104,20 +106,78 @@ def _of_graph(
     given = [input_facts.Input(tensor, tensor, True) for tensor in lifted]
     given += _given(module, inputs, numbers)
     facts, relations = input_facts.texts(given, symbols, program)
+    text = program.text(module)
     return {
-        "program": program.text(module),
+        "program": text,
         "inputs": facts,
         "symbols": symbols.ranges(),
         "memory layout": relations,
         "options": _options(options),
-        **_backend(lowering),
-        **_surroundings(lowering, (one.value for one in given), module),
+        **_backend(lowering, text),
+        **_surroundings(one.value for one in given),
     }
 
 
 def of_trace(call: TracedCall) -> Key:
     """The key of a program that was traced by stage "metadata"."""
-    raise Uncacheable("traced programs are not stored yet")
+    return Key.of(_of_trace(call))
+
+
+def _of_trace(call: TracedCall) -> dict[str, str]:
+    symbols = Symbols()
+    program = Program(symbols)
+    static = set(call.static_inputs)
+    given = [input_facts.Input(value, value, i in static) for i, value in enumerate(call.args)]
+    facts, relations = input_facts.texts(given, symbols, program)
+    found = traced.texts(call, symbols)
+    kinds = ", ".join(type(one).__name__ for one in call.descriptors)
+    convention = f"{call.convention.kind} {call.convention.in_spec}"
+    read = call.convention.parameters is not None
+    return {
+        **found,
+        "inputs": f"{facts}\n{kinds}\n{convention}{', reads parameters' if read else ''}",
+        "symbols": symbols.ranges(),
+        "memory layout": relations,
+        **_whole_options(call.options),
+        **_surroundings(one.value for one in given),
+    }
+
+
+def _whole_options(options: Options) -> dict[str, str]:
+    """All options of a compilation, and Inductor's settings, of which its compilers know their own."""
+    compilers = {compiler_of(options.fw_compiler), compiler_of(options.bw_compiler)}
+    compilers.add(compiler_of(options.inference_compiler))
+    patches = next((dict(one.patches) for one in (_owner(options.fw_compiler),) if one is not None), None)
+    if None in compilers:
+        raise Uncacheable(f"backend {options.backend!r} is a Python function whose result cannot be stored")
+    only = None if patches is not None else settings_in_keys.READ_WITHOUT_INDUCTOR
+    told = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        own = compiler_of(value) if callable(value) else None
+        if field.name not in ("backend",):
+            told[field.name] = own if own is not None else _option(field.name, value)
+    return {
+        "options": "\n".join(f"{name} = {text}" for name, text in told.items()),
+        "backend": options.backend,
+        "Inductor's settings": settings_in_keys.of(settings_in_keys.INDUCTOR, patches, only),
+    }
+
+
+def _owner(function: Any) -> Any:
+    """The compilers of Inductor whose method a function is, or None."""
+    owner = getattr(function, "__self__", None)
+    return owner if type(owner).__module__ == "aotviz.torch_private.inductor" else None
+
+
+def compiler_of(function: Any) -> str | None:
+    """The name of a compiler, partitioner or pass of ours; None for another's."""
+    owner = _owner(function)
+    if owner is not None:
+        return f"{type(owner).__name__}.{function.__name__}"
+    if str(getattr(function, "__module__", "")).startswith("aotviz."):
+        return f"{function.__module__}.{function.__qualname__}"
+    return None
 
 
 def _given(
@@ -173,8 +233,8 @@ def _option(name: str, value: Any) -> str:
         raise Uncacheable(f"option {name!r}: {error.reason}; {_UUID}", error.where) from None
 
 
-def _backend(lowering: Any) -> dict[str, str]:
-    """The backend, and Inductor's settings if it is Inductor."""
+def _backend(lowering: Any, program: str) -> dict[str, str]:
+    """The backend, and those of Inductor's settings that it reads."""
     patches = getattr(lowering, "settings", None)
     if patches is not None:
         return {
@@ -184,14 +244,14 @@ def _backend(lowering: Any) -> dict[str, str]:
     compiler = getattr(lowering, "compiler", None)
     if not str(getattr(compiler, "__module__", "")).startswith("aotviz."):
         raise Uncacheable(f"backend {lowering.name!r} is a Python function whose result cannot be stored")
-    only = settings_in_keys.READ_WITHOUT_INDUCTOR
+    only = None if any(mark in program for mark in _FOR_INDUCTOR) else settings_in_keys.READ_WITHOUT_INDUCTOR
     return {
         "backend": f"{lowering.name}, partitions with {Content().value(lowering.partition_fn)}",
         "Inductor's settings": settings_in_keys.of(settings_in_keys.INDUCTOR, only=only),
     }
 
 
-def _surroundings(lowering: Any, inputs: Any, module: fx.GraphModule) -> dict[str, str]:
+def _surroundings(inputs: Iterable[Any]) -> dict[str, str]:
     return {
         "AOTAutograd's settings": settings_in_keys.of(settings_in_keys.AOT),
         "Dynamo's settings": settings_in_keys.of(settings_in_keys.DYNAMO),
@@ -204,6 +264,7 @@ def _surroundings(lowering: Any, inputs: Any, module: fx.GraphModule) -> dict[st
         "saved tensor hooks": _saved_hooks(),
         "first call": "fake" if context.first_call_is_fake() else "real",
         "threads": torchs.threads(),
+        "processes": distributed.state(),
         "environment": settings_in_keys.environment(),
         "devices": _devices(inputs),
         **of_process(),

@@ -28,22 +28,24 @@ def _all(names: str, why: str) -> dict[str, str]:
 _LOGS = "it decides what is written to logs and files"
 _CACHES = "it decides where compiled code is kept, not what it is"
 _SPEED = "it decides how fast a compilation is, not what it results in"
+_NONE = "it is not a setting"
 _CAPTURE = "it decides how often and where Dynamo captures, and the key has the graph that it captured"
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {  # module -> setting -> why it is in no key
     INDUCTOR: {
         **_all(
-            "debug disable_progress verbose_progress warn_mix_layout developer_warnings trace.enabled "
+            "disable_progress verbose_progress warn_mix_layout developer_warnings trace.enabled "
             "trace.save_real_tensors trace.debug_dir trace.debug_log trace.info_log trace.fx_graph "
             "trace.fx_graph_transformed trace.ir_pre_fusion trace.ir_post_fusion trace.output_code "
             "trace.graph_diagram trace.draw_orig_fx_graph trace.dot_graph_shape trace.log_url_for_graph_xform "
             "trace.compile_profile trace.upload_tar trace.log_autotuning_results "
-            "trace.log_inductor_triton_kernel_to_post_grad_node_info "
-            "trace.provenance_tracking_level log_tlparse",
+            "trace.provenance_tracking_level trace.graph_diagram_format trace.orig_fx_graph_diagram_format "
+            "log_tlparse autotune_num_choices_displayed torchinductor_worker_logpath autoheuristic_log_path "
+            "enabled_metric_tables max_autotune_report_choices_stats",
             _LOGS,
         ),
         **_all(
             "fx_graph_cache fx_graph_remote_cache autotune_local_cache autotune_remote_cache "
-            "bundled_autotune_remote_cache bundle_triton_into_fx_graph_cache force_disable_caches global_cache_dir "
+            "bundled_autotune_remote_cache bundle_triton_into_fx_graph_cache global_cache_dir "
             "unsafe_skip_cache_dynamic_shape_guards "
             "unsafe_marked_cacheable_functions non_blocking_remote_cache_write sleep_sec_TESTING_ONLY "
             "enable_caching_generated_triton_templates",
@@ -54,7 +56,7 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {  # module -> setting -> why it is 
             "quiesce_async_compile_time autotune_in_subproc",
             _SPEED,
         ),
-        "generate_intermediate_hooks": _LOGS,
+        **_all("TYPE_CHECKING _save_config_ignore _cache_config_ignore_prefix _cache_config_factory_keys", _NONE),
     },
     AOT: {
         **_all("debug_partitioner visualize_memory_budget_pareto memory_budget_pareto_dir", _LOGS),
@@ -64,23 +66,43 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {  # module -> setting -> why it is 
             "bypass_autograd_cache_key",
             "it is about torch's own cache",
         ),
+        **_all("TYPE_CHECKING _save_config_ignore", _NONE),
     },
     DYNAMO: {
         **_all(
             "verbose log_compilation_metrics debug_dir_root run_gc_after_compile base_dir log_file_name "
-            "inline_torch_dispatch_torch_function enable_trace_load_bytecode_count",
+            "cprofile dynamo_profiler report_guard_failures record_compile_time_instruction_count "
+            "record_runtime_overhead replay_record_enabled log_graph_in_out_metadata pt2_compile_id_prefix "
+            "_custom_ops_profile",
             _LOGS,
         ),
         **_all(
             "recompile_limit accumulated_recompile_limit fail_on_recompile_limit_hit error_on_recompile "
-            "suppress_errors skip_code_recursive_on_recompile_limit_hit cache_size_limit",
+            "suppress_errors minimum_call_count invalidate_compile_context_weakrefs",
             _CAPTURE,
         ),
+        **_all("TYPE_CHECKING _save_config_ignore", _NONE),
         **_all("repro_after repro_level repro_forward_only repro_tolerance", "it is about reproductions of failures"),
     },
-    SHAPES: _all("print_specializations translation_validation_timeout", _LOGS),
+    SHAPES: {
+        **_all(
+            "print_specializations translation_validation translation_validation_timeout "
+            "translation_validation_no_bisect check_shape_env_recorded_events validate_shape_env_version_key "
+            "extended_debug_cpp extended_debug_create_symbol extended_debug_current_loc extended_debug_guard_added "
+            "enrich_profiler_metadata",
+            _LOGS,
+        ),
+    },
 }
-READ_WITHOUT_INDUCTOR = ("post_grad_fusion_options", "selective_decompose")  # by torch's partitioners, and as options
+READ_WITHOUT_INDUCTOR = (  # by torch's partitioners and traces, and as options
+    "enable_auto_functionalized_v2",
+    "fallback_random",
+    "post_grad_fusion_options",
+    "selective_decompose",
+    "test_configs.graphsafe_rng_func_ignores_fallback_random",
+    "triton.cudagraphs",
+    "unsafe_ignore_unsupported_triton_autotune_args",
+)
 
 # Environment variables that are read while a program is compiled, not when torch is imported.
 READ_LATE = tuple(

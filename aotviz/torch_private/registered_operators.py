@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch._library import simple_registry
-from torch._library.custom_ops import OPDEFS
+from torch._library.custom_ops import OPDEFS, CustomOpDef
 
 # The namespaces of operators that come with torch. Their code is determined by torch's version.
 TORCHS = frozenset(
@@ -25,6 +25,16 @@ _TRACED = ("CompositeImplicitAutograd", "Autograd", "Meta", "Autocast", "Functio
 def is_operator(value: Any) -> bool:
     """Whether a value is an operator of the dispatcher, or a packet of its overloads."""
     return isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+
+
+def is_definition(value: Any) -> bool:
+    """Whether a value is what `torch.library.custom_op` returns."""
+    return isinstance(value, CustomOpDef)
+
+
+def defined_by(definition: Any) -> Any:
+    """The operator of such a definition."""
+    return getattr(definition, "_opoverload", None)
 
 
 def is_torchs(operator: Any) -> bool:
@@ -54,7 +64,8 @@ def functions(overload: Any) -> Iterator[tuple[str, Any]]:
     entry = simple_registry.singleton.get(overload._name) or simple_registry.singleton.get(name)
     if entry is not None:
         kernel = getattr(entry.fake_impl, "kernel", None)
-        yield "fake", getattr(kernel, "func", None)
+        if defined is None:  # else it calls the _abstract_fn
+            yield "fake", _unwrapped(getattr(kernel, "func", None))
         for kind, rule in dict(getattr(entry.torch_dispatch_rules, "_data", None) or {}).items():
             yield f"rule for {kind.__qualname__}", rule
         yield "effect", str(getattr(getattr(entry, "effect", None), "effect", None))
@@ -62,6 +73,14 @@ def functions(overload: Any) -> Iterator[tuple[str, Any]]:
         yield f"kernel for {key}", kernel
     if _is_compiled_code(overload):
         yield "libraries", libraries()
+
+
+def _unwrapped(fake: Any) -> Any:
+    """The user's function in torch's wrapper, which holds the name of a module, and whether it has looked for it."""
+    if "check_pystubs" not in getattr(fake, "__qualname__", ""):
+        return fake
+    cells = zip(fake.__code__.co_freevars, fake.__closure__, strict=True)
+    return dict(cells)["func"].cell_contents
 
 
 def opaque_kernels(overload: Any) -> list[str]:

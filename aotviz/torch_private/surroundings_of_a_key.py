@@ -81,7 +81,10 @@ def deterministic() -> str:
 
 
 def defaults() -> str:
-    return f"dtype {torch.get_default_dtype()}, device {_device.CURRENT_DEVICE}"
+    """The dtype and device of new tensors."""
+    chosen = [mode.device for mode in function_modes() if isinstance(mode, _device.DeviceContext)]
+    device = chosen[-1] if chosen else _device.CURRENT_DEVICE
+    return f"dtype {torch.get_default_dtype()}, device {device}"
 
 
 def switches() -> str:
@@ -144,4 +147,4 @@ def versions_of_torch() -> str:
 
 @functools.lru_cache(1)
 def version_of_python() -> str:
-    return f"{platform.python_implementation()} {sys.version}".replace("\n", " ")
+    return f"{sys.implementation.cache_tag} {platform.python_version()}"

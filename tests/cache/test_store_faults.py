@@ -16,7 +16,7 @@ import pytest
 
 from aotviz.cache.database import APPLICATION, FORMAT, TABLES
 from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable
-from tests.cache import mutations
+from tests.cache import broken_files
 from tests.tiers import slow
 
 INGREDIENTS = {"program": "graph", "torch": "2.13.0"}
@@ -57,7 +57,7 @@ def test_a_broken_file_never_gives_what_was_not_saved(first: int) -> None:
     count = 970 if first else PART_OF_MUTATIONS
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk that waits for nothing
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        command = [sys.executable, "-m", "tests.cache.mutations", folder, str(first), str(count)]
+        command = [sys.executable, "-m", "tests.cache.broken_files", folder, str(first), str(count)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -215,7 +215,7 @@ COLUMNS = {
 @pytest.mark.parametrize("place", [f"{table} {column}" for table in COLUMNS for column in COLUMNS[table].split()])
 def test_a_value_of_any_type_is_only_ever_a_miss(place: str, value: object, store: Store, tmp_path: Path) -> None:
     table, column = place.split()
-    mutations.fill(store, range(len(mutations.KEYS)))
+    broken_files.fill(store, range(len(mutations.KEYS)))
     row = "key = 3 AND name = 'torch'" if table == "ingredients" else "rowid = 3"
     change(store, f"UPDATE {table} SET {column} = ? WHERE {row}", value)
     with warnings.catch_warnings():
@@ -225,7 +225,7 @@ def test_a_value_of_any_type_is_only_ever_a_miss(place: str, value: object, stor
         for key in store.keys():  # noqa: SIM118 - a method of the store's
             assert sum(held.parts.get("main", 0) for held in store.held(key.key)) >= 0
             store.ingredients(key.key)
-        mutations.use(store)
+        broken_files.use(store)
         assert store.verify().damaged == []
 
 
