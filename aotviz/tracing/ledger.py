@@ -385,11 +385,12 @@ class Ledger:
 
         Functionalization supports writes through `as_strided` only if that is the only view in the chain. `as_strided`
         addresses the storage, so a chain with one in it equals a single `as_strided` of the owner. Returns the owner,
-        the (size, stride, offset) of each result, and whether the operator returns a list; None for any other operator.
+        the (size, stride, offset) of each result, and whether the operator returns a list; None for any other operator,
+        and for a composite one (`narrow`, `reshape`): the operators that it decomposes to follow, and may be copies.
         """
         tensor: Any = args[0] if args else None
         event = self._origin.get(id(tensor))
-        if event is None or not operators.is_view(operator) or not functional.is_functional(tensor):
+        if event is None or _kind(operator) != "view" or not functional.is_functional(tensor):
             return None
         strided = torch.ops.aten.as_strided.default
         if (operator is not strided and id(tensor) not in self.placed) or is_subclass(tensor):

@@ -586,6 +586,24 @@ def f(x):
         x.squeeze_()
     return y
 """,
+    "an_alias_made_by_as_strided_is_narrowed_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).clone(),)
+
+def f(x):
+    return x.as_strided((2, 2), (2, 1), 0).detach().narrow(1, 1, 1)
+""",
+    "a_transposed_alias_made_by_as_strided_is_reshaped_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).clone(),)
+
+def f(x):
+    return x.as_strided((2, 2), (1, 2), 0).reshape(4) * 2
+""",
 }
 
 # name -> (why it is refused, the program)
