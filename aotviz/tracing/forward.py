@@ -12,6 +12,8 @@ After a function has changed the shape or strides of a view in place, autograd r
 For other tensors it does not (see tracing/given.py). So if such an argument is a view, the function runs again on a
 view of it. The same holds for a leaf that gets another shape, because the gradient at its edge would have the final
 shape, and for an argument of which a view was taken before, because that view does not change.
+A view with another dtype may even be impossible to take from an argument that moved: autograd then raises when it
+regenerates the `grad_fn` of a view that was taken before. In eager it starts from the base, which did not move.
 """
 
 from __future__ import annotations
@@ -98,6 +100,19 @@ class WithMembers:
 _WITHOUT_TENSORS = ("program", "values_before", "trace", "plans", "input_info", "edges", "part_edges")
 
 
+class _RunsOnViews(Exception):
+    """The run failed, and may succeed if the function gets views of these inputs; see Note [Moved inputs]."""
+
+    def __init__(self, inputs: frozenset[int]) -> None:
+        super().__init__(inputs)
+        self.inputs = inputs
+
+
+def _has_another_reason(error: Exception) -> bool:
+    """Whether a failed run is a refusal, or needs a value that no trace has."""
+    return isinstance(error, NotImplementedError) or asks_for_values(error)
+
+
 class ForwardTrace:
     """An open trace of the forward, with all facts about it."""
 
@@ -111,6 +126,8 @@ class ForwardTrace:
                 program = replace(program, turns_on=True)
             except registered_hooks.PutOff as found:
                 program = replace(program, put_off=program.put_off | {found.number})
+            except _RunsOnViews as found:
+                program = replace(program, fresh=program.fresh | found.inputs)
             except RuntimeError as error:  # see Note [Values asked for]
                 if program.tells or program.is_graph or not asks_for_values(error):
                     raise
@@ -136,9 +153,11 @@ class ForwardTrace:
             with tagging_checkpoints(self._checkpointed), translated(), told:
                 try:
                     self._run()
-                except (ValueError, IndexError) as error:
+                except (RuntimeError, ValueError, IndexError) as error:
+                    if self._moved_views() - program.fresh and not _has_another_reason(error):
+                        raise _RunsOnViews(self._moved_views()) from error
                     event = self.ledger.moved_view()
-                    if event is None:
+                    if event is None or isinstance(error, RuntimeError):
                         raise
                     moved = event.tensor
                     of_a_view = base_of(moved) is not None or self.ledger.is_viewed(moved)
@@ -339,6 +358,16 @@ class ForwardTrace:
         if position in self.program.fresh:  # the function ran on a view of it
             passed = next(iter(passed.users))
         return any(user in used for user in passed.users)
+
+    def _moved_views(self) -> frozenset[int]:
+        """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
+        found = set()
+        for event in self.ledger.events:
+            if isinstance(event, Moved) and self.ledger.is_viewed(event.tensor):
+                given, position = self.ledger.given.get(id(event.tensor)), self._position(event.tensor)
+                if given is not None and given.kind is not Kind.OWNER and position is not None:
+                    found.add(position)
+        return frozenset(found)
 
     def wants_view(self, position: int) -> bool:
         """Whether the function must run on a view of this argument; see Note [Moved inputs]."""

@@ -604,6 +604,16 @@ def inputs():
 def f(x):
     return x.as_strided((2, 2), (1, 2), 0).reshape(4) * 2
 """,
+    "a_complex_view_of_a_view_is_used_after_the_view_was_transposed": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(2, 2).requires_grad_() * 1.5
+    return (a.as_strided((2, 2), (2, 1), 0),)
+
+def f(x):
+    y = torch.view_as_real(torch.view_as_complex(x))
+    x.transpose_(0, 1)
+    return y.t() * 2, x.exp()
+""",
 }
 
 # name -> (why it is refused, the program)
