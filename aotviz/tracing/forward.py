@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.descriptors import InputDescriptor, parts_of
-from aotviz.ir.graphs import placeholders, prefix
+from aotviz.ir.graphs import dependencies, placeholders, prefix
 from aotviz.ir.refusals import Refused, translated
 from aotviz.ir.subclass_meta import plan
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
@@ -43,7 +43,7 @@ from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, Moved, TracedHook, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
-from aotviz.tracing.rootless import Rootless, viewed_like
+from aotviz.tracing.rootless import Rootless, uses_after, viewed_like
 
 
 @dataclass(frozen=True)
@@ -406,7 +406,7 @@ class ForwardTrace:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
         there."""
         if self.ledger.open and tensor.requires_grad != on:
-            self.ledger.events.append(Marked(tensor, on, method))
+            self.ledger.events.append(Marked(tensor, on, method, next(iter(reversed(self.trace.graph.nodes)), None)))
         given = self._position(tensor)
         if method == "detach_" and given in self.program.fresh:
             raise Refused("requires_grad changes", self._name(given), "off")
@@ -512,13 +512,33 @@ class ForwardTrace:
                 raise Refused("a leaf made inside", name)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
-        """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad."""
+        """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad.
+
+        An input that is a view of that input requires grad from then on, too, which this trace does not know. So it is
+        refused if a result is computed from such a view afterwards.
+        """
         for i in turned:
             position = self.ledger.marks_of(self.args[i])[0]
-            early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
-            steps = self.output_facts.replay
-            if early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps):
+            views = [j for j, value in enumerate(self.program.args) if base_of(value) is self.program.args[i]]
+            if any(self._viewed_before(position, j) for j in (i, *views)) or self._used_after(position, views):
                 raise Refused("requires_grad changes", repr(self.program.names[i]), "on")
+
+    def _viewed_before(self, position: int, i: int) -> bool:
+        """Whether the wrapper must replay a view of an input, and one was taken before this event."""
+        early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
+        steps = self.output_facts.replay
+        return early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps)
+
+    def _used_after(self, position: int, inputs: Sequence[int]) -> bool:
+        """Whether a result depends on a use of these inputs after the event, a `Marked`."""
+        mark, graph = self.ledger.events[position], self.trace.graph
+        assert isinstance(mark, Marked)
+        used = [use for i in inputs for use in uses_after(graph, self.graph_input(i)[0], mark)]
+        if not used:
+            return False
+        depends = dependencies(graph, used)
+        leaving = [value for value in (*self.outputs, *self.args) if functional.is_functional(value)]
+        return any(map(depends, pytree.tree_leaves(self.trace.nodes_of(leaving))))
 
     def _refuse_forgotten_views(self) -> None:
         """Refuse a replayed view of a leaf that lost its connection by a write that changes nothing: the wrapper

@@ -67,7 +67,7 @@ class Viewed:
 @dataclass(frozen=True, eq=False)
 class Moved:
     """`operator(tensor, *args, **kwargs)` changed the shape or strides of `tensor` in place. `where`: its layout
-    afterwards."""
+    afterwards. `tracked`: it required grad, so that autograd records the op in grad mode."""
 
     tensor: Any
     operator: Any
@@ -76,6 +76,7 @@ class Moved:
     mode: Mode
     node: Any = None
     where: Layout | None = None
+    tracked: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +93,12 @@ class Wrote:
 
 @dataclass(frozen=True, eq=False)
 class Marked:
-    """The method `requires_grad_` or `detach_` changed whether `tensor` requires grad."""
+    """The method `requires_grad_` or `detach_` changed whether `tensor` requires grad. `after`: the node before it."""
 
     tensor: Any
     on: bool
     method: str
+    after: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,6 +256,10 @@ class Ledger:
             source = next((self._source(k) for k, tensor, _ in self.parted if tensor is root), None)
         return False
 
+    def turns_on_later(self, position: int) -> bool:
+        """Whether `requires_grad_()` is called on any tensor after this event."""
+        return any(isinstance(event, Marked) and event.on for event in self.events[position + 1 :])
+
     def marks_of(self, tensor: Any) -> list[int]:
         """The positions of the events that set `requires_grad` of a tensor."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
@@ -295,7 +301,7 @@ class Ledger:
             if functional.is_functional(first):
                 if _sets_storage(operator):
                     self.parted.append((len(self.events), first, "alias is given another storage"))
-                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node, layout(first))
+                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node, layout(first), first.requires_grad)
                 self.events.append(moved)
                 self._note_move(moved)
         else:

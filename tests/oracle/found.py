@@ -614,6 +614,17 @@ def f(x):
     x.transpose_(0, 1)
     return y.t() * 2, x.exp()
 """,
+    "a_view_is_squeezed_before_its_base_is_made_to_require_grad": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone()
+    return a.view_as(a), a.view_as(a), a
+
+def f(view, other, base):
+    view.squeeze_()
+    base.requires_grad_()
+    unused = other.sin()
+    return base.exp(), view.view(2, 2)
+""",
 }
 
 # name -> (why it is refused, the program)
