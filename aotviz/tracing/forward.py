@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.descriptors import InputDescriptor, parts_of
-from aotviz.ir.graphs import dependencies, placeholders, prefix
+from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, translated
 from aotviz.ir.subclass_meta import plan
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
@@ -43,7 +43,7 @@ from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, Moved, TracedHook, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
-from aotviz.tracing.rootless import Rootless, uses_after, viewed_like
+from aotviz.tracing.rootless import Rootless, depends_on_later_use, viewed_like
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,9 @@ class ForwardTrace:
                 try:
                     self._run()
                 except (RuntimeError, ValueError, IndexError) as error:
-                    if self._moved_views() - program.fresh and not _has_another_reason(error):
-                        raise _RunsOnViews(self._moved_views()) from error
+                    moved_views = frozenset(i for i in map(self._position, self.ledger.moved_views()) if i is not None)
+                    if moved_views - program.fresh and not _has_another_reason(error):
+                        raise _RunsOnViews(moved_views) from error
                     event = self.ledger.moved_view()
                     if event is None or isinstance(error, RuntimeError):
                         raise
@@ -359,16 +360,6 @@ class ForwardTrace:
             passed = next(iter(passed.users))
         return any(user in used for user in passed.users)
 
-    def _moved_views(self) -> frozenset[int]:
-        """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
-        found = set()
-        for event in self.ledger.events:
-            if isinstance(event, Moved) and self.ledger.is_viewed(event.tensor):
-                given, position = self.ledger.given.get(id(event.tensor)), self._position(event.tensor)
-                if given is not None and given.kind is not Kind.OWNER and position is not None:
-                    found.add(position)
-        return frozenset(found)
-
     def wants_view(self, position: int) -> bool:
         """Whether the function must run on a view of this argument; see Note [Moved inputs]."""
         passed, argument = self.program.args[position], self.args[position]
@@ -531,14 +522,10 @@ class ForwardTrace:
 
     def _used_after(self, position: int, inputs: Sequence[int]) -> bool:
         """Whether a result depends on a use of these inputs after the event, a `Marked`."""
-        mark, graph = self.ledger.events[position], self.trace.graph
-        assert isinstance(mark, Marked)
-        used = [use for i in inputs for use in uses_after(graph, self.graph_input(i)[0], mark)]
-        if not used:
-            return False
-        depends = dependencies(graph, used)
-        leaving = [value for value in (*self.outputs, *self.args) if functional.is_functional(value)]
-        return any(map(depends, pytree.tree_leaves(self.trace.nodes_of(leaving))))
+        passed = [self.graph_input(i)[0] for i in inputs]
+        leaving = [value for value in (*self.outputs, *self.args) if inputs and functional.is_functional(value)]
+        nodes = pytree.tree_leaves(self.trace.nodes_of(leaving))
+        return depends_on_later_use(self.trace.graph, passed, self.ledger.events[position], nodes)
 
     def _refuse_forgotten_views(self) -> None:
         """Refuse a replayed view of a leaf that lost its connection by a write that changes nothing: the wrapper

@@ -520,6 +520,11 @@ class Ledger:
         """Whether the attribute `.data` returned it, so it has its own version counter."""
         return id(alias) in self.read_data
 
+    def moved_views(self) -> list[Any]:
+        """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
+        moved = (e.tensor for e in self.events if isinstance(e, Moved) and self.is_viewed(e.tensor))
+        return [one for one in moved if id(one) in self.given and self.given[id(one)].kind is not Kind.OWNER]
+
     def moved_view(self) -> Moved | None:
         """The last in-place metadata op on a view in grad mode, else on any tensor; see Note [Moved views]."""
         return next(reversed([*(e for e in self.events if isinstance(e, Moved)), *self._moved_views]), None)

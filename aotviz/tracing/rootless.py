@@ -25,12 +25,13 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.functional import Before, edge, increment_version
-from aotviz.tracing.ledger import Ledger, Marked, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Event, Ledger, Marked, Moved, Viewed, Wrote
 
 
 @dataclass
@@ -109,7 +110,14 @@ def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others
     return itself or used_view(ledger, graph, tensor, others)
 
 
-def uses_after(graph: Any, placeholder: Any, mark: Marked) -> list[Any]:
+def depends_on_later_use(graph: Any, passed: Sequence[Any], mark: Event, nodes: Sequence[Any]) -> bool:
+    """Whether one of the `nodes` depends on a use of the placeholders `passed` in grad mode after `mark`."""
+    assert isinstance(mark, Marked)
+    uses = [use for placeholder in passed for use in _uses_after(graph, placeholder, mark)]
+    return bool(uses) and any(map(graphs.dependencies(graph, uses), nodes))
+
+
+def _uses_after(graph: Any, placeholder: Any, mark: Marked) -> list[Any]:
     """The nodes after `mark` that read the data of an input, or of a view of it, in grad mode. Views only lead on to
     what reads them."""
     place = {node: k for k, node in enumerate(graph.nodes)}
