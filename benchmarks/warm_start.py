@@ -27,7 +27,7 @@ from .measure import ratio
 from .results import Result, Row, result
 
 LAYERS = (4, 12)
-PROGRAM = '''
+PROGRAM = """
 import json, sys, time
 import torch
 from torch import nn
@@ -80,7 +80,8 @@ else:
     elif case == "a renamed argument":
         name = "x" if sys.argv[4] == "first" else "y"
         scope = {"blocks": blocks}
-        exec(f"def whole({name}):\\n    for block in blocks:\\n        {name} = block({name})\\n    return {name}.sum()", scope)
+        lines = (f"def whole({name}):", f"    for block in blocks: {name} = block({name})", f"    return {name}.sum()")
+        exec("\\n".join(lines), scope)
         run = torch.compile(scope["whole"], backend=backend, **options)
     else:  # equal blocks, compiled apart
         parts = [torch.compile(block, backend=backend, **options) for block in blocks]
@@ -93,7 +94,7 @@ begun = time.process_time()
 loss = step()
 loss.backward()
 print(json.dumps([time.process_time() - begun, loss.item()]))
-'''
+"""
 NOT_TORCHS = ("a custom autograd.Function", "a renamed argument", "equal blocks, compiled apart")
 
 
@@ -140,7 +141,8 @@ def _entry_bytes(folder: Path) -> int:
     from aotviz.cache.store import Store
 
     store = Store(folder)
-    held = [one for kept in store.keys() for one in store.held(kept.key)]
+    keys = store.keys()
+    held = [one for kept in keys for one in store.held(kept.key)]
     return max(sum(size for name, size in one.parts.items() if name != "recording") for one in held)
 
 

@@ -36,10 +36,7 @@ MOST_CONSTANT_BYTES = 100_000  # of one tensor constant
 _PLAIN = (type(None), bool, float, str, bytes)
 _OURS = "aotviz."
 _NAMED_BY_TORCH = (torch.dtype, torch.layout, torch.memory_format)
-_BUILTINS = frozenset(
-    (abs, bool, complex, dict, divmod, float, frozenset, int, len, list, max, min, pow, range, round, set, slice, str)
-    + (sum, tuple, type(None))
-)
+_BUILTINS = "abs bool complex dict divmod float frozenset int len list max min pow range round set slice str sum tuple"
 # Where functions may come from: these read and write nothing but tensors and numbers.
 _FUNCTIONS = tuple(
     "_operator math operator torch._C torch._higher_order_ops torch._ops torch._prims torch._refs torch.functional "
@@ -203,7 +200,7 @@ def _name_of(value: Any) -> tuple[str, str]:
 def _may_be_stored(value: Any, module: str) -> bool:
     """Whether a stored program may refer to a function or class."""
     if module == "builtins":
-        return value in _BUILTINS
+        return value is type(None) or value.__name__ in _BUILTINS.split()
     if isinstance(value, type):
         return issubclass(value, torch.Tensor | Enum | tuple) or module.startswith(("torch.", _OURS))
     if module == "torch":

@@ -215,7 +215,7 @@ COLUMNS = {
 @pytest.mark.parametrize("place", [f"{table} {column}" for table in COLUMNS for column in COLUMNS[table].split()])
 def test_a_value_of_any_type_is_only_ever_a_miss(place: str, value: object, store: Store, tmp_path: Path) -> None:
     table, column = place.split()
-    broken_files.fill(store, range(len(mutations.KEYS)))
+    broken_files.fill(store, range(len(broken_files.KEYS)))
     row = "key = 3 AND name = 'torch'" if table == "ingredients" else "rowid = 3"
     change(store, f"UPDATE {table} SET {column} = ? WHERE {row}", value)
     with warnings.catch_warnings():
