@@ -110,6 +110,21 @@ def test_names_of_symbols_and_the_sizes_of_the_call_keep_the_key():
     assert "(s0, s1) strides (s1, 1)" in first.ingredients["inputs"]
 
 
+def test_the_symbol_of_a_float_that_dynamo_passes_as_a_tensor_is_in_the_key():
+    found = []
+
+    def backend(module, inputs):
+        found.append(Captured(module, inputs).key())
+        return module.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, s: x * s, backend=backend)
+    for number in (0.5, 0.6):
+        compiled(torch.ones(3), number)
+    torch._dynamo.reset()
+    assert "holds s0" in found[1].ingredients["inputs"]
+
+
 def test_what_dynamo_guards_about_sizes_is_in_the_key():
     def plain(x):
         return x * 2
