@@ -96,7 +96,7 @@ def expression_of(packed: Any, symbols: Sequence[Any]) -> Any:
 
 
 def symbols_in(inputs: Iterable[Any]) -> list[Any]:
-    """The symbols of sizes, strides and offsets of the inputs, in the order in which they appear first."""
+    """The symbols of sizes, strides, offsets and numbers of the inputs, in the order in which they appear first."""
     found: dict[Any, None] = {}
     for value in inputs:
         for number in _numbers(value):
@@ -117,6 +117,7 @@ def _numbers(value: Any) -> Iterable[Any]:
             yield from _numbers(getattr(value, name))
     else:
         yield value.storage_offset()
+        yield getattr(value, "item_memo", None)  # Dynamo passes a float that changes as a tensor
 
 
 def symbolic(kind: str, expression: Any, shape_env: Any) -> Any:
@@ -138,13 +139,15 @@ def guards(shape_env: Any, symbols: Iterable[Any]) -> list[Any]:
 
 def holds(condition: Any, shape_env: Any) -> bool:
     """Whether a condition holds for the sizes of this call. Adds no guard."""
-    known = {symbol: hint_of(symbol, shape_env) for symbol in condition.free_symbols}
-    return bool(condition.xreplace({symbol: sympy.Integer(value) for symbol, value in known.items()}) == sympy.true)
+    known = {symbol: sympy.sympify(hint_of(symbol, shape_env)) for symbol in condition.free_symbols}
+    return bool(condition.xreplace(known) == sympy.true)
 
 
-def hint_of(symbol: Any, shape_env: Any) -> int:
+def hint_of(symbol: Any, shape_env: Any) -> int | float:
     """The value of a symbol in this call."""
-    return int(shape_env.create_symintnode(symbol, hint=None).node.hint)
+    make = shape_env.create_symintnode if symbol.is_integer else shape_env.create_symfloatnode
+    hint: int | float = make(symbol, hint=None).node.hint
+    return hint
 
 
 def add_guard(condition: Any, shape_env: Any) -> None:

@@ -395,9 +395,10 @@ class Traced:
     """The call of a program with its trace; see Note [Traced once more]."""
 
     def __init__(self, call: Split, again: Callable[[], JointCall]) -> None:
-        self._call: JointCall | None = None if isinstance(call.forward, StoredTrace) else call.then(JointCall)
+        is_stored = isinstance(call.forward, StoredTrace)
+        self._call: JointCall | None = None if is_stored else call.then(JointCall)
         self._again = again
-        compares = isinstance(call.source, FlatCall) and not call.is_graph
+        compares = isinstance(call.source, FlatCall) and not call.is_graph and not is_stored
         self._fingerprint = _fingerprint(call.forward.trace.graph) if compares else None
 
     def forget(self) -> None:
