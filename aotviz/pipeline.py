@@ -17,7 +17,18 @@ from functools import partial
 from typing import Any
 
 from aotviz.ir import refusals, verify
-from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, JointCall, LoweredBackward, TracedCall
+from aotviz.ir.forms import (
+    BackwardRequest,
+    Executable,
+    FlatCall,
+    Form,
+    GradientRequest,
+    JointCall,
+    LoweredBackward,
+    Request,
+    TracedCall,
+)
+from aotviz.ir.lookup import LookUp
 from aotviz.runtime.late import GradientProgram
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import (
@@ -118,6 +129,17 @@ class Observer:
     def ran_in_eager(self, reason: str, place: str) -> None:
         """The caller gets no error: its code runs in eager. `place` is where that code is, "file:line in function"."""
 
+    def looked_up(self, lookup: LookUp) -> None:
+        """The cache was asked for the program, or for its backward. This may come before the first stage."""
+
+    def replayed(self, request: Request, recorded: bytes, program: Executable | None = None) -> None:
+        """The cache had the program, so no further stage runs. `recorded` is what `recorded()` returned when it was
+        compiled; b"" if that was not recorded."""
+
+    def recorded(self) -> bytes | None:
+        """The compilation as recorded so far, for the cache; None if nothing is recorded."""
+        return None
+
     def withdraw(self) -> None:
         """Forget the compilation that failed, because it is tried again in another way."""
 
@@ -135,12 +157,24 @@ class Several(Observer):
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
-        for name in ("before", "after", "failed", "explained", "ran_in_eager", "withdraw"):
+        for name in (
+            "before",
+            "after",
+            "failed",
+            "explained",
+            "ran_in_eager",
+            "looked_up",
+            "replayed",
+            "withdraw",
+        ):
             setattr(self, name, partial(self._each, name))
 
     def _each(self, name: str, *seen: Any) -> None:
         for observer in self.observers:
             getattr(observer, name)(*seen)
+
+    def recorded(self) -> bytes | None:
+        return next((found for one in self.observers if (found := one.recorded()) is not None), None)
 
     def late(self) -> Observer:
         return Several(observer.late() for observer in self.observers)

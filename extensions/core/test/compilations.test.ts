@@ -37,6 +37,7 @@ function head(id: string, name: string, more: Partial<CompilationHead> = {}): Co
     because: [],
     options: new Map(),
     error: null,
+    cache: null,
     revision: 0,
     ...more,
   };
