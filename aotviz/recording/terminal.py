@@ -39,16 +39,35 @@ def cell(value: object, widest: int = WIDEST) -> str:
 
 def compilation(data: CompilationData) -> str:
     """One compilation: its stages, then the special inputs and outputs, then a line on saved tensors."""
-    total = sum(stage.elapsed_ns for stage in data.stages) / 1e6
     kind = f" ({data.kind})" if data.kind else ""
-    count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
-    parts = [f"{one_line(data.name)}{kind}, {total:.1f} ms in {count}", stages(data)]
+    parts = [f"{one_line(data.name)}{kind}, {time_and_stages(data, ' in ')}"]
+    if data.cache is not None or data.replayed is not None:
+        parts[0] += f"\n{cell(cache(data), 400)}"
+    parts.append(stages(data))
     if data.error is not None:
         parts.append(failure(data.error))
     parts.extend(part for part in (inputs(data.inputs), outputs(data.outputs)) if part)
     if data.saved_tensors:
         parts.append(saved(data))
     return "\n\n".join(parts)
+
+
+def time_and_stages(data: CompilationData, between: str) -> str:
+    """How long the stages took that ran in this process, and how many there are."""
+    total = sum(stage.elapsed_ns for stage in data.stages if not stage.replayed) / 1e6
+    replayed = sum(stage.replayed for stage in data.stages)
+    count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
+    return f"{total:.1f} ms{between}{count}" + (f", {replayed} of them replayed from the cache" if replayed else "")
+
+
+def cache(data: CompilationData) -> str:
+    """What aotviz's cache said about a compilation; "" if it was not asked."""
+    said = f"cache: {data.cache.outcome}: {data.cache.words}" if data.cache is not None else ""
+    if data.replayed is None:
+        return said
+    saved = f", which saved {data.replayed.saved_ns / 1e6:,.1f} ms" if data.replayed.saved_ns else ""
+    note = f"; no stages are shown, because {data.replayed.note}" if data.replayed.note else ""
+    return f"{said or 'cache: hit'}{saved}{note}"
 
 
 def failure(error: ErrorRecord) -> str:
@@ -66,7 +85,7 @@ def stages(data: CompilationData) -> str:
             f"{stage.elapsed_ns / 1e6:.1f}",
             sum(before.values()) or "",
             sum(after.values()) or "",
-            ("late: " if stage.late else "") + stage.summary,
+            ("replayed: " if stage.replayed else "") + ("late: " if stage.late else "") + stage.summary,
         )
         for _, stage, before, after in tables.ran(data)
     ]
