@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from aotviz.explain.key_parts import Difference
+from aotviz.recording import own_lookups
 
 PROGRAM, INPUTS = "program", "inputs"
 DEFAULT, UNSET = "the default", "not set"
@@ -51,7 +52,6 @@ FIXES = {
 }
 _LINE = re.compile(r"(?P<name>[\w. -]+?) ?[=:] ?(?P<value>.*)")
 _NODE = re.compile(r"%\d+")  # the nodes after a new one have other numbers
-_DIGEST = re.compile(r"all \d+: \w+")  # of all settings, those with their default values too
 _TENSOR = re.compile(
     r"torch\.(?P<dtype>\w+) \((?P<shape>[^()]*)\) strides \((?P<stride>[^()]*)\)(?: from (?P<offset>\S+))?"
     r" on (?P<device>\S+)(?P<rest>.*)"
@@ -137,7 +137,7 @@ def _named(text: str) -> dict[str, str] | None:
     """The lines of a text by their names; None if it is not made of such lines."""
     found = {}
     for line in text.splitlines():
-        if _DIGEST.fullmatch(line):
+        if own_lookups.DIGEST.fullmatch(line):
             continue
         match = _LINE.fullmatch(line)
         if match is None:

@@ -85,7 +85,8 @@ def _miss(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, st
     compilation = facts.compilation(place)
     names = [one.name for one in compilation.inputs] if compilation is not None else []
     found = [one for name, texts in differs.items() for one in ingredients.differences(name, *texts, names)]
-    which = " and ".join(f"'{name}'" for name in differs)
+    *others, last = (f"'{name}'" for name in differs)
+    which = f"{', '.join(others)} and {last}" if others else last
     changed = "; ".join(_changed(one) for one in found[:NAMED])
     more = f"; and {counted(len(found) - NAMED, 'other difference')}" if len(found) > NAMED else ""
     verb = "differ" if len(differs) > 1 or which.endswith("s'") else "differs"

@@ -248,12 +248,25 @@ class VisitRecord(Frozen, frozen=True):
     copied: str = ""  # the prefix of the steps that come from a compiled backward, e.g. "aot0"
 
 
+class Differing(Frozen, array_like=True, frozen=True):
+    """The lines of an ingredient of a key that differ from those of the nearest earlier key."""
+
+    name: str  # of the ingredient, e.g. "Inductor's settings"
+    before: str  # the first lines that differ, in the earlier key; "" if it has none
+    after: str
+
+
 class CacheAnswer(Frozen, frozen=True):
-    """What aotviz's cache said about a compilation. The whole look-up is in RecordingData.cache_lookups."""
+    """What aotviz's cache said about a compilation, in short. The look-up is in RecordingData.cache_lookups."""
 
     outcome: str  # "hit" | "guard miss" | "miss" | "bypass"
     words: str  # one sentence: what differs from the nearest key, which guard failed, or why it was bypassed
+    place: str = ""  # "file:line in function": the user's line that it is about
+    key: str = ""  # hex; "" if there is none
+    nearest: str = ""  # after a miss: the most similar earlier key
+    differs: list[Differing] = []  # after a miss: what differs from it
     saved_ns: int = 0  # after a hit: how long compiling took when the entry was made
+    saved_at_unix_s: float = 0.0  # after a hit: when the entry was made; 0 if unknown
 
 
 class ReplayRecord(Frozen, frozen=True):

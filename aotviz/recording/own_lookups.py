@@ -7,17 +7,21 @@ format of the look-ups in torch's caches, which come from its logs. This module 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from msgspec.structs import replace
 
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording.dynamo_stage import ORIGIN
-from aotviz.recording.events import CacheAnswer, CacheLookup, KeyDifference, ReplayRecord
-from aotviz.recording.strings import StringTable
+from aotviz.recording.events import CacheAnswer, CacheLookup, Differing, KeyDifference, ReplayRecord
+from aotviz.recording.strings import StringTable, clean
 
 CACHE = "aotviz"
+DIGEST = re.compile(r"all \d+: \w+")  # of all settings: it differs if one of them does
+LONGEST, MOST_LINES = 200, 4  # characters of a line, and lines, that are told of an ingredient
 
 
 @dataclass(frozen=True)
@@ -53,25 +57,61 @@ class Asked:
 
 
 def answer(lookup: LookUp) -> CacheAnswer:
-    """The look-up in a sentence.
+    """The look-up in short.
 
     >>> answer(LookUp(Outcome.MISS, "b1", nearest="a0", differs={"torch": ("2.12", "2.13")})).words
-    'its torch differs from that of the nearest earlier key'
+    'compared with the nearest earlier key, its torch differs'
     """
-    return CacheAnswer(lookup.outcome.value, _words(lookup), lookup.saved_ns)
+    return CacheAnswer(
+        outcome=lookup.outcome.value,
+        words=clean(_words(lookup)),
+        place=clean(lookup.where),
+        key=lookup.key,
+        nearest=lookup.nearest,
+        differs=[_differing(clean(name), *texts) for name, texts in lookup.differs.items()],
+        saved_ns=lookup.saved_ns,
+        saved_at_unix_s=lookup.saved_at_unix_s,
+    )
 
 
 def _words(lookup: LookUp) -> str:
     match lookup.outcome:
         case Outcome.HIT:
-            return "it was not compiled: the cache had the program"
+            return "the program was not compiled, because the cache has it"
         case Outcome.MISS if lookup.differs:
-            differ = "differs" if len(lookup.differs) == 1 else "differ"
-            return f"its {' and '.join(lookup.differs)} {differ} from that of the nearest earlier key"
+            *first, last = lookup.differs
+            names = f"{', '.join(first)} and {last}" if first else last
+            differs = "differ" if first or last.endswith("s") else "differs"
+            return f"compared with the nearest earlier key, its {names} {differs}"
         case Outcome.MISS:
-            return "the cache had nothing like it"
-    where = f" ({lookup.where})" if lookup.where else ""
-    return f"{lookup.reason}{where}"
+            return "the cache has nothing like it"
+    return lookup.reason or "the reason is not known"
+
+
+def _differing(name: str, before: str, after: str) -> Differing:
+    was, now = map(clean, _lines(before, after))
+    absent = "the default" if "settings" in name and (was or now) else ""  # only other settings have a line
+    return Differing(name, was or absent, now or absent)
+
+
+def _lines(before: str, after: str) -> tuple[str, str]:
+    """The first lines that differ.
+
+    >>> _lines("a = 1\\nb = 2\\nall 9: 1f", "a = 1\\nb = 3\\nall 9: 2e")
+    ('b = 2', 'b = 3')
+    >>> _lines("%1 = sin\\n%2 = cos", "%1 = sin\\n%2 = exp\\n%3 = cos")
+    ('%2 = cos', '%2 = exp')
+    """
+    was, now = before.splitlines(), after.splitlines()
+    if any(line.startswith("%") for line in now):  # a program: its later lines follow from the first
+        pairs = zip_longest(was, now, fillvalue="")
+        one, other = next(((one, other) for one, other in pairs if one != other), ("", ""))
+        return one[:LONGEST], other[:LONGEST]
+    gone, new = ([line for line in mine if line not in theirs] for mine, theirs in ((was, set(now)), (now, set(was))))
+    told = [[line for line in lines if not DIGEST.fullmatch(line)] for lines in (gone, new)]
+    gone, new = told if any(told) else [gone, new]
+    one, other = ("\n".join(line[:LONGEST] for line in lines[:MOST_LINES]) for lines in (gone, new))
+    return one, other
 
 
 def replay(asked: Sequence[Asked], note: str) -> ReplayRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aotviz.recording import sizes, tables
-from aotviz.recording.events import CompilationData, ErrorRecord, InputRecord, OutputRecord
+from aotviz.recording.events import CompilationData, Differing, ErrorRecord, InputRecord, OutputRecord
 from aotviz.recording.listing import one_line
 from aotviz.recording.saved import cost, costs_nothing
 
@@ -62,12 +62,20 @@ def time_and_stages(data: CompilationData, between: str) -> str:
 
 def cache(data: CompilationData) -> str:
     """What aotviz's cache said about a compilation; "" if it was not asked."""
-    said = f"cache: {data.cache.outcome}: {data.cache.words}" if data.cache is not None else ""
-    if data.replayed is None:
-        return said
-    saved = f", which saved {data.replayed.saved_ns / 1e6:,.1f} ms" if data.replayed.saved_ns else ""
-    note = f"; no stages are shown, because {data.replayed.note}" if data.replayed.note else ""
-    return f"{said or 'cache: hit'}{saved}{note}"
+    answer, replayed = data.cache, data.replayed
+    said = f"cache {answer.outcome}: {answer.words}" if answer is not None else "cache hit" if replayed else ""
+    saved = replayed.saved_ns if replayed is not None else 0
+    parts = [
+        *(f"{one.name}: {one.before or 'nothing'} before, now {one.after or 'nothing'}" for one in _differs(data)),
+        f"which saved {saved / 1e6:,.1f} ms" if saved else "",
+        f"at {answer.place}" if answer is not None and answer.place else "",
+        f"its stages are not shown: {replayed.note}" if replayed is not None and replayed.note else "",
+    ]
+    return "; ".join(part for part in (said, *parts) if part)
+
+
+def _differs(data: CompilationData) -> Sequence[Differing]:
+    return data.cache.differs if data.cache is not None else ()
 
 
 def failure(error: ErrorRecord) -> str:

@@ -225,11 +225,23 @@ export interface VisitRecord {
   readonly copied: string; // the prefix of the steps that come from a compiled backward, e.g. "aot0"
 }
 
-/** What aotviz's cache said about a compilation. The whole look-up is in RecordingData.cache_lookups. */
+/** The lines of an ingredient of a key that differ from those of the nearest earlier key. */
+export interface Differing {
+  readonly name: string; // of the ingredient, e.g. "Inductor's settings"
+  readonly before: string; // the first lines that differ, in the earlier key; "" if it has none
+  readonly after: string;
+}
+
+/** What aotviz's cache said about a compilation, in short. The look-up is in RecordingData.cache_lookups. */
 export interface CacheAnswer {
   readonly outcome: string; // "hit" | "guard miss" | "miss" | "bypass"
   readonly words: string; // one sentence: what differs from the nearest key, which guard failed, or why it was bypassed
+  readonly place: string; // "file:line in function": the user's line that it is about
+  readonly key: string; // hex; "" if there is none
+  readonly nearest: string; // after a miss: the most similar earlier key
+  readonly differs: Differing[]; // after a miss: what differs from it
   readonly saved_ns: number; // after a hit: how long compiling took when the entry was made
+  readonly saved_at_unix_s: number; // after a hit: when the entry was made; 0 if unknown
 }
 
 /** A compilation that aotviz's cache had: it was compiled earlier, maybe by another process. */
@@ -755,12 +767,25 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["copied", "str", ""],
     ],
   },
+  Differing: {
+    array: true,
+    fields: [
+      ["name", "str"],
+      ["before", "str"],
+      ["after", "str"],
+    ],
+  },
   CacheAnswer: {
     array: false,
     fields: [
       ["outcome", "str"],
       ["words", "str"],
+      ["place", "str", ""],
+      ["key", "str", ""],
+      ["nearest", "str", ""],
+      ["differs", ["list",["record","Differing"]], []],
       ["saved_ns", "int", 0],
+      ["saved_at_unix_s", "float", 0.0],
     ],
   },
   ReplayRecord: {
