@@ -14,6 +14,7 @@ from aotviz.explain.key_parts import Difference
 from aotviz.recording import own_lookups
 
 PROGRAM, INPUTS = "program", "inputs"
+CALL = "the kinds of its inputs", "the structure of its arguments"  # lines after the inputs of a traced program
 DEFAULT, UNSET = "the default", "not set"
 SETTINGS = {  # ingredient -> the module whose settings it has
     "Inductor's settings": "torch._inductor.config",
@@ -151,10 +152,14 @@ def _inputs(before: str, after: str, names: Sequence[str]) -> Iterator[Differenc
     if len(was) != len(now):
         yield Difference(INPUTS, "the number of inputs", str(len(was)), str(len(now)))
         return
+    known = len(names) in (len(now), len(now) - len(CALL))
     for i, (one, other) in enumerate(zip(was, now, strict=True)):
-        if one != other:
-            named = f"`{names[i]}`" if len(names) == len(now) else f"input {i}"
-            yield from _input(named, one, other)
+        if one == other:
+            continue
+        if known and i >= len(names):
+            yield Difference(INPUTS, CALL[i - len(names)], one, other)
+        else:
+            yield from _input(f"`{names[i]}`" if known else f"input {i}", one, other)
 
 
 def _input(named: str, before: str, after: str) -> Iterator[Difference]:
