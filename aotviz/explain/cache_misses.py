@@ -1,21 +1,21 @@
-"""Why torch's compile caches hit, missed or were bypassed.
+"""Why aotviz's cache and torch's compile caches hit, missed or were bypassed.
 
 A key is a hash of hundreds of parts, and one different part is enough to miss. Each miss is compared with the most
 similar earlier key of the same cache, in this process, in another process's log or on another rank, and only the
 parts that differ are reported. The most similar key is the one with the fewest differences, of the same function if
-several have as few.
+several have as few. aotviz's cache tells the nearest key by itself (own_misses.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aotviz.explain import explained_tables, key_parts
+from aotviz.explain import explained_tables, key_parts, own_misses, recompiles
 from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
@@ -24,7 +24,13 @@ from aotviz.recording.events import CacheLookup
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
-NAMES = {"aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph", "dynamo": "Dynamo"}
+NAMES = {
+    own_misses.CACHE: "aotviz",
+    "aotautograd": "AOTAutograd",
+    "fx": "FX graph",
+    "fx bundled": "bundled FX graph",
+    "dynamo": "Dynamo",
+}
 MOST_COMPARED = 32  # earlier lookups that a miss is compared with
 MOST_TOLD = 3  # differences in a sentence; the table has all
 FORCE = "To see the graphs, run once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1."
@@ -69,6 +75,7 @@ class Lookup:
     fix: str = ""
     nearest: str = ""  # id of the compilation with the most similar earlier key, or ""
     differences: tuple[Difference, ...] = ()
+    own: own_misses.Told | None = None  # what there is to say of a look-up in aotviz's cache
 
 
 class _Candidate:
@@ -163,7 +170,9 @@ def frame(facts: Facts, earlier: Facts | None = None) -> ExplainedTable:
 def explain_one(facts: Facts, place: int, earlier: Facts | None = None) -> list[Point]:
     """The lookups of one compilation."""
     lookups = [lookup for lookup in find(facts, earlier) if lookup.record.origin.compilation == place]
-    return [Point(lookup.why, fix=lookup.fix) for lookup in lookups]
+    return [
+        Point(one.why, one.own.code if one.own else "", one.own.place if one.own else "", one.fix) for one in lookups
+    ]
 
 
 def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
@@ -173,30 +182,45 @@ def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
     """
     lookups = find(facts, earlier)
     recompiled = {record.origin.compilation for record in facts.data.recompiles}
+    recompiled |= {one.place for one in recompiles.find(facts)}
     if not lookups:
         return Explanation("No compile cache was used.", ())
     told: set[int] = set()  # compilations whose miss is reported: the FX graph cache misses for the same reason
-    points = []
+    points = list(own_misses.points(_own_to_tell(lookups, recompiled)))
     for lookup in lookups:
         place = lookup.record.origin.compilation
-        if lookup.record.outcome == "miss" and lookup.nearest and place not in recompiled | told:
+        if lookup.own is None and lookup.record.outcome == "miss" and lookup.nearest and place not in recompiled | told:
             points.append(Point(lookup.why, fix=lookup.fix))
             told.add(place)
-    points += [Point(lookup.why, fix=lookup.fix) for lookup in lookups if lookup.record.outcome == "bypass"]
-    counts = {outcome: sum(one.record.outcome == outcome for one in lookups) for outcome in ("hit", "miss", "bypass")}
+    points += [Point(one.why, fix=one.fix) for one in lookups if one.own is None and one.record.outcome == "bypass"]
+    outcomes = Counter(one.record.outcome for one in lookups)
     misses = [one for one in lookups if one.record.outcome == "miss"]
     follow = sum(one.record.origin.compilation in recompiled for one in misses)
-    first = sum(not one.nearest and one.record.origin.compilation not in recompiled for one in misses)
+    others = (one for one in misses if one.record.origin.compilation not in recompiled)
+    first = sum(not one.nearest and not one.differences for one in others)
+    guards = f"{counted(outcomes['guard miss'], 'guard miss', 'guard misses')}, " if outcomes["guard miss"] else ""
     title = (
-        f"{counted(len(lookups), 'cache lookup')}: {counted(counts['hit'], 'hit')}, "
-        f"{counted(counts['miss'], 'miss', 'misses')} ({first} of programs not seen before, {follow} of recompiles), "
-        f"{counted(counts['bypass'], 'bypass', 'bypasses')}"
+        f"{counted(len(lookups), 'cache lookup')}: {counted(outcomes['hit'], 'hit')}, {guards}"
+        f"{counted(outcomes['miss'], 'miss', 'misses')} ({first} of programs not seen before, {follow} of recompiles), "
+        f"{counted(outcomes['bypass'], 'bypass', 'bypasses')}"
     )
     return Explanation(title, tuple(points))
 
 
+def _own_to_tell(lookups: Sequence[Lookup], recompiled: Collection[int]) -> Iterator[own_misses.Told]:
+    """Those in aotviz's cache, but for the misses of recompiles: a new program always misses."""
+    for lookup in lookups:
+        if lookup.own is None:
+            continue
+        if lookup.record.outcome in ("miss", "guard miss") and lookup.record.origin.compilation in recompiled:
+            continue
+        yield lookup.own
+
+
 def _read(candidate: _Candidate, known: _Known) -> Lookup:
     record, facts = candidate.record, candidate.facts
+    if record.cache == own_misses.CACHE:
+        return _own(candidate, known)
     cache = f"{NAMES.get(record.cache, record.cache)} cache"
     what = f"{candidate.id} (`{candidate.function}`)" if candidate.id else "A lookup outside any compilation"
     spent = _seconds(facts, record)
@@ -207,6 +231,30 @@ def _read(candidate: _Candidate, known: _Known) -> Lookup:
     else:
         told = _miss(what, cache, candidate, known)
     return Lookup(record, candidate.id, facts.rank(candidate.place), candidate.function, spent, *told)
+
+
+def _own(candidate: _Candidate, known: _Known) -> Lookup:
+    """A look-up in aotviz's cache. What it does not say is compared like one in torch's caches."""
+    record, facts = candidate.record, candidate.facts
+    differs = own_misses.texts(facts, record)
+    nearest = next(iter(known.like(candidate, "key", record.nearest or record.key)), None)
+    if record.outcome == "miss" and not differs and (nearest := nearest or _nearest(candidate, known)) is not None:
+        names = [*candidate.parts, *(name for name in nearest.parts if name not in candidate.parts)]
+        contents = {name: [one.parts.get(name, ("", ""))[1] for one in (nearest, candidate)] for name in names}
+        differs = {name: (was, now) for name, (was, now) in contents.items() if was != now}
+    own = own_misses.told(facts, record, differs, nearest.id if nearest is not None else "")
+    return Lookup(
+        record,
+        candidate.id,
+        facts.rank(candidate.place),
+        candidate.function,
+        own.seconds,
+        own.why,
+        own.fix,
+        own.nearest,
+        own.differences,
+        own,
+    )
 
 
 # What is said of a lookup: `Lookup.why`, and as many of the fields after it as there is something to say in.

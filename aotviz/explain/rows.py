@@ -165,7 +165,7 @@ class Facts:
         """The time of a compilation with its backward; 0 if the log does not say."""
         compilation = self.data.compilations[place]
         if not compilation.compile_id:
-            return sum(stage.elapsed_ns for stage in compilation.stages) / 1e9
+            return sum(stage.elapsed_ns for stage in compilation.stages if not stage.replayed) / 1e9
         metrics = self.about(place, self.data.metrics)
         return sum((_seconds(record) for record in metrics if record.kind != "runtime"), 0.0)
 

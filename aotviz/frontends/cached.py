@@ -121,8 +121,7 @@ def _made(
     hit = LookUp(
         Outcome.HIT, key.digest, key.ingredients, saved_ns=main.elapsed_ns, saved_at_unix_s=main.saved_at_unix_s
     )
-    recorded = asked.store.part(entry, RECORDING)
-    observer.replayed(request, program, recorded)
+    observer.replayed(request, asked.store.part(entry, RECORDING) or b"", program)
     return program, hit
 
 

@@ -98,6 +98,7 @@ def row(compilation: Compilation) -> dict[str, Any]:
         "elapsed_ms": now.elapsed_ns / 1e6,
         "started_unix_ms": now.started_unix_ns / 1e6,
         "error": now.error,
+        "from_cache": now.from_cache,
     }
 
 

@@ -77,7 +77,7 @@ class Recording:
     @property
     def cache_lookups(self) -> pd.DataFrame:
         """One row for each cache lookup: cache, outcome ("hit", "miss", "bypass"), key, components, reason."""
-        return log_tables.rows(*self.rows, "cache_lookups")
+        return log_tables.rows(*self._content.listed, "cache_lookups")
 
     @property
     def graph_breaks(self) -> pd.DataFrame:

@@ -23,12 +23,13 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from torch import fx
 
 from aotviz.ir.dynamo_capture import Capture, Guard
-from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
+from aotviz.ir.forms import BackwardRequest, Executable, Form, GraphCall, Request, Split, TracedCall
+from aotviz.ir.lookup import LookUp
 from aotviz.pipeline import Observer
 from aotviz.recorder import memory, records, summaries, what_if
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
@@ -40,21 +41,22 @@ from aotviz.runtime.lowered import Program
 from aotviz.whole_backward.captured import BackwardCall, PartedBackward, ReplayedBackward
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def harmless(method: Callable[P, None]) -> Callable[P, None]:
-    """Make a method of Recorder hold its lock. If it fails, only the recording ends."""
+def harmless(method: Callable[P, R]) -> Callable[P, R | None]:
+    """Make a method of Recorder hold its lock. If it fails, only the recording ends, and the method returns None."""
 
     @wraps(method)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
         recorder: Any = args[0]
         with recorder.lock:
             if recorder.broken:
-                return
+                return None
             collects = gc.isenabled()
             gc.disable()  # nothing that is made here outlives the call: collecting would only walk the user's heap
             try:
-                method(*args, **kwargs)
+                return method(*args, **kwargs)
             except Exception as error:
                 recorder.broken = True
                 recorder._again.clear()
@@ -63,6 +65,7 @@ def harmless(method: Callable[P, None]) -> Callable[P, None]:
                 if recorder.strict:
                     raise
                 _warn(error)
+                return None
             finally:
                 if collects:
                     gc.enable()
@@ -85,6 +88,7 @@ class Recorder(Observer):
         self.broken = False
         self.writer = SnapshotWriter()
         self.log: CompilationLog | None = None
+        self._looked_up: list[tuple[LookUp, int]] = []  # before there is a log, and the unix time of each
         self._started_ns = time.perf_counter_ns()
         self._reasons = records.ReasonBook()
         self._seen: dict[int, tuple[fx.Graph, Parts, int]] = {}  # id of a graph -> it, its parts, its number
@@ -117,26 +121,7 @@ class Recorder(Observer):
 
     @harmless
     def before(self, stage: str, argument: Form, is_late: bool = False) -> None:
-        self.strict = self.strict or argument.options.debug
-        if self.log is None:
-            because = [clean(text) for text in summaries.because(argument)]
-            captured = argument.captured if isinstance(argument, Request) else None
-            before_ns = captured.elapsed_ns if captured else 0
-            self._started_ns -= before_ns
-            self.log = CompilationLog(
-                clean(str(getattr(argument, "name", "") or type(argument).__name__)),
-                {clean(str(name)): clean(str(text)) for name, text in argument.options.as_text().items()},
-                self.writer.strings,
-                because,
-                self.function,
-                before_ns,
-            )
-            if captured is not None:
-                self._captured(captured)
-            if isinstance(argument, BackwardCall):
-                self.log.facts(kind="compiled autograd")
-            for store in self.stores:
-                store.add(self.log)
+        log = self._begin(argument)
         self._began_ns = self._now()
         graphs = self._snapshots(argument, handed_on=argument is self._last_result)
         if not self._recorded.issuperset(graphs.values()):  # the run starts here, or someone changed the graph
@@ -145,7 +130,54 @@ class Recorder(Observer):
                 what = argument.reason
             form = type(argument).__name__
             self._record(StageRecord("given", form, what, True, is_late, self._began_ns, 0, graphs, [], {}))
-        self.log.begin(clean(stage))
+        log.begin(clean(stage))
+
+    @harmless
+    def looked_up(self, lookup: LookUp, is_late: bool = False) -> None:
+        if self.log is None:  # its name is not known yet
+            self._looked_up.append((lookup, time.time_ns()))
+        else:
+            self.log.looked_up(lookup, time.time_ns(), is_late)
+
+    @harmless
+    def replayed(self, request: Request, recorded: bytes, program: Executable | None = None) -> None:
+        log = self._begin(request)
+        log.replayed(recorded, records.wrapper(program) if program is not None else None)
+        self.close()
+
+    def recorded(self) -> bytes | None:
+        return self._packed()
+
+    @harmless
+    def _packed(self) -> bytes | None:
+        return self.log.recorded() if self.log is not None else None
+
+    def _begin(self, argument: Form) -> CompilationLog:
+        """The log of this compilation, which begins with `argument`."""
+        self.strict = self.strict or argument.options.debug
+        if self.log is not None:
+            return self.log
+        because = [clean(text) for text in summaries.because(argument)]
+        captured = argument.captured if isinstance(argument, Request) else None
+        before_ns = captured.elapsed_ns if captured else 0
+        self._started_ns -= before_ns
+        self.log = CompilationLog(
+            clean(str(getattr(argument, "name", "") or type(argument).__name__)),
+            {clean(str(name)): clean(str(text)) for name, text in argument.options.as_text().items()},
+            self.writer.strings,
+            because,
+            self.function,
+            before_ns,
+        )
+        if captured is not None:
+            self._captured(captured)
+        if isinstance(argument, BackwardCall):
+            self.log.facts(kind="compiled autograd")
+        for lookup, unix_ns in self._looked_up:
+            self.log.looked_up(lookup, unix_ns)
+        for store in self.stores:
+            store.add(self.log)
+        return self.log
 
     def _captured(self, capture: Capture) -> None:
         """The stage "dynamo", before all others; its guards come later."""
@@ -341,6 +373,12 @@ class Observed(Observer):
 
     def explained(self, error: BaseException) -> None:
         self._recorder.explained(error)
+
+    def looked_up(self, lookup: LookUp) -> None:
+        self._recorder.looked_up(lookup, is_late=True)
+
+    def recorded(self) -> bytes | None:
+        return self._recorder.recorded()
 
     def further(self) -> Recorder:
         return self._recorder.further()

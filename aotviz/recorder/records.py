@@ -14,7 +14,7 @@ import torch
 from msgspec.structs import replace
 
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
-from aotviz.ir.forms import GraphCall, Reason, Split, TracedCall
+from aotviz.ir.forms import Executable, GraphCall, Reason, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
 from aotviz.recorder.naming import sizes
 from aotviz.recorder.snapshot import SnapshotWriter
@@ -156,7 +156,7 @@ def storage(value: Any) -> int | None:
         return None
 
 
-def wrapper(program: Program | ReplayedBackward) -> WrapperRecord:
+def wrapper(program: Executable | ReplayedBackward) -> WrapperRecord:
     """The generated source with the reasons for its lines."""
     notes = [
         WrapperNote(note.first, max(note.first, note.last), clean(note.fact), clean(note.subject))

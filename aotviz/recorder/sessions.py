@@ -60,10 +60,18 @@ class Progress(Observer):
         self.on_stage = on_stage
 
     def before(self, stage: str, argument: Any) -> None:
+        self._dynamo(argument)
+        self.on_stage(stage, None)
+
+    def replayed(self, request: Request, recorded: bytes, program: Executable | None = None) -> None:
+        self._dynamo(request)
+        self.on_stage("cache", None)
+        self.on_stage("cache", 0)
+
+    def _dynamo(self, argument: Any) -> None:
         if isinstance(argument, Request) and argument.captured is not None:
             self.on_stage("dynamo", None)  # it has already ended
             self.on_stage("dynamo", argument.captured.elapsed_ns)
-        self.on_stage(stage, None)
 
     def after(self, stage: str, argument: Any, result: Any, elapsed_ns: int) -> None:
         self.on_stage(stage, elapsed_ns)

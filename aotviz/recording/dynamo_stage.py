@@ -16,7 +16,16 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording.events import NONE, Evidence, GraphBreak, GuardRecord, Origin, ShapeRecord, StageRecord
+from aotviz.recording.events import (
+    NONE,
+    CacheLookup,
+    Evidence,
+    GraphBreak,
+    GuardRecord,
+    Origin,
+    ShapeRecord,
+    StageRecord,
+)
 from aotviz.recording.guard_texts import LOCAL, LONGEST, made
 from aotviz.recording.sources import innermost, user_name
 from aotviz.recording.strings import StringTable
@@ -53,6 +62,7 @@ class Rows(msgspec.Struct, frozen=True):
     guards: list[GuardRecord] = []
     graph_breaks: list[GraphBreak] = []
     shapes: list[ShapeRecord] = []
+    cache_lookups: list[CacheLookup] = []
 
 
 def stage(captured: Captured, graph: int) -> StageRecord:

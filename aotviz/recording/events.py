@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 FORMAT = "aotviz"
-VERSION = 4
+VERSION = 5
 NONE = -1
 
 Text = Annotated[int, msgspec.Meta(ge=NONE, title="string")]  # the number of a text in RecordingData.strings
@@ -222,6 +222,7 @@ class StageRecord(Frozen, frozen=True):
     code: dict[str, str]  # other texts that it made, by name, e.g. "wrapper"
     kernels: dict[str, dict[str, list[str]]] = {}  # name of a text -> "kernel:number" of a call in it -> nodes computed
     replays: dict[str, int] = {}  # role of a graph that Inductor's cache had -> what compiling it took then, ns
+    replayed: bool = False  # it did not run here: its record is from the cache, and its times are of the compilation
 
 
 class ErrorRecord(Frozen, frozen=True):
@@ -245,6 +246,36 @@ class VisitRecord(Frozen, frozen=True):
     frees: list[str]  # inputs of the captured graph that nothing reads after it
     parts: list[int]  # numbers of the compiled parts that compute it; empty if only Python does
     copied: str = ""  # the prefix of the steps that come from a compiled backward, e.g. "aot0"
+
+
+class Differing(Frozen, array_like=True, frozen=True):
+    """The lines of an ingredient of a key that differ from those of the nearest earlier key."""
+
+    name: str  # of the ingredient, e.g. "Inductor's settings"
+    before: str  # the first lines that differ, in the earlier key; "" if it has none
+    after: str
+
+
+class CacheAnswer(Frozen, frozen=True):
+    """What aotviz's cache said about a compilation, in short. The look-up is in RecordingData.cache_lookups."""
+
+    outcome: str  # "hit" | "guard miss" | "miss" | "bypass"
+    words: str  # one sentence: what differs from the nearest key, which guard failed, or why it was bypassed
+    place: str = ""  # "file:line in function": the user's line that it is about
+    key: str = ""  # hex; "" if there is none
+    nearest: str = ""  # after a miss: the most similar earlier key
+    differs: list[Differing] = []  # after a miss: what differs from it
+    saved_ns: int = 0  # after a hit: how long compiling took when the entry was made
+    saved_at_unix_s: float = 0.0  # after a hit: when the entry was made; 0 if unknown
+
+
+class ReplayRecord(Frozen, frozen=True):
+    """A compilation that aotviz's cache had: it was compiled earlier, maybe by another process."""
+
+    key: str  # of the entry, hex; "" if unknown
+    saved_ns: int  # how long compiling took then; 0 if unknown
+    saved_at_unix_s: float  # when the entry was made; 0 if unknown
+    note: str = ""  # why there are no stages from the cache; "" if there are
 
 
 class CompilationData(Frozen, frozen=True):
@@ -275,6 +306,8 @@ class CompilationData(Frozen, frozen=True):
     frame: int = NONE  # the function that Dynamo compiled: a number that its compilations share, up to a reset
     visits: list[VisitRecord] = []  # of a captured backward
     reset: int = 0  # calls of torch._dynamo.reset() before, as far as they are known of
+    cache: CacheAnswer | None = None  # aotviz's cache was asked for it before its first stage
+    replayed: ReplayRecord | None = None  # that cache had it
 
 
 class Origin(Frozen, array_like=True, frozen=True):
@@ -352,17 +385,30 @@ class RecompileRecord(Frozen, frozen=True):
     reasons: list[RecompileReason]  # one per earlier compilation, the newest first
 
 
+class KeyDifference(Frozen, array_like=True, frozen=True):
+    """What a key was made of differs from what an earlier one was made of."""
+
+    name: str  # of the ingredient, e.g. "Inductor's settings"
+    before: Text  # its text in the earlier key
+    after: Text
+
+
 class CacheLookup(Frozen, frozen=True):
-    """One question to one of torch's compile caches."""
+    """One look-up in aotviz's cache, or in one of torch's compile caches."""
 
     origin: Origin
-    cache: str  # "aotautograd" | "fx" | "fx bundled" | "dynamo" | "precompile"
-    outcome: str  # "hit" | "miss" | "bypass"
+    cache: str  # "aotviz", or torch's: "aotautograd" | "fx" | "fx bundled" | "dynamo" | "precompile"
+    outcome: str  # "hit" | "miss" | "bypass"; of aotviz's cache also "guard miss": the sizes of the call don't fit
     key: str  # "" where there is none
     components: list[Text]  # "name: content": what the key was made of
     component_hashes: list[Text]  # one per component
-    reason: Text  # why it was bypassed
+    reason: Text  # why it was bypassed, or why the guards of the entries failed
     fields: dict[str, Text]  # what else the log says, as JSON
+    place: Text = NONE  # "file:line in function": the user's line that the reason is about
+    nearest: str = ""  # after a miss of aotviz's cache: the most similar earlier key
+    differs: list[KeyDifference] = []  # after such a miss: what differs from the nearest key
+    saved_ns: int = 0  # after a hit of aotviz's cache: how long compiling took when the entry was made
+    saved_at_unix_s: float = 0.0  # after such a hit: when the entry was made; 0 if unknown
 
 
 class GraphBreak(Frozen, frozen=True):
@@ -468,8 +514,8 @@ class ArtifactRecord(Frozen, array_like=True, frozen=True):
 class RecordingData(Frozen, frozen=True):
     """A whole recording, as in a file.
 
-    The lists after `notes` are what a log says. Our own pipeline fills three, in rows of no log, for a compilation that
-    Dynamo asked for: `guards`, `graph_breaks` and `shapes`.
+    The lists after `notes` are what a log says. Our own pipeline fills four, in rows of no log: `cache_lookups`, and
+    for a compilation that Dynamo asked for, `guards`, `graph_breaks` and `shapes`.
     """
 
     format: str

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from aotviz.recording.events import BadLine, FailedGuard, LogRecord, Origin, RecompileReason, RecordingData, Text
+from aotviz.recording.events import (
+    BadLine,
+    FailedGuard,
+    KeyDifference,
+    LogRecord,
+    Origin,
+    RecompileReason,
+    RecordingData,
+    Text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +127,8 @@ def _reader(hint: Any, strings: Sequence[str]) -> Callable[[Any], Any]:
         return lambda numbers: tuple(map(text, numbers))
     if hint == list[FailedGuard]:
         return lambda guards: tuple(text(guard.guard) for guard in guards)
+    if hint == list[KeyDifference]:
+        return lambda found: tuple((one.name, text(one.before), text(one.after)) for one in found)
     if hint == list[BadLine]:
         return lambda lines: tuple((line.line, line.reason) for line in lines)
     if hint == dict[str, Text]:

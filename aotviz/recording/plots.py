@@ -64,7 +64,8 @@ def stages(table: pd.DataFrame, name: str) -> Figure:
     from plotly.graph_objects import Bar, Figure
 
     hover = [
-        f"{_text(row.summary)}<br>{row.nodes_before} → {row.nodes_after} nodes{'<br>late' if row.late else ''}"
+        f"{_text(row.summary)}<br>{row.nodes_before} → {row.nodes_after} nodes"
+        f"{'<br>late' if row.late else ''}{'<br>replayed from the cache' if row.replayed else ''}"
         for row in _rows(table)
     ]
     figure = Figure(

@@ -29,6 +29,7 @@ class Progress(NamedTuple):
     elapsed_ns: int  # of the stages that have ended
     started_unix_ns: int
     error: str
+    from_cache: bool = False  # it was not compiled: aotviz's cache had it
 
 
 class Compilation(Protocol):

@@ -13,17 +13,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording import dynamo_stage, progress
-from aotviz.recording.events import NONE, CompilationData, ErrorRecord, StageRecord, ValueRecord
-from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
+from aotviz.ir.lookup import LookUp
+from aotviz.recording import dynamo_stage, own_lookups, progress, replaying
+from aotviz.recording.events import (
+    NONE,
+    VERSION,
+    CompilationData,
+    ErrorRecord,
+    ReplayRecord,
+    StageRecord,
+    ValueRecord,
+    WrapperRecord,
+)
+from aotviz.recording.node_arguments import PackedGraph, Row
 from aotviz.recording.progress import Progress
-from aotviz.recording.saved import Halves, Kept
+from aotviz.recording.saved import Kept
 from aotviz.recording.strings import StringTable
 
 STRING_OVERHEAD_BYTES = 150  # of Python objects, for each text in a StringTable
@@ -76,6 +85,12 @@ class CompilationLog:
         self._running = ""  # the stage that is running
         self._is_over = False
         self.cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None  # None without a joint graph
+        self._lookups: list[own_lookups.Asked] = []
+        self._replay: replaying.Packed | None = None  # from the cache's entry
+        self._parts: list[replaying.Part] | None = None  # the same, once somebody has read it
+        self._replayed_after = 0  # stages of this process
+        self._merging = threading.Lock()
+        self._merged = StringTable()  # the texts of a replayed compilation; it only grows
         self.revision = 0  # grows whenever there is more to read
         self._number = progress.begun(self)
 
@@ -88,7 +103,9 @@ class CompilationLog:
         rows += sum(len(storage.tensors) + len(storage.writes) for storage in data.storages)
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
         wrapper = len(data.wrapper.source) if data.wrapper else 0
-        return self._packed_bytes + len(self._captured) + self._stage_bytes + texts + wrapper + ROW_BYTES * rows
+        others = sum(map(len, self._replay.parts)) + replaying.nbytes(self._parts or ()) if self._replay else 0
+        others += sum(asked.nbytes for asked in self._lookups) + len(self._captured) + self._merged.characters
+        return self._packed_bytes + self._stage_bytes + texts + wrapper + ROW_BYTES * rows + others
 
     def begin(self, stage: str) -> None:
         """Note that a stage begins to run. `stage` is called when it has ended."""
@@ -104,6 +121,7 @@ class CompilationLog:
         """The current state, for live views (see progress.py)."""
         with self._lock:
             data, error, running = self._data, self._data.error, self._running
+            head = self._replay.head if self._replay is not None else None
             state: progress.State = "paused"
             if error is not None:
                 state = "failed"
@@ -112,13 +130,14 @@ class CompilationLog:
             return Progress(
                 number=self._number,
                 name=data.name,
-                kind=data.kind,
+                kind=head.kind if head is not None else data.kind,
                 state=state,
                 stage=running or (error.stage if error else data.stages[-1].name if data.stages else ""),
-                stages=sum(stage.name != "given" for stage in data.stages),
+                stages=sum(stage.name != replaying.GIVEN for stage in data.stages) + (head.stages if head else 0),
                 elapsed_ns=sum(stage.elapsed_ns for stage in data.stages),
                 started_unix_ns=data.started_unix_ns,
                 error=_told(error) if error else "",
+                from_cache=data.replayed is not None,
             )
 
     def graph(self, graph: PackedGraph, rows: Sequence[Row]) -> int:
@@ -174,12 +193,52 @@ class CompilationLog:
             self.revision += 1
         progress.moved(self)
 
+    def looked_up(self, lookup: LookUp, unix_ns: int, is_late: bool = False) -> None:
+        """Record a look-up in aotviz's cache. A late one is about a backward."""
+        with self._lock:
+            if not is_late:
+                self._data = replace(self._data, cache=own_lookups.answer(lookup))
+            self._lookups.append(own_lookups.Asked(lookup, unix_ns))
+            self.revision += 1
+
+    def replayed(self, recorded: bytes, wrapper: WrapperRecord | None) -> None:
+        """The cache had the program, and `recorded`: what `recorded` returned when it was compiled.
+
+        The bytes are opened here, but unpacked when they are read. `wrapper` is shown if they cannot be.
+        """
+        packed, note = None, replaying.NOT_RECORDED
+        if recorded:
+            try:
+                packed, note = replaying.opened(recorded), ""
+            except replaying.Unreadable as error:
+                note = str(error)
+        with self._lock:
+            self._data = replace(self._data, replayed=own_lookups.replay(self._lookups, note), wrapper=wrapper)
+            self._replay, self._replayed_after = packed, len(self._data.stages)
+            if packed is not None:
+                self.most_nodes = max(self.most_nodes, packed.head.most_nodes)
+            self.revision += 1
+
+    def recorded(self) -> bytes | None:
+        """The compilation as recorded so far, for the cache's entry; None if it was replayed without its stages."""
+        with self._lock:
+            own, packed, first = self._own(), self._replay, self._replayed_after
+            if own.data.replayed is not None and packed is None:
+                return None
+            stages = replaying.without_dynamo(own.data.stages[first:])
+            head = replaying.Head(VERSION, own.data.kind, len(stages), self.most_nodes)
+        if packed is not None:
+            head = replace(packed.head, stages=packed.head.stages + len(stages))
+        part = replaying.trimmed(own, stages) if stages else None
+        return replaying.pack(head, packed.parts if packed is not None else (), part)
+
     def rows(self) -> tuple[dynamo_stage.Rows, list[str]]:
         """The rows that the compilation adds to the lists of a recording, and the texts that they refer to."""
         table = StringTable()
         with self._lock:
-            captured = self._captured
+            captured, lookups = self._captured, list(self._lookups)
         rows = dynamo_stage.rows(dynamo_stage.unpacked(captured), table) if captured else dynamo_stage.Rows()
+        rows = replace(rows, cache_lookups=[asked.row(table) for asked in lookups])
         return rows, table.texts
 
     def facts(self, kept: Kept | None = None, **changes: Any) -> None:
@@ -209,31 +268,54 @@ class CompilationLog:
     def read(self) -> tuple[CompilationData, list[str]]:
         """The compilation as recorded so far, with the texts that its numbers refer to. The id is left empty."""
         with self._lock:
-            data, kept, captured = self._copy(), self._kept, self._captured
-            graphs, rows, values = list(self._graphs), list(self._rows), list(self._values)
-        table = list(chain.from_iterable(msgspec.msgpack.decode(packed, type=list[Row]) for packed in rows))
-        data = replace(
-            data,
-            graphs=[unpacked(msgspec.msgpack.decode(packed, type=PackedGraph), table) for packed in graphs],
-            values=[record for packed in values for record in msgspec.msgpack.decode(packed, type=list[ValueRecord])],
-        )
+            own, captured, first = self._own(), self._captured, self._replayed_after
+        texts = own.texts
+        data = self._with_replayed(lambda parts: replaying.merged(parts, own, first, self._merged))
+        if data is not None:
+            texts = self._merged.texts
+        else:
+            with self._lock:
+                own = self._own()
+            data = replaying.alone(own)
         if captured:
             what = dynamo_stage.unpacked(captured)
             failed = data.error is not None and not data.error.ran_in_eager
             data = replace(data, stages=[dynamo_stage.told(data.stages[0], what, failed), *data.stages[1:]])
-        texts = self._strings.texts
-        if kept is not None:
-            halves = Halves(kept, data.graphs, data.values, texts)
-            data = replace(data, saved_tensors=halves.saved_tensors(), recomputed=halves.recomputed())
         return data, texts
 
     def outline(self) -> tuple[CompilationData, list[str]]:
         """Like `read`, but without graphs and values, which take time to unpack, and without what follows from them."""
         with self._lock:
-            return self._copy(), self._strings.texts
+            own, first = self._own(), self._replayed_after
+        data = self._with_replayed(lambda parts: replaying.outline(parts, own, first, self._merged))
+        if data is not None:
+            return data, self._merged.texts
+        with self._lock:
+            return self._own().data, own.texts
 
-    def _copy(self) -> CompilationData:
-        return replace(self._data, stages=list(self._data.stages))
+    def _own(self) -> replaying.Part:
+        """What this process recorded."""
+        data = replace(self._data, stages=list(self._data.stages))
+        tables = list(self._graphs), list(self._rows), list(self._values)
+        return replaying.Part(data, *tables, self._kept, self._strings.texts)
+
+    def _with_replayed(self, told: Callable[[list[replaying.Part]], CompilationData]) -> CompilationData | None:
+        """What is `told` of the parts from the cache; None without such parts, or if they cannot be read."""
+        packed = self._replay
+        if packed is None:
+            return None
+        with self._merging:
+            try:
+                self._parts = self._parts or replaying.parts_of(packed)
+                return told(self._parts)
+            except replaying.Unreadable as error:
+                note = str(error)
+        with self._lock:
+            self._replay = self._parts = None
+            known = self._data.replayed or ReplayRecord("", 0, 0.0)
+            self._data = replace(self._data, replayed=replace(known, note=note))
+            self.revision += 1
+        return None
 
 
 class Store:

@@ -41,6 +41,7 @@ STAGES: Columns = {
     "graphs": ("str", lambda ran: ", ".join(f"{role} {ran.after[role]}" for role in ran.stage.graphs)),
     "evidence": ("int64", lambda ran: len(ran.stage.evidence)),
     "late": ("bool", lambda ran: ran.stage.late),
+    "replayed": ("bool", lambda ran: ran.stage.replayed),
 }
 EVIDENCE: Columns = {  # of (stage, reason)
     "stage": ("str", lambda row: row[0].name),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aotviz.recording import sizes, tables
-from aotviz.recording.events import CompilationData, ErrorRecord, InputRecord, OutputRecord
+from aotviz.recording.events import CompilationData, Differing, ErrorRecord, InputRecord, OutputRecord
 from aotviz.recording.listing import one_line
 from aotviz.recording.saved import cost, costs_nothing
 
@@ -39,16 +39,43 @@ def cell(value: object, widest: int = WIDEST) -> str:
 
 def compilation(data: CompilationData) -> str:
     """One compilation: its stages, then the special inputs and outputs, then a line on saved tensors."""
-    total = sum(stage.elapsed_ns for stage in data.stages) / 1e6
     kind = f" ({data.kind})" if data.kind else ""
-    count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
-    parts = [f"{one_line(data.name)}{kind}, {total:.1f} ms in {count}", stages(data)]
+    parts = [f"{one_line(data.name)}{kind}, {time_and_stages(data, ' in ')}"]
+    if data.cache is not None or data.replayed is not None:
+        parts[0] += f"\n{cell(cache(data), 400)}"
+    parts.append(stages(data))
     if data.error is not None:
         parts.append(failure(data.error))
     parts.extend(part for part in (inputs(data.inputs), outputs(data.outputs)) if part)
     if data.saved_tensors:
         parts.append(saved(data))
     return "\n\n".join(parts)
+
+
+def time_and_stages(data: CompilationData, between: str) -> str:
+    """How long the stages took that ran in this process, and how many there are."""
+    total = sum(stage.elapsed_ns for stage in data.stages if not stage.replayed) / 1e6
+    replayed = sum(stage.replayed for stage in data.stages)
+    count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
+    return f"{total:.1f} ms{between}{count}" + (f", {replayed} of them replayed from the cache" if replayed else "")
+
+
+def cache(data: CompilationData) -> str:
+    """What aotviz's cache said about a compilation; "" if it was not asked."""
+    answer, replayed = data.cache, data.replayed
+    said = f"cache {answer.outcome}: {answer.words}" if answer is not None else "cache hit" if replayed else ""
+    saved = replayed.saved_ns if replayed is not None else 0
+    parts = [
+        *(f"{one.name}: {one.before or 'nothing'} before, now {one.after or 'nothing'}" for one in _differs(data)),
+        f"which saved {saved / 1e6:,.1f} ms" if saved else "",
+        f"at {answer.place}" if answer is not None and answer.place else "",
+        f"its stages are not shown: {replayed.note}" if replayed is not None and replayed.note else "",
+    ]
+    return "; ".join(part for part in (said, *parts) if part)
+
+
+def _differs(data: CompilationData) -> Sequence[Differing]:
+    return data.cache.differs if data.cache is not None else ()
 
 
 def failure(error: ErrorRecord) -> str:
@@ -66,7 +93,7 @@ def stages(data: CompilationData) -> str:
             f"{stage.elapsed_ns / 1e6:.1f}",
             sum(before.values()) or "",
             sum(after.values()) or "",
-            ("late: " if stage.late else "") + stage.summary,
+            ("replayed: " if stage.replayed else "") + ("late: " if stage.late else "") + stage.summary,
         )
         for _, stage, before, after in tables.ran(data)
     ]

@@ -23,6 +23,7 @@ from aotviz.recording.events import (
     FORMAT,
     NONE,
     VERSION,
+    CacheAnswer,
     CacheLookup,
     CompilationData,
     ErrorRecord,
@@ -48,7 +49,7 @@ class CompilationHead(Frozen, frozen=True):
     name: str  # the function's or module's name
     kind: str  # "training" | "inference"; "" where a log doesn't say
     started_unix_ns: int  # 0 where a log doesn't say
-    elapsed_ns: int  # of all stages; 0 where that is not known yet
+    elapsed_ns: int  # of all stages that ran here; 0 where that is not known yet
     stages: int  # how many; 0 where that is not known yet
     nodes: int  # of the largest graph; 0 where that is not known yet
     compile_id: str  # Dynamo's, "" for our own
@@ -59,6 +60,7 @@ class CompilationHead(Frozen, frozen=True):
     error: ErrorRecord | None
     revision: int  # changes when there is more to see; 0 when the compilation is complete
     frame: int = NONE  # the function, by a number that its compilations share; -1 if unknown
+    cache: CacheAnswer | None = None  # what aotviz's cache said about it
 
 
 class RecordingIndex(Frozen, frozen=True):
@@ -125,7 +127,7 @@ def head(compilation: Compilation) -> CompilationHead:
         name=data.name,
         kind=data.kind,
         started_unix_ns=data.started_unix_ns,
-        elapsed_ns=sum(stage.elapsed_ns for stage in data.stages),
+        elapsed_ns=sum(stage.elapsed_ns for stage in data.stages if not stage.replayed),
         stages=len(data.stages),
         nodes=compilation.nodes,
         compile_id=data.compile_id,
@@ -135,6 +137,7 @@ def head(compilation: Compilation) -> CompilationHead:
         because=data.because,
         options=data.options,
         error=data.error,
+        cache=data.cache,
         revision=compilation.revision,
     )
 
@@ -157,7 +160,7 @@ def what_if(
 
 
 def _cache_lookups(recording: Recorded, found: Compilation) -> list[CacheLookup]:
-    """A compilation's lookups in torch's caches, in order of time."""
+    """A compilation's look-ups in torch's caches, in order of time, without what the keys were made of."""
     rows, strings = recording.rows
     if strings is not found.strings:  # our own compilation; or the log has grown since, and the page will ask again
         return []

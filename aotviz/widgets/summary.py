@@ -7,6 +7,7 @@ is available as text and as HTML; in HTML every name is escaped, and `code` in b
 from __future__ import annotations
 
 from aotviz.explain.explanation import in_html
+from aotviz.recording import terminal
 from aotviz.recording.events import CompilationData, RecordingData, StageRecord
 
 HEAD = ("stage", "ms", "nodes", "what changed")
@@ -27,16 +28,21 @@ def nodes(compilation: CompilationData, stage: StageRecord) -> str:
 def rows(compilation: CompilationData) -> list[tuple[str, str, str, str]]:
     """One row per stage, with the columns of HEAD."""
     return [
-        (stage.name, f"{stage.elapsed_ns / 1e6:.2f}", nodes(compilation, stage), stage.summary)
+        (
+            stage.name,
+            f"{stage.elapsed_ns / 1e6:.2f}",
+            nodes(compilation, stage),
+            ("replayed: " if stage.replayed else "") + stage.summary,
+        )
         for stage in compilation.stages
     ]
 
 
 def heading(compilation: CompilationData) -> str:
     """The compilation's name, kind, number of stages and time, and its error if there is one."""
-    total = sum(stage.elapsed_ns for stage in compilation.stages) / 1e6
     kind = f" · {compilation.kind}" if compilation.kind else ""
-    text = f"{compilation.name}{kind} · {len(compilation.stages)} stages · {total:.1f} ms"
+    said = terminal.cache(compilation)
+    text = f"{compilation.name}{kind} · {terminal.time_and_stages(compilation, ' · ')}{f' · {said}' if said else ''}"
     error = compilation.error
     if error is None:
         return text

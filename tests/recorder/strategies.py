@@ -287,6 +287,8 @@ def compilation(draw: st.DrawFn, number: int, strings: int) -> events.Compilatio
             visits=visits(),
             wrapper=st.none() | of(events.WrapperRecord, notes=notes),
             error=st.none() | of(events.ErrorRecord),
+            cache=st.none() | of(events.CacheAnswer, saved_at_unix_s=st.floats(0, 2e9)),
+            replayed=st.none() | of(events.ReplayRecord, saved_at_unix_s=st.floats(0, 2e9)),
         )
     )
 

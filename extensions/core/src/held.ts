@@ -28,7 +28,7 @@ export function unopened(head: CompilationHead): Held {
 }
 
 function outline(head: CompilationHead): CompilationData {
-  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = head;
+  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, cache } = head;
   return {
     id,
     name,
@@ -41,6 +41,8 @@ function outline(head: CompilationHead): CompilationData {
     because,
     options,
     error,
+    cache,
+    replayed: null,
     log: NONE,
     stack: NONE,
     reset: 0,

@@ -15,6 +15,7 @@ const CACHES: Readonly<Record<string, readonly [cache: string, what: string]>> =
   "fx bundled": ["Inductor's FX graph cache", "the code of a graph was loaded with the program"],
 };
 
+const OWN = "aotviz"; // the stages of a hit in it are in the recording, and views/stages/cache.ts tells the answer
 const SLACK_NS = 1_000; // numbers of this size are rounded, and logs have microseconds
 
 /** In order of time. `text` looks up the text of a number. */
@@ -44,7 +45,7 @@ function theirs(
   text: (number: number) => string,
 ): Replay[] {
   return lookups
-    .filter(({ outcome }) => outcome === "hit")
+    .filter(({ cache, outcome }) => outcome === "hit" && cache !== OWN)
     .map((lookup) => {
       const [cache, what] = CACHES[lookup.cache] ?? [`the ${lookup.cache} cache`, "it was loaded"];
       const since = lookup.origin.unix_ns - compilation.started_unix_ns + SLACK_NS;

@@ -80,7 +80,7 @@ export class WholeSource implements Source {
 }
 
 function head(data: CompilationData): CompilationHead {
-  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error } = data;
+  const { id, name, kind, started_unix_ns, compile_id, frame, attempts, rank, because, options, error, cache } = data;
   return {
     id,
     name,
@@ -93,9 +93,10 @@ function head(data: CompilationData): CompilationHead {
     because,
     options,
     error,
+    cache,
     revision: 0,
     stages: data.stages.length,
-    elapsed_ns: data.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0),
+    elapsed_ns: data.stages.reduce((sum, stage) => sum + (stage.replayed ? 0 : stage.elapsed_ns), 0),
     nodes: data.graphs.reduce((most, graph) => Math.max(most, graph.op.length), 0),
   };
 }

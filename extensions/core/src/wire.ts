@@ -1,7 +1,7 @@
 // Generated from aotviz.recording.events and aotviz.widgets.parts by generate_types.py; don't edit.
 
 export const FORMAT = "aotviz";
-export const VERSION = 4;
+export const VERSION = 5;
 export const NONE = -1;
 export const MAGIC = [0x93, 0x41, 0x4f, 0x54, 0x56, 0x49, 0x5a, 0x0a]; // a file's first bytes
 
@@ -201,6 +201,7 @@ export interface StageRecord {
   readonly code: ReadonlyMap<string, string>; // other texts that it made, by name, e.g. "wrapper"
   readonly kernels: ReadonlyMap<string, ReadonlyMap<string, string[]>>; // name of a text -> "kernel:number" of a call in it -> nodes computed
   readonly replays: ReadonlyMap<string, number>; // role of a graph that Inductor's cache had -> what compiling it took then, ns
+  readonly replayed: boolean; // it did not run here: its record is from the cache, and its times are of the compilation
 }
 
 /** Why a compilation was not finished. */
@@ -222,6 +223,33 @@ export interface VisitRecord {
   readonly frees: string[]; // inputs of the captured graph that nothing reads after it
   readonly parts: number[]; // numbers of the compiled parts that compute it; empty if only Python does
   readonly copied: string; // the prefix of the steps that come from a compiled backward, e.g. "aot0"
+}
+
+/** The lines of an ingredient of a key that differ from those of the nearest earlier key. */
+export interface Differing {
+  readonly name: string; // of the ingredient, e.g. "Inductor's settings"
+  readonly before: string; // the first lines that differ, in the earlier key; "" if it has none
+  readonly after: string;
+}
+
+/** What aotviz's cache said about a compilation, in short. The look-up is in RecordingData.cache_lookups. */
+export interface CacheAnswer {
+  readonly outcome: string; // "hit" | "guard miss" | "miss" | "bypass"
+  readonly words: string; // one sentence: what differs from the nearest key, which guard failed, or why it was bypassed
+  readonly place: string; // "file:line in function": the user's line that it is about
+  readonly key: string; // hex; "" if there is none
+  readonly nearest: string; // after a miss: the most similar earlier key
+  readonly differs: Differing[]; // after a miss: what differs from it
+  readonly saved_ns: number; // after a hit: how long compiling took when the entry was made
+  readonly saved_at_unix_s: number; // after a hit: when the entry was made; 0 if unknown
+}
+
+/** A compilation that aotviz's cache had: it was compiled earlier, maybe by another process. */
+export interface ReplayRecord {
+  readonly key: string; // of the entry, hex; "" if unknown
+  readonly saved_ns: number; // how long compiling took then; 0 if unknown
+  readonly saved_at_unix_s: number; // when the entry was made; 0 if unknown
+  readonly note: string; // why there are no stages from the cache; "" if there are
 }
 
 /** One function's way through the compiler. Of a log: all attempts at one compile id on one rank. */
@@ -251,6 +279,8 @@ export interface CompilationData {
   readonly frame: number; // the function that Dynamo compiled: a number that its compilations share, up to a reset
   readonly visits: VisitRecord[]; // of a captured backward
   readonly reset: number; // calls of torch._dynamo.reset() before, as far as they are known of
+  readonly cache: CacheAnswer | null; // aotviz's cache was asked for it before its first stage
+  readonly replayed: ReplayRecord | null; // that cache had it
 }
 
 /** Where in the logs a record stands, and what it is about. */
@@ -321,16 +351,28 @@ export interface RecompileRecord {
   readonly reasons: RecompileReason[]; // one per earlier compilation, the newest first
 }
 
-/** One question to one of torch's compile caches. */
+/** What a key was made of differs from what an earlier one was made of. */
+export interface KeyDifference {
+  readonly name: string; // of the ingredient, e.g. "Inductor's settings"
+  readonly before: number; // its text in the earlier key
+  readonly after: number;
+}
+
+/** One look-up in aotviz's cache, or in one of torch's compile caches. */
 export interface CacheLookup {
   readonly origin: Origin;
-  readonly cache: string; // "aotautograd" | "fx" | "fx bundled" | "dynamo" | "precompile"
-  readonly outcome: string; // "hit" | "miss" | "bypass"
+  readonly cache: string; // "aotviz", or torch's: "aotautograd" | "fx" | "fx bundled" | "dynamo" | "precompile"
+  readonly outcome: string; // "hit" | "miss" | "bypass"; of aotviz's cache also "guard miss": the sizes of the call don't fit
   readonly key: string; // "" where there is none
   readonly components: number[]; // "name: content": what the key was made of
   readonly component_hashes: number[]; // one per component
-  readonly reason: number; // why it was bypassed
+  readonly reason: number; // why it was bypassed, or why the guards of the entries failed
   readonly fields: ReadonlyMap<string, number>; // what else the log says, as JSON
+  readonly place: number; // "file:line in function": the user's line that the reason is about
+  readonly nearest: string; // after a miss of aotviz's cache: the most similar earlier key
+  readonly differs: KeyDifference[]; // after such a miss: what differs from the nearest key
+  readonly saved_ns: number; // after a hit of aotviz's cache: how long compiling took when the entry was made
+  readonly saved_at_unix_s: number; // after such a hit: when the entry was made; 0 if unknown
 }
 
 /** Dynamo ended a graph before the function's end. */
@@ -428,8 +470,8 @@ export interface ArtifactRecord {
 /**
  * A whole recording, as in a file.
  *
- * The lists after `notes` are what a log says. Our own pipeline fills three, in rows of no log, for a compilation that
- * Dynamo asked for: `guards`, `graph_breaks` and `shapes`.
+ * The lists after `notes` are what a log says. Our own pipeline fills four, in rows of no log: `cache_lookups`, and
+ * for a compilation that Dynamo asked for, `guards`, `graph_breaks` and `shapes`.
  */
 export interface RecordingData {
   readonly format: string;
@@ -459,7 +501,7 @@ export interface CompilationHead {
   readonly name: string; // the function's or module's name
   readonly kind: string; // "training" | "inference"; "" where a log doesn't say
   readonly started_unix_ns: number; // 0 where a log doesn't say
-  readonly elapsed_ns: number; // of all stages; 0 where that is not known yet
+  readonly elapsed_ns: number; // of all stages that ran here; 0 where that is not known yet
   readonly stages: number; // how many; 0 where that is not known yet
   readonly nodes: number; // of the largest graph; 0 where that is not known yet
   readonly compile_id: string; // Dynamo's, "" for our own
@@ -470,6 +512,7 @@ export interface CompilationHead {
   readonly error: ErrorRecord | null;
   readonly revision: number; // changes when there is more to see; 0 when the compilation is complete
   readonly frame: number; // the function, by a number that its compilations share; -1 if unknown
+  readonly cache: CacheAnswer | null; // what aotviz's cache said about it
 }
 
 /** What a page must know before its reader has looked at anything. */
@@ -698,6 +741,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["code", ["map","str","str"]],
       ["kernels", ["map","str",["map","str",["list","str"]]], {}],
       ["replays", ["map","str","int"], {}],
+      ["replayed", "bool", false],
     ],
   },
   ErrorRecord: {
@@ -721,6 +765,36 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["frees", ["list","str"]],
       ["parts", ["list","int"]],
       ["copied", "str", ""],
+    ],
+  },
+  Differing: {
+    array: true,
+    fields: [
+      ["name", "str"],
+      ["before", "str"],
+      ["after", "str"],
+    ],
+  },
+  CacheAnswer: {
+    array: false,
+    fields: [
+      ["outcome", "str"],
+      ["words", "str"],
+      ["place", "str", ""],
+      ["key", "str", ""],
+      ["nearest", "str", ""],
+      ["differs", ["list",["record","Differing"]], []],
+      ["saved_ns", "int", 0],
+      ["saved_at_unix_s", "float", 0.0],
+    ],
+  },
+  ReplayRecord: {
+    array: false,
+    fields: [
+      ["key", "str"],
+      ["saved_ns", "int"],
+      ["saved_at_unix_s", "float"],
+      ["note", "str", ""],
     ],
   },
   CompilationData: {
@@ -751,6 +825,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["frame", "int", -1],
       ["visits", ["list",["record","VisitRecord"]], []],
       ["reset", "int", 0],
+      ["cache", ["or",["record","CacheAnswer"],"none"], null],
+      ["replayed", ["or",["record","ReplayRecord"],"none"], null],
     ],
   },
   Origin: {
@@ -828,6 +904,14 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["reasons", ["list",["record","RecompileReason"]]],
     ],
   },
+  KeyDifference: {
+    array: true,
+    fields: [
+      ["name", "str"],
+      ["before", "int"],
+      ["after", "int"],
+    ],
+  },
   CacheLookup: {
     array: false,
     fields: [
@@ -839,6 +923,11 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["component_hashes", ["list","int"]],
       ["reason", "int"],
       ["fields", ["map","str","int"]],
+      ["place", "int", -1],
+      ["nearest", "str", ""],
+      ["differs", ["list",["record","KeyDifference"]], []],
+      ["saved_ns", "int", 0],
+      ["saved_at_unix_s", "float", 0.0],
     ],
   },
   GraphBreak: {
@@ -983,6 +1072,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["error", ["or",["record","ErrorRecord"],"none"]],
       ["revision", "int"],
       ["frame", "int", -1],
+      ["cache", ["or",["record","CacheAnswer"],"none"], null],
     ],
   },
   RecordingIndex: {

@@ -2,6 +2,7 @@
 // node, with one shared selection. It is in a shadow root, which isolates its styles from those of the page.
 
 import { decodeRecording, type Opening, RecordingError } from "./decode";
+import { answered, answeredInFull, colourOfAnswer, ranHere } from "./cached";
 import { append, type Child, h, notice, replace, quoted } from "./dom";
 import { milliseconds, plural } from "./format";
 import { following } from "./following";
@@ -21,7 +22,7 @@ import { viewOf, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
 import type { Context, Mounted } from "./views/view";
-import type { CompilationData, CompilationHead, RecordingData } from "./wire";
+import type { CompilationHead, RecordingData } from "./wire";
 
 const UNSEEN_MS = 200; // without a frame: the page is in the background
 const MOST_OPTIONS = 100; // compilations in the list of the head; the compilations view can search more
@@ -275,11 +276,17 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: 
         "",
         [...compilation.options].map(([name, value]) => `${name}: ${value}`).join("\n"),
       ),
+    compilation.cache &&
+      chip(
+        `cache ${answered(compilation.cache)}`,
+        colourOfAnswer(compilation.cache),
+        answeredInFull(compilation.cache),
+      ),
     stages > 0 &&
       h(
         "span",
         { class: "muted" },
-        [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(totalTime(compilation))] : [])].join(" · "),
+        [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(ranHere(compilation))] : [])].join(" · "),
       ),
     h("span", { class: "spring" }),
     dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
@@ -287,10 +294,6 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: 
     finder,
     help,
   );
-}
-
-function totalTime(compilation: CompilationData): number {
-  return compilation.stages.reduce((sum, stage) => sum + stage.elapsed_ns, 0);
 }
 
 function picker(state: State): HTMLElement {
@@ -319,8 +322,10 @@ function picker(state: State): HTMLElement {
 }
 
 /** `0 · step (training, failed)`. */
-function called({ id, name, kind, error }: CompilationHead): string {
-  const what = [kind, error ? endedAs(error) : ""].filter((word) => word).join(", ");
+function called({ id, name, kind, error, cache }: CompilationHead): string {
+  const what = [kind, error ? endedAs(error) : "", cache ? `cache ${cache.outcome}` : ""]
+    .filter((word) => word)
+    .join(", ");
   return `${id} · ${name}${what && ` (${what})`}`;
 }
 
@@ -385,6 +390,7 @@ function stageLine(state: State): Child[] {
       { class: "title" },
       h("h2", {}, stage.name),
       stage.name === error?.stage ? chip(endedAs(error), colourOf(error)) : !stage.changed && chip("no change"),
+      stage.replayed && chip("replayed", "added", "It ran when the program was compiled; here it came from the cache."),
       stage.form && h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)),
       h("span", { class: "spring" }),
       choice,

@@ -13,7 +13,7 @@ import { State } from "../src/state";
 import { differingFacts } from "../src/views/compilations/facts";
 import { EVERYTHING, list } from "../src/views/compilations/list";
 import { matched } from "../src/views/compilations/comparison";
-import type { CompilationHead, RecordingIndex } from "../src/wire";
+import type { CacheAnswer, CompilationHead, RecordingIndex } from "../src/wire";
 
 let state: State;
 beforeEach(async () => {
@@ -37,11 +37,22 @@ function head(id: string, name: string, more: Partial<CompilationHead> = {}): Co
     because: [],
     options: new Map(),
     error: null,
+    cache: null,
     revision: 0,
     ...more,
   };
 }
 
+const ANSWER: CacheAnswer = {
+  outcome: "hit",
+  words: "",
+  place: "",
+  key: "",
+  nearest: "",
+  differs: [],
+  saved_ns: 0,
+  saved_at_unix_s: 0,
+};
 const heads = [
   head("0", "step", { nodes: 9, elapsed_ns: 5 }),
   head("1", "loss", { kind: "inference", nodes: 30 }),
@@ -86,6 +97,14 @@ describe("the list of compilations", () => {
     expect(of({ only: "eager" })).toEqual(["6"]);
     expect(of({ only: "failed" })).toEqual(["5"]);
     expect(of({ text: "ran in eager" })).toEqual(["6"]);
+    const answers = ["hit", "miss", "guard miss"].map((outcome, i) =>
+      head(`c${i}`, "cached", { cache: { ...ANSWER, outcome, words: `because ${outcome}` } }),
+    );
+    const asked = (query: Partial<typeof EVERYTHING>): string[] =>
+      list([...heads, ...answers], { ...EVERYTHING, ...query }).map((row) => row.head.id);
+    expect(asked({ only: "hit" })).toEqual(["c0"]);
+    expect(asked({ only: "missed" })).toEqual(["c1", "c2"]);
+    expect(asked({ text: "cache guard miss" })).toEqual(["c2"]);
     expect(ids({ by: "nodes", down: true })).toBe("103245");
     expect(ids({ by: "time", down: true })).toBe("301245");
     expect(ids({ by: "name" })).toBe("241503");

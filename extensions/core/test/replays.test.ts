@@ -16,6 +16,11 @@ const asked = (cache: string, outcome: string): CacheLookup => ({
   components: [],
   component_hashes: [],
   reason: -1,
+  place: -1,
+  nearest: "",
+  differs: [],
+  saved_ns: 0,
+  saved_at_unix_s: 0,
   fields: new Map([["time_saved_ns", whole.strings.length]]),
 });
 const recording = Recording.whole({

@@ -3,6 +3,7 @@
 import aliasing from "./aliasing.css";
 import backward from "./backward.css";
 import base from "./base.css";
+import cache from "./cache.css";
 import compilations from "./compilations.css";
 import code from "./code.css";
 import facts from "./facts.css";
@@ -13,6 +14,18 @@ import stages from "./stages.css";
 import tables from "./tables.css";
 import wrapper from "./wrapper.css";
 
-export default [base, tables, stages, code, compilations, graph, aliasing, backward, saved, wrapper, facts, shell].join(
-  "\n",
-);
+export default [
+  base,
+  tables,
+  stages,
+  cache,
+  code,
+  compilations,
+  graph,
+  aliasing,
+  backward,
+  saved,
+  wrapper,
+  facts,
+  shell,
+].join("\n");

@@ -106,7 +106,10 @@ export class LivePanel extends Widget {
   }
 
   private line(kernel: WatchedKernel, row: Row): HTMLElement {
-    const status = row.state === "done" ? `${row.stages} stages` : `${WORDS[row.state]} ${row.stage}`;
+    const status =
+      row.state === "done"
+        ? `${row.stages} stages${row.from_cache === true ? " from the cache" : ""}`
+        : `${WORDS[row.state]} ${row.stage}`;
     const button = h(
       "button",
       {

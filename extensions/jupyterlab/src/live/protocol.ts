@@ -18,6 +18,7 @@ export interface Row {
   readonly elapsed_ms: number; // of those
   readonly started_unix_ms: number;
   readonly error: string;
+  readonly from_cache?: boolean; // not compiled: aotviz's cache had it; an older kernel does not say
 }
 
 export type Question =

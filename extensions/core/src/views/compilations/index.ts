@@ -1,6 +1,7 @@
 // Lists all compilations of the recording, with search, filters and sorting. A click opens one. The reader can compare
 // two of them: their stages, and the facts that differ.
 
+import { answered, answeredInFull, colourOfAnswer } from "../../cached";
 import { h, quoted, replace } from "../../dom";
 import { milliseconds } from "../../format";
 import { related } from "../../related";
@@ -34,6 +35,7 @@ export const compilations: View = {
     const head = h("tr", {});
     const place = h("div", {});
     const ranks = [...new Set(heads.map(({ rank }) => rank))].sort((a, b) => a - b);
+    const asked = heads.some(({ cache }) => cache);
     const kinds = [...new Set(heads.map(({ kind }) => kind).filter((kind) => kind))];
     const ask = (change: Partial<Query>): void => {
       query = { ...query, ...change };
@@ -59,6 +61,7 @@ export const compilations: View = {
       { title: "Stages", by: "stages" },
       { title: "Nodes", by: "nodes", hint: "of the compilation's largest graph" },
       { title: "Time", by: "time", hint: "of all stages" },
+      ...(asked ? [{ title: "Cache", hint: "what aotviz's cache said" }] : []),
       { title: "Why", hint: "why no existing program matched the call" },
       { title: "A/B", hint: "compare with the open compilation" },
     ];
@@ -94,6 +97,8 @@ export const compilations: View = {
         h("td", { class: "number" }, known(one.stages)),
         h("td", { class: "number" }, known(one.nodes)),
         h("td", { class: "number" }, known(one.elapsed_ns, milliseconds(one.elapsed_ns))),
+        asked &&
+          h("td", {}, one.cache && chip(answered(one.cache), colourOfAnswer(one.cache), answeredInFull(one.cache))),
         h(
           "td",
           { class: "prose" },
@@ -170,12 +175,18 @@ export const compilations: View = {
         search,
         choice("Kind", [["any kind", { kind: "" }], ...kinds.map((kind) => [kind, { kind }] as const)]),
         choice("Rank", [["any rank", { rank: null }], ...ranks.map((rank) => [`rank ${rank}`, { rank }] as const)]),
-        heads.some(({ because, error }) => because.length || error) &&
+        heads.some(({ because, error, cache }) => because.length || error || cache) &&
           choice("Which", [
             ["all", { only: "all" }],
             ["compiled again", { only: "again" }],
             ["failed", { only: "failed" }],
             ["ran in eager", { only: "eager" }],
+            ...(asked
+              ? ([
+                  ["from the cache", { only: "hit" }],
+                  ["not from the cache", { only: "missed" }],
+                ] as const)
+              : []),
           ]),
         count,
       ),

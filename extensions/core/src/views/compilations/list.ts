@@ -12,7 +12,7 @@ export interface Query {
   readonly text: string; // all of its words must occur
   readonly kind: string; // "" for any
   readonly rank: number | null; // null for any
-  readonly only: "all" | "again" | "failed" | "eager";
+  readonly only: "all" | "again" | "failed" | "eager" | "hit" | "missed";
   readonly by: keyof typeof ORDERS;
   readonly down: boolean;
 }
@@ -39,10 +39,7 @@ export function list(compilations: readonly CompilationHead[], { text, kind, ran
       ({ head }) =>
         (!kind || head.kind === kind) &&
         (rank === null || head.rank === rank) &&
-        (only === "all" ||
-          (only === "again"
-            ? head.because.length > 0
-            : head.error !== null && head.error.ran_in_eager === (only === "eager"))) &&
+        chosen(head, only) &&
         words.every((word) =>
           /^rank \d+:?$/.test(word) ? `rank ${head.rank}` === word.replace(":", "") : haystack(head).includes(word),
         ),
@@ -54,9 +51,17 @@ export function list(compilations: readonly CompilationHead[], { text, kind, ran
     });
 }
 
+function chosen({ because, error, cache }: CompilationHead, only: Query["only"]): boolean {
+  if (only === "all") return true;
+  if (only === "again") return because.length > 0;
+  if (only === "hit" || only === "missed") return cache !== null && (cache.outcome === "hit") === (only === "hit");
+  return error !== null && error.ran_in_eager === (only === "eager");
+}
+
 function haystack(head: CompilationHead): string {
   const error = head.error ? `${endedAs(head.error)} ${head.error.type} ${head.error.message}` : "";
-  return [head.id, head.name, head.kind, head.compile_id, ...head.because, error, ...head.options.values()]
+  const cache = head.cache ? `cache ${head.cache.outcome} ${head.cache.words}` : "";
+  return [cache, head.id, head.name, head.kind, head.compile_id, ...head.because, error, ...head.options.values()]
     .join(" ")
     .toLowerCase();
 }

@@ -13,6 +13,7 @@ import { type Replay, replays } from "../../replays";
 import type { State } from "../../state";
 import type { CompilationData, ErrorRecord, StageRecord } from "../../wire";
 import { chip } from "../table";
+import { cacheItem } from "./cache";
 import type { Context, Mounted } from "../view";
 
 const STEP_MS = 1400; // between two stages of "play"
@@ -38,8 +39,9 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
   });
   const said = h("p", { class: "rail-news", role: "status" });
   const before = h("div", { class: "rail-related" });
+  const asked = h("div", {}); // what the cache said
   const after = h("div", { class: "rail-related" });
-  replace(parent, bar, said, h("div", { class: "rail-list" }, before, list, after));
+  replace(parent, bar, said, h("div", { class: "rail-list" }, before, asked, list, after));
 
   const visible = (): number[] => rows.flatMap((row, i) => (row.hidden ? [] : [i]));
   const build = (): void => {
@@ -49,11 +51,18 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
     rows.forEach((element, i) => element.addEventListener("click", () => state.openStage(i)));
     const late = compilation.stages.findIndex((stage) => stage.late);
     replace(list);
+    replace(asked, cacheItem(compilation));
+    const first = compilation.stages.findIndex((stage) => stage.replayed);
     const found = replays(compilation, recording.cacheLookups(compilation), (number) => recording.text(number));
     const replayed = (after: number): HTMLElement[] => found.filter((one) => one.after === after).map(replay);
     append(
       list,
-      rows.map((element, i) => [replayed(i), i === late && divider("when the backward was first needed"), element]),
+      rows.map((element, i) => [
+        replayed(i),
+        i === first && divider("replayed from the cache: recorded when the program was compiled"),
+        i === late && divider("when the backward was first needed"),
+        element,
+      ]),
     );
     const position = state.selection.compilation;
     const here = recording.has({ what: "compilation", compilation: position });
@@ -179,12 +188,18 @@ function row(
     "li",
     {
       role: "option",
-      class: `stage${stage.changed || failed ? "" : " same"}${failed ? ` ${endedIn(compilation.error!)}` : ""}`,
+      class: `stage${stage.changed || failed ? "" : " same"}${stage.replayed ? " replayed" : ""}${failed ? ` ${endedIn(compilation.error!)}` : ""}`,
       data: { stage: stage.name },
       title: unquoted(stage.summary),
     },
     h("span", { class: "number" }, index + 1),
-    h("span", { class: "name" }, stage.name, failed && chip(endedAs(compilation.error!), colourOf(compilation.error!))),
+    h(
+      "span",
+      { class: "name" },
+      stage.name,
+      stage.replayed && h("span", { class: "replay" }, "replayed"),
+      failed && chip(endedAs(compilation.error!), colourOf(compilation.error!)),
+    ),
     h(
       "span",
       { class: "time" },

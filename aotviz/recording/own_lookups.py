@@ -1,0 +1,126 @@
+"""Look-ups in aotviz's own cache, as rows of a recording.
+
+The cache tells all that it knows of each look-up (ir/lookup.py), so no flag for logging is needed. The rows are in the
+format of the look-ups in torch's caches, which come from its logs. This module does not import torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from msgspec.structs import replace
+
+from aotviz.ir.lookup import LookUp, Outcome
+from aotviz.recording.dynamo_stage import ORIGIN
+from aotviz.recording.events import CacheAnswer, CacheLookup, Differing, KeyDifference, ReplayRecord
+from aotviz.recording.strings import StringTable, clean
+
+CACHE = "aotviz"
+DIGEST = re.compile(r"all \d+: \w+")  # of all settings: it differs if one of them does
+LONGEST, MOST_LINES = 200, 4  # characters of a line, and lines, that are told of an ingredient
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One look-up, and when it was."""
+
+    lookup: LookUp
+    unix_ns: int
+
+    @property
+    def nbytes(self) -> int:
+        pairs = [*self.lookup.ingredients.values(), *(text for pair in self.lookup.differs.values() for text in pair)]
+        return sum(map(len, pairs))
+
+    def row(self, table: StringTable) -> CacheLookup:
+        """The row. Its texts are added to `table`; its origin does not refer to a compilation yet."""
+        one, add = self.lookup, table.add
+        return CacheLookup(
+            origin=replace(ORIGIN, unix_ns=self.unix_ns),
+            cache=CACHE,
+            outcome=one.outcome.value,
+            key=one.key,
+            components=[add(f"{name}: {text}") for name, text in one.ingredients.items()],
+            component_hashes=[add(_hash(text)) for text in one.ingredients.values()],
+            reason=add(one.reason or None),
+            fields={},
+            place=add(one.where or None),
+            nearest=one.nearest,
+            differs=[KeyDifference(name, add(was), add(now)) for name, (was, now) in one.differs.items()],
+            saved_ns=one.saved_ns,
+            saved_at_unix_s=one.saved_at_unix_s,
+        )
+
+
+def answer(lookup: LookUp) -> CacheAnswer:
+    """The look-up in short.
+
+    >>> answer(LookUp(Outcome.MISS, "b1", nearest="a0", differs={"torch": ("2.12", "2.13")})).words
+    'compared with the nearest earlier key, its torch differs'
+    """
+    return CacheAnswer(
+        outcome=lookup.outcome.value,
+        words=clean(_words(lookup)),
+        place=clean(lookup.where),
+        key=lookup.key,
+        nearest=lookup.nearest,
+        differs=[_differing(clean(name), *texts) for name, texts in lookup.differs.items()],
+        saved_ns=lookup.saved_ns,
+        saved_at_unix_s=lookup.saved_at_unix_s,
+    )
+
+
+def _words(lookup: LookUp) -> str:
+    match lookup.outcome:
+        case Outcome.HIT:
+            return "the program was not compiled, because the cache has it"
+        case Outcome.MISS if lookup.differs:
+            *first, last = lookup.differs
+            names = f"{', '.join(first)} and {last}" if first else last
+            differs = "differ" if first or last.endswith("s") else "differs"
+            return f"compared with the nearest earlier key, its {names} {differs}"
+        case Outcome.MISS:
+            return "the cache has nothing like it"
+    return lookup.reason or "the reason is not known"
+
+
+def _differing(name: str, before: str, after: str) -> Differing:
+    was, now = map(clean, _lines(before, after))
+    absent = "the default" if "settings" in name and (was or now) else ""  # only other settings have a line
+    return Differing(name, was or absent, now or absent)
+
+
+def _lines(before: str, after: str) -> tuple[str, str]:
+    """The first lines that differ.
+
+    >>> _lines("a = 1\\nb = 2\\nall 9: 1f", "a = 1\\nb = 3\\nall 9: 2e")
+    ('b = 2', 'b = 3')
+    >>> _lines("%1 = sin\\n%2 = cos", "%1 = sin\\n%2 = exp\\n%3 = cos")
+    ('%2 = cos', '%2 = exp')
+    """
+    was, now = before.splitlines(), after.splitlines()
+    if any(line.startswith("%") for line in now):  # a program: its later lines follow from the first
+        pairs = zip_longest(was, now, fillvalue="")
+        one, other = next(((one, other) for one, other in pairs if one != other), ("", ""))
+        return one[:LONGEST], other[:LONGEST]
+    gone, new = ([line for line in mine if line not in theirs] for mine, theirs in ((was, set(now)), (now, set(was))))
+    told = [[line for line in lines if not DIGEST.fullmatch(line)] for lines in (gone, new)]
+    gone, new = told if any(told) else [gone, new]
+    one, other = ("\n".join(line[:LONGEST] for line in lines[:MOST_LINES]) for lines in (gone, new))
+    return one, other
+
+
+def replay(asked: Sequence[Asked], note: str) -> ReplayRecord:
+    """The mark of a compilation that the last of these look-ups found."""
+    found = next((one.lookup for one in reversed(asked) if one.lookup.outcome is Outcome.HIT), None)
+    if found is None:
+        return ReplayRecord("", 0, 0.0, note)
+    return ReplayRecord(found.key, found.saved_ns, found.saved_at_unix_s, note)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]

@@ -1,0 +1,60 @@
+// The first item of the rail: what aotviz's cache said about the compilation, and what differs from the nearest key.
+
+import { answered, colourOfAnswer, madeAt } from "../../cached";
+import { type Child, h, quoted } from "../../dom";
+import { plural } from "../../format";
+import type { CacheAnswer, CompilationData } from "../../wire";
+import { chip } from "../table";
+
+const MOST_OPEN = 2; // ingredients that differ; the others are folded
+const KEY_LETTERS = 12;
+
+/** Null if the cache was not asked. */
+export function cacheItem({ cache, replayed }: CompilationData): HTMLElement | null {
+  if (!cache) return null;
+  const rest = cache.differs.slice(MOST_OPEN);
+  return h(
+    "section",
+    { class: "rail-cache", "aria-label": "The cache's answer", data: { outcome: cache.outcome } },
+    h("p", {}, h("b", {}, "cache"), " ", chip(answered(cache), colourOfAnswer(cache))),
+    h("p", { class: "what" }, quoted(sentence(cache.words))),
+    cache.place && h("p", {}, h("code", {}, cache.place)),
+    cache.differs.slice(0, MOST_OPEN).map(ingredient),
+    rest.length > 0 &&
+      h("details", {}, h("summary", {}, `${plural(rest.length, "other ingredient")}`), rest.map(ingredient)),
+    replayed?.note && h("p", { class: "what" }, `Its stages are not shown: ${replayed.note}.`),
+    h("p", { class: "faint" }, ...keys(cache)),
+  );
+}
+
+function ingredient({ name, before, after }: CacheAnswer["differs"][number]): HTMLElement {
+  return h(
+    "div",
+    { class: "ingredient", role: "group", "aria-label": name },
+    h("span", { class: "name" }, name),
+    h("dl", {}, value("before", before, "removed"), value("now", after, "added")),
+  );
+}
+
+function value(when: string, text: string, kind: string): HTMLElement {
+  return h(
+    "div",
+    {},
+    h("dt", {}, when),
+    h("dd", {}, text ? h("code", { class: kind }, text) : h("span", { class: "faint" }, "nothing")),
+  );
+}
+
+function keys({ key, nearest, saved_at_unix_s }: CacheAnswer): Child[] {
+  const made = madeAt(saved_at_unix_s);
+  return [
+    key && ["key ", h("code", { title: key }, key.slice(0, KEY_LETTERS))],
+    nearest && [" · nearest ", h("code", { title: nearest }, nearest.slice(0, KEY_LETTERS))],
+    made && ` · made ${made}`,
+  ];
+}
+
+function sentence(words: string): string {
+  const said = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?:]$/.test(said) ? said : `${said}.`;
+}
