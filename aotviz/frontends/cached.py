@@ -25,7 +25,7 @@ from aotviz.cache.seals import Unavailable, warn_once
 from aotviz.cache.store import Entry, Store
 from aotviz.cache.values import Broken, Unstorable
 from aotviz.frontends.compiling import repeatable
-from aotviz.ir.forms import FlatCall, Form, LoweredBackward, Request
+from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.lowerings import Lowering
 from aotviz.pipeline import Observer
@@ -152,16 +152,33 @@ def _unavailable(store: Store, told: LookUp, error: Unavailable) -> LookUp:
 
 
 class _Quiet(Observer):
-    """Does not see the stages that make a program from the cache, which its recording has, but what it does later."""
+    """Passes on what a program from the cache does later, but for what its recording has already: the stages that make
+    it, and the backwards that were compiled when it was stored."""
 
-    def __init__(self, observer: Observer, keeper: Keeper) -> None:
-        self._later = pipeline.Several((observer, keeper))
+    def __init__(self, observer: Observer, keeper: Keeper, is_late: bool = False) -> None:
+        self._observer, self._keeper, self._is_late = observer, keeper, is_late
+        self._loads = True
 
     def late(self) -> Observer:
-        return self._later.late()
+        return _Quiet(self._observer.late(), self._keeper, True)
 
     def further(self) -> Observer:
-        return self._later.further()
+        return self._observer.further()
+
+    def before(self, stage: str, argument: Form) -> None:
+        if self._is_late and isinstance(argument, BackwardRequest):
+            self._loads = self._keeper.has(argument.part)
+            if not self._loads:
+                self._observer.before(stage, argument)
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        if not self._loads:
+            self._observer.after(stage, argument, result, elapsed_ns)
+            self._keeper.after(stage, argument, result, elapsed_ns)
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        if not self._loads:
+            self._observer.failed(stage, argument, error)
 
 
 class _Stored:
@@ -182,7 +199,7 @@ class _Stored:
     def backward(self, part: str, module: Any, inputs: Sequence[Any]) -> Any:
         try:
             data = self._asked.store.part(self._entry, part)
-            known = None if data is None else msgspec.msgpack.decode(data, type=Compiled)
+            known = None if data is None else msgspec.msgpack.decode(data, type=Compiled | None)
         except (Unavailable, msgspec.DecodeError):
             return None
         return None if known is None else self._load(known, module, inputs, False)
@@ -236,13 +253,18 @@ class Keeper(Observer):
         self._record()
 
     def _add(self, lowered: LoweredBackward) -> None:
-        part = lowered.request.part
-        compiled = self._compiled(lowered.compiled)
-        if compiled is None or self._entry is None or part in self._parts:
-            return
-        self._parts.add(part)
-        self._asked.store.add_part(self._entry, part, msgspec.msgpack.encode(compiled))
-        self._record()
+        part, compiled = lowered.request.part, self._compiled(lowered.compiled)
+        if self._entry is not None and part not in self._parts:
+            self._parts.add(part)
+            self._asked.store.add_part(self._entry, part, msgspec.msgpack.encode(compiled))
+            self._record()
+
+    def has(self, part: str) -> bool:
+        """Whether the entry has a backward, and so its recording too."""
+        try:
+            return self._entry is not None and self._asked.store.part(self._entry, part) is not None
+        except Unavailable:
+            return False
 
     def _record(self) -> None:
         recorded = self._observer.recorded()
