@@ -69,12 +69,14 @@ def packed(
     Raises:
         Unstorable: the program has something that cannot be stored.
     """
-    writer = Writer(symbols)
+    shape_env = call.fake_mode.shape_env
+    numbers = {} if shape_env is None else stored_values.numbered(symbols, shape_env)
+    writer = Writer(numbers)
     writer.graph = lambda module: stored_graphs.pack(module, writer)
     kind = "training" if isinstance(call, Split) else "inference"
     left_out = _OF_THE_CALL | ({"graph_module"} if isinstance(call, Split) else set())
     held = {one.name: writer.pack(getattr(call, one.name)) for one in fields(_KINDS[kind]) if one.name not in left_out}
-    guards = [writer.guard(condition) for condition in stored_values.guards(call.fake_mode.shape_env, symbols)]
+    guards = [writer.guard(condition) for condition in stored_values.guards(shape_env, numbers)] if numbers else []
     main = Main(
         format=FORMAT,
         kind=kind,

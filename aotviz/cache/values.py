@@ -27,11 +27,12 @@ import torch.fx as fx
 from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.symbolic_sizes import expression, is_symbolic
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass
-from aotviz.torch_private import pytree, stored_values
+from aotviz.torch_private import pytree, stored_values, tensors
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor, fake
 from aotviz.tracing import functional
 
+_REQUIRES_GRAD, _NO_LEAF, _CONJUGATE, _NEGATIVE = 1, 2, 4, 8  # of a fake
 MOST_CONSTANT_BYTES = 100_000  # of one tensor constant
 _PLAIN = (type(None), bool, float, str, bytes)
 _OURS = "aotviz."
@@ -53,10 +54,10 @@ class Broken(ValueError):
 
 
 class Writer:
-    """Turns values into data. `symbols` are those of the inputs, in order."""
+    """Turns values into data. `symbols` are those of the inputs, with their numbers."""
 
-    def __init__(self, symbols: Sequence[Any]) -> None:
-        self._symbols = {symbol: number for number, symbol in enumerate(symbols)}
+    def __init__(self, symbols: Mapping[Any, int]) -> None:
+        self._symbols = symbols
         self.fakes: list[Any] = []
         self.storages: list[Any] = []
         self._numbers: dict[int, tuple[int, Any]] = {}  # id -> number of the fake, and the fake, which keeps the id
@@ -154,7 +155,7 @@ class Writer:
         number = len(self.fakes)
         self.fakes.append(None)
         self._numbers[id(value)] = number, value
-        if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+        if value.layout is not torch.strided:
             raise Unstorable(f"a {value.layout} tensor inside of the program cannot be stored")
         key = functional.storage(value)
         storage = self._storage_numbers.get(key)
@@ -164,8 +165,9 @@ class Writer:
         self.storages[storage] += 1
         where = (tuple(value.size()), tuple(value.stride()), value.storage_offset())
         dtype, device = str(value.dtype).removeprefix("torch."), str(value.device)
-        gradient = (1 if value.is_leaf else 2) if value.requires_grad else 0
-        self.fakes[number] = [storage, dtype, device, *map(self.pack, where), gradient]
+        state = _REQUIRES_GRAD * value.requires_grad + _NO_LEAF * (not value.is_leaf)
+        state += _CONJUGATE * value.is_conj() + _NEGATIVE * value.is_neg()
+        self.fakes[number] = [storage, dtype, device, *map(self.pack, where), state]
         return ["F", number]
 
     def _constant(self, value: torch.Tensor) -> Any:
@@ -321,9 +323,7 @@ class Reader:
             made = self._made[number] = self._new_fake(*self._packed[number])
         return made
 
-    def _new_fake(
-        self, storage: int, dtype: str, device: str, size: Any, stride: Any, offset: Any, gradient: int
-    ) -> Any:
+    def _new_fake(self, storage: int, dtype: str, device: str, size: Any, stride: Any, offset: Any, state: int) -> Any:
         size, stride, offset, kind = self.read(size), self.read(stride), self.read(offset), _torch(dtype)
         with without_modes():
             if self._counts[storage] == 1 and type(offset) is int and offset == 0:
@@ -336,12 +336,13 @@ class Reader:
                     ).untyped_storage()
                 meta = torch.empty(0, dtype=kind, device="meta").set_(memory, offset, size, stride)
             made = fake(self.fake_mode, meta, device)
-        if gradient:  # 1: a leaf that requires grad, 2: no leaf
-            made.requires_grad_()
-        if gradient == 2:
-            with without_modes(), self.fake_mode, torch.enable_grad():
-                return made.view_as(made)
-        return made
+        if not state:
+            return made
+        with without_modes(), self.fake_mode, torch.set_grad_enabled(bool(state & _NO_LEAF)):
+            made = tensors.conjugated(made) if state & _CONJUGATE else made
+            made = tensors.negated(made) if state & _NEGATIVE else made
+            made = made.requires_grad_() if state & _REQUIRES_GRAD else made
+            return made.view_as(made) if state & _NO_LEAF else made
 
 
 def _is_enum(kind: type) -> bool:

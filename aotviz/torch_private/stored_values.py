@@ -130,11 +130,25 @@ def symbolic(kind: str, expression: Any, shape_env: Any) -> Any:
     return make(expression, hint=None)
 
 
-def guards(shape_env: Any, symbols: Iterable[Any]) -> list[Any]:
-    """The conditions that have been put on sizes with these symbols so far, as sympy expressions."""
-    known = set(symbols)
-    found = [guard.expr for guard in shape_env.guards] if known else []
-    return [one for one in dict.fromkeys(found) if not known.isdisjoint(one.free_symbols)]
+def numbered(symbols: Sequence[Any], shape_env: Any) -> dict[Any, int]:
+    """The number of each symbol. One that has been found equal to another gives that its number as well."""
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    for symbol, number in list(numbers.items()):
+        same = shape_env.replacements.get(symbol)
+        if same is not None and same.is_Symbol:
+            numbers.setdefault(same, number)
+    return numbers
+
+
+def guards(shape_env: Any, numbers: Mapping[Any, int]) -> list[Any]:
+    """The conditions that have been put so far on sizes with these symbols, as sympy expressions."""
+    found = []
+    for condition in dict.fromkeys(guard.expr for guard in shape_env.guards) if numbers else ():
+        others = {symbol: shape_env.replace(symbol) for symbol in condition.free_symbols - numbers.keys()}
+        condition = condition.xreplace(others)
+        if not condition.free_symbols.isdisjoint(numbers):
+            found.append(condition)
+    return found
 
 
 def holds(condition: Any, shape_env: Any) -> bool:

@@ -71,6 +71,10 @@ def switches_torch_function_off(kind: type[torch.Tensor]) -> bool:
     return kind.__torch_function__ is off
 
 
+conjugated: Callable[[torch.Tensor], torch.Tensor] = torch._conj
+negated: Callable[[torch.Tensor], torch.Tensor] = torch._neg_view
+
+
 def with_bits(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """`made` with the conjugate and negative bits of `like`."""
     made = torch._conj(made) if like.is_conj() != made.is_conj() else made
