@@ -1,8 +1,8 @@
 """The command line: `python -m aotviz`, or `aotviz` where it is installed.
 
-`demo` and `verify` compile, and so need torch; the others read recordings, on any machine. For a wrong argument or an
-unreadable file, a command prints one line and exits with status 2. Status 1 means that the command ran and found
-something wrong.
+`demo` and `verify` compile, and so need torch; the others read recordings or the cache, on any machine. For a wrong
+argument or an unreadable file, a command prints one line and exits with status 2. Status 1 means that the command ran
+and found something wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aotviz import __version__
+from aotviz.cache import command as cache_command
 from aotviz.logs.read_trace import read_trace
 from aotviz.reading.recording import Recording, RecordingError, load
 from aotviz.widgets.server import Viewer
@@ -94,6 +95,13 @@ def _verify(chosen: Arguments) -> int:
         raise CommandError(str(error)) from error
 
 
+def _cache(chosen: Arguments) -> int:
+    try:
+        return cache_command.run(chosen)
+    except (cache_command.NoSuchKey, cache_command.Unavailable) as error:
+        raise CommandError(str(error)) from error
+
+
 class CommandError(Exception):
     """Printed in one line, with exit status 2."""
 
@@ -134,6 +142,8 @@ def parser() -> argparse.ArgumentParser:
     default = "(default: FUNCTION_inputs; without one, the program is called without arguments)"
     add("--inputs", metavar="NAME", help=f"{what} {default}")
     add("--backend", choices=("inductor", "eager"), default="eager", help="what runs the graphs")
+
+    cache_command.add_arguments(made["cache"])
     return top
 
 
@@ -144,6 +154,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Arguments], int]]] = {
     "open": ("show a recording in the browser of this machine", _open),
     "explain": ("say why it recompiled, broke graphs or missed the cache", _explain),
     "verify": ("compare a call with eager and with torch's own AOTAutograd", _verify),
+    "cache": ("list, explain, check, move or clear the programs compiled before", _cache),
 }
 
 

@@ -32,9 +32,14 @@ class Lowering:
     """How a backend takes part in a compilation."""
 
     name: str
+    has_cache = False  # whether its compiler stores the code of graphs
 
     def options(self, **overrides: Any) -> Options:
         """The pipeline's options for this backend. An override of None keeps the backend's own choice."""
+        raise NotImplementedError
+
+    def stored(self, key: str, guards: str | None, module: Any, inputs: Sequence[Any], is_forward: bool) -> Any:
+        """A compiled graph that its compiler has stored, by its key there; None if it is gone."""
         raise NotImplementedError
 
     def around(self) -> contextlib.AbstractContextManager[None]:
@@ -79,6 +84,7 @@ class Inductor(Lowering):
     settings: Mapping[str, Any]
     origin: Any = None
     name: str = "inductor"
+    has_cache = True
 
     @property
     def compilers(self) -> InductorCompilers:
@@ -101,6 +107,9 @@ class Inductor(Lowering):
             "backend": self.name,
         }
         return _options(chosen, overrides)
+
+    def stored(self, key: str, guards: str | None, module: Any, inputs: Sequence[Any], is_forward: bool) -> Any:
+        return self.compilers.stored(key, guards, module, inputs, is_forward)
 
     def around(self) -> contextlib.AbstractContextManager[None]:
         return self.compilers.around()

@@ -7,10 +7,15 @@ no process ends long before another.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
 import pytest
+
+# Tests look at what is compiled, and so must their processes. Those of tests/cache/ name a folder.
+os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
+os.environ.pop("AOTVIZ_CACHE_URL", None)
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 SPREAD = {

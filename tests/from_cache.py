@@ -46,11 +46,12 @@ def answering(answer: Callable[[Request], Answer]) -> Iterator[list[Observer]]:
     def compile_request(request: Any, observer: Observer) -> Program:
         seen.append(observer)
         lookup, recorded = answer(request)
-        observer.looked_up(lookup)
         if lookup.outcome is not Outcome.HIT:
+            observer.looked_up(lookup)
             return real(request, observer)
         program = real(request, Unseen(observer))
-        observer.replayed(request, recorded, program)
+        observer.replayed(request, program, recorded or None)
+        observer.looked_up(lookup)
         return program
 
     pipeline.compile_request = compile_request

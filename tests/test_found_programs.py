@@ -12,10 +12,11 @@ from tests.oracle.compare import judge, ours_aot
 from tests.oracle.found import FOUND
 from tests.oracle.found_leaf_views import FOUND_LEAF_VIEWS
 from tests.oracle.found_refused import FOUND_REFUSED
+from tests.oracle.found_views import FOUND_VIEWS
 from tests.oracle.fuzz import report
 from tests.oracle.strategy import from_source
 
-EQUAL = FOUND | FOUND_LEAF_VIEWS
+EQUAL = FOUND | FOUND_LEAF_VIEWS | FOUND_VIEWS
 
 
 @pytest.mark.parametrize("name", EQUAL)

@@ -29,7 +29,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.frontends import dynamo_graphs, hooked_graphs, memory_patterns
+from aotviz.cache import switch
+from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns
 from aotviz.frontends.compiling import compile_program, guard_duplicates, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir import dynamo_capture, partition_functions, symbolic_sizes
@@ -47,9 +48,10 @@ from aotviz.stages import scalars
 from aotviz.torch_private import configs, dynamo, runtime
 from aotviz.tracing import fakes
 
-# aotviz's own; all except the first three go to the pipeline
+# aotviz's own; all except the first four go to the pipeline
 OPTIONS = tuple(
-    "record on_stage on_refusal debug decompositions donate_buffers keep_inference_input_mutations partition_fn".split()
+    "record on_stage on_refusal cache debug decompositions donate_buffers keep_inference_input_mutations "
+    "partition_fn".split()
 )
 
 _recent = Store()
@@ -103,9 +105,16 @@ class Backend:
         ours = dict(options)
         self.__name__ = f"aotviz {lowering.name}"  # shown in Dynamo's errors
         self.raises = _raises(ours.pop("on_refusal", "eager"))
+        self.cache = ours.pop("cache", None)
+        switch.store_for(self.cache)  # raises for a wrong value
         if ours.get("partition_fn") is not None:
             ours["partition_fn"] = partition_functions.named(ours["partition_fn"])
         self.lowering, self.options, self.session = lowering, ours, session
+
+    def asked(self, graph: Any, inputs: Sequence[Any]) -> Any:
+        """The question to the cache about a graph from Dynamo."""
+        store = None if self.options.get("debug") or configs.caches_are_off() else switch.store_for(self.cache)
+        return cached.asked(store, graph, inputs, self.options, self.lowering)
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
@@ -117,12 +126,13 @@ class Backend:
 
 
 def _compile(backend: Backend, original: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    asked = backend.asked(original, example_inputs)
     graph = _Graph(backend, original, example_inputs)
     uncompiled, captured = dynamo_graphs.connected(original), dynamo_capture.capture(original)
     eager = runtime.skipped(lambda *inputs: uncompiled(*inputs))
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
     try:
-        program = graph.compiled(request)
+        program = graph.compiled(request, asked)
     except NotImplementedError as error:
         if backend.raises:
             raise
@@ -187,13 +197,20 @@ class _Graph:
             names = tuple(dynamo_capture.named_outside(name, self.arguments) for name in names)
         return replace(request, input_names=names, evidence=tuple(Reason(self.name, text) for text in reasons))
 
-    def compiled(self, request: Request, eager_after: type[Exception] = NotImplementedError) -> Program:
-        """Compile the graph. After an `eager_after` error, record that it ran in eager, unless refusals are raised."""
+    def compiled(
+        self, request: Request, asked: Any = None, eager_after: type[Exception] = NotImplementedError
+    ) -> Program:
+        """Compile the graph, or load it from the cache, if its key is `asked`. After an `eager_after` error, record
+        that it ran in eager, unless refusals are raised."""
         dynamo.count_compilation("total")
-        in_eager = None if self.raises else self.place
+        in_eager, session = None if self.raises else self.place, self.session()
         try:
             with self.lowering.around():
-                program = compile_program(request, self.session(), in_eager=in_eager, eager_after=eager_after)
+                program, observer = cached.loaded(asked, request, session.observer())
+                if program is None:
+                    program = compile_program(request, session, in_eager, eager_after, observer=observer)
+                else:
+                    session.keep(program)
         except Exception as error:
             if not scalars.asks_for_restart(error):
                 dynamo.count_compilation("not_ok")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ def compile(
     keep_inference_input_mutations: bool | None = None,
     donate_buffers: bool | None = None,
     compiled_autograd: bool = False,
+    cache: bool | str | PathLike[str] | None = None,
     record: bool = True,
     debug: bool = False,
     on_stage: Callable[[str, int | None], None] | None = None,
@@ -60,6 +62,8 @@ def compile(
         donate_buffers: let the backward overwrite saved tensors that nothing else can see; on if None.
         compiled_autograd: also capture and compile the whole backward of what `fn` differentiates, as
             `aotviz.compiled_autograd` does, into the same recording.
+        cache: keep compiled programs on disk, so that a later process loads them: True, False, or a folder. If None,
+            the environment decides: AOTVIZ_CACHE_DIR names a folder, or is "off"; see docs/cache.md.
         record: keep a recording; without it `.recording` raises.
         debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
@@ -95,6 +99,7 @@ def compile(
         "keep_inference_input_mutations": keep_inference_input_mutations,
         "donate_buffers": donate_buffers,
         "debug": debug or None,
+        "cache": cache,
     }
     ours |= {name: value for name, value in given.items() if value is not None}
     through = Backend(lowering_named(backend, theirs, mode), ours, session)

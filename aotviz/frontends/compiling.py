@@ -125,9 +125,10 @@ def compile_program(
     in_eager: str | None = None,
     eager_after: type[Exception] = NotImplementedError,
     explained: Callable[[Exception], Exception] | None = None,
+    observer: Observer | None = None,
 ) -> Program:
     """Run a request through all stages; the arguments and errors are those of `entered`."""
-    with entered(request, session, None, in_eager, eager_after, explained) as stages:
+    with entered(request, session, observer, in_eager, eager_after, explained) as stages:
         program = stages.program()
     session.keep(program)
     return program

@@ -12,9 +12,6 @@ that list as one input of the graph. The pipeline takes flat inputs only: each n
 
 from __future__ import annotations
 
-import ast
-import linecache
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +20,7 @@ import torch
 import torch.fx as fx
 from torch.autograd.function import once_differentiable
 
+from aotviz.ir import backward_bodies
 from aotviz.torch_private import pytree
 from aotviz.torch_private.autograd_nodes import autograd_function_apply
 from aotviz.torch_private.runtime import set_grad_enabled
@@ -132,7 +130,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
     `save_for_backward`; the user stored the others as attributes of `ctx`. `non_differentiable_idx` and `dirty_idx`
     are positions of outputs.
     """
-    once, unmaterialized = _once_differentiable(bwd), _unmaterialized(bwd)
+    once, unmaterialized = backward_bodies.is_once_differentiable(bwd), backward_bodies.unmaterialized(bwd)
     fwd, bwd = _in_any_grad_mode(fwd), _in_any_grad_mode(bwd)
     guarded = set(facts.get("saved_for_backward_idx", ()))
     saved: list[Any] = []
@@ -183,35 +181,8 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
     return Connected.apply(*args)
 
 
-def _once_differentiable(bwd: fx.GraphModule) -> bool:
-    """Whether the user's backward is `once_differentiable`. Dynamo inlines this decorator, but stack traces show it."""
-    frame = re.compile(rf'File "{re.escape(str(once_differentiable.__code__.co_filename))}", line \d+, in wrapper')
-    calls = [node for node in bwd.graph.nodes if node.op in ("call_function", "call_method")]
-    return any(frame.search(node.meta.get("stack_trace") or "") for node in calls)
-
-
 def _layout(value: Any) -> dict[str, Any] | None:
     return {"size": value.shape, "dtype": value.dtype, "device": value.device} if torch.is_tensor(value) else None
-
-
-def _unmaterialized(bwd: fx.GraphModule) -> str:
-    """The name of the user's Function if its source calls `set_materialize_grads(False)`, else "". Dynamo's graphs do
-    not contain this call."""
-    lines: dict[str, list[str]] = {}  # by file name, so that each file is parsed only once
-    for node in bwd.graph.nodes:
-        for filename, line in re.findall(r'File "(.+)", line (\d+), in backward\b', node.meta.get("stack_trace") or ""):
-            lines.setdefault(filename, []).append(line)
-    for filename, found in lines.items():
-        try:
-            program = ast.parse("".join(linecache.getlines(filename)))
-        except SyntaxError:
-            continue
-        kinds = [one for one in ast.walk(program) if isinstance(one, ast.ClassDef)]
-        for line in dict.fromkeys(found):
-            around = [kind for kind in kinds if kind.lineno <= int(line) <= (kind.end_lineno or 0)]
-            if around and "set_materialize_grads(False)" in ast.unparse(around[-1]):
-                return around[-1].name
-    return ""
 
 
 def _in_any_grad_mode(body: fx.GraphModule) -> fx.GraphModule:

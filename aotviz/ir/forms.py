@@ -84,6 +84,13 @@ Compiled = Callable[[list[Any]], Any]  # takes the graph's inputs in a list, whi
 Surroundings = Callable[[], AbstractContextManager[None]]  # restores the state in which a function is traced again
 
 
+class StoredGraphs(Protocol):
+    """The graphs of a program that its compiler has compiled before. Each method returns None if it has not."""
+
+    def forward(self, module: Any, inputs: Sequence[Any], is_inference: bool) -> Compiled | None: ...
+    def backward(self, part: str, module: Any, inputs: Sequence[Any]) -> Compiled | None: ...
+
+
 @dataclass(frozen=True)
 class Form:
     """Base of all forms."""
@@ -221,6 +228,7 @@ class GraphCall(TracedCall):
 
     graph_module: fx.GraphModule
     slots: tuple[Slot, ...]  # one per forward output of the graph
+    stored: StoredGraphs | None = field(default=None, kw_only=True)  # of a program from the cache
 
     @property
     def wrapping(self) -> Wrapping | None:
@@ -389,6 +397,8 @@ class BackwardRequest(Form):
     donated: tuple[int, ...]
     context: Any
     reason: str
+    part: str  # which of the program's backwards it is, in the same words in each process
+    stored: StoredGraphs | None
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:

@@ -140,9 +140,9 @@ class Recorder(Observer):
             self.log.looked_up(lookup, time.time_ns(), is_late)
 
     @harmless
-    def replayed(self, request: Request, recorded: bytes, program: Executable | None = None) -> None:
+    def replayed(self, request: Request, program: Executable, recorded: bytes | None) -> None:
         log = self._begin(request)
-        log.replayed(recorded, records.wrapper(program) if program is not None else None)
+        log.replayed(recorded, records.wrapper(program))
         self.close()
 
     def recorded(self) -> bytes | None:

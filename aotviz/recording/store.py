@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.ir.lookup import LookUp
+from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording import dynamo_stage, own_lookups, progress, replaying
 from aotviz.recording.events import (
     NONE,
@@ -194,14 +194,24 @@ class CompilationLog:
         progress.moved(self)
 
     def looked_up(self, lookup: LookUp, unix_ns: int, is_late: bool = False) -> None:
-        """Record a look-up in aotviz's cache. A late one is about a backward."""
+        """Record the answer of aotviz's cache. It replaces an earlier one, but not a hit.
+
+        A late answer is about a backward.
+        """
         with self._lock:
-            if not is_late:
+            asked = own_lookups.Asked(lookup, unix_ns)
+            known = self._data.cache
+            if is_late or (known is not None and known.outcome == Outcome.HIT.value):
+                self._lookups.append(asked)
+            else:
                 self._data = replace(self._data, cache=own_lookups.answer(lookup))
-            self._lookups.append(own_lookups.Asked(lookup, unix_ns))
+                self._lookups = [asked]
+            if self._data.replayed is not None:
+                note = self._data.replayed.note
+                self._data = replace(self._data, replayed=own_lookups.replay(self._lookups, note))
             self.revision += 1
 
-    def replayed(self, recorded: bytes, wrapper: WrapperRecord | None) -> None:
+    def replayed(self, recorded: bytes | None, wrapper: WrapperRecord | None) -> None:
         """The cache had the program, and `recorded`: what `recorded` returned when it was compiled.
 
         The bytes are opened here, but unpacked when they are read. `wrapper` is shown if they cannot be.

@@ -256,11 +256,17 @@ class Epilogue:
             fact = f"undo the increments above for {self.call.graph_inputs[i]}: the writes below make them again"
             self.source.line(f"{self.source.use(runtime.set_versions)}(({self.inputs[i]},), ({count},))", fact)
             for j, info in enumerate(self.call.meta.input_info):
-                if info.mutates_metadata and info.requires_grad and self._counter(j) == self._counter(i):
+                together = self._counter(j) == self._counter(i)
+                if together and info.mutates_metadata and (info.requires_grad or self._turned_on_with(j)):
                     fact = "let autograd read {} at this version, so that it regenerates grad_fn at the next"
                     self.source.line(f"{self.inputs[j]}.grad_fn", fact.format(self.call.graph_inputs[j]))
         for step in self.call.meta.replay:
             self._repeat(step)
+
+    def _turned_on_with(self, i: int) -> bool:
+        """Whether the function makes an input require grad that this one may be a view of."""
+        infos = enumerate(self.call.meta.input_info)
+        return any(info.turned_on and self._counter(j) == self._counter(i) for j, info in infos)
 
     def _repeat(self, step: ReplayStep) -> None:
         source, variable, name = self.source, self._variable(step.source), self._name(step.source)

@@ -62,6 +62,11 @@ class Gradients:
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
 
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """As in AtHand."""
+        return self._at_hand.origins
+
     def without_history(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients while grad mode is off, by running the user's backwards again with only these tangents."""
         program = self._program(_without_history(tangents))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch.fx as fx
 
@@ -48,7 +47,6 @@ class LoweredSplit(_Lowered):
     partial: PartialBackward  # the backward if some gradients are missing
     cut: Cut | None  # the backward if a result from which others are computed has a hook; None if there is no such
     generators: Generators | None  # that both halves draw from
-    backward_values: tuple[Any, ...]  # the backward's inputs, with the strides that the forward reported
 
 
 @dataclass(frozen=True)

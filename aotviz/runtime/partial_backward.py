@@ -100,12 +100,13 @@ class _Part:
         self.compiled: LazyBackward | None = None
 
 
-Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str], BackwardRequest]
+Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str, str], BackwardRequest]
 
 
 class PartialBackward:
     """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles from a
-    graph, the inputs of the whole backward that it takes, the positions of its donated inputs, and the reason."""
+    graph, the inputs of the whole backward that it takes, the positions of its donated inputs, the reason, and the name
+    of the part."""
 
     def __init__(
         self,
@@ -245,7 +246,9 @@ class PartialBackward:
         why = f"the backward was first called with the gradients of {came} only"
 
         def request(keeps: bool) -> BackwardRequest:
-            return self._request(part.module, tuple(part.inputs), () if keeps else donated, why)
+            given = () if keeps else donated
+            name = f"backward {''.join(map(str, map(int, pattern)))} {','.join(map(str, given))}".rstrip()
+            return self._request(part.module, tuple(part.inputs), given, why, name)
 
         return LazyBackward(request, self._late, bool(donated), part.plain, self._compiled)
 

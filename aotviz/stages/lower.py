@@ -66,16 +66,16 @@ def _split(call: Split, late: Late) -> LoweredSplit:
         partial=partly,
         cut=Cut(call, with_history, partly) if places(call) else None,
         generators=generators,
-        backward_values=values,
     )
 
 
 def _compiled(call: GraphCall, module: Any, compiler: Any, facts: CompilerFacts) -> tuple[Compiled, list[Any]]:
     """The compiled graph, and the strides that its compiler reports for the results."""
     inputs = list(graphs.values(graphs.placeholders(module.graph)))
-    given = _given(module, compiler)
+    stored = call.stored
     with lowering(call.fake_mode, facts) as strides:
-        compiled = boxed(compiler(given, inputs), len(graphs.outputs(module.graph)))
+        found = None if stored is None else stored.forward(module, inputs, not isinstance(call, Split))
+        compiled = found or boxed(compiler(_given(module, compiler), inputs), len(graphs.outputs(module.graph)))
         reported = list(strides)
         return _with_first_fake(compiled, module.graph, reported, call.fake_mode), reported
 
@@ -85,19 +85,20 @@ def _requests(
 ) -> tuple[Callable[[bool], BackwardRequest], Callable[..., BackwardRequest]]:
     """Functions that request the whole backward, which may have to keep its saved tensors, and a part of it. They do
     not keep the call's trace alive."""
-    options, whole, may_donate = call.options, call.backward_module, call.donated
+    options, whole, may_donate, stored = call.options, call.backward_module, call.donated, call.stored
     context = (call.fake_mode, facts, current())
 
-    def request(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
+    def request(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> BackwardRequest:
         reason = Reason("backward", why)
-        return BackwardRequest(options, module, values, donated, context, why, evidence=(reason,))
+        return BackwardRequest(options, module, values, donated, context, why, part, stored, evidence=(reason,))
 
     def of_whole(keep: bool) -> BackwardRequest:
         why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
-        return request(whole, values, () if keep else may_donate, why)
+        donated = () if keep else may_donate
+        return request(whole, values, donated, why, "backward" if donated else "backward that keeps")
 
-    def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str) -> BackwardRequest:
-        return request(module, tuple(values[i] for i in inputs), donated, why)
+    def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str, part: str) -> BackwardRequest:
+        return request(module, tuple(values[i] for i in inputs), donated, why, part)
 
     return of_whole, of_part
 
@@ -105,10 +106,11 @@ def _requests(
 def run_backward(request: BackwardRequest) -> LoweredBackward:
     fake_mode, facts, context = request.context
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
-    module, inputs = _given(request.backward_module, request.options.bw_compiler), list(request.values)
-    count = len(graphs.outputs(request.backward_module.graph))
+    whole, inputs = request.backward_module, list(request.values)
+    compiler, stored = request.options.bw_compiler, request.stored
     with lowering(fake_mode, facts, context):
-        compiled = boxed(request.options.bw_compiler(module, inputs), count)
+        found = None if stored is None else stored.backward(request.part, whole, inputs)
+        compiled = found or boxed(compiler(_given(whole, compiler), inputs), len(graphs.outputs(whole.graph)))
     return LoweredBackward(request.options, request, compiled, evidence=request.evidence)
 
 

@@ -21,7 +21,7 @@ from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, rootless
 from aotviz.tracing.forward import ForwardTrace, Program
 from aotviz.tracing.functional import is_view_with_history
-from aotviz.tracing.ledger import Hooked
+from aotviz.tracing.ledger import Hooked, Moved
 from aotviz.tracing.views import layout
 
 
@@ -43,8 +43,9 @@ def run(call: FlatCall) -> TracedCall:
     infos = enumerate(forward.input_info)
     moves = (i for i, info in infos if info.requires_grad and _only_moves(info) and (graded or not info.turned_off))
     moved = frozenset(filter(forward.wants_view, moves))
-    if moved:
-        forward = forward.rerun(fresh=moved)  # see Note [Moved inputs]
+    _refuse_written_views(call, forward)
+    if moved - forward.program.fresh:
+        forward = forward.rerun(fresh=moved | forward.program.fresh)  # see Note [Moved inputs]
     asking = _lose_views(call, forward) if graded else {}
     rootless = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if graded:
@@ -97,6 +98,16 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
 
 def _only_moves(info: InputAliasInfo) -> bool:
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
+
+
+def _refuse_written_views(call: FlatCall, forward: ForwardTrace) -> None:
+    """Refuse an argument that is changed by a metadata op, is written too, and of which the function got a view because
+    it fails otherwise: the write would give that view a `grad_fn`, and not the argument."""
+    for i in forward.program.fresh:
+        moved = next((e for e in forward.ledger.events if isinstance(e, Moved) and e.tensor is forward.args[i]), None)
+        if moved is not None and (forward.input_info[i].mutates_data or forward.input_info[i].mutates_storage_metadata):
+            forward.describe(call.descriptors)
+            raise forward.refusal(moved)
 
 
 def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, ...]]:

@@ -47,6 +47,13 @@ sizes_of: Callable[[Any], Sequence[Any]] = methodcaller("_get_compiled_autograd_
 """The sizes that a Function's cache key contains besides its number, as symbols of the graph."""
 
 
+def backward_of_torchs(value: Any) -> str:
+    """The name of the backward of one of torch's own autograd nodes, as a captured graph calls it; "" for others."""
+    kind = type(value)
+    is_one = kind.__module__ == "torch._dynamo.compiled_autograd" and kind.__name__ == "Op"
+    return f"{value.__module__}.{value.__name__}" if is_one and not value.is_custom_function else ""
+
+
 def number_of(function: type[torch.autograd.Function]) -> int:
     """The number by which torch tells the backwards of Functions apart."""
     return function._backward_cls._autograd_function_id

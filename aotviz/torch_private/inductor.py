@@ -29,8 +29,11 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import compile_fx, config, custom_graph_pass, lowering
 from torch._inductor import debug as inductor_debug
-from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.async_compile import AsyncCompile, CompiledTritonKernels
+from torch._inductor.codecache import FxGraphCache
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.output_code import CompiledFxGraphConstants
+from torch._inductor.utils import should_use_remote_fx_graph_cache
 from torch._inductor.virtualized import V
 
 from aotviz.torch_private import versions
@@ -120,6 +123,36 @@ class InductorCompilers:
             )
             found(compiled)
         return compiled
+
+    def stored(
+        self, key: str, guards: str | None, module: Any, example_inputs: Sequence[Any], is_forward: bool
+    ) -> Callable[..., Any] | None:
+        """A graph that Inductor's cache holds under its own key, with these guards; None if it does not."""
+        with self._active(example_inputs):
+            CompiledTritonKernels.cache_clear()
+            constants = CompiledFxGraphConstants()
+            compiled, _ = FxGraphCache.load_with_key(
+                key,
+                [],
+                example_inputs,
+                local=config.fx_graph_cache,
+                remote_cache=FxGraphCache.get_remote_cache() if should_use_remote_fx_graph_cache() else None,
+                is_backward=not is_forward,
+                constants=constants,
+                evaluate_guards=lambda found, _: found == guards,
+            )
+            if compiled is None:
+                return None
+            extra = self._extra(_facts(), module)
+            arguments: Any = {
+                "cudagraphs": extra.cudagraphs,
+                "is_backward": not is_forward,
+                "boxed_forward_device_index": extra.forward_device,
+            }
+            compiled.post_compile(example_inputs, constants, arguments)
+            setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+        made: Callable[..., Any] = compiled
+        return made
 
     def joint_pass(self, graph_module: Any, joint_inputs: Any) -> Any:
         """Run Inductor's passes over the joint graph, for patterns such as attention."""

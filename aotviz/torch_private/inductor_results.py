@@ -29,6 +29,12 @@ def kernel_nodes(compiled: Any) -> dict[str, list[str]]:
         return {}
 
 
+def stored_under(compiled: Any) -> tuple[str, str | None] | None:
+    """The key of a compiled graph in Inductor's own cache, and the guards of that entry; None if it is not there."""
+    key = getattr(compiled, "_fx_graph_cache_key", None)
+    return None if key is None else (str(key), getattr(compiled, "guards_expr", None))
+
+
 def replayed_ns(compiled: Any) -> int | None:
     """The original compile time of a graph that Inductor found in its cache; None if it was compiled now."""
     return getattr(compiled, REPLAYED, None)

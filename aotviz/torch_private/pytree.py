@@ -30,6 +30,16 @@ def dict_keys(spec: TreeSpec) -> list[object]:
     return list(spec.context)
 
 
+def taken_apart(spec: TreeSpec) -> tuple[type, object, list[TreeSpec]]:
+    """The container's type, what it has beside its children (such as the keys of a dict), and the children."""
+    return spec.type, spec.context, list(spec.children())
+
+
+def put_together(kind: type, context: object, children: list[TreeSpec]) -> TreeSpec:
+    """The inverse of `taken_apart`."""
+    return TreeSpec(kind, context, children)
+
+
 def like_keywords(keywords: dict[str, object], in_spec: TreeSpec) -> dict[str, object]:
     """Keyword arguments in the order of `in_spec`'s call; unchanged if the names differ."""
     known = dict_keys(children(in_spec)[1])

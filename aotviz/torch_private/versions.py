@@ -63,7 +63,7 @@ OWNERS = {
     "torch.fx._symbolic_trace": "_is_fx_tracing_context _is_fx_tracing_flag",
     "torch.nn.Module()": "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _parameters",
     "torch.nn.RNN()": "_flat_weights",
-    "torch.ops.aten.add.Tensor": "_dispatch_cache _schema",
+    "torch.ops.aten.add.Tensor": "_dispatch_cache _name _schema",
     "torch.utils.checkpoint.CheckpointFunction": "_backward_cls",
     "torch.utils.checkpoint.CheckpointFunction._backward_cls": "_autograd_function_id _forward_cls _raw_saved_tensors "
     "_get_compiled_autograd_symints",

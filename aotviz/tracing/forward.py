@@ -12,6 +12,8 @@ After a function has changed the shape or strides of a view in place, autograd r
 For other tensors it does not (see tracing/given.py). So if such an argument is a view, the function runs again on a
 view of it. The same holds for a leaf that gets another shape, because the gradient at its edge would have the final
 shape, and for an argument of which a view was taken before, because that view does not change.
+A view with another dtype may even be impossible to take from an argument that moved: autograd then raises when it
+regenerates the `grad_fn` of a view that was taken before. In eager it starts from the base, which did not move.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, Moved, TracedHook, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
-from aotviz.tracing.rootless import Rootless, viewed_like
+from aotviz.tracing.rootless import Rootless, depends_on_later_use, viewed_like
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,19 @@ class WithMembers:
 _WITHOUT_TENSORS = ("program", "values_before", "trace", "plans", "input_info", "edges", "part_edges")
 
 
+class _RunsOnViews(Exception):
+    """The run failed, and may succeed if the function gets views of these inputs; see Note [Moved inputs]."""
+
+    def __init__(self, inputs: frozenset[int]) -> None:
+        super().__init__(inputs)
+        self.inputs = inputs
+
+
+def _has_another_reason(error: Exception) -> bool:
+    """Whether a failed run is a refusal, or needs a value that no trace has."""
+    return isinstance(error, NotImplementedError) or asks_for_values(error)
+
+
 class ForwardTrace:
     """An open trace of the forward, with all facts about it."""
 
@@ -111,6 +126,8 @@ class ForwardTrace:
                 program = replace(program, turns_on=True)
             except registered_hooks.PutOff as found:
                 program = replace(program, put_off=program.put_off | {found.number})
+            except _RunsOnViews as found:
+                program = replace(program, fresh=program.fresh | found.inputs)
             except RuntimeError as error:  # see Note [Values asked for]
                 if program.tells or program.is_graph or not asks_for_values(error):
                     raise
@@ -136,9 +153,12 @@ class ForwardTrace:
             with tagging_checkpoints(self._checkpointed), translated(), told:
                 try:
                     self._run()
-                except (ValueError, IndexError) as error:
+                except (RuntimeError, ValueError, IndexError) as error:
+                    moved_views = frozenset(i for i in map(self._position, self.ledger.moved_views()) if i is not None)
+                    if moved_views - program.fresh and not _has_another_reason(error):
+                        raise _RunsOnViews(moved_views) from error
                     event = self.ledger.moved_view()
-                    if event is None:
+                    if event is None or isinstance(error, RuntimeError):
                         raise
                     moved = event.tensor
                     of_a_view = base_of(moved) is not None or self.ledger.is_viewed(moved)
@@ -377,7 +397,7 @@ class ForwardTrace:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
         there."""
         if self.ledger.open and tensor.requires_grad != on:
-            self.ledger.events.append(Marked(tensor, on, method))
+            self.ledger.events.append(Marked(tensor, on, method, next(iter(reversed(self.trace.graph.nodes)), None)))
         given = self._position(tensor)
         if method == "detach_" and given in self.program.fresh:
             raise Refused("requires_grad changes", self._name(given), "off")
@@ -483,13 +503,29 @@ class ForwardTrace:
                 raise Refused("a leaf made inside", name)
 
     def _refuse_unmarked_views(self, turned: Sequence[int]) -> None:
-        """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad."""
+        """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad.
+
+        An input that is a view of that input requires grad from then on, too, which this trace does not know. So it is
+        refused if a result is computed from such a view afterwards.
+        """
         for i in turned:
             position = self.ledger.marks_of(self.args[i])[0]
-            early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
-            steps = self.output_facts.replay
-            if early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps):
+            views = [j for j, value in enumerate(self.program.args) if base_of(value) is self.program.args[i]]
+            if any(self._viewed_before(position, j) for j in (i, *views)) or self._used_after(position, views):
                 raise Refused("requires_grad changes", repr(self.program.names[i]), "on")
+
+    def _viewed_before(self, position: int, i: int) -> bool:
+        """Whether the wrapper must replay a view of an input, and one was taken before this event."""
+        early = any(isinstance(e, Viewed) and e.source is self.args[i] for e in self.ledger.events[:position])
+        steps = self.output_facts.replay
+        return early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps)
+
+    def _used_after(self, position: int, inputs: Sequence[int]) -> bool:
+        """Whether a result depends on a use of these inputs after the event, a `Marked`."""
+        passed = [self.graph_input(i)[0] for i in inputs]
+        leaving = [value for value in (*self.outputs, *self.args) if inputs and functional.is_functional(value)]
+        nodes = pytree.tree_leaves(self.trace.nodes_of(leaving))
+        return depends_on_later_use(self.trace.graph, passed, self.ledger.events[position], nodes)
 
     def _refuse_forgotten_views(self) -> None:
         """Refuse a replayed view of a leaf that lost its connection by a write that changes nothing: the wrapper

@@ -67,7 +67,7 @@ class Viewed:
 @dataclass(frozen=True, eq=False)
 class Moved:
     """`operator(tensor, *args, **kwargs)` changed the shape or strides of `tensor` in place. `where`: its layout
-    afterwards."""
+    afterwards. `tracked`: it required grad, so that autograd records the op in grad mode."""
 
     tensor: Any
     operator: Any
@@ -76,6 +76,7 @@ class Moved:
     mode: Mode
     node: Any = None
     where: Layout | None = None
+    tracked: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +93,12 @@ class Wrote:
 
 @dataclass(frozen=True, eq=False)
 class Marked:
-    """The method `requires_grad_` or `detach_` changed whether `tensor` requires grad."""
+    """The method `requires_grad_` or `detach_` changed whether `tensor` requires grad. `after`: the node before it."""
 
     tensor: Any
     on: bool
     method: str
+    after: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,6 +256,10 @@ class Ledger:
             source = next((self._source(k) for k, tensor, _ in self.parted if tensor is root), None)
         return False
 
+    def turns_on_later(self, position: int) -> bool:
+        """Whether `requires_grad_()` is called on any tensor after this event."""
+        return any(isinstance(event, Marked) and event.on for event in self.events[position + 1 :])
+
     def marks_of(self, tensor: Any) -> list[int]:
         """The positions of the events that set `requires_grad` of a tensor."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
@@ -295,7 +301,7 @@ class Ledger:
             if functional.is_functional(first):
                 if _sets_storage(operator):
                     self.parted.append((len(self.events), first, "alias is given another storage"))
-                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node, layout(first))
+                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node, layout(first), first.requires_grad)
                 self.events.append(moved)
                 self._note_move(moved)
         else:
@@ -385,11 +391,12 @@ class Ledger:
 
         Functionalization supports writes through `as_strided` only if that is the only view in the chain. `as_strided`
         addresses the storage, so a chain with one in it equals a single `as_strided` of the owner. Returns the owner,
-        the (size, stride, offset) of each result, and whether the operator returns a list; None for any other operator.
+        the (size, stride, offset) of each result, and whether the operator returns a list; None for any other operator,
+        and for a composite one (`narrow`, `reshape`): the operators that it decomposes to follow, and may be copies.
         """
         tensor: Any = args[0] if args else None
         event = self._origin.get(id(tensor))
-        if event is None or not operators.is_view(operator) or not functional.is_functional(tensor):
+        if event is None or _kind(operator) != "view" or not functional.is_functional(tensor):
             return None
         strided = torch.ops.aten.as_strided.default
         if (operator is not strided and id(tensor) not in self.placed) or is_subclass(tensor):
@@ -512,6 +519,11 @@ class Ledger:
     def from_data(self, alias: Any) -> bool:
         """Whether the attribute `.data` returned it, so it has its own version counter."""
         return id(alias) in self.read_data
+
+    def moved_views(self) -> list[Any]:
+        """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
+        moved = (e.tensor for e in self.events if isinstance(e, Moved) and self.is_viewed(e.tensor))
+        return [one for one in moved if id(one) in self.given and self.given[id(one)].kind is not Kind.OWNER]
 
     def moved_view(self) -> Moved | None:
         """The last in-place metadata op on a view in grad mode, else on any tensor; see Note [Moved views]."""

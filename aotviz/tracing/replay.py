@@ -318,8 +318,8 @@ class Builder:
 
     def _move(self, position: int, event: Moved) -> None:
         source, mode = self.refs[id(event.tensor)], event.mode
-        marks = (e for e in self.ledger.events[position:] if isinstance(e, Marked) and e.tensor is event.tensor)
-        grad = mode.grad and not any(mark.on for mark in marks)  # the wrapper calls requires_grad_() before the graph
+        # The wrapper calls requires_grad_() before the graph, on this tensor or on one that this is a view of.
+        grad = mode.grad and (event.tracked or not self.ledger.turns_on_later(position))
         self.steps.append(Move(source, event.operator, *_arguments(event), grad, mode.inference))
 
     def _hook(self, event: Hooked) -> None:

@@ -18,17 +18,20 @@ were taken before another input, which may share its version counter, was writte
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from aotviz.ir import graphs
+from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.functional import Before, edge, increment_version
-from aotviz.tracing.ledger import Ledger, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Event, Ledger, Marked, Moved, Viewed, Wrote
 
 
 @dataclass
@@ -105,6 +108,28 @@ def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others
     last = max((place[use] for use in placeholder.users if writes and not use.meta.get("under_no_grad")), default=-1)
     itself = any(write.node is None or last > place[write.node] for write in writes)
     return itself or used_view(ledger, graph, tensor, others)
+
+
+def depends_on_later_use(graph: Any, passed: Sequence[Any], mark: Event, nodes: Sequence[Any]) -> bool:
+    """Whether one of the `nodes` depends on a use of the placeholders `passed` in grad mode after `mark`."""
+    assert isinstance(mark, Marked)
+    uses = [use for placeholder in passed for use in _uses_after(graph, placeholder, mark)]
+    return bool(uses) and any(map(graphs.dependencies(graph, uses), nodes))
+
+
+def _uses_after(graph: Any, placeholder: Any, mark: Marked) -> list[Any]:
+    """The nodes after `mark` that read the data of an input, or of a view of it, in grad mode. Views only lead on to
+    what reads them."""
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    found: list[Any] = []
+    aliases = [placeholder]
+    for alias in aliases:
+        for use in alias.users:
+            if use.target is operator.getitem or operators.is_view(use.target):
+                aliases += [use] if use.target is not torch.ops.aten.detach.default else []
+            elif place[use] > place[mark.after] and not use.meta.get("under_no_grad"):
+                found += [use] if not isinstance(use.meta.get("val"), SYMBOLIC) else []
+    return found
 
 
 def written_after_move(ledger: Ledger, tensor: Any, others: Sequence[Any]) -> Moved | None:

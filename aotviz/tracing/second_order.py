@@ -384,11 +384,18 @@ class Extraction:
         self.origins[new.name] = node
 
 
+@dataclass(frozen=True)
+class StoredTrace:
+    """Stands for the trace of a program from the cache. `origins` as in AtHand."""
+
+    origins: Mapping[str, str]
+
+
 class Traced:
     """The call of a program with its trace; see Note [Traced once more]."""
 
     def __init__(self, call: Split, again: Callable[[], JointCall]) -> None:
-        self._call: JointCall | None = call.then(JointCall)
+        self._call: JointCall | None = None if isinstance(call.forward, StoredTrace) else call.then(JointCall)
         self._again = again
         compares = isinstance(call.source, FlatCall) and not call.is_graph
         self._fingerprint = _fingerprint(call.forward.trace.graph) if compares else None
@@ -413,7 +420,8 @@ class Traced:
 def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], JointCall]) -> AtHand:
     """What a program keeps so that its gradients can be differentiated. `saved` are in the layout that the compiled
     forward gives them."""
-    origins = _origins(call, (*(one.name for one in saved), *call.unpacked))
+    names = (*(one.name for one in saved), *call.unpacked)
+    origins = call.forward.origins if isinstance(call.forward, StoredTrace) else _origins(call, names)
     differentiated, passed = tuple(call.differentiated), tuple(saved_values.passed(call))
     return AtHand(traced, tuple(saved), call.unpacked, origins, call.kept, differentiated, passed)
 

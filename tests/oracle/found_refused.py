@@ -409,4 +409,44 @@ def f(x):
     return x
 """,
     ),
+    "a_view_is_used_after_its_base_is_made_to_require_grad": (
+        "requires_grad changes",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone()
+    return a.view_as(a), a
+
+def f(view, base):
+    view.squeeze_()
+    base.requires_grad_()
+    return view.t().sin(), base.cos()
+""",
+    ),
+    "a_view_of_a_view_is_returned_whose_base_is_then_made_to_require_grad": (
+        "requires_grad changes",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone()
+    return a.view_as(a), a
+
+def f(view, base):
+    result = view.t()
+    base.requires_grad_()
+    return result
+""",
+    ),
+    "a_complex_view_of_a_view_is_used_after_the_view_was_transposed_and_written": (
+        "metadata op on a view",
+        """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(2, 2).requires_grad_() * 1.5
+    return (a.as_strided((2, 2), (2, 1), 0),)
+
+def f(x):
+    y = torch.view_as_real(torch.view_as_complex(x))
+    x.transpose_(0, 1)
+    x.mul_(3)
+    return y.t() * 2, x.exp()
+""",
+    ),
 }

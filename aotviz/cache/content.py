@@ -1,0 +1,464 @@
+"""What a Python value does, as text: equal texts stand for values that a compilation cannot tell apart.
+
+A user's function is described by its bytecode, its constants, its defaults, and the values of the variables that it
+reads, recursively. So a change of a line, of a default or of a global changes the text, and a new name or place of the
+function does not. What belongs to an installed package whose version is in the key is described by its name alone.
+
+A value that cannot be described raises `Uncacheable`, which names it. Nothing here compares by identity or by hash, so
+the text is the same in every process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import enum
+import functools
+import hashlib
+import inspect
+import math
+import sys
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+
+from aotviz.torch_private import compiled_autograd, operators, registered_operators
+
+_WITH_VERSION = frozenset(("torch", "aotviz", "numpy", "sympy", "triton"))  # their versions are ingredients of a key
+_STANDARD = (sys.stdlib_module_names | {"builtins"}) - {"__main__"}
+_BUILTIN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_CODE = (types.FunctionType, types.MethodType)
+_OF_A_CLASS = frozenset(
+    "__module__ __qualname__ __doc__ __dict__ __weakref__ __firstlineno__ __static_attributes__ __annotations__ "
+    "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __parameters__ "
+    "__orig_bases__ __hash__".split()
+)  # names, places and caches; or they follow from the rest
+
+
+class Uncacheable(Exception):
+    """A program depends on something that a key cannot contain.
+
+    `reason` is a sentence that names it. `where` is the user's line, "file:line in function", or "" if unknown.
+    """
+
+    def __init__(self, reason: str, where: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.where = reason, where
+
+
+def digest(text: str | bytes) -> str:
+    """20 hexadecimal digits."""
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return hashlib.blake2b(data, digest_size=10).hexdigest()
+
+
+def of_function(fn: Callable[..., Any]) -> str:
+    """The content of a function.
+
+    >>> of_function(lambda x: x + 1) == of_function(lambda x: x + 1) != of_function(lambda x: x + 2)
+    True
+
+    Raises:
+        Uncacheable: it reads a value that has no description.
+    """
+    return Content().value(fn)
+
+
+def is_versioned(module: str) -> bool:
+    """Whether the code of a module is determined by versions that are ingredients of each key."""
+    top = module.partition(".")[0]
+    return top in _WITH_VERSION or top in _STANDARD
+
+
+class Content:
+    """Describes values. A function or object that was met before is described by a number, so there may be cycles."""
+
+    def __init__(self) -> None:
+        self._met: dict[int, int] = {}
+        self.kept: list[Any] = []  # what `_met` has the ids of
+
+    def value(self, value: Any) -> str:
+        """The text of a value.
+
+        Raises:
+            Uncacheable: there is no text for it.
+        """
+        how = _HOW.get(type(value))
+        if how is not None:
+            return how(self, value)
+        return self.other(value)
+
+    def other(self, value: Any) -> str:
+        """The text of a value whose type is not in the table."""
+        if isinstance(value, enum.Enum):
+            return f"{self.kind(type(value))}.{value.name}"
+        if isinstance(value, type):
+            return self.kind(value)
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if registered_operators.is_operator(value):
+            return self._operator(value)
+        if registered_operators.is_definition(value):
+            return self._operator(registered_operators.defined_by(value))
+        if operators.is_higher_order(value) and is_versioned(type(value).__module__):
+            return f"torch.ops.higher_order.{value}"
+        if type(value).__module__ == "numpy":
+            return _of_numpy(value)
+        if type(value).__module__.startswith("triton."):
+            return self._triton(value)
+        backward = compiled_autograd.backward_of_torchs(value)
+        if backward:
+            return backward
+        own = _uuid(value)
+        if own is not None:
+            return f"uuid {self.value(own)}"
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return f"{self.kind(type(value))}({', '.join(map(self.value, value))})"
+        return self._object(value)
+
+    def tensor(self, value: torch.Tensor) -> str:
+        raise Uncacheable(f"a tensor of shape {tuple(value.shape)} is read as a constant")
+
+    def function(self, fn: Any) -> str:
+        """The text of a Python function."""
+        home = str(fn.__globals__.get("__name__", ""))
+        code = fn.__code__
+        if is_versioned(home):
+            line = f":{code.co_firstlineno}" if "<" in fn.__qualname__ else ""
+            name = f"{home}.{fn.__qualname__}{line}"
+            return f"{name} with {self._closure(fn)}" if fn.__closure__ else name
+        own = getattr(fn, "cache_hash", None)
+        if own is not None:
+            return f"cache_hash {self.value(own)}"
+        return self._once(fn, lambda: self._function(fn), "function")
+
+    def kind(self, kind: type) -> str:
+        """The text of a class: the name of an installed one, the functions and values of a user's."""
+        if is_versioned(kind.__module__) and not _is_local(kind):
+            return f"{kind.__module__}.{kind.__qualname__}"
+        return self._once(kind, lambda: self._class(kind), "class")
+
+    def _operator(self, operator: Any) -> str:
+        """An operator, with the Python functions that a trace runs for it."""
+        name = str(operator)
+        if registered_operators.is_torchs(operator):
+            return name
+        return self._once(operator, lambda: self._functions(operator, name), name)
+
+    def _functions(self, operator: Any, name: str) -> str:
+        parts = [name]
+        for overload in registered_operators.overloads(operator):
+            parts.append(registered_operators.schema(overload))
+            opaque = registered_operators.opaque_kernels(overload)
+            if opaque:
+                raise Uncacheable(
+                    f"operator {name} has a kernel for {opaque[0]} whose source is not known; "
+                    "define it with torch.library.custom_op"
+                )
+            for role, function in registered_operators.functions(overload):
+                try:
+                    parts.append(f"{role}: {self.value(function)}")
+                except Uncacheable as error:
+                    raise Uncacheable(f"operator {name}: {error.reason}", error.where) from None
+        return "\n".join(parts)
+
+    def _triton(self, kernel: Any) -> str:
+        try:
+            return f"Triton kernel {digest(registered_operators.triton_source(kernel))}"
+        except Exception as error:
+            raise Uncacheable(f"the source of {_called(kernel)} is not known: {error}") from error
+
+    def _once(self, value: Any, describe: Callable[[], str], what: str) -> str:
+        known = self._met.get(id(value))
+        if known is not None:
+            return f"{what} #{known}"
+        self._met[id(value)] = len(self._met)
+        self.kept.append(value)
+        try:
+            return f"{what} {digest(describe())}"
+        except RecursionError:
+            raise Uncacheable(f"{_called(value)} refers to too many other functions") from None
+
+    def _function(self, fn: Any) -> str:
+        for name in _reads_elsewhere(fn.__code__):
+            raise Uncacheable(f"{_called(fn)} {name}, which no key contains", place(fn))
+        defaults = [*(fn.__defaults__ or ()), *sorted((fn.__kwdefaults__ or {}).items())]
+        parts = [self._code(fn.__code__), f"defaults {self._parts(fn, defaults)}", self._closure(fn)]
+        for name, value in _read_globals(fn):
+            parts.append(f"{name} = {self._named(fn, name, value)}")
+        return "\n".join(parts)
+
+    def _closure(self, fn: Any) -> str:
+        found = []
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
+            try:
+                held = cell.cell_contents
+            except ValueError:  # not assigned yet
+                found.append("nothing")
+                continue
+            found.append("itself" if held is fn else self._named(fn, name, held))
+        return f"closure [{', '.join(found)}]"
+
+    def _parts(self, fn: Any, values: list[Any]) -> str:
+        return ", ".join(self._named(fn, "a default", value) for value in values)
+
+    def _named(self, fn: Any, name: str, value: Any) -> str:
+        if isinstance(value, types.ModuleType):
+            return f"module {value.__name__}"
+        try:
+            return self.value(value)
+        except Uncacheable as error:
+            if "which it reads" in error.reason:
+                raise
+            raise Uncacheable(f"{_called(fn)} depends on {name}, which it reads: {error.reason}", place(fn)) from None
+
+    def _code(self, code: types.CodeType) -> str:
+        counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        consts = ", ".join(self._code(c) if isinstance(c, types.CodeType) else self.value(c) for c in code.co_consts)
+        jumps = getattr(code, "co_exceptiontable", b"")
+        names = (code.co_names, arguments, code.co_nlocals, len(code.co_cellvars), code.co_freevars)
+        return f"code {counts} {names} {code.co_code.hex()} {jumps.hex()} [{consts}]"
+
+    def _class(self, kind: type) -> str:
+        bases = [self.kind(base) for base in kind.__bases__]
+        maker = type(kind)
+        parts = [f"class of {self.kind(maker) if maker is not type else 'type'} with {', '.join(bases)}"]
+        for name, value in vars(kind).items():
+            # torch makes a BackwardCFunction for each autograd.Function, with a number of this process
+            if name not in _OF_A_CLASS and not (isinstance(value, type) and issubclass(value, BackwardCFunction)):
+                parts.append(f"{name} = {self._of_class(kind, name, value)}")
+        return "\n".join(parts)
+
+    def _of_class(self, kind: type, name: str, value: Any) -> str:
+        if isinstance(value, (staticmethod, classmethod)):
+            return f"{type(value).__name__} {self.value(value.__func__)}"
+        if isinstance(value, property):
+            return f"property {self.value((value.fget, value.fset, value.fdel))}"
+        if isinstance(value, functools.cached_property):
+            return f"cached_property {self.value(value.func)}"
+        if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            return str(type(value).__name__)
+        try:
+            return self.value(value)
+        except Uncacheable as error:
+            raise Uncacheable(f"class {kind.__qualname__} has {name}: {error.reason}", error.where) from None
+
+    def _object(self, value: Any) -> str:
+        """The text of an instance: its class, and its attributes."""
+        kind = type(value)
+        plain = all(_may_be_base(base) for base in kind.__mro__)
+        is_dataclass = dataclasses.is_dataclass(value)
+        if not plain and not is_dataclass:
+            raise Uncacheable(f"{_called(value)} is a Python object whose content is not known")
+        held: Mapping[str, Any]
+        if is_dataclass:
+            held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        elif hasattr(value, "__dict__"):
+            held = vars(value)
+        else:
+            raise Uncacheable(f"{_called(value)} is a Python object whose content is not known")
+
+        def described() -> str:
+            return f"{self.kind(kind)} {', '.join(f'{k}={self.value(v)}' for k, v in sorted(held.items()))}"
+
+        return self._once(value, described, "object")
+
+
+def _items(content: Content, value: Any) -> Iterator[str]:
+    return map(content.value, value)
+
+
+def _sequence(opening: str, closing: str) -> Callable[[Content, Any], str]:
+    return lambda content, value: f"{opening}{', '.join(_items(content, value))}{closing}"
+
+
+def _mapping(content: Content, value: Mapping[Any, Any]) -> str:
+    return "{" + ", ".join(f"{content.value(k)}: {content.value(v)}" for k, v in value.items()) + "}"
+
+
+def _unordered(content: Content, value: Any) -> str:
+    return f"{type(value).__name__}({', '.join(sorted(_items(content, value)))})"
+
+
+def _slice(content: Content, value: slice) -> str:
+    return f"slice({content.value(value.start)}, {content.value(value.stop)}, {content.value(value.step)})"
+
+
+def _number(content: Content, value: float) -> str:
+    return repr(value) if not math.isnan(value) else "nan"
+
+
+def _partial(content: Content, value: Any) -> str:
+    return f"partial({content.value(value.func)}, {content.value(value.args)}, {content.value(value.keywords)})"
+
+
+def _signature(content: Content, value: inspect.Signature) -> str:
+    found = [(one.name, int(one.kind), one.default) for one in value.parameters.values()]
+    return f"signature {content.value(found)}"
+
+
+def _method(content: Content, value: types.MethodType) -> str:
+    return f"method {content.value(value.__func__)} of {content.value(value.__self__)}"
+
+
+def _builtin(content: Content, value: Any) -> str:
+    owner = getattr(value, "__self__", None)
+    module = getattr(value, "__module__", None) or getattr(getattr(value, "__objclass__", None), "__module__", "")
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+        if type(owner).__module__.startswith("pybind11_builtins"):
+            owner = None
+        else:
+            return f"{content.value(owner)}.{value.__name__}"
+    if isinstance(owner, type):
+        module = owner.__module__
+    elif isinstance(owner, types.ModuleType):
+        module = module or owner.__name__
+    if not is_versioned(module or ""):
+        raise Uncacheable(f"{_called(value)} is written in another language, so its content is not known")
+    return f"{module}.{value.__qualname__}"
+
+
+def _code_of(content: Content, value: Any) -> str:
+    return content._code(value)
+
+
+def _module(content: Content, value: types.ModuleType) -> str:
+    return f"module {value.__name__}"
+
+
+_HOW: dict[type, Callable[[Content, Any], str]] = {
+    **dict.fromkeys((int, bool, str, bytes, type(None), type(...), type(NotImplemented), range), lambda _, v: repr(v)),
+    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), lambda _, v: str(v)),
+    torch.Size: _sequence("Size[", "]"),
+    torch.device: lambda _, v: f"device({v})",
+    float: _number,
+    complex: lambda content, v: f"complex({_number(content, v.real)}, {_number(content, v.imag)})",
+    tuple: _sequence("(", ")"),
+    **dict.fromkeys((list, immutable_list), _sequence("[", "]")),
+    deque: _sequence("deque[", "]"),
+    **dict.fromkeys((dict, immutable_dict, OrderedDict, types.MappingProxyType), _mapping),
+    **dict.fromkeys((set, frozenset), _unordered),
+    slice: _slice,
+    inspect.Signature: _signature,
+    functools.partial: _partial,
+    type(functools.lru_cache(id)): lambda content, v: f"cached {content.value(v.__wrapped__)}",
+    types.FunctionType: lambda content, v: content.function(v),
+    types.MethodType: _method,
+    types.CodeType: _code_of,
+    types.ModuleType: _module,
+    **dict.fromkeys(_BUILTIN, _builtin),
+}
+
+
+def _of_numpy(value: Any) -> str:
+    """A function of numpy by its name, a number by its bytes."""
+    name = getattr(value, "__name__", None)
+    if name:
+        return f"numpy.{name}"
+    if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 and not value.dtype.hasobject:
+        return f"numpy {value.dtype} {value.tobytes().hex()}"
+    raise Uncacheable(f"{_called(value)} is a constant")
+
+
+def _uuid(value: Any) -> Any:
+    """What `uuid()` of a pass or solver returns, or None."""
+    asked = getattr(type(value), "uuid", None)
+    if not callable(asked):
+        return None
+    found = value.uuid()
+    if found is None:
+        raise Uncacheable(f"uuid() of {_called(value)} is None, by which it asks not to be cached")
+    return found
+
+
+def _is_local(kind: type) -> bool:
+    return "<locals>" in kind.__qualname__
+
+
+def _may_be_base(base: type) -> bool:
+    """Whether an instance's state is in its attributes, as far as this base class is concerned."""
+    if base is object or base.__module__ in ("abc", "typing", "typing_extensions"):
+        return True
+    if issubclass(base, (torch.nn.Module, torch.Tensor, torch.Generator)):
+        return False
+    return base.__module__.startswith("torch.") or not is_versioned(base.__module__)
+
+
+def _called(value: Any) -> str:
+    """A value as a user calls it."""
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if name and isinstance(value, (*_CODE, *_BUILTIN, type)):
+        return str(name).replace("<locals>.", "")
+    return f"an object of class {type(value).__qualname__}"
+
+
+def place(fn: Any) -> str:
+    """Where a function is defined: "file:line in function"."""
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code is not None else ""
+
+
+@functools.lru_cache(4096)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names that a function, and the functions in it, look up outside of it."""
+    found = {str(one.argval): None for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            found.update(dict.fromkeys(_global_names(const)))
+    return tuple(sorted(found))
+
+
+@functools.lru_cache(4096)
+def _attributes(code: types.CodeType) -> tuple[str, ...]:
+    found = set(code.co_names)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            found.update(_attributes(const))
+    return tuple(sorted(found))
+
+
+@functools.lru_cache(4096)
+def _reads_elsewhere(code: types.CodeType) -> tuple[str, ...]:
+    """What a function reads that its content does not show."""
+    found = [f"imports {one.argval}" for one in dis.get_instructions(code) if _imports_users(one)]
+    if {"environ", "getenv"} & set(code.co_names):
+        found.append("reads the environment")
+    return tuple(found)
+
+
+def _imports_users(instruction: dis.Instruction) -> bool:
+    return instruction.opname == "IMPORT_NAME" and not is_versioned(str(instruction.argval) or ".")
+
+
+def _read_globals(fn: Any) -> Iterator[tuple[str, Any]]:
+    """(name, value) of the globals that a function reads, and of what it may read from a user's module."""
+    builtins = fn.__globals__.get("__builtins__", {})
+    builtins = builtins if isinstance(builtins, dict) else vars(builtins)
+    for name in _global_names(fn.__code__):
+        if name in fn.__globals__:
+            value = fn.__globals__[name]
+            yield name, value
+            if isinstance(value, types.ModuleType):
+                yield from _of_module(fn, name, value)
+        elif name in builtins:
+            yield name, builtins[name]
+        else:
+            yield name, "nothing"
+
+
+def _of_module(fn: Any, name: str, module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    if is_versioned(module.__name__):
+        return
+    held = vars(module)
+    for attribute in _attributes(fn.__code__):
+        if attribute in held and not attribute.startswith("__"):
+            value = held[attribute]
+            yield f"{name}.{attribute}", value
+            if isinstance(value, types.ModuleType):
+                yield from _of_module(fn, f"{name}.{attribute}", value)

@@ -1,0 +1,147 @@
+"""What an entry of the cache holds: the last form of a program before its graphs are lowered, as data.
+
+A hit lowers and links this form again. Lowering loads what the compiler has in its own cache, and linking writes the
+wrapper, with the names of this process's arguments. So a program from the cache is made by the code that makes any
+other, and what runs rarely (missing gradients, second derivatives, hooks on results) works as without a cache.
+
+What depends on the call is not stored, but is that of the call that looks up: its fakes, names, and calling convention
+(the fields of a FlatCall). The trace is not stored either. A second derivative needs it, and traces once more: see Note
+[Traced once more] in tracing/second_order.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import msgspec
+
+from aotviz.cache import stored_graphs
+from aotviz.cache.values import Broken, Reader, Writer
+from aotviz.ir.forms import FlatCall, GraphCall, Split, StoredGraphs
+from aotviz.torch_private import stored_values
+from aotviz.tracing.second_order import StoredTrace
+
+FORMAT = 1  # of the data; raised whenever another version could not read it
+_OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source", "stored"}
+_KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
+
+
+class Compiled(msgspec.Struct, frozen=True, array_like=True):
+    """Where the compiler's own cache has a graph: its key there, and the guards of the entry."""
+
+    key: str
+    guards: str | None
+
+
+class Main(msgspec.Struct, frozen=True, array_like=True):
+    """The main part of an entry."""
+
+    format: int
+    kind: str  # "training" | "inference"
+    fields: dict[str, Any]  # of the form, by name
+    origins: dict[str, str]  # saved value -> node of the trace
+    fakes: list[Any]
+    storages: list[int]
+    guards: list[Any]  # conditions on symbols
+    forward: Compiled | None  # None: the compiler runs the graph as it is
+    names: list[str]  # the program's, and one per flat input
+    wrapper: bytes  # digest of its source
+    elapsed_ns: int  # that compiling took
+    saved_at_unix_s: float
+
+
+def packed(
+    call: GraphCall,
+    origins: Mapping[str, str],
+    symbols: Sequence[Any],
+    forward: Compiled | None,
+    wrapper: str,
+    elapsed_ns: int,
+) -> tuple[bytes, bytes]:
+    """The main part of an entry, and its guards alone, as bytes. `symbols` are those that the inputs had before the
+    compilation.
+
+    Raises:
+        Unstorable: the program has something that cannot be stored.
+    """
+    writer = Writer(symbols)
+    writer.graph = lambda module: stored_graphs.pack(module, writer)
+    kind = "training" if isinstance(call, Split) else "inference"
+    left_out = _OF_THE_CALL | ({"graph_module"} if isinstance(call, Split) else set())
+    held = {one.name: writer.pack(getattr(call, one.name)) for one in fields(_KINDS[kind]) if one.name not in left_out}
+    guards = [writer.guard(condition) for condition in stored_values.guards(call.fake_mode.shape_env, symbols)]
+    main = Main(
+        format=FORMAT,
+        kind=kind,
+        fields=held,
+        origins=dict(origins),
+        fakes=writer.fakes,
+        storages=writer.storages,
+        guards=guards,
+        forward=forward,
+        names=names_of(call),
+        wrapper=digest(wrapper),
+        elapsed_ns=elapsed_ns,
+        saved_at_unix_s=time.time(),
+    )
+    return zlib.compress(msgspec.msgpack.encode(main), 6), msgspec.msgpack.encode(guards)
+
+
+def names_of(call: FlatCall) -> list[str]:
+    """What the wrapper calls the program and its inputs."""
+    return [call.name, *(descriptor.name for descriptor in call.descriptors)]
+
+
+def digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def read(data: bytes) -> Main:
+    """Raises Broken."""
+    try:
+        main = msgspec.msgpack.decode(zlib.decompress(data), type=Main)
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise Broken(f"an entry is damaged: {error}") from error
+    if main.format != FORMAT or main.kind not in _KINDS:
+        raise Broken(f"an entry has format {main.format}; this version reads {FORMAT}")
+    return main
+
+
+class Reading:
+    """An entry, read for one call. `symbols` are those of the call's inputs."""
+
+    def __init__(self, main: Main, symbols: Sequence[Any], fake_mode: Any) -> None:
+        self.main, self._env, self._mode = main, fake_mode.shape_env, fake_mode
+        self._reader = Reader(main.fakes, main.storages, symbols, fake_mode)
+        self._guards = [self._reader.guard(one) for one in main.guards]
+
+    def failed_guard(self) -> Any:
+        """The first condition that the sizes of this call do not fulfil; None if they fulfil all."""
+        return next((one for one in self._guards if not stored_values.holds(one, self._env)), None)
+
+    def form(self, call: FlatCall, stored: StoredGraphs) -> GraphCall:
+        """The form that is lowered, for this call. Its guards become those of the call's program."""
+        for condition in self._guards:
+            stored_values.add_guard(condition, self._env)
+        reader, main = self._reader, self.main
+        reader.graph = lambda packed: stored_graphs.unpack(packed, reader)
+        reader.inputs = call.descriptors
+        kind = _KINDS[main.kind]
+        found = {name: reader.read(value) for name, value in main.fields.items()}
+        if kind is Split:
+            found["graph_module"] = None
+        names = dict(zip(main.names, names_of(call), strict=True))
+        found["rewrites"] = tuple(_renamed(rewrite, names) for rewrite in found["rewrites"])
+        return call.then(kind, **found, forward=StoredTrace(main.origins), source=call, stored=stored)
+
+
+def _renamed(rewrite: Any, names: Mapping[str, str]) -> Any:
+    """A rewrite with this process's names of the inputs."""
+    if not hasattr(rewrite, "names"):
+        return rewrite
+    return replace(rewrite, names=tuple(names.get(name, name) for name in rewrite.names))

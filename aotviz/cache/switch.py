@@ -1,0 +1,41 @@
+"""Whether compiled programs are cached, and where.
+
+`cache=` of `aotviz.compile`, or `options={"cache": ...}` of `torch.compile`, is True, False or a folder. Without it,
+the environment decides: AOTVIZ_CACHE_DIR is a folder, or "off"; AOTVIZ_CACHE_URL is the address of a Redis server that
+many machines share. torch's own switch (`force_disable_caches`) switches this cache off too.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from aotviz.cache.shared import Shared
+from aotviz.cache.store import Store, default_folder
+
+OFF = ("0", "off", "false", "no")
+Choice = bool | str | os.PathLike[str] | None
+
+
+def store_for(choice: Choice) -> Store | None:
+    """The store that a compilation uses; None if it is not cached.
+
+    Raises:
+        TypeError: `choice` is neither a bool nor a folder.
+        ValueError: AOTVIZ_CACHE_URL is not the address of a Redis server.
+    """
+    if choice is not None and not isinstance(choice, (bool, str, os.PathLike)):
+        raise TypeError(f"cache is {choice!r}; it can be True, False or a folder")
+    named = os.environ.get("AOTVIZ_CACHE_DIR", "")
+    is_off = named.strip().lower() in OFF
+    if choice is False or (choice is None and is_off):
+        return None
+    if not isinstance(choice, (str, os.PathLike)):
+        choice = Path.home() / ".cache" / "aotviz" if is_off else default_folder()
+    return _store(Path(choice).expanduser().absolute(), os.environ.get("AOTVIZ_CACHE_URL", ""))
+
+
+@cache
+def _store(folder: Path, url: str) -> Store:
+    return Store(folder, shared=Shared(url) if url else None)

@@ -1,0 +1,392 @@
+"""Python values as data: what a program is made of, written in one process and read in another.
+
+A value is a number, a text, or a list that begins with a tag. Reading makes values of the types listed here and nothing
+else: no code of a file runs. Functions and classes are stored by name, and found only in modules of torch and aotviz,
+or in modules that this process has already imported.
+
+Fake tensors are numbered, so that one that occurs twice is one again, and those over one storage share it again. They
+are made when they are first read: a graph has thousands, and a program that is only run needs few of them. Sizes may be
+symbols; both processes number these by their first occurrence among the inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import operator
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import BuiltinFunctionType, MappingProxyType, MethodDescriptorType
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir.descriptors import PlainInput
+from aotviz.ir.symbolic_sizes import expression, is_symbolic
+from aotviz.ir.wrapper_subclasses import anatomy, is_subclass
+from aotviz.torch_private import pytree, stored_values
+from aotviz.torch_private.dispatch import without_modes
+from aotviz.torch_private.fake_tensors import FakeTensor, fake
+from aotviz.tracing import functional
+
+MOST_CONSTANT_BYTES = 100_000  # of one tensor constant
+_PLAIN = (type(None), bool, float, str, bytes)
+_OURS = "aotviz."
+_NAMED_BY_TORCH = (torch.dtype, torch.layout, torch.memory_format)
+_BUILTINS = "abs bool complex dict divmod float frozenset int len list max min pow range round set slice str sum tuple"
+# Where functions may come from: these read and write nothing but tensors and numbers.
+_FUNCTIONS = tuple(
+    "_operator math operator torch._C torch._higher_order_ops torch._ops torch._prims torch._refs torch.functional "
+    "torch.fx.experimental.symbolic_shapes torch.nn.functional".split()
+)
+
+
+class Unstorable(ValueError):
+    """A value that cannot be stored; the message says which and why."""
+
+
+class Broken(ValueError):
+    """Stored data that is not what this version writes."""
+
+
+class Writer:
+    """Turns values into data. `symbols` are those of the inputs, in order."""
+
+    def __init__(self, symbols: Sequence[Any]) -> None:
+        self._symbols = {symbol: number for number, symbol in enumerate(symbols)}
+        self.fakes: list[Any] = []
+        self.storages: list[Any] = []
+        self._numbers: dict[int, tuple[int, Any]] = {}  # id -> number of the fake, and the fake, which keeps the id
+        self._storage_numbers: dict[Any, int] = {}
+        self.graph: Callable[[fx.GraphModule], Any] | None = None  # packs a nested graph
+        self.nodes: Mapping[fx.Node, int] = {}  # of the graph that is being packed
+
+    def pack(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is int:
+            return value if -(2**63) <= value < 2**63 else ["int", str(value)]
+        if isinstance(value, fx.Node):
+            return ["n", self.nodes[value]]
+        if isinstance(value, torch.Size):
+            return ["z", *map(self.pack, value)]
+        if isinstance(value, (tuple, list)):
+            if kind not in (tuple, list) and not kind.__module__.startswith("torch.fx"):
+                raise Unstorable(f"a {kind.__qualname__} cannot be stored")
+            return ["t" if isinstance(value, tuple) else "l", *map(self.pack, value)]
+        if isinstance(value, (dict, MappingProxyType)):
+            return ["d", *(self.pack(one) for pair in value.items() for one in pair)]
+        if isinstance(value, (set, frozenset)):
+            packed = sorted((self.pack(one) for one in value), key=repr)
+            return ["f" if isinstance(value, frozenset) else "s", *packed]
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if is_symbolic(value):
+            return self._number(value)
+        return self._other(value, kind)
+
+    def _other(self, value: Any, kind: type) -> Any:
+        if isinstance(value, _NAMED_BY_TORCH):
+            return ["torch", str(value).removeprefix("torch.")]
+        if isinstance(value, torch.device):
+            return ["device", str(value)]
+        if isinstance(value, slice):
+            return ["slice", *map(self.pack, (value.start, value.stop, value.step))]
+        if isinstance(value, range):
+            return ["range", value.start, value.stop, value.step]
+        if isinstance(value, complex):
+            return ["complex", value.real, value.imag]
+        if value is Ellipsis:
+            return ["..."]
+        if isinstance(value, Enum):
+            return ["E", f"{kind.__module__}:{kind.__qualname__}", value.name]
+        if is_dataclass(value) and not isinstance(value, type) and kind.__module__.startswith(_OURS):
+            return [
+                "D",
+                f"{kind.__module__}:{kind.__qualname__}",
+                *(self.pack(getattr(value, f.name)) for f in fields(value)),
+            ]
+        if isinstance(value, pytree.TreeSpec):
+            return self._spec(value)
+        if isinstance(value, fx.GraphModule) and self.graph is not None:
+            return ["G", self.graph(value)]
+        try:
+            named = stored_values.operator_name(value)
+        except stored_values.NoName as error:
+            raise Unstorable(str(error)) from error
+        return named or ["g", *_name_of(value)]
+
+    def _spec(self, spec: Any) -> Any:
+        if pytree.is_leaf_spec(spec):
+            return ["leaf"]
+        kind, context, children = pytree.taken_apart(spec)
+        return ["spec", self.pack(kind), self.pack(context), *map(self._spec, children)]
+
+    def _number(self, value: Any) -> Any:
+        kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
+        try:
+            return ["Y", kind, stored_values.packed_expression(expression(value), self._symbols)]
+        except stored_values.NoName as error:
+            raise Unstorable(str(error)) from error
+
+    def guard(self, condition: Any) -> Any:
+        """A condition on sizes, as a sympy expression."""
+        try:
+            return stored_values.packed_expression(condition, self._symbols)
+        except stored_values.NoName as error:
+            raise Unstorable(str(error)) from error
+
+    def _tensor(self, value: Any) -> Any:
+        known = self._numbers.get(id(value))
+        if known is not None:
+            return ["F", known[0]]
+        if is_subclass(value):
+            names, context = anatomy(value)
+            parts = (one for name in names for one in (name, self.pack(getattr(value, name))))
+            shape = self.pack(tuple(value.size())), self.pack(tuple(value.stride()))
+            return ["W", *_name_of(type(value)), self.pack(context), *shape, *parts]
+        if not isinstance(value, FakeTensor):
+            return self._constant(value)
+        number = len(self.fakes)
+        self.fakes.append(None)
+        self._numbers[id(value)] = number, value
+        if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            raise Unstorable(f"a {value.layout} tensor inside of the program cannot be stored")
+        key = functional.storage(value)
+        storage = self._storage_numbers.get(key)
+        if storage is None:
+            storage = self._storage_numbers[key] = len(self.storages)
+            self.storages.append(0)
+        self.storages[storage] += 1
+        where = (tuple(value.size()), tuple(value.stride()), value.storage_offset())
+        dtype, device = str(value.dtype).removeprefix("torch."), str(value.device)
+        gradient = (1 if value.is_leaf else 2) if value.requires_grad else 0
+        self.fakes[number] = [storage, dtype, device, *map(self.pack, where), gradient]
+        return ["F", number]
+
+    def _constant(self, value: torch.Tensor) -> Any:
+        if value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad:
+            raise Unstorable(f"a constant on {value.device} cannot be stored")
+        if value.numel() * value.element_size() > MOST_CONSTANT_BYTES:
+            raise Unstorable(f"a constant of {value.numel() * value.element_size():,} bytes is too large to be stored")
+        raw = value.detach().contiguous().reshape(-1).view(torch.uint8)
+        content = bytes(raw.tolist())
+        dtype = str(value.dtype).removeprefix("torch.")
+        return ["c", dtype, list(value.size()), list(value.stride()), content]
+
+
+def _name_of(value: Any) -> tuple[str, str]:
+    """The module and name by which another process finds a function or class."""
+    if isinstance(value, MethodDescriptorType):
+        module, name = value.__objclass__.__module__, f"{value.__objclass__.__qualname__}.{value.__name__}"
+    elif hasattr(value, "__qualname__"):
+        module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
+    else:
+        raise Unstorable(f"a {type(value).__qualname__} cannot be stored")
+    # Some functions of torch do not say where they are.
+    places = [(module, name), *((place, name) for place in ("torch", "torch._C._nn", "operator", "math"))]
+    for place, path in places:
+        if "<" not in path and _found(place, path) is value:
+            if not _may_be_stored(value, place):
+                break
+            return place, path
+    raise Unstorable(f"{module}.{name} cannot be stored: it is a function of Python")
+
+
+def _may_be_stored(value: Any, module: str) -> bool:
+    """Whether a stored program may refer to a function or class."""
+    if module == "builtins":
+        return value is type(None) or value.__name__ in _BUILTINS.split()
+    if isinstance(value, type):
+        return issubclass(value, torch.Tensor | Enum | tuple) or module.startswith(("torch.", _OURS))
+    if module == "torch":
+        return isinstance(value, BuiltinFunctionType | MethodDescriptorType) or value.__name__.startswith("sym_")
+    if module.startswith("torch.") and isinstance(value, MethodDescriptorType):
+        return True
+    return any(module == place or module.startswith(f"{place}.") for place in _FUNCTIONS)
+
+
+def _found(module: str, path: str) -> Any:
+    """What an imported module has under a name; None if it has nothing."""
+    known = sys.modules.get(module)
+    if known is None and module.startswith(_OURS):
+        with contextlib.suppress(ImportError):
+            known = importlib.import_module(module)
+    try:
+        return None if known is None else operator.attrgetter(path)(known)
+    except AttributeError:
+        return None
+
+
+class Reader:
+    """Makes values from data. `symbols` as in Writer; fake tensors belong to `fake_mode`.
+
+    Raises:
+        Broken: the data is not what a Writer writes, or names something that this process does not have.
+    """
+
+    def __init__(self, fakes: Sequence[Any], storages: Sequence[int], symbols: Sequence[Any], fake_mode: Any) -> None:
+        self._packed, self._counts, self._symbols, self.fake_mode = fakes, storages, symbols, fake_mode
+        self._made: dict[int, Any] = {}
+        self._storages: dict[int, Any] = {}
+        self.graph: Callable[[Any], fx.GraphModule] | None = None
+        self.nodes: Sequence[fx.Node] = ()
+        self.inputs: Sequence[PlainInput] = ()  # of this process's call, whose names stand for the stored ones
+        self._named: dict[tuple[str, ...], Any] = {}
+
+    def read(self, data: Any) -> Any:
+        if type(data) is not list:
+            return data
+        tag = data[0]
+        if tag == "n":
+            return self.nodes[data[1]]
+        if tag == "t":
+            return tuple([self.read(one) for one in data[1:]])
+        if tag == "l":
+            return [self.read(one) for one in data[1:]]
+        if tag == "D":
+            kind = self._class(data[1], _is_ours)
+            if self.inputs and issubclass(kind, PlainInput):
+                return self.inputs[data[2]]
+            return kind(*[self.read(one) for one in data[2:]])
+        read = _READERS.get(tag)
+        if read is None:
+            raise Broken(f"unknown kind of value {tag!r}")
+        try:
+            return read(self, *data[1:])
+        except (
+            stored_values.NoName,
+            AttributeError,
+            TypeError,
+            IndexError,
+            KeyError,
+            ValueError,
+            RuntimeError,
+        ) as error:
+            raise Broken(f"{tag}: {error}") from error
+
+    def _class(self, name: str, fits: Callable[[Any], bool]) -> Any:
+        known = self._named.get((name,))
+        if known is None:
+            module, _, path = name.partition(":")
+            known = _found(module, path)
+            if not module.startswith((_OURS, "torch.")) or not isinstance(known, type) or not fits(known):
+                raise Broken(f"{name} is no class of this version")
+            self._named[name,] = known
+        return known
+
+    def _enum(self, name: str, member: str) -> Any:
+        return self._class(name, _is_enum)[member]
+
+    def _global(self, module: str, path: str) -> Any:
+        known = self._named.get((module, path))
+        if known is None:
+            known = self._named[module, path] = _found(module, path)
+            if known is None or not _may_be_stored(known, module):
+                raise Broken(f"this process has no {module}.{path}")
+        return known
+
+    def _mapping(self, *items: Any) -> dict[Any, Any]:
+        values = [self.read(one) for one in items]
+        return dict(zip(values[::2], values[1::2], strict=True))
+
+    def _module(self, packed: Any) -> Any:
+        if self.graph is None:
+            raise Broken("a graph where none can be")
+        return self.graph(packed)
+
+    def _spec(self, kind: Any, context: Any, *children: Any) -> Any:
+        return pytree.put_together(self.read(kind), self.read(context), [self.read(one) for one in children])
+
+    def _subclass(self, module: str, path: str, context: Any, size: Any, stride: Any, *parts: Any) -> Any:
+        kind = self._global(module, path)
+        inner = {name: self.read(part) for name, part in zip(parts[::2], parts[1::2], strict=True)}
+        with without_modes(), self.fake_mode:
+            return kind.__tensor_unflatten__(inner, self.read(context), self.read(size), self.read(stride))
+
+    def _number(self, kind: str, packed: Any) -> Any:
+        number = stored_values.expression_of(packed, self._symbols)
+        return stored_values.symbolic(kind, number, self.fake_mode.shape_env)
+
+    def guard(self, packed: Any) -> Any:
+        return stored_values.expression_of(packed, self._symbols)
+
+    def fake(self, number: int) -> Any:
+        made = self._made.get(number)
+        if made is None:
+            made = self._made[number] = self._new_fake(*self._packed[number])
+        return made
+
+    def _new_fake(
+        self, storage: int, dtype: str, device: str, size: Any, stride: Any, offset: Any, gradient: int
+    ) -> Any:
+        size, stride, offset, kind = self.read(size), self.read(stride), self.read(offset), _torch(dtype)
+        with without_modes():
+            if self._counts[storage] == 1 and type(offset) is int and offset == 0:
+                meta = torch.empty_strided(size, stride, dtype=kind, device="meta")
+            else:
+                memory = self._storages.get(storage)
+                if memory is None:
+                    memory = self._storages[storage] = torch.empty(
+                        1, dtype=torch.uint8, device="meta"
+                    ).untyped_storage()
+                meta = torch.empty(0, dtype=kind, device="meta").set_(memory, offset, size, stride)
+            made = fake(self.fake_mode, meta, device)
+        if gradient:  # 1: a leaf that requires grad, 2: no leaf
+            made.requires_grad_()
+        if gradient == 2:
+            with without_modes(), self.fake_mode, torch.enable_grad():
+                return made.view_as(made)
+        return made
+
+
+def _is_enum(kind: type) -> bool:
+    return issubclass(kind, Enum)
+
+
+def _is_ours(kind: type) -> bool:
+    return is_dataclass(kind) and kind.__module__.startswith(_OURS)
+
+
+def _torch(name: str) -> Any:
+    found = getattr(torch, name, None)
+    if not isinstance(found, _NAMED_BY_TORCH):
+        raise Broken(f"torch has no {name}")
+    return found
+
+
+def _constant(self: Reader, dtype: str, size: Any, stride: Any, content: bytes) -> torch.Tensor:
+    flat = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    dense = flat.view(_torch(dtype)).reshape(size)
+    return torch.empty_strided(size, stride, dtype=dense.dtype).copy_(dense)
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    "int": lambda self, text: int(text),
+    "z": lambda self, *items: torch.Size([self.read(one) for one in items]),
+    "d": Reader._mapping,
+    "f": lambda self, *items: frozenset(self.read(one) for one in items),
+    "s": lambda self, *items: {self.read(one) for one in items},
+    "torch": lambda self, name: _torch(name),
+    "device": lambda self, name: torch.device(name),
+    "slice": lambda self, *parts: slice(*(self.read(one) for one in parts)),
+    "range": lambda self, *parts: range(*parts),
+    "complex": lambda self, real, imaginary: complex(real, imaginary),
+    "...": lambda self: Ellipsis,
+    "E": Reader._enum,
+    "G": Reader._module,
+    "op": lambda self, *name: stored_values.operator_named("op", *name),
+    "packet": lambda self, *name: stored_values.operator_named("packet", *name),
+    "hop": lambda self, *name: stored_values.operator_named("hop", *name),
+    "g": Reader._global,
+    "leaf": lambda self: pytree.tree_structure(0),
+    "spec": Reader._spec,
+    "Y": Reader._number,
+    "F": Reader.fake,
+    "W": Reader._subclass,
+    "c": _constant,
+}

@@ -1,0 +1,264 @@
+"""Programs from the cache: the look-up before a compilation, and the saving after it (SYSTEM.md E5).
+
+A graph from Dynamo is looked up before any stage runs. If an entry's guards hold for the sizes of this call, the
+stages "lower" and "link" make the program from it, and no other stage runs. Otherwise the pipeline compiles it, and a
+`Keeper`, which observes the stages as a recorder does, saves the result. So no stage knows of the cache.
+
+Nothing here makes a program fail: what cannot be looked up or saved is compiled, and the recording says why. If an
+entry refers to code that the compiler's own cache has lost, the entry is discarded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from aotviz import pipeline
+from aotviz.cache import entry as entries
+from aotviz.cache.entry import Compiled, Main, Reading
+from aotviz.cache.key import Key, Uncacheable, of_graph
+from aotviz.cache.seals import Unavailable, warn_once
+from aotviz.cache.store import Entry, Store
+from aotviz.cache.values import Broken, Unstorable
+from aotviz.frontends.compiling import repeatable
+from aotviz.ir.forms import FlatCall, Form, LoweredBackward, Request
+from aotviz.ir.lookup import LookUp, Outcome
+from aotviz.lowerings import Lowering
+from aotviz.pipeline import Observer
+from aotviz.runtime.lowered import LoweredSplit, Program
+from aotviz.torch_private import stored_values
+from aotviz.torch_private.inductor_results import stored_under
+
+RECORDING = "recording"  # the part of an entry that holds what was recorded of the compilation
+
+
+class Gone(Exception):
+    """The compiler's own cache no longer has a graph that an entry refers to."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A compilation whose key is known."""
+
+    store: Store
+    key: Key
+    lowering: Lowering
+
+
+def asked(
+    store: Store | None, module: Any, inputs: Sequence[Any], options: Any, lowering: Lowering, numbers: Any = None
+) -> Asked | LookUp | None:
+    """The key of a graph from Dynamo. A LookUp says why it has none; None if nothing is cached."""
+    if store is None:
+        return None
+    try:
+        return Asked(store, of_graph(module, inputs, options, lowering, numbers), lowering)
+    except Uncacheable as error:
+        return LookUp(Outcome.BYPASS, reason=error.reason, where=error.where)
+
+
+def loaded(asked: Asked | LookUp | None, request: Request, observer: Observer) -> tuple[Program | None, Observer]:
+    """The program of a request, if the cache has it. If not, the observer for its compilation."""
+    if asked is None:
+        return None, observer
+    if isinstance(asked, LookUp):
+        observer.looked_up(asked)
+        return None, observer
+    with pipeline.lock:
+        program, told = _looked_up(asked, request, observer)
+    observer.looked_up(told)
+    if program is not None or told.outcome is Outcome.BYPASS:
+        return program, observer
+    return None, pipeline.Several((observer, Keeper(asked, observer)))
+
+
+def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Program | None, LookUp]:
+    """The program of a request, if the cache has it, and the answer of the cache."""
+    key = asked.key
+    told = LookUp(Outcome.MISS, key.digest, key.ingredients)
+    try:
+        found = asked.store.entries(key.digest)
+        if not found:
+            return None, _nearest(asked, told)
+        call: FlatCall = pipeline.run(pipeline.PREPARE[:1], repeatable(request), Observer())
+        symbols, failed = stored_values.symbols_in(call.args), None
+        for entry in found:
+            main = entries.read(entry.main)
+            reading = Reading(main, symbols, call.fake_mode)
+            failed = reading.failed_guard()
+            if failed is None:
+                return _made(asked, entry, main, reading, call, request, observer)
+        return None, replace(told, outcome=Outcome.GUARD_MISS, reason=_said(failed, call))
+    except Unavailable as error:
+        return None, _unavailable(asked.store, told, error)
+    except Broken as error:
+        asked.store.discard(entry)
+        return None, replace(told, reason=str(error))
+
+
+def _made(
+    asked: Asked, entry: Entry, main: Main, reading: Reading, call: FlatCall, request: Request, observer: Observer
+) -> tuple[Program | None, LookUp]:
+    """The program of an entry, and what the cache says about it."""
+    key = asked.key
+    keeper = Keeper(asked, observer, entry)
+    stored = _Stored(asked, entry, main)
+    try:
+        form = reading.form(call, stored=stored)
+        quiet = _Quiet(observer, keeper)
+        program: Program = pipeline.run(pipeline.FINISH, form, quiet)
+        if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
+            raise Broken("its wrapper is another than the one that was saved")
+        program = pipeline.with_backward(program)
+    except Gone as gone:
+        asked.store.discard(entry)
+        return None, LookUp(Outcome.MISS, key.digest, key.ingredients, reason=str(gone))
+    asked.store.used(entry)
+    hit = LookUp(
+        Outcome.HIT, key.digest, key.ingredients, saved_ns=main.elapsed_ns, saved_at_unix_s=main.saved_at_unix_s
+    )
+    recorded = asked.store.part(entry, RECORDING)
+    observer.replayed(request, program, recorded)
+    return program, hit
+
+
+def _nearest(asked: Asked, told: LookUp) -> LookUp:
+    near = asked.store.nearest(asked.key.ingredients)
+    if near is None:
+        return told
+    differs = {name: (there or "", here or "") for name, (there, here) in near.differing.items()}
+    return replace(told, nearest=near.key, differs=differs)
+
+
+def _said(failed: Any, call: FlatCall) -> str:
+    """Why the guards of an entry do not hold, in the user's names of sizes."""
+    env = call.fake_mode.shape_env
+    names = stored_values.source_names(env, failed.free_symbols)
+    text = str(failed)
+    values = []
+    for symbol in sorted(failed.free_symbols, key=str):
+        name = names.get(symbol, str(symbol))
+        text = text.replace(str(symbol), name)
+        values.append(f"{name} is {stored_values.hint_of(symbol, env)}")
+    return f"it was compiled for {text}, and {', '.join(values)}"
+
+
+def _unavailable(store: Store, told: LookUp, error: Unavailable) -> LookUp:
+    warn_once(str(store.folder), "unavailable", f"aotviz's cache is not used: {error}")
+    return replace(told, outcome=Outcome.BYPASS, reason=str(error))
+
+
+class _Quiet(Observer):
+    """Does not see the stages that make a program from the cache, which its recording has, but what it does later."""
+
+    def __init__(self, observer: Observer, keeper: Keeper) -> None:
+        self._later = pipeline.Several((observer, keeper))
+
+    def late(self) -> Observer:
+        return self._later.late()
+
+    def further(self) -> Observer:
+        return self._later.further()
+
+
+class _Stored:
+    """The graphs of an entry that the compiler has in its own cache."""
+
+    def __init__(self, asked: Asked, entry: Entry, main: Main) -> None:
+        self._asked, self._entry, self._forward = asked, entry, main.forward
+
+    def forward(self, module: Any, inputs: Sequence[Any], is_inference: bool) -> Any:
+        """Raises Gone."""
+        if self._forward is None:
+            return None
+        found = self._load(self._forward, module, inputs, True)
+        if found is None:
+            raise Gone("the compiler's own cache no longer has its code")
+        return found
+
+    def backward(self, part: str, module: Any, inputs: Sequence[Any]) -> Any:
+        try:
+            data = self._asked.store.part(self._entry, part)
+            known = None if data is None else msgspec.msgpack.decode(data, type=Compiled)
+        except (Unavailable, msgspec.DecodeError):
+            return None
+        return None if known is None else self._load(known, module, inputs, False)
+
+    def _load(self, known: Compiled, module: Any, inputs: Sequence[Any], is_forward: bool) -> Any:
+        return self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
+
+
+class Keeper(Observer):
+    """Saves a program when it is compiled, and each backward of it when that is. `entry` is known after a hit."""
+
+    def __init__(self, asked: Asked, observer: Observer, entry: Entry | None = None) -> None:
+        self._asked, self._observer, self._entry = asked, observer, entry
+        self._symbols: Sequence[Any] = ()
+        self._began_ns = time.perf_counter_ns()
+        self._parts: set[str] = set()
+        self._reason = ""  # why the program was not saved
+
+    def late(self) -> Keeper:
+        return self
+
+    def further(self) -> Observer:
+        return Observer()  # a second derivative is not stored
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        if self._reason:
+            return
+        try:
+            if isinstance(result, Program):
+                self._save(result)
+            elif isinstance(result, LoweredBackward):
+                self._add(result)
+            elif type(result) is FlatCall:
+                self._symbols = stored_values.symbols_in(result.args)
+        except (Unstorable, Unavailable) as error:
+            self._reason = str(error)
+            if isinstance(error, Unavailable):
+                warn_once(str(self._asked.store.folder), "unavailable", f"aotviz's cache is not used: {error}")
+            key = self._asked.key
+            self._observer.looked_up(LookUp(Outcome.BYPASS, key.digest, key.ingredients, str(error)))
+
+    def _save(self, program: Program) -> None:
+        lowered = program.lowered
+        origins = lowered.with_history.origins if isinstance(lowered, LoweredSplit) else {}
+        forward = self._compiled(lowered.compiled_forward)
+        elapsed = time.perf_counter_ns() - self._began_ns
+        main, guards = entries.packed(lowered.call, origins, self._symbols, forward, program.source, elapsed)
+        key = self._asked.key
+        variant = entries.digest(guards.hex()).hex()
+        self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main)
+        self._record()
+
+    def _add(self, lowered: LoweredBackward) -> None:
+        part = lowered.request.part
+        compiled = self._compiled(lowered.compiled)
+        if compiled is None or self._entry is None or part in self._parts:
+            return
+        self._parts.add(part)
+        self._asked.store.add_part(self._entry, part, msgspec.msgpack.encode(compiled))
+        self._record()
+
+    def _record(self) -> None:
+        recorded = self._observer.recorded()
+        if recorded is not None and self._entry is not None:
+            self._asked.store.replace_part(self._entry, RECORDING, recorded)
+
+    def _compiled(self, compiled: Any) -> Compiled | None:
+        """Where the compiler has a graph; None if it runs the graph as it is.
+
+        Raises:
+            Unstorable: the compiler has not stored it.
+        """
+        if not self._asked.lowering.has_cache:
+            return None
+        found = stored_under(compiled)
+        if found is None:
+            raise Unstorable("Inductor did not store the code of its graph")
+        return Compiled(*found)

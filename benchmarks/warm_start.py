@@ -1,0 +1,164 @@
+"""The second process: from the first call of a model to its first gradients, when an earlier process filled the caches.
+
+    python -m benchmarks warm_start
+
+CPU time of a training step's first forward and backward, on Inductor, with warm caches: torch's own AOT cache and ours.
+Imports are left out on both sides: each process first compiles another, tiny function. Most of what remains is Dynamo,
+which runs in each process and is the same on both sides; `Dynamo` is the same step with Dynamo alone (backend="eager").
+So there are two figures: of the whole, and of what comes after Dynamo.
+
+A *miss* is what asking the cache and saving the entry cost, beside the compilation. The last rows are programs that
+torch's cache does not have in the second process: a custom autograd.Function, and a function with a renamed argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from .measure import ratio
+from .results import Result, Row, result
+
+LAYERS = (4, 12)
+PROGRAM = """
+import json, sys, time
+import torch
+from torch import nn
+who, layers, case = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+torch.set_num_threads(1)
+torch.manual_seed(0)
+backend = {"torch": "inductor", "ours": "aotviz", "uncached": "aotviz", "Dynamo": "eager"}[who]
+options = {"options": {"cache": False}} if who == "uncached" else {}
+if backend == "aotviz":
+    import aotviz.frontends.backend
+from benchmarks.step_models import MODELS
+
+def tiny(x, w):
+    return (x @ w).relu().sum()
+
+torch.compile(tiny, backend=backend, **options)(torch.ones(4, 3), torch.ones(3, 3, requires_grad=True)).backward()
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * 2 + x * 0
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.norm = nn.Linear(64, 256), nn.Linear(256, 64), nn.LayerNorm(64)
+
+    def forward(self, x):
+        return x + self.two(torch.nn.functional.gelu(self.one(self.norm(x))))
+
+if case == "GPT-2":
+    model, batch = MODELS["GPT-2"](layers)
+    step = lambda: run(**batch)[0]
+    run = torch.compile(model, backend=backend, **options)
+else:
+    blocks = [Block() for _ in range(layers)]
+    x = torch.randn(8, 64)
+    if case == "a custom autograd.Function":
+        def whole(x):
+            for block in blocks:
+                x = Scaled.apply(block(x))
+            return x.sum()
+        run = torch.compile(whole, backend=backend, **options)
+    elif case == "a renamed argument":
+        name = "x" if sys.argv[4] == "first" else "y"
+        scope = {"blocks": blocks}
+        lines = (f"def whole({name}):", f"    for block in blocks: {name} = block({name})", f"    return {name}.sum()")
+        exec("\\n".join(lines), scope)
+        run = torch.compile(scope["whole"], backend=backend, **options)
+    else:  # equal blocks, compiled apart
+        parts = [torch.compile(block, backend=backend, **options) for block in blocks]
+        def run(x):
+            for part in parts:
+                x = part(x)
+            return x.sum()
+    step = lambda: run(x)
+begun = time.process_time()
+loss = step()
+loss.backward()
+print(json.dumps([time.process_time() - begun, loss.item()]))
+"""
+NOT_TORCHS = ("a custom autograd.Function", "a renamed argument", "equal blocks, compiled apart")
+
+
+def seconds(who: str, layers: int, case: str, folder: Path, turn: str) -> tuple[float, float]:
+    """CPU seconds, and the loss, of one process that has its caches in `folder`."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM, who, str(layers), case, turn],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            "AOTVIZ_CACHE_DIR": str(folder / "aotviz"),
+        },
+    )
+    if ran.returncode:
+        raise RuntimeError(f"{who}, {case}: {ran.stderr[-2000:]}")
+    took, loss = json.loads(ran.stdout.splitlines()[-1])
+    return took, loss
+
+
+def measured(layers: int, case: str, rounds: int, sides: Sequence[str] = ("Dynamo", "torch", "ours")) -> dict[str, Any]:
+    """Median CPU seconds of each side's later processes, and of its first one ("cold ...")."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as root:
+        losses = {}
+        for who in sides:
+            found[f"cold {who}"], losses[who] = seconds(who, layers, case, Path(root) / who, "first")
+        times: dict[str, list[float]] = {who: [] for who in sides}
+        for _ in range(rounds):
+            for who in sides:
+                took, loss = seconds(who, layers, case, Path(root) / who, "later")
+                times[who].append(took)
+                if abs(loss - losses[who]) > 1e-4:
+                    raise RuntimeError(f"{who}: the loss was {losses[who]}, and with a warm cache it is {loss}")
+        found |= {who: median(took) for who, took in times.items()}
+        found["times"] = times
+        found["bytes"] = _entry_bytes(Path(root) / "ours" / "aotviz")
+    return found
+
+
+def _entry_bytes(folder: Path) -> int:
+    """The size of the largest entry, without its recording."""
+    from aotviz.cache.store import Store
+
+    store = Store(folder)
+    keys = store.keys()
+    held = [one for kept in keys for one in store.held(kept.key)]
+    return max(sum(size for name, size in one.parts.items() if name != "recording") for one in held)
+
+
+def run(rounds: int = 5, layers: Sequence[int] = LAYERS, others: Sequence[str] = NOT_TORCHS) -> Result:
+    rows = []
+    for count in layers:
+        found = measured(count, "GPT-2", rounds)
+        times, dynamo = found["times"], found["Dynamo"]
+        values = {who: found[who] for who in ("Dynamo", "torch", "ours")}
+        rows.append(Row(f"GPT-2 of {count} layers", ratio(times["ours"], times["torch"]), 0.5, values, "s"))
+        after = {who: max(found[who] - dynamo, 0.0) for who in ("torch", "ours")}
+        rows.append(Row("    without Dynamo", after["ours"] / max(after["torch"], 1e-9), 0.5, after, "s"))
+        rows.append(Row("    bytes of the entry / 50,000", found["bytes"] / 50_000, 1.0, {"ours": found["bytes"]}, "B"))
+    for case in others:
+        found = measured(layers[-1], case, rounds)
+        values = {who: found[who] for who in ("Dynamo", "torch", "ours")}
+        rows.append(Row(case, ratio(found["times"]["ours"], found["times"]["torch"]), None, values, "s"))
+    about = "CPU time of a second process from its first call to its first gradients, with warm caches, on Inductor"
+    return result("warm_start", about, "ours / torch", rows, {"rounds": rounds})

@@ -1,0 +1,319 @@
+"""Two machines share what they compile by a Redis server, and neither waits for it when it is away."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aotviz.cache import seals
+from aotviz.cache.shared import EXPIRY_SECONDS, PAUSE_SECONDS, Shared
+from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable
+
+INGREDIENTS = {"program": "graph " * 1000, "torch": "2.13.0", "odd": "\ud800"}
+KEY = "0" * 64
+PR_SET_PDEATHSIG = 1
+
+
+class Server:
+    """A Redis server on the loopback interface that keeps nothing, and ends with this process."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.folder = folder
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.start()
+
+    def start(self) -> None:
+        options = f"--bind 127.0.0.1 --port {self.port} --appendonly no --daemonize no --dir {self.folder} --logfile"
+        command = ["redis-server", "--save", "", *options.split(), ""]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_end_with_parent)
+        assert self.process.stdout is not None
+        log = []
+        for line in self.process.stdout:
+            log.append(line)
+            if "Ready to accept connections" in line:
+                return
+        raise AssertionError("".join(log))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed (apt-get install redis-server)")
+    running = Server(tmp_path)
+    yield running
+    running.kill()
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[warnings.WarningMessage]]:
+    monkeypatch.setattr(seals, "_told", set())  # a port may be used by two tests
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stores(server: Server, tmp_path: Path, clock: Clock) -> tuple[Store, Store]:
+    """Of two machines."""
+    first, second = (Store(tmp_path / name, shared=Shared(server.url, clock)) for name in ("first", "second"))
+    return first, second
+
+
+def save(store: Store, key: str = KEY, variant: str = "aa") -> Entry:
+    return store.save(key, INGREDIENTS, variant, f"program {variant}".encode(), {"guards": b"s0 > 1"})
+
+
+def of(message: str, told: list[warnings.WarningMessage]) -> None:
+    """One line of warning was given, and it says `message`."""
+    said = [str(warning.message) for warning in told]
+    assert [warning.category for warning in told] == [CacheWarning], said
+    assert message in said[0]
+    assert "\n" not in said[0]
+
+
+def test_what_one_machine_saves_another_finds_and_keeps(server: Server, stores: tuple[Store, Store]) -> None:
+    first, second = stores
+    entry = save(first)
+    first.add_part(entry, "backward", b"backward")
+    assert second.entries(KEY) == [entry]
+    assert second.part(entry, "guards") == b"s0 > 1"
+    assert second.part(entry, "backward") == b"backward"
+    assert second.part(entry, "partial 1") is None
+    server.kill()
+    assert Store(second.folder).entries(KEY) == [entry]
+    assert Store(second.folder).part(entry, "backward") == b"backward"
+    assert second.ingredients(KEY) == {**INGREDIENTS, "odd": "\\ud800"}
+    assert second.verify().damaged == []
+    server.start()
+
+
+def test_two_processes_with_folders_of_their_own_share(server: Server, tmp_path: Path) -> None:
+    script = """
+import sys, warnings
+from pathlib import Path
+from aotviz.cache.shared import Shared
+from aotviz.cache.store import Store
+warnings.simplefilter("error")
+store = Store(Path(sys.argv[1]), shared=Shared(sys.argv[2]))
+found = store.entries("0" * 64)
+print(found, store.part(found[0], "backward") if found else None)
+if not found:
+    store.add_part(store.save("0" * 64, {"torch": "2.13.0"}, "aa", b"program"), "backward", b"backward")
+"""
+    said = []
+    for folder in ("first", "second"):
+        command = [sys.executable, "-c", script, str(tmp_path / folder), server.url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    assert said[0] == "[] None\n"
+    assert said[1].endswith("b'backward'\n")
+
+
+def test_a_part_is_the_first_ones_and_a_recording_grows(stores: tuple[Store, Store]) -> None:
+    first, second = stores
+    entry = save(first)
+    for store, data in ((first, b"first"), (second, b"second")):
+        store.shared.add_part(entry, "backward", data)  # type: ignore[union-attr]
+        store.shared.replace_part(entry, "recording", data)  # type: ignore[union-attr]
+    assert second.entries(KEY) == [entry]
+    assert second.part(entry, "backward") == b"first"
+    assert second.part(entry, "recording") == b"second"
+
+
+def test_a_part_belongs_to_the_main_that_it_was_compiled_with(stores: tuple[Store, Store]) -> None:
+    first, second = stores
+    one = first.save(KEY, INGREDIENTS, "aa", b"one")
+    other = second.save(KEY, INGREDIENTS, "aa", b"two")
+    first.add_part(one, "backward", b"of one")
+    assert second.part(other, "backward") is None
+    assert second.part(one, "backward") == b"of one"
+
+
+def test_after_a_guard_miss_other_variants_are_found(stores: tuple[Store, Store]) -> None:
+    first, second = stores
+    own = save(second, variant="aa")
+    elsewhere = save(first, variant="bb")
+    assert second.entries(KEY) == [own]
+    assert second.entries_elsewhere(KEY, [own]) == [elsewhere]
+    assert {entry.variant for entry in second.entries(KEY)} == {"aa", "bb"}
+
+
+def test_what_is_discarded_is_gone_everywhere(stores: tuple[Store, Store]) -> None:
+    first, second = stores
+    entry, other = save(first), save(first, variant="bb")
+    first.discard(entry)
+    assert second.entries(KEY) == [other]
+    assert second.part(entry, "guards") is None
+
+
+def test_a_full_or_broken_disk_leaves_the_server(server: Server, stores: tuple[Store, Store], tmp_path: Path) -> None:
+    entry = save(stores[0])
+    (tmp_path / "file").write_text("no folder")
+    diskless = Store(tmp_path / "file", shared=Shared(server.url))
+    assert diskless.entries(KEY) == [entry]
+    assert diskless.part(entry, "guards") == b"s0 > 1"
+    with pytest.raises(Unavailable):
+        save(diskless, "1" * 64)
+    assert stores[1].entries("1" * 64) != []
+
+
+def test_what_is_on_the_server_expires_after_a_month_without_use(server: Server, stores: tuple[Store, Store]) -> None:
+    import redis
+
+    save(stores[0])
+    with redis.Redis.from_url(server.url) as client:
+        names = client.keys()
+        assert len(names) == 2
+        for name in names:
+            assert EXPIRY_SECONDS - 100 < client.ttl(name) <= EXPIRY_SECONDS
+            client.expire(name, 60)
+        assert len(stores[1].entries(KEY)) == 1
+        assert max(client.ttl(name) for name in names) > 60
+
+
+def test_a_server_that_is_killed_costs_one_warning_and_no_error(
+    server: Server, stores: tuple[Store, Store], clock: Clock, told: list[warnings.WarningMessage]
+) -> None:
+    first, second = stores
+    entry = save(first)
+    assert second.entries(KEY) == [entry]
+    server.kill()
+    for number in range(1, 6):
+        saved = save(first, str(number) * 64)
+        assert second.entries(saved.key) == []
+        assert first.entries(saved.key) == [saved]
+        assert first.part(saved, "backward") is None
+        second.discard(saved)
+        clock.seconds += PAUSE_SECONDS  # each time it is tried again
+    of("is not used", told)
+    server.start()
+    later = save(first, "6" * 64)
+    assert second.entries(later.key) == [later]
+
+
+def test_a_server_that_is_away_is_not_tried_again_for_a_while(
+    server: Server, stores: tuple[Store, Store], clock: Clock, told: list[warnings.WarningMessage]
+) -> None:
+    server.kill()
+    assert stores[0].entries(KEY) == []
+    server.start()
+    clock.seconds += PAUSE_SECONDS / 2
+    save(stores[0])
+    assert stores[1].entries(KEY) == [], "the server was not asked"
+    clock.seconds += PAUSE_SECONDS
+    entry = save(stores[0], "1" * 64)
+    assert stores[1].entries("1" * 64) == [entry]
+    of("is not used", told)
+
+
+def test_a_server_that_does_not_answer_is_a_miss(
+    server: Server, stores: tuple[Store, Store], told: list[warnings.WarningMessage]
+) -> None:
+    entry = save(stores[0])
+    server.process.send_signal(signal.SIGSTOP)
+    assert stores[1].entries(KEY) == []
+    assert stores[1].part(entry, "guards") is None
+    server.process.send_signal(signal.SIGCONT)
+    of("imeout", told)
+
+
+@pytest.mark.parametrize("what", ["flipped", "another key's", "another variant's", "short", "ingredients"])
+def test_a_damaged_value_is_a_miss_and_is_removed(
+    what: str, server: Server, stores: tuple[Store, Store], told: list[warnings.WarningMessage]
+) -> None:
+    import redis
+
+    save(stores[0])
+    save(stores[0], "1" * 64)
+    other = save(stores[0], variant="bb")
+    with redis.Redis.from_url(server.url) as client:
+        name = f"aotviz:1:{KEY}"
+        value = client.hget(name, "aa")
+        assert value is not None
+        values = {
+            "flipped": value[:-1] + b"?",
+            "another key's": client.hget(f"aotviz:1:{'1' * 64}", "aa"),
+            "another variant's": client.hget(name, "bb"),
+            "short": value[:10],
+            "ingredients": value,
+        }
+        client.hset(name, "ingredients" if what == "ingredients" else "aa", values[what])
+        assert stores[1].entries(KEY) == ([] if what == "ingredients" else [other])
+        assert client.hget(name, "aa") is None
+    entry = save(stores[0], variant="cc")
+    assert entry in stores[1].entries_elsewhere(KEY), "what is saved again replaces it"
+    of("had a damaged entry", told)
+
+
+def test_a_value_of_another_type_is_a_miss(
+    server: Server, stores: tuple[Store, Store], told: list[warnings.WarningMessage]
+) -> None:
+    import redis
+
+    with redis.Redis.from_url(server.url) as client:
+        client.set(f"aotviz:1:{KEY}", b"a string")
+    assert stores[0].entries(KEY) == []
+    of("is not used", told)
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", "redis://localhost:port/0", ""])
+def test_another_address_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"such as redis://host:6379/0"):
+        Shared(url)
+
+
+def test_a_password_is_not_told(told: list[warnings.WarningMessage]) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        Shared(f"redis://user:secret@127.0.0.1:{port}/3").look_up(KEY)
+    of(f"127.0.0.1:{port}/3 is not used", told)
+    assert "secret" not in str(told[0].message)
+
+
+def test_without_the_client_library_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, told: list[warnings.WarningMessage], tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    store = Store(tmp_path, shared=Shared("redis://127.0.0.1:1/0"))
+    entry = save(store)
+    assert store.entries(KEY) == [entry]
+    assert store.entries("1" * 64) == []
+    of("pip install 'aotviz[cache]'", told)

@@ -1,0 +1,48 @@
+"""Random programs on views of inputs, or on inputs that are views, that raised raw errors or were wrong once.
+
+Each is the text of a module without its import of torch.
+"""
+
+from __future__ import annotations
+
+FOUND_VIEWS = {
+    "an_alias_made_by_as_strided_is_narrowed_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).clone(),)
+
+def f(x):
+    return x.as_strided((2, 2), (2, 1), 0).detach().narrow(1, 1, 1)
+""",
+    "a_transposed_alias_made_by_as_strided_is_reshaped_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).clone(),)
+
+def f(x):
+    return x.as_strided((2, 2), (1, 2), 0).reshape(4) * 2
+""",
+    "a_complex_view_of_a_view_is_used_after_the_view_was_transposed": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(2, 2).requires_grad_() * 1.5
+    return (a.as_strided((2, 2), (2, 1), 0),)
+
+def f(x):
+    y = torch.view_as_real(torch.view_as_complex(x))
+    x.transpose_(0, 1)
+    return y.t() * 2, x.exp()
+""",
+    "a_view_is_squeezed_before_its_base_is_made_to_require_grad": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone()
+    return a.view_as(a), a.view_as(a), a
+
+def f(view, other, base):
+    view.squeeze_()
+    base.requires_grad_()
+    unused = other.sin()
+    return base.exp(), view.view(2, 2)
+""",
+}
