@@ -38,8 +38,11 @@ class Unseen(Observer):
 
 
 @contextlib.contextmanager
-def answering(answer: Callable[[Request], Answer]) -> Iterator[list[Observer]]:
-    """Every compilation in this block asks a cache, whose answer is given. Yields the observers, in order."""
+def answering(answer: Callable[[Request], Answer], first: int = 0) -> Iterator[list[Observer]]:
+    """Every compilation in this block asks a cache, whose answer is given. Yields the observers, in order.
+
+    Before a hit, the `first` stages are seen.
+    """
     real: Callable[[Form, Observer], Program] = pipeline.compile_request
     seen: list[Observer] = []
 
@@ -49,6 +52,7 @@ def answering(answer: Callable[[Request], Answer]) -> Iterator[list[Observer]]:
         if lookup.outcome is not Outcome.HIT:
             observer.looked_up(lookup)
             return real(request, observer)
+        pipeline.run(pipeline.PREPARE[:first], request, observer)
         program = real(request, Unseen(observer))
         observer.replayed(request, program, recorded or None)
         observer.looked_up(lookup)
