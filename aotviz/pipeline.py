@@ -19,7 +19,6 @@ from typing import Any
 from aotviz.ir import refusals, verify
 from aotviz.ir.forms import (
     BackwardRequest,
-    Executable,
     FlatCall,
     Form,
     GradientRequest,
@@ -130,19 +129,20 @@ class Observer:
     def ran_in_eager(self, reason: str, place: str) -> None:
         """The caller gets no error: its code runs in eager. `place` is where that code is, "file:line in function"."""
 
-    def looked_up(self, lookup: LookUp) -> None:
-        """The cache was asked for the program, or for its backward. This may come before the first stage."""
-
-    def replayed(self, request: Request, recorded: bytes, program: Executable | None = None) -> None:
-        """The cache had the program, so no further stage runs. `recorded` is what `recorded()` returned when it was
-        compiled; b"" if that was not recorded."""
-
-    def recorded(self) -> bytes | None:
-        """The compilation as recorded so far, for the cache; None if nothing is recorded."""
-        return None
-
     def withdraw(self) -> None:
         """Forget the compilation that failed, because it is tried again in another way."""
+
+    def looked_up(self, lookup: LookUp) -> None:
+        """The cache has answered about this compilation, before its first stage. A later answer replaces an earlier."""
+
+    def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
+        """The program comes from the cache, with what `recorded` returned when it was compiled; None if nothing was.
+
+        `looked_up` says the same before or afterwards."""
+
+    def recorded(self) -> bytes | None:
+        """What has been recorded of this compilation so far, for `replayed` in another process."""
+        return None
 
     def late(self) -> Observer:
         """The observer for work that runs after the compilation has returned."""

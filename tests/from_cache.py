@@ -38,19 +38,24 @@ class Unseen(Observer):
 
 
 @contextlib.contextmanager
-def answering(answer: Callable[[Request], Answer]) -> Iterator[list[Observer]]:
-    """Every compilation in this block asks a cache, whose answer is given. Yields the observers, in order."""
+def answering(answer: Callable[[Request], Answer], first: int = 0) -> Iterator[list[Observer]]:
+    """Every compilation in this block asks a cache, whose answer is given. Yields the observers, in order.
+
+    Before a hit, the `first` stages are seen.
+    """
     real: Callable[[Form, Observer], Program] = pipeline.compile_request
     seen: list[Observer] = []
 
     def compile_request(request: Any, observer: Observer) -> Program:
         seen.append(observer)
         lookup, recorded = answer(request)
-        observer.looked_up(lookup)
         if lookup.outcome is not Outcome.HIT:
+            observer.looked_up(lookup)
             return real(request, observer)
+        pipeline.run(pipeline.PREPARE[:first], request, observer)
         program = real(request, Unseen(observer))
-        observer.replayed(request, recorded, program)
+        observer.replayed(request, program, recorded or None)
+        observer.looked_up(lookup)
         return program
 
     pipeline.compile_request = compile_request

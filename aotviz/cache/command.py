@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from aotviz.cache.store import CacheWarning, Held, Kept, Store, Unavailable, default_folder
+from aotviz.cache.store import CacheWarning, Held, Kept, Store, Unavailable
+from aotviz.recording import user_folder
 
 KEY_CHARACTERS = 12  # of a digest, in a list
 PROGRAM_CHARACTERS = 44  # of a program, in a list
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Print what was asked for, and return the exit status. Raises NoSuchKey, Unavailable and OSError."""
-    store = Store(chosen.folder or default_folder())
+    store = Store(chosen.folder or user_folder.folder())
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", CacheWarning)
         try:

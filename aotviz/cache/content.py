@@ -129,7 +129,8 @@ class Content:
         home = str(fn.__globals__.get("__name__", ""))
         code = fn.__code__
         if is_versioned(home):
-            line = f":{code.co_firstlineno}" if "<" in fn.__qualname__ else ""
+            content = digest(repr((code.co_code, code.co_consts))) if "<lambda>" in fn.__qualname__ else ""
+            line = f":{code.co_firstlineno} {content}".rstrip() if "<" in fn.__qualname__ else ""
             name = f"{home}.{fn.__qualname__}{line}"
             return f"{name} with {self._closure(fn)}" if fn.__closure__ else name
         own = getattr(fn, "cache_hash", None)

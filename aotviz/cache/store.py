@@ -34,19 +34,10 @@ from aotviz.cache.kept import Entry, Held, Kept, Verified
 from aotviz.cache.seals import MAIN, CacheWarning, Unavailable, entry_id, is_sound, warn_once
 from aotviz.cache.shared import Shared
 
-__all__ = ["CacheWarning", "Entry", "Held", "Kept", "Nearest", "Store", "Unavailable", "Verified", "default_folder"]
+__all__ = ["CacheWarning", "Entry", "Held", "Kept", "Nearest", "Store", "Unavailable", "Verified"]
 
 GB = 2**30
 REMARK_SECONDS = 60.0  # an entry that this process marked as used is not marked again for so long
-
-
-def default_folder() -> Path:
-    """`AOTVIZ_CACHE_DIR`, or `aotviz` in the user's folder for caches."""
-    chosen = os.environ.get("AOTVIZ_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser()
-    caches = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(caches) if os.path.isabs(caches) else Path.home() / ".cache") / "aotviz"
 
 
 class Store:

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from aotviz.cache.shared import Shared
-from aotviz.cache.store import Store, default_folder
+from aotviz.cache.store import Store
+from aotviz.recording import user_folder
 
-OFF = ("0", "off", "false", "no")
 Choice = bool | str | os.PathLike[str] | None
 
 
@@ -27,12 +27,10 @@ def store_for(choice: Choice) -> Store | None:
     """
     if choice is not None and not isinstance(choice, (bool, str, os.PathLike)):
         raise TypeError(f"cache is {choice!r}; it can be True, False or a folder")
-    named = os.environ.get("AOTVIZ_CACHE_DIR", "")
-    is_off = named.strip().lower() in OFF
-    if choice is False or (choice is None and is_off):
+    if choice is False or (choice is None and user_folder.is_off()):
         return None
     if not isinstance(choice, (str, os.PathLike)):
-        choice = Path.home() / ".cache" / "aotviz" if is_off else default_folder()
+        choice = user_folder.folder()
     return _store(Path(choice).expanduser().absolute(), os.environ.get("AOTVIZ_CACHE_URL", ""))
 
 

@@ -24,6 +24,7 @@ import msgspec
 from aotviz import __version__
 from aotviz.logs.log_files import LogFile
 from aotviz.logs.texts import Span, Texts
+from aotviz.recording import user_folder
 from aotviz.recording.events import RecordingData
 
 MAGIC = b"\x93AOTVIX\n"
@@ -41,9 +42,7 @@ class Index(msgspec.Struct, array_like=True):
 
 def folder() -> Path:
     """The folder where indexes are stored."""
-    chosen = os.environ.get("AOTVIZ_CACHE_DIR")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "aotviz"
-    return base / "traces"
+    return user_folder.folder() / "traces"
 
 
 def load(logs: Sequence[LogFile], place: Path | None = None) -> tuple[RecordingData, list[str | Span]] | None:

@@ -31,8 +31,9 @@ from aotviz.ir.dynamo_capture import Capture, Guard
 from aotviz.ir.forms import BackwardRequest, Executable, Form, GraphCall, Request, Split, TracedCall
 from aotviz.ir.lookup import LookUp
 from aotviz.pipeline import Observer
-from aotviz.recorder import memory, records, summaries, what_if
+from aotviz.recorder import memory, records, snapshot, summaries, what_if
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
+from aotviz.recording import replaying
 from aotviz.recording.dynamo_stage import Captured
 from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recording.store import CompilationLog, Store
@@ -140,9 +141,10 @@ class Recorder(Observer):
             self.log.looked_up(lookup, time.time_ns(), is_late)
 
     @harmless
-    def replayed(self, request: Request, recorded: bytes, program: Executable | None = None) -> None:
-        log = self._begin(request)
-        log.replayed(recorded, records.wrapper(program) if program is not None else None)
+    def replayed(self, request: Request, program: Executable, recorded: bytes | None) -> None:
+        packed, note = replaying.opened_or_not(recorded)
+        log = self._begin(request, packed.head.dynamo if packed is not None else "")
+        log.replayed(packed, note, records.wrapper(program))
         self.close()
 
     def recorded(self) -> bytes | None:
@@ -152,8 +154,8 @@ class Recorder(Observer):
     def _packed(self) -> bytes | None:
         return self.log.recorded() if self.log is not None else None
 
-    def _begin(self, argument: Form) -> CompilationLog:
-        """The log of this compilation, which begins with `argument`."""
+    def _begin(self, argument: Form, known: str = "") -> CompilationLog:
+        """The log of this compilation, which begins with `argument`. `known`: the digest of a recorded Dynamo graph."""
         self.strict = self.strict or argument.options.debug
         if self.log is not None:
             return self.log
@@ -170,7 +172,7 @@ class Recorder(Observer):
             before_ns,
         )
         if captured is not None:
-            self._captured(captured)
+            self._captured(captured, known)
         if isinstance(argument, BackwardCall):
             self.log.facts(kind="compiled autograd")
         for lookup, unix_ns in self._looked_up:
@@ -179,16 +181,18 @@ class Recorder(Observer):
             store.add(self.log)
         return self.log
 
-    def _captured(self, capture: Capture) -> None:
+    def _captured(self, capture: Capture, known: str) -> None:
         """The stage "dynamo", before all others; its guards come later."""
         assert self.log is not None
-        number = self._snapshot(capture.graph, handed_on=False)
-        self.log.values(self.writer.values.take())
+        digest, number = snapshot.digest(capture.graph), NONE
+        if digest != known:
+            number = self._snapshot(capture.graph, handed_on=False)
+            self.log.values(self.writer.values.take())
         what = Captured(
             function=clean(capture.function),
             place=clean(capture.place),
             compile_id=capture.compile_id,
-            nodes=self._sizes[number],
+            nodes=len(capture.graph.nodes),
             elapsed_ns=capture.elapsed_ns,
             attempts=capture.attempts,
             restarts=[clean(reason) for reason in capture.restarts],
@@ -197,7 +201,7 @@ class Recorder(Observer):
             ended_at=clean(capture.ended_at),
             symbols=[(one.name, clean(one.source), one.value) for one in capture.symbols],
         )
-        self.log.captured(what, number, self.writer.strings.add(capture.stack))
+        self.log.captured(what, number, self.writer.strings.add(capture.stack), digest)
         capture.guards.when_known(self._guarded)
 
     @harmless

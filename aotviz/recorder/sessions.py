@@ -63,7 +63,7 @@ class Progress(Observer):
         self._dynamo(argument)
         self.on_stage(stage, None)
 
-    def replayed(self, request: Request, recorded: bytes, program: Executable | None = None) -> None:
+    def replayed(self, request: Request, program: Executable, recorded: bytes | None) -> None:
         self._dynamo(request)
         self.on_stage("cache", None)
         self.on_stage("cache", 0)

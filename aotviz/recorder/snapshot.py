@@ -15,6 +15,7 @@ value (the same object) has the same row. Arguments and descriptors belong to th
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -79,6 +80,15 @@ class Parts:
         """Whether both are of one graph in one state."""
         columns = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         return all(len(mine) == len(theirs) and all(map(operator.is_, mine, theirs)) for mine, theirs in columns)
+
+
+def digest(graph: fx.Graph) -> str:
+    """Of the names and the user's lines of a graph's nodes. Two captures of one program that agree in it are equal."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for node in graph.nodes:
+        hashed.update(node.name.encode("utf-8", "replace"))
+        hashed.update((node.meta.get("stack_trace") or "").encode("utf-8", "replace"))
+    return hashed.hexdigest()
 
 
 class SnapshotWriter:

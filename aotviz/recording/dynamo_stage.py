@@ -66,7 +66,10 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 def stage(captured: Captured, graph: int) -> StageRecord:
-    """The stage as the outline shows it, without the evidence and texts that `told` adds."""
+    """The stage as the outline shows it, without the evidence and texts that `told` adds.
+
+    `graph` is NONE if there is no number for it.
+    """
     return StageRecord(
         name=NAME,
         form="Dynamo's graph",
@@ -75,7 +78,7 @@ def stage(captured: Captured, graph: int) -> StageRecord:
         late=False,
         started_ns=0,
         elapsed_ns=captured.elapsed_ns,
-        graphs={ROLE: graph},
+        graphs={} if graph == NONE else {ROLE: graph},
         evidence=[],
         code={},
     )

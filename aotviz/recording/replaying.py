@@ -61,6 +61,8 @@ class Head(msgspec.Struct, frozen=True):
     kind: str  # as in CompilationData
     stages: int
     most_nodes: int  # of the largest graph
+    dynamo: str = ""  # a digest of Dynamo's graph, by which another process knows that its own is the same
+    late: list[str] = []  # the late stages
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -72,6 +74,7 @@ class Part(msgspec.Struct, frozen=True):
     values: list[bytes]  # packed lists of ValueRecords
     kept: Kept | None
     texts: list[str]
+    dynamo: int = NONE  # the graph that Dynamo captured
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -120,12 +123,29 @@ def nbytes(parts: Sequence[Part]) -> int:
     return sum(map(len, packed))
 
 
+def opened_or_not(content: bytes | None) -> tuple[Packed | None, str]:
+    """The bytes, opened; or None, and why they cannot be used."""
+    if not content:
+        return None, NOT_RECORDED
+    try:
+        return opened(content), ""
+    except Unreadable as error:
+        return None, str(error)
+
+
+def late(stages: Sequence[StageRecord]) -> list[str]:
+    """The late stages, in words that are the same in each process that runs them: what follows counts its graphs."""
+    return [
+        f"{stage.name}: {stage.summary.partition('; ')[0]}" for stage in stages if stage.late and stage.name != GIVEN
+    ]
+
+
 def trimmed(own: Part, stages: list[StageRecord]) -> Part:
     """The part for an entry with these stages of `own`, without what no other process needs."""
     data = replace(
         own.data, stages=stages, started_unix_ns=0, options={}, because=[], stack=NONE, cache=None, replayed=None
     )
-    return replace(own, data=data, graphs=used(own.graphs, stages, own.kept))
+    return replace(own, data=data, graphs=used(own.graphs, stages, own.kept, own.dynamo))
 
 
 def alone(own: Part) -> CompilationData:
@@ -147,9 +167,9 @@ def without_dynamo(stages: Sequence[StageRecord]) -> list[StageRecord]:
     return [stage for stage in stages if stage.name != dynamo_stage.NAME]
 
 
-def used(graphs: Sequence[bytes], stages: Sequence[StageRecord], kept: Kept | None) -> list[bytes]:
+def used(graphs: Sequence[bytes], stages: Sequence[StageRecord], kept: Kept | None, dynamo: int) -> list[bytes]:
     """The graphs, with b"" for each to which nothing refers."""
-    referred = set(chain.from_iterable(stage.graphs.values() for stage in stages))
+    referred = {dynamo} | set(chain.from_iterable(stage.graphs.values() for stage in stages))
     if kept is not None:
         referred |= {kept.forward, kept.backward}
     return [graph if number in referred else b"" for number, graph in enumerate(graphs)]
@@ -171,14 +191,19 @@ def merged(parts: Sequence[Part], own: Part, first: int, table: StringTable) -> 
     """The same with all that belongs to it. Raises Unreadable if the numbers in `parts` do not fit."""
     graphs: list[GraphSnapshot] = []
     values: list[ValueRecord] = []
-    stages, tables = [], {}
+    stages, tables, dynamo = [], {}, NONE
     try:
         for part in (*parts, own):
             moved = _Moved(part, table, graphs, values)
             stages.append(moved.stages)
+            if part.dynamo != NONE and part is not own:
+                dynamo = moved.places[part.dynamo]
             if part.kept is not None:
                 tables = {"saved_tensors": moved.halves.saved_tensors(), "recomputed": moved.halves.recomputed()}
-        data = _told(parts, own.data, stages[:-1], stages[-1][:first], stages[-1][first:], moved.texts[own.data.stack])
+        before, after = stages[-1][:first], stages[-1][first:]
+        if before and before[0].name == dynamo_stage.NAME and not before[0].graphs and dynamo != NONE:
+            before[0] = replace(before[0], graphs={dynamo_stage.ROLE: dynamo})  # the same as that of the entry
+        data = _told(parts, own.data, stages[:-1], before, after, moved.texts[own.data.stack])
         data = replace(data, graphs=graphs, values=values, **tables)
         files.check(RecordingData(FORMAT, VERSION, {}, table.texts, [data], 0))
     except (LookupError, TypeError, ValueError, msgspec.DecodeError, files.Damage):
@@ -195,8 +220,13 @@ def _told(
     stack: int,
 ) -> CompilationData:
     """The facts of the entry, and what only this process knows."""
-    ran = {stage.name for stage in before}
-    others = [replace(stage, replayed=True) for those in replayed for stage in those if stage.name not in ran]
+    ran, ran_late = {stage.name for stage in before}, set(late(after))
+    others = [
+        replace(stage, replayed=True)
+        for those in replayed
+        for stage in those
+        if stage.name not in ran and ran_late.isdisjoint(late([stage]))
+    ]
     known = {name: getattr(own, name) for name in OWN}
     wrapper = parts[0].data.wrapper
     if wrapper is not None and own.wrapper is not None:
@@ -225,7 +255,7 @@ class _Moved:
             values += [_value(value, texts, shift, group) for value in held]
             moved = [graph if graph is _NOTHING else _graph(graph, texts, shift) for graph in own]
         places = {number: _place(graph, graphs, there) for number, graph in enumerate(moved) if graph is not _NOTHING}
-        self.texts = texts
+        self.texts, self.places = texts, places
         self.stages = [
             replace(stage, graphs={role: places[number] for role, number in stage.graphs.items()})
             for stage in part.data.stages

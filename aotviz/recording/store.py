@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.ir.lookup import LookUp
+from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording import dynamo_stage, own_lookups, progress, replaying
 from aotviz.recording.events import (
     NONE,
@@ -78,6 +78,7 @@ class CompilationLog:
         self._graph_numbers: dict[bytes, int] = {}
         self._values: list[bytes] = []
         self._kept: Kept | None = None
+        self._dynamo = ""  # a digest of Dynamo's graph
         self._captured = b""  # a packed dynamo_stage.Captured
         self._packed_bytes = 0
         self._stage_bytes = 0
@@ -177,9 +178,13 @@ class CompilationLog:
             self.revision += 1
         progress.moved(self)
 
-    def captured(self, what: dynamo_stage.Captured, graph: int, stack: int) -> None:
-        """Record what Dynamo captured, as the first stage. `stack`: the text number of the user's frame."""
+    def captured(self, what: dynamo_stage.Captured, graph: int, stack: int, digest: str = "") -> None:
+        """Record what Dynamo captured, as the first stage. `stack`: the text number of the user's frame.
+
+        `graph` is NONE if the graph is that of the cache's entry; `digest` is a digest of it.
+        """
         with self._lock:
+            self._dynamo = digest
             self._captured = dynamo_stage.packed(what)
             self._data = replace(self._data, stack=stack)
         self.stage(dynamo_stage.stage(what, graph))
@@ -194,24 +199,28 @@ class CompilationLog:
         progress.moved(self)
 
     def looked_up(self, lookup: LookUp, unix_ns: int, is_late: bool = False) -> None:
-        """Record a look-up in aotviz's cache. A late one is about a backward."""
+        """Record the answer of aotviz's cache. It replaces an earlier one, but not a hit.
+
+        A late answer is about a backward.
+        """
         with self._lock:
-            if not is_late:
+            asked = own_lookups.Asked(lookup, unix_ns)
+            known = self._data.cache
+            if is_late or (known is not None and known.outcome == Outcome.HIT.value):
+                self._lookups.append(asked)
+            else:
                 self._data = replace(self._data, cache=own_lookups.answer(lookup))
-            self._lookups.append(own_lookups.Asked(lookup, unix_ns))
+                self._lookups = [asked]
+            if self._data.replayed is not None:
+                note = self._data.replayed.note
+                self._data = replace(self._data, replayed=own_lookups.replay(self._lookups, note))
             self.revision += 1
 
-    def replayed(self, recorded: bytes, wrapper: WrapperRecord | None) -> None:
-        """The cache had the program, and `recorded`: what `recorded` returned when it was compiled.
+    def replayed(self, packed: replaying.Packed | None, note: str, wrapper: WrapperRecord | None) -> None:
+        """The cache had the program, and `packed`: what `recorded` returned when it was compiled.
 
-        The bytes are opened here, but unpacked when they are read. `wrapper` is shown if they cannot be.
+        It is unpacked when it is read. `wrapper` is shown if that fails; `note` says why there is nothing.
         """
-        packed, note = None, replaying.NOT_RECORDED
-        if recorded:
-            try:
-                packed, note = replaying.opened(recorded), ""
-            except replaying.Unreadable as error:
-                note = str(error)
         with self._lock:
             self._data = replace(self._data, replayed=own_lookups.replay(self._lookups, note), wrapper=wrapper)
             self._replay, self._replayed_after = packed, len(self._data.stages)
@@ -226,11 +235,15 @@ class CompilationLog:
             if own.data.replayed is not None and packed is None:
                 return None
             stages = replaying.without_dynamo(own.data.stages[first:])
-            head = replaying.Head(VERSION, own.data.kind, len(stages), self.most_nodes)
+            head = replaying.Head(VERSION, own.data.kind, 0, self.most_nodes, self._dynamo)
+        earlier: Sequence[bytes] = ()
         if packed is not None:
-            head = replace(packed.head, stages=packed.head.stages + len(stages))
-        part = replaying.trimmed(own, stages) if stages else None
-        return replaying.pack(head, packed.parts if packed is not None else (), part)
+            head, earlier = packed.head, packed.parts
+            new = set(replaying.late(stages)) - set(head.late)  # what the entry has not
+            stages = stages if new else []
+        late = [*head.late, *replaying.late(stages)]
+        head = replace(head, stages=head.stages + len(stages), late=list(dict.fromkeys(late)))
+        return replaying.pack(head, earlier, replaying.trimmed(own, stages) if stages else None)
 
     def rows(self) -> tuple[dynamo_stage.Rows, list[str]]:
         """The rows that the compilation adds to the lists of a recording, and the texts that they refer to."""
@@ -297,7 +310,8 @@ class CompilationLog:
         """What this process recorded."""
         data = replace(self._data, stages=list(self._data.stages))
         tables = list(self._graphs), list(self._rows), list(self._values)
-        return replaying.Part(data, *tables, self._kept, self._strings.texts)
+        first = data.stages[0].graphs.get(dynamo_stage.ROLE, NONE) if self._captured else NONE
+        return replaying.Part(data, *tables, self._kept, self._strings.texts, first)
 
     def _with_replayed(self, told: Callable[[list[replaying.Part]], CompilationData]) -> CompilationData | None:
         """What is `told` of the parts from the cache; None without such parts, or if they cannot be read."""

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable, default_folder
+from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable
+from aotviz.recording import user_folder
 
 INGREDIENTS = {"program": "def forward(x):\n    return x.sin()\n", "torch": "2.13.0", "grad mode": "True"}
 
@@ -290,11 +291,11 @@ def test_the_folder_is_the_users_choice_or_the_systems(monkeypatch: pytest.Monke
     for name in ("AOTVIZ_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_folder() == tmp_path / ".cache" / "aotviz"
+    assert user_folder.folder() == tmp_path / ".cache" / "aotviz"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    assert default_folder() == tmp_path / "caches" / "aotviz"
+    assert user_folder.folder() == tmp_path / "caches" / "aotviz"
     monkeypatch.setenv("AOTVIZ_CACHE_DIR", "~/mine")
-    assert default_folder() == tmp_path / "mine"
+    assert user_folder.folder() == tmp_path / "mine"
 
 
 def test_the_store_needs_neither_torch_nor_redis() -> None:

@@ -12,8 +12,10 @@ import torch
 
 import aotviz
 import aotviz.frontends.backend
+from aotviz.cache.key import Key, of_graph
 from aotviz.explain import ingredients
 from aotviz.ir.lookup import LookUp, Outcome
+from aotviz.lowerings import lowering_named
 from aotviz.reading.recording import Recording
 from tests.from_cache import HIT, answering
 
@@ -224,3 +226,14 @@ def test_two_versions_of_a_program_are_similar_and_two_programs_are_not() -> Non
     longer = [*lines[:20], "%21 = .cos(%20)", *(f"%{i} = .sin(%{i - 1})" for i in range(22, 41))]
     assert ingredients.similar("\n".join(lines), "\n".join(longer))
     assert not ingredients.similar("\n".join(lines), "\n".join(f"%{i} = .tan(%{i - 1})" for i in range(1, 40)))
+
+
+def test_each_ingredient_of_a_key_has_a_fix() -> None:
+    keys: list[Key] = []
+
+    def keep(module: Any, inputs: Any) -> Any:
+        keys.append(of_graph(module, inputs, {}, lowering_named("inductor", {}, None)))
+        return module
+
+    torch.compile(step, backend=keep)(torch.ones(2, 3), torch.ones(3))
+    assert keys[0].ingredients.keys() <= ingredients.FIXES.keys()

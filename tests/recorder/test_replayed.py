@@ -18,8 +18,11 @@ import aotviz
 import aotviz.frontends.backend
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.reading.recording import Compilation, Recording
+from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording import replaying
 from aotviz.recording.events import CompilationData
+from aotviz.recording.store import CompilationLog
+from aotviz.recording.strings import StringTable
 from tests.from_cache import HIT, answering
 from tests.processes import run_script
 
@@ -116,6 +119,50 @@ def test_late_work_after_a_hit_is_appended_and_its_graph_is_the_recorded_one() -
     assert before.compilations[0].data.replayed is None
 
 
+def test_the_graph_of_dynamo_is_read_again_only_if_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, recorded = compiled(step, MISS)
+    torch._dynamo.reset()
+    packed: list[Any] = []
+    real = SnapshotWriter.packed
+    monkeypatch.setattr(SnapshotWriter, "packed", lambda self, parts: packed.append(parts) or real(self, parts))
+    recording, _ = compiled(step, HIT, recorded or b"", backward=False)
+    assert not packed
+    same, other = ([row.name for row in one[0].graph("dynamo").rows] for one in (before, recording))
+    assert same == other
+    torch._dynamo.reset()
+    compiled(renamed, HIT, recorded or b"", backward=False)
+    assert len(packed) == 1
+
+
+def test_an_entry_does_not_grow_when_each_process_lowers_the_backward_again() -> None:
+    _, whole = compiled(step, MISS)
+    assert whole is not None
+    for _ in range(2):
+        torch._dynamo.reset()
+        recording, again = compiled(step, HIT, whole)
+        assert again == whole
+        stages = recording[0].data.stages
+        assert [(stage.name, stage.replayed) for stage in stages if stage.late] == [("lower backward", False)]
+
+
+def test_a_hit_is_marked_in_whatever_order_the_answer_comes() -> None:
+    log = CompilationLog("f", {}, StringTable())
+    log.replayed(None, replaying.NOT_RECORDED, None)
+    log.looked_up(HIT, 1)
+    log.looked_up(replace(HIT, outcome=Outcome.BYPASS, reason="its backward cannot be stored"), 2)
+    data, _ = log.read()
+    assert data.cache is not None
+    assert (data.cache.outcome, data.replayed and data.replayed.key) == ("hit", HIT.key)
+    assert [row.outcome for row in log.rows()[0].cache_lookups] == ["hit", "bypass"]
+
+
+def test_a_later_answer_replaces_a_miss() -> None:
+    log = CompilationLog("f", {}, StringTable())
+    log.looked_up(MISS, 1)
+    log.looked_up(LookUp(Outcome.BYPASS, reason="it cannot be stored"), 2)
+    assert [row.outcome for row in log.rows()[0].cache_lookups] == ["bypass"]
+
+
 def test_the_name_is_that_of_the_function_that_hit() -> None:
     _, recorded = compiled(step, MISS)
     torch._dynamo.reset()
@@ -204,20 +251,21 @@ def test_no_flipped_byte_raises() -> None:
     for place in range(0, len(recorded), 97):
         content = bytearray(recorded)
         content[place] ^= 0x55
-        log = aotviz.recorder.recorder.CompilationLog("f", {}, aotviz.recorder.recorder.SnapshotWriter().strings)
-        log.replayed(bytes(content), None)
+        log = CompilationLog("f", {}, StringTable())
+        log.replayed(*replaying.opened_or_not(bytes(content)), None)
         data, _ = log.read()
         assert data.replayed is not None
         if not data.replayed.note:  # the byte is one of those that nothing depends on
             assert zlib.crc32(recorded) != zlib.crc32(bytes(content))
 
 
-def test_a_function_compiled_without_dynamo_replays_what_follows_its_own_stages() -> None:
+@pytest.mark.parametrize("own", [0, 2])
+def test_a_function_compiled_without_dynamo_replays_what_follows_its_own_stages(own: int) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.sin() * 2
 
     def run(lookup: LookUp, recorded: bytes) -> tuple[Recording, bytes | None]:
-        with answering(lambda request: (lookup, recorded)) as seen:
+        with answering(lambda request: (lookup, recorded), own) as seen:
             made = aotviz.aot_function(f, lambda graph, _: graph)
             made(torch.ones(3, requires_grad=True)).sum().backward()
         return made.recording, seen[0].recorded()
@@ -225,8 +273,10 @@ def test_a_function_compiled_without_dynamo_replays_what_follows_its_own_stages(
     before, recorded = run(MISS, b"")
     after, _ = run(HIT, recorded or b"")
     (one,), (other,) = before.compilations, after.compilations
-    assert [stage.name for stage in other.data.stages] == [*(s.name for s in one.data.stages), "lower backward"]
-    assert other.data.stages[0].replayed
+    assert [stage.name for stage in other.data.stages] == [stage.name for stage in one.data.stages]
+    assert [stage.replayed for stage in other.data.stages[: own + 1]] == [False] * own + [True]
+    roles = ["joint", "forward", "backward"]
+    assert [len(other.graph(role)) for role in roles] == [len(one.graph(role)) for role in roles]
 
 
 def test_several_lookups_of_one_compilation_are_rows_of_it() -> None:
