@@ -121,7 +121,7 @@ def _made(
     hit = LookUp(
         Outcome.HIT, key.digest, key.ingredients, saved_ns=main.elapsed_ns, saved_at_unix_s=main.saved_at_unix_s
     )
-    observer.replayed(request, asked.store.part(entry, RECORDING) or b"", program)
+    observer.replayed(request, program, asked.store.part(entry, RECORDING))
     return program, hit
 
 
