@@ -32,7 +32,6 @@ class Lowering:
     """How a backend takes part in a compilation."""
 
     name: str
-    has_cache = False  # whether its compiler stores the code of graphs
 
     def options(self, **overrides: Any) -> Options:
         """The pipeline's options for this backend. An override of None keeps the backend's own choice."""
@@ -84,7 +83,6 @@ class Inductor(Lowering):
     settings: Mapping[str, Any]
     origin: Any = None
     name: str = "inductor"
-    has_cache = True
 
     @property
     def compilers(self) -> InductorCompilers:

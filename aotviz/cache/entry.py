@@ -48,7 +48,7 @@ class Main(msgspec.Struct, frozen=True, array_like=True):
     fakes: list[Any]
     storages: list[int]
     guards: list[Any]  # conditions on symbols
-    forward: Compiled | None  # None: the compiler runs the graph as it is
+    forward: Compiled | None  # None: the compiler has not stored the code of the graph
     names: list[str]  # the program's, and one per flat input
     wrapper: bytes  # digest of its source
     elapsed_ns: int  # that compiling took

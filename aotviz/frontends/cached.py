@@ -244,7 +244,7 @@ class Keeper(Observer):
     def _save(self, program: Program) -> None:
         lowered = program.lowered
         origins = lowered.with_history.origins if isinstance(lowered, LoweredSplit) else {}
-        forward = self._compiled(lowered.compiled_forward)
+        forward = _stored(lowered.compiled_forward)
         elapsed = time.perf_counter_ns() - self._began_ns
         main, guards = entries.packed(lowered.call, origins, self._symbols, forward, program.source, elapsed)
         key = self._asked.key
@@ -253,7 +253,7 @@ class Keeper(Observer):
         self._record()
 
     def _add(self, lowered: LoweredBackward) -> None:
-        part, compiled = lowered.request.part, self._compiled(lowered.compiled)
+        part, compiled = lowered.request.part, _stored(lowered.compiled)
         if self._entry is not None and part not in self._parts:
             self._parts.add(part)
             self._asked.store.add_part(self._entry, part, msgspec.msgpack.encode(compiled))
@@ -271,15 +271,8 @@ class Keeper(Observer):
         if recorded is not None and self._entry is not None:
             self._asked.store.replace_part(self._entry, RECORDING, recorded)
 
-    def _compiled(self, compiled: Any) -> Compiled | None:
-        """Where the compiler has a graph; None if it runs the graph as it is.
 
-        Raises:
-            Unstorable: the compiler has not stored it.
-        """
-        if not self._asked.lowering.has_cache:
-            return None
-        found = stored_under(compiled)
-        if found is None:
-            raise Unstorable("Inductor did not store the code of its graph")
-        return Compiled(*found)
+def _stored(compiled: Any) -> Compiled | None:
+    """Where the compiler has stored a graph. None if it has not: then it compiles the graph of the entry again."""
+    found = stored_under(compiled)
+    return None if found is None else Compiled(*found)
