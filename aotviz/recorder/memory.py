@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.fx as fx
 from msgspec.structs import replace
 
 from aotviz.ir.descriptors import SyntheticBaseInput
@@ -167,7 +168,7 @@ class _Board:
 
     def _origin(self, node: Any) -> tuple[str, str]:
         """A node's name and the user's line that made it."""
-        if node is None:
+        if not isinstance(node, fx.Node):  # a view of a symbolic size is computed without a node
             return "", ""
         source = innermost(self.frames(node.meta.get("stack_trace") or ""))
         return node.name, clean(source.with_code)
