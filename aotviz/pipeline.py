@@ -23,6 +23,7 @@ from aotviz.ir.forms import (
     Form,
     GradientRequest,
     JointCall,
+    JointGraph,
     LoweredBackward,
     Request,
     TracedCall,
@@ -235,6 +236,16 @@ def traced_again(source: FlatCall | GradientRequest) -> JointCall:
         head = tuple(stage for stage in tail_for(call) if stage.run in (random_state.run, joint.run, subclasses.run))
         again: JointCall = run(head, call, Observer())
     return again
+
+
+def joint_graph(source: FlatCall) -> JointGraph:
+    """The joint graph of a training program, traced once more: a program from the cache has none."""
+    with source.as_it_was():
+        call: TracedCall = run(PREPARE[1:], source, Observer())
+        tail = tail_for(call)
+        until = next(i for i, stage in enumerate(tail) if stage.run is partition.run)
+        joint: JointGraph = run(tail[:until], call, Observer())
+    return joint
 
 
 class Later:

@@ -11,6 +11,7 @@ target is missed.
 from __future__ import annotations
 
 import argparse
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ from . import (
     subclasses,
     trace_reading,
     viewer,
+    warm_start,
     watching,
 )
 
@@ -42,6 +44,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "subclasses": lambda quick: [subclasses.run(rounds=5, repeats=100) if quick else subclasses.run()],
     "step": lambda quick: [step.run(rounds=1, layers=1, backends=["aot_eager"]) if quick else step.run()],
     "compile": lambda quick: compiling.run(rounds=1, layers=2) if quick else compiling.run(),
+    "warm_start": lambda quick: [warm_start.run(1, (1,), warm_start.NOT_TORCHS[:1]) if quick else warm_start.run()],
     "first_compile": lambda quick: [first_compile.run(1, first_compile.CASES[:1]) if quick else first_compile.run()],
     "memory": lambda quick: [memory.run(operators=20) if quick else memory.run()],
     "compiled_autograd": lambda quick: [
@@ -71,6 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    os.environ["AOTVIZ_CACHE_DIR"] = "off"  # what is measured is compiled; warm_start names folders
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     missed = 0

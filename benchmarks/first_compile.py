@@ -43,7 +43,7 @@ def seconds(compile: str) -> float:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"},  # aotviz has no cache of its own yet
+        env={**os.environ, "TORCHINDUCTOR_AUTOGRAD_CACHE": "0", "AOTVIZ_CACHE_DIR": "off"},
     )
     return float(ran.stdout)
 

@@ -145,7 +145,7 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
     >>> found.equal, found.same_graphs
     (True, True)
     """
-    settings: dict[str, Any] = {"backend": "eager", "record": False, **(options or {})}
+    settings: dict[str, Any] = {"backend": "eager", "record": False, "cache": False, **(options or {})}
     # Without "raise", a refused graph would run in eager, and eager always equals eager.
     settings["options"] = {"on_refusal": "raise", **(settings.get("options") or {})}
     name, program, expected = in_eager(fn, args, kwargs)

@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar
 from torch import fx
 
 from aotviz.ir.dynamo_capture import Capture, Guard
-from aotviz.ir.forms import BackwardRequest, Executable, Form, GraphCall, Request, Split, TracedCall
+from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
 from aotviz.ir.lookup import LookUp
 from aotviz.pipeline import Observer
 from aotviz.recorder import memory, records, snapshot, summaries, what_if
@@ -141,10 +141,11 @@ class Recorder(Observer):
             self.log.looked_up(lookup, time.time_ns(), is_late)
 
     @harmless
-    def replayed(self, request: Request, program: Executable, recorded: bytes | None) -> None:
+    def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
         packed, note = replaying.opened_or_not(recorded)
         log = self._begin(request, packed.head.dynamo if packed is not None else "")
         log.replayed(packed, note, records.wrapper(program))
+        log.cut_again = what_if.cutter(program, Recorder)
         self.close()
 
     def recorded(self) -> bytes | None:

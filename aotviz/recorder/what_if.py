@@ -15,7 +15,7 @@ from typing import Any
 
 from aotviz import pipeline
 from aotviz.ir import partition_functions
-from aotviz.ir.forms import JointGraph
+from aotviz.ir.forms import FlatCall, JointGraph
 from aotviz.ir.refusals import Refused
 from aotviz.recording import progress
 from aotviz.recording.events import CompilationData
@@ -23,6 +23,7 @@ from aotviz.recording.store import Store
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import lower, partition
 from aotviz.torch_private import partitioners
+from aotviz.tracing.second_order import StoredTrace
 
 Cut = Callable[..., tuple[CompilationData, list[str]]]
 
@@ -88,6 +89,9 @@ def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> J
     options = call.options
     if partition_fn is not None:
         options = replace(options, partition_fn=partition_functions.named(partition_fn))
+    if isinstance(call.forward, StoredTrace) and isinstance(call.source, FlatCall):
+        with pipeline.lock, progress.aside():
+            call = pipeline.joint_graph(call.source)
     return call.then(JointGraph, options=options)
 
 
