@@ -26,7 +26,7 @@ from aotviz.ir.forms import FlatCall, GraphCall, Split, StoredGraphs
 from aotviz.torch_private import stored_values
 from aotviz.tracing.second_order import StoredTrace
 
-FORMAT = 1  # of the data; raised whenever another version could not read it
+FORMAT = 2  # of the data; raised whenever another version could not read it
 _OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source", "stored"}
 _KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
 
@@ -91,7 +91,7 @@ def packed(
         elapsed_ns=elapsed_ns,
         saved_at_unix_s=time.time(),
     )
-    return zlib.compress(msgspec.msgpack.encode(main), 6), msgspec.msgpack.encode(guards)
+    return zlib.compress(msgspec.msgpack.encode(main), 9), msgspec.msgpack.encode(guards)
 
 
 def names_of(call: FlatCall) -> list[str]:

@@ -1,7 +1,9 @@
 """Graphs as data, and back.
 
-Of the metadata of a node, what a compiler or a later stage reads is stored. The fake value of a node is made when it is
-first read (`Metadata`), because a program that is only run needs the values of few nodes.
+A graph is stored in columns: the names of its nodes, their targets, their arguments, and so on. Nodes are much alike,
+so a column compresses well, and each target is stored and found once. Of the metadata, what a compiler or a later stage
+reads is stored. The fake value of a node is made when it is first read (`Metadata`), because a program that is only run
+needs the values of few nodes.
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.cache.values import Broken, Reader, Unstorable, Writer
+from aotviz.cache.values import Broken, Reader, Unstorable, Writer, tabled
 from aotviz.torch_private import graph_nodes
 from aotviz.torch_private.modules import lazy_graph_module
 
 _OPCODES = ("placeholder", "call_function", "call_method", "get_attr", "output")
-_VALUE = "val"
+_VALUE, _TENSOR_META = "val", "tensor_meta"  # the second is made from the first
 _KEPT = (
-    "ac_graph_id autograd_backward autograd_number custom desc eager_input_vals is_gradient_acc mutation_region_id "
-    "original_aten partitioner_tag recompute seq_nr under_no_grad"
+    "ac_graph_id autograd_backward custom desc eager_input_vals is_gradient_acc original_aten partitioner_tag recompute"
 ).split()
+_NOTHING = ["no"]
 
 
 class Metadata(dict[str, Any]):
@@ -33,9 +35,12 @@ class Metadata(dict[str, Any]):
 
     def _look(self, key: str) -> None:
         reader = self._reader
-        if reader is not None and key == _VALUE:
+        if reader is not None and key in (_VALUE, _TENSOR_META):
             self._reader = None
-            super().__setitem__(_VALUE, reader.read(self._packed))
+            value = reader.read(self._packed)
+            super().__setitem__(_VALUE, value)
+            if isinstance(value, torch.Tensor):
+                super().__setitem__(_TENSOR_META, graph_nodes.tensor_metadata(value))
 
     def __missing__(self, key: str) -> Any:
         self._look(key)
@@ -46,6 +51,8 @@ class Metadata(dict[str, Any]):
         raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
+        if key == _TENSOR_META:
+            self._look(_TENSOR_META)
         return super().__contains__(key) or (key == _VALUE and self._reader is not None)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -81,7 +88,7 @@ class Metadata(dict[str, Any]):
 
 
 def pack(module: fx.GraphModule, writer: Writer) -> list[Any]:
-    """A graph module as data: [nodes, attributes of the module].
+    """A graph module as data: its columns, and the attributes of the module.
 
     Raises:
         Unstorable: it calls or holds something that cannot be stored.
@@ -89,25 +96,52 @@ def pack(module: fx.GraphModule, writer: Writer) -> list[Any]:
     before = writer.nodes
     nodes = list(module.graph.nodes)
     writer.nodes = {node: number for number, node in enumerate(nodes)}
+    targets: dict[Any, int] = {}
     try:
-        rows = [_row(node, writer) for node in nodes]
+        for node in nodes:
+            _refuse(node)
+            targets.setdefault(node.target, len(targets))
         names = dict.fromkeys(str(node.target) for node in nodes if node.op == "get_attr")
-        held = [one for name in names for one in (name, _attribute(module, name, writer))]
+        return [
+            bytes(_OPCODES.index(node.op) for node in nodes),
+            "\n".join(node.name for node in nodes),
+            [target if isinstance(target, str) else writer.pack(target) for target in targets],
+            [targets[node.target] for node in nodes],
+            [writer.pack(list(node.args))[1:] for node in nodes],
+            {number: writer.pack(dict(node.kwargs)) for number, node in enumerate(nodes) if node.kwargs},
+            _steps([_value(node, writer) for node in nodes]),
+            {name: _column(nodes, name, writer) for name in _KEPT if any(name in node.meta for node in nodes)},
+            [one for name in names for one in (name, _attribute(module, name, writer))],
+        ]
     finally:
         writer.nodes = before
-    return [rows, held]
 
 
-def _row(node: fx.Node, writer: Writer) -> list[Any]:
+def _refuse(node: fx.Node) -> None:
     if node.op not in _OPCODES:
         raise Unstorable(f"it calls the module {node.target}")
     if node.meta.get("unbacked_bindings"):
         raise Unstorable(f"the size of {node.name} depends on the data of a tensor")
-    target = node.target if isinstance(node.target, str) else writer.pack(node.target)
-    known = {name: node.meta[name] for name in _KEPT if name in node.meta}
-    meta = [one for name, value in known.items() for one in (name, writer.pack(value))]
-    value = writer.pack(node.meta[_VALUE]) if _VALUE in node.meta else ["no"]
-    return [_OPCODES.index(node.op), node.name, target, writer.pack(node.args), writer.pack(node.kwargs), value, meta]
+
+
+def _value(node: fx.Node, writer: Writer) -> Any:
+    """The value of a node: the number of a fake tensor, as for most nodes, or anything else."""
+    packed = writer.pack(node.meta[_VALUE]) if _VALUE in node.meta else _NOTHING
+    return packed[1] if type(packed) is list and packed[0] == "F" else [packed]
+
+
+def _steps(values: list[Any]) -> list[Any]:
+    """Numbers of fakes, each minus the one that would follow: fakes are numbered as nodes are, so most are 0."""
+    found, following = [], 0
+    for value in values:
+        found.append(value - following if type(value) is int else value)
+        following = value + 1 if type(value) is int else following
+    return found
+
+
+def _column(nodes: list[fx.Node], name: str, writer: Writer) -> list[Any]:
+    """One kind of metadata: its different values, and for each node the position among these."""
+    return tabled([writer.pack(node.meta[name]) if name in node.meta else _NOTHING for node in nodes])
 
 
 def _attribute(module: fx.GraphModule, name: str, writer: Writer) -> Any:
@@ -119,21 +153,29 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
     """Raises Broken."""
     before = reader.nodes
     graph, nodes = fx.Graph(), list[fx.Node]()
-    reader.nodes = nodes
+    reader.nodes, read = nodes, reader.read
     try:
-        rows, held = packed
-        for opcode, name, target, args, kwargs, value, meta in rows:
-            what = target if isinstance(target, str) else reader.read(target)
-            node = graph.create_node(_OPCODES[opcode], what, reader.read(args), reader.read(kwargs), name)
+        opcodes, text, targets, numbers, arguments, keywords, values, columns, held = packed
+        found = [target if isinstance(target, str) else read(target) for target in targets]
+        following = 0  # the number of the next fake
+        for number, name in enumerate(text.split("\n")):
+            opcode, target = _OPCODES[opcodes[number]], found[numbers[number]]
+            args = tuple([read(one) for one in arguments[number]])
+            kwargs = read(keywords[number]) if number in keywords else {}
+            node = graph.create_node(opcode, target, args, kwargs, name)
             if node.name != name:
                 graph_nodes.rename(node, name)
-            known = {key: reader.read(one) for key, one in zip(meta[::2], meta[1::2], strict=True)}
-            node.meta = known if value == ["no"] else Metadata(known, value, reader)
+            step = values[number]
+            value = ["F", following + step] if type(step) is int else step[0]
+            following += step + 1 if type(step) is int else 0
+            pairs = ((key, table[places[number]]) for key, (table, places) in columns.items())
+            known = {key: read(one) for key, one in pairs if one != _NOTHING}
+            node.meta = known if value == _NOTHING else Metadata(known, value, reader)
             nodes.append(node)
         root = torch.nn.Module()
         for name, one in zip(held[::2], held[1::2], strict=True):
-            _hold(root, name.split("."), reader.read(one))
-    except (TypeError, ValueError, IndexError) as error:
+            _hold(root, name.split("."), read(one))
+    except (LookupError, TypeError, ValueError) as error:
         raise Broken(f"a graph is damaged: {error}") from error
     finally:
         reader.nodes = before

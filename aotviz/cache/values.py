@@ -21,6 +21,7 @@ from enum import Enum
 from types import BuiltinFunctionType, MappingProxyType, MethodDescriptorType
 from typing import Any
 
+import msgspec
 import torch
 import torch.fx as fx
 
@@ -32,6 +33,7 @@ from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor, fake
 from aotviz.tracing import functional
 
+_encoder = msgspec.msgpack.Encoder()
 _REQUIRES_GRAD, _NO_LEAF, _CONJUGATE, _NEGATIVE = 1, 2, 4, 8  # of a fake
 MOST_CONSTANT_BYTES = 100_000  # of one tensor constant
 _PLAIN = (type(None), bool, float, str, bytes)
@@ -43,6 +45,13 @@ _FUNCTIONS = tuple(
     "_operator math operator torch._C torch._higher_order_ops torch._ops torch._prims torch._refs torch.functional "
     "torch.fx.experimental.symbolic_shapes torch.nn.functional".split()
 )
+
+
+def tabled(values: Sequence[Any]) -> list[Any]:
+    """Data as a table of its different values, and the position of each there."""
+    table: dict[bytes, int] = {}
+    places = [table.setdefault(_encoder.encode(value), len(table)) for value in values]
+    return [[msgspec.msgpack.decode(one) for one in table], places]
 
 
 class Unstorable(ValueError):
@@ -58,8 +67,8 @@ class Writer:
 
     def __init__(self, symbols: Mapping[Any, int]) -> None:
         self._symbols = symbols
-        self.fakes: list[Any] = []
-        self.storages: list[Any] = []
+        self.storages: list[int] = []  # how many of the fakes have each
+        self._fakes: list[Any] = []
         self._numbers: dict[int, tuple[int, Any]] = {}  # id -> number of the fake, and the fake, which keeps the id
         self._storage_numbers: dict[Any, int] = {}
         self.graph: Callable[[fx.GraphModule], Any] | None = None  # packs a nested graph
@@ -152,8 +161,8 @@ class Writer:
             return ["W", *_name_of(type(value)), self.pack(context), *shape, *parts]
         if not isinstance(value, FakeTensor):
             return self._constant(value)
-        number = len(self.fakes)
-        self.fakes.append(None)
+        number = len(self._fakes)
+        self._fakes.append(None)
         self._numbers[id(value)] = number, value
         if value.layout is not torch.strided:
             raise Unstorable(f"a {value.layout} tensor inside of the program cannot be stored")
@@ -167,8 +176,13 @@ class Writer:
         dtype, device = str(value.dtype).removeprefix("torch."), str(value.device)
         state = _REQUIRES_GRAD * value.requires_grad + _NO_LEAF * (not value.is_leaf)
         state += _CONJUGATE * value.is_conj() + _NEGATIVE * value.is_neg()
-        self.fakes[number] = [storage, dtype, device, *map(self.pack, where), state]
+        self._fakes[number] = (storage - number, [dtype, device, *map(self.pack, where), state])
         return ["F", number]
+
+    @property
+    def fakes(self) -> list[Any]:
+        """All fakes: the number of the storage of each, minus that of the fake, and their layouts."""
+        return [[storage for storage, _ in self._fakes], *tabled([where for _, where in self._fakes])]
 
     def _constant(self, value: torch.Tensor) -> Any:
         if value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad:
@@ -320,7 +334,8 @@ class Reader:
     def fake(self, number: int) -> Any:
         made = self._made.get(number)
         if made is None:
-            made = self._made[number] = self._new_fake(*self._packed[number])
+            storages, layouts, places = self._packed
+            made = self._made[number] = self._new_fake(storages[number] + number, *layouts[places[number]])
         return made
 
     def _new_fake(self, storage: int, dtype: str, device: str, size: Any, stride: Any, offset: Any, state: int) -> Any:

@@ -8,7 +8,7 @@ value, because the rest of the graph was traced for these, above all each `view`
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -18,6 +18,21 @@ from aotviz.ir import effects, graphs
 from aotviz.ir.symbolic_sizes import all_concrete, has_hint, hint, statically_equal
 
 _SUM = torch.ops.aten.add.Tensor
+
+
+def short(numbers: Sequence[int]) -> str:
+    """Some ascending numbers as text, with "-" for runs.
+
+    >>> short([0, 1, 2, 5])
+    '0-2,5'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "nothing"
 
 
 def without(module: fx.GraphModule, absent: Set[str]) -> fx.GraphModule:

@@ -247,7 +247,7 @@ class PartialBackward:
 
         def request(keeps: bool) -> BackwardRequest:
             given = () if keeps else donated
-            name = f"backward {''.join(map(str, map(int, pattern)))} {','.join(map(str, given))}".rstrip()
+            name = f"backward {''.join(map(str, map(int, pattern)))} donating {absent.short(given)}"
             return self._request(part.module, tuple(part.inputs), given, why, name)
 
         return LazyBackward(request, self._late, bool(donated), part.plain, self._compiled)

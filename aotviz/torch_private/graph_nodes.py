@@ -7,9 +7,14 @@ from typing import Any
 
 import torch.fx as fx
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 rename: Callable[[fx.Node, str], None] = fx.Node._rename
 """Gives a node another name, or a similar one that is free."""
+
+
+tensor_metadata: Callable[[Any], Any] = _extract_tensor_metadata
+"""What the metadata of a node says of a tensor under "tensor_meta"."""
 
 
 def newest(graph: fx.Graph) -> fx.Node:
