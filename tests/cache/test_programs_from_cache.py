@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.tiers import slow
+
 SELECTIONS = {
+    "random programs": ("7000", "0", "25"),
     "the table": ("table",),
-    "random programs": ("7000", "0", "40"),
     "deep random programs": ("8000", "0", "40", "deep"),
     "random programs with symbolic sizes": ("9000", "0", "30", "dynamic"),
 }
@@ -29,7 +31,7 @@ def run(module: str, folder: Path, backend: str, *selection: str) -> list[dict[s
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.fixture(scope="module", params=SELECTIONS)
+@pytest.fixture(scope="module", params=["random programs", *map(slow, list(SELECTIONS)[1:])])
 def turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What two processes with one cache found, program by program."""
     folder = tmp_path_factory.mktemp("cache")
@@ -64,7 +66,7 @@ def _again(stages: list[str]) -> bool:
     return "differentiate" in stages
 
 
-@pytest.fixture(scope="module", params=["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["eager", slow("inductor")])
 def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The same for training steps: missing gradients, retained graphs, second derivatives, hooks, two batch sizes."""
     folder = tmp_path_factory.mktemp("cache")
