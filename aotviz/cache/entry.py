@@ -117,9 +117,10 @@ def read(data: bytes) -> Main:
 class Reading:
     """An entry, read for one call. `symbols` are those of the call's inputs."""
 
-    def __init__(self, main: Main, symbols: Sequence[Any], fake_mode: Any) -> None:
-        self.main, self._env, self._mode = main, fake_mode.shape_env, fake_mode
-        self._reader = Reader(main.fakes, main.storages, symbols, fake_mode)
+    def __init__(self, main: Main, call: FlatCall, symbols: Sequence[Any]) -> None:
+        mode = call.fake_mode
+        self.main, self._env = main, mode.shape_env
+        self._reader = Reader(main.fakes, main.storages, symbols, mode, stored_values.ragged_in(call.args))
         self._guards = [self._reader.guard(one) for one in main.guards]
 
     def failed_guard(self) -> Any:

@@ -88,7 +88,7 @@ def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Prog
         symbols, failed = stored_values.symbols_in(call.args), None
         for entry in found:
             main = entries.read(entry.main)
-            reading = Reading(main, symbols, call.fake_mode)
+            reading = Reading(main, call, symbols)
             failed = reading.failed_guard()
             if failed is None:
                 return _made(asked, entry, main, reading, call, request, observer)
