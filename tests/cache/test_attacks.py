@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import aotviz
+from aotviz.runtime import call_differs
 
 
 def outcomes(f: Callable[..., Any], folder: Path, *calls: tuple[Any, ...]) -> list[Any]:
@@ -56,3 +57,29 @@ def test_a_nested_tensor_is_found(tmp_path: Path, sizes: list[tuple[tuple[int, .
     assert found == ["hit"] * len(sizes)
     for (x,), result in zip(given, results, strict=True):
         torch.testing.assert_close(result.values(), f(x).values())
+
+
+def product(first: torch.Tensor, second: torch.Tensor) -> Any:
+    doubled = (first * second).exp()
+    return (doubled.sin() * second).sum()
+
+
+def renamed(left: torch.Tensor, right: torch.Tensor) -> Any:
+    grown = (left * right).exp()
+    return (grown.sin() * right).sum()
+
+
+def test_errors_have_the_names_and_lines_of_this_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subjects: list[str] = []
+    subject = call_differs._subject
+    monkeypatch.setattr(call_differs, "_subject", lambda *known: subjects.append(subject(*known)) or subjects[-1])
+    left, right = torch.randn(3, requires_grad=True), torch.randn(3)
+    assert outcomes(product, tmp_path, (left, right))[0] == ["miss"]
+    subjects.clear()
+    found, (loss,) = outcomes(renamed, tmp_path, (left, right))
+    assert found == ["hit"]
+    right.add_(1)
+    with pytest.raises(RuntimeError, match="right was written after the call of renamed"):
+        loss.backward()
+    assert "the result of `grown = (left * right).exp()`" in "".join(subjects)
+    assert not [one for one in subjects if "first" in one or "second" in one or "doubled" in one]
