@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import aotviz
+from aotviz.cache.content import Uncacheable, of_function
 from aotviz.runtime import call_differs
 
 
@@ -83,3 +86,92 @@ def test_errors_have_the_names_and_lines_of_this_function(tmp_path: Path, monkey
         loss.backward()
     assert "the result of `grown = (left * right).exp()`" in "".join(subjects)
     assert not [one for one in subjects if "first" in one or "second" in one or "doubled" in one]
+
+
+SETTINGS = types.ModuleType("settings_of_a_user")
+NUMBER = 0.0
+
+
+class Slotted:
+    __slots__ = ("factor",)
+
+
+class WithSlot(Slotted):
+    pass
+
+
+@dataclasses.dataclass
+class Configured:
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.factor = 0.0
+
+
+def of_instance(kind: type, factor: float) -> Any:
+    made = kind()
+    made.factor = factor
+    return lambda g: g * made.factor
+
+
+def with_an_attribute(factor: float) -> Any:
+    def read(g: Any) -> Any:
+        return g * read.factor  # type: ignore[attr-defined]
+
+    read.factor = factor  # type: ignore[attr-defined]
+    return read
+
+
+def from_a_module_in_the_closure(factor: float) -> Any:
+    settings = SETTINGS
+    settings.factor = factor  # type: ignore[attr-defined]
+    return lambda g: g * settings.factor  # type: ignore[attr-defined]
+
+
+READ: dict[str, Callable[[float], Any]] = {
+    "a slot of an object with a __dict__": lambda factor: of_instance(WithSlot, factor),
+    "an attribute of a dataclass that is no field": lambda factor: of_instance(Configured, factor),
+    "an attribute of the function": with_an_attribute,
+    "an attribute of a module in the closure": from_a_module_in_the_closure,
+}
+
+
+@pytest.mark.parametrize("make", READ.values(), ids=READ)
+def test_a_value_that_a_function_reads_is_in_the_key(make: Callable[[float], Any]) -> None:
+    assert of_function(make(1.0)) == of_function(make(1.0))
+    assert of_function(make(1.0)) != of_function(make(2.0))
+
+
+def in_a_function_inside(factor: float) -> Any:
+    SETTINGS.factor = factor  # type: ignore[attr-defined]
+    return lambda g: (lambda: g * SETTINGS.factor)()  # type: ignore[attr-defined]
+
+
+def test_a_module_that_a_function_inside_reads_is_in_the_key() -> None:
+    assert of_function(in_a_function_inside(1.0)) != of_function(in_a_function_inside(2.0))
+
+
+def by_getattr(g: Any) -> Any:
+    return g * getattr(SETTINGS, "factor")  # noqa: B009
+
+
+def by_vars(g: Any) -> Any:
+    return g * vars(SETTINGS)["factor"]
+
+
+def by_globals(g: Any) -> Any:
+    return g * globals()["NUMBER"]
+
+
+def by_eval(g: Any) -> Any:
+    return g * eval("NUMBER")
+
+
+def by_default(g: Any, settings: Any = SETTINGS) -> Any:
+    return g * settings.factor
+
+
+@pytest.mark.parametrize("fn", [by_getattr, by_vars, by_globals, by_eval, by_default], ids=lambda fn: fn.__name__)
+def test_what_cannot_be_known_is_not_cached(fn: Callable[..., Any]) -> None:
+    with pytest.raises(Uncacheable):
+        of_function(fn)
