@@ -36,8 +36,12 @@ _CODE = (types.FunctionType, types.MethodType)
 _OF_A_CLASS = frozenset(
     "__module__ __qualname__ __doc__ __dict__ __weakref__ __firstlineno__ __static_attributes__ __annotations__ "
     "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __parameters__ "
-    "__orig_bases__ __hash__".split()
+    "__orig_bases__ __hash__ __dataclass_params__ __dataclass_fields__".split()
 )  # names, places and caches; or they follow from the rest
+
+
+_BY_NAME = frozenset(("globals", "eval", "exec", "__import__", "import_module"))
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 
 
 class Uncacheable(Exception):
@@ -192,6 +196,7 @@ class Content:
         parts = [self._code(fn.__code__), f"defaults {self._parts(fn, defaults)}", self._closure(fn)]
         for name, value in _read_globals(fn):
             parts.append(f"{name} = {self._named(fn, name, value)}")
+        parts += [f".{name} = {self._named(fn, name, value, False)}" for name, value in sorted(vars(fn).items())]
         return "\n".join(parts)
 
     def _closure(self, fn: Any) -> str:
@@ -203,14 +208,16 @@ class Content:
                 found.append("nothing")
                 continue
             found.append("itself" if held is fn else self._named(fn, name, held))
+            if isinstance(held, types.ModuleType):
+                found += [f"{path} = {self._named(fn, path, value)}" for path, value in _of_module(fn, name, held)]
         return f"closure [{', '.join(found)}]"
 
     def _parts(self, fn: Any, values: list[Any]) -> str:
-        return ", ".join(self._named(fn, "a default", value) for value in values)
+        return ", ".join(self._named(fn, "a default", value, False) for value in values)
 
-    def _named(self, fn: Any, name: str, value: Any) -> str:
-        if isinstance(value, types.ModuleType):
-            return f"module {value.__name__}"
+    def _named(self, fn: Any, name: str, value: Any, is_variable: bool = True) -> str:
+        if isinstance(value, types.ModuleType) and is_variable:
+            return f"module {value.__name__}"  # _of_module has what is read from it
         try:
             return self.value(value)
         except Uncacheable as error:
@@ -257,18 +264,23 @@ class Content:
         is_dataclass = dataclasses.is_dataclass(value)
         if not plain and not is_dataclass:
             raise Uncacheable(f"{_called(value)} is a Python object whose content is not known")
-        held: Mapping[str, Any]
+        held = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
+        held |= vars(value) if hasattr(value, "__dict__") else {}
         if is_dataclass:
-            held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        elif hasattr(value, "__dict__"):
-            held = vars(value)
-        else:
+            held |= {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        elif not hasattr(value, "__dict__"):
             raise Uncacheable(f"{_called(value)} is a Python object whose content is not known")
 
         def described() -> str:
             return f"{self.kind(kind)} {', '.join(f'{k}={self.value(v)}' for k, v in sorted(held.items()))}"
 
         return self._once(value, described, "object")
+
+
+def _slots(kind: type) -> list[str]:
+    """The attributes of an instance that are not in its __dict__."""
+    found = (vars(base).items() for base in kind.__mro__)
+    return [name for items in found for name, held in items if isinstance(held, types.MemberDescriptorType)]
 
 
 def _items(content: Content, value: Any) -> Iterator[str]:
@@ -330,6 +342,8 @@ def _code_of(content: Content, value: Any) -> str:
 
 
 def _module(content: Content, value: types.ModuleType) -> str:
+    if not is_versioned(value.__name__):
+        raise Uncacheable(f"the module {value.__name__} is held as a value, so what is read from it is not known")
     return f"module {value.__name__}"
 
 
@@ -428,9 +442,26 @@ def _attributes(code: types.CodeType) -> tuple[str, ...]:
 def _reads_elsewhere(code: types.CodeType) -> tuple[str, ...]:
     """What a function reads that its content does not show."""
     found = [f"imports {one.argval}" for one in dis.get_instructions(code) if _imports_users(one)]
-    if {"environ", "getenv"} & set(code.co_names):
+    names = set(code.co_names)
+    if {"environ", "getenv"} & names:
         found.append("reads the environment")
+    if _BY_NAME & names or {"sys", "modules"} <= names:
+        found.append("looks up variables by their names")
     return tuple(found)
+
+
+@functools.lru_cache(4096)
+def _used_whole(code: types.CodeType) -> frozenset[str]:
+    """The variables that a function, or one in it, uses otherwise than for one of their attributes."""
+    found = set()
+    instructions = list(dis.get_instructions(code))
+    for one, after in zip(instructions, [*instructions[1:], None], strict=True):
+        if one.opname in _LOADS and (after is None or after.opname not in ("LOAD_ATTR", "LOAD_METHOD")):
+            found.add(str(one.argval))
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            found |= _used_whole(const)
+    return frozenset(found)
 
 
 def _imports_users(instruction: dis.Instruction) -> bool:
@@ -456,6 +487,8 @@ def _read_globals(fn: Any) -> Iterator[tuple[str, Any]]:
 def _of_module(fn: Any, name: str, module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     if is_versioned(module.__name__):
         return
+    if name in _used_whole(fn.__code__):
+        raise Uncacheable(f"{_called(fn)} uses the module {name} as a value, so what it reads is not known", place(fn))
     held = vars(module)
     for attribute in _attributes(fn.__code__):
         if attribute in held and not attribute.startswith("__"):

@@ -22,7 +22,8 @@ import msgspec
 
 from aotviz.cache import stored_graphs
 from aotviz.cache.values import Broken, Reader, Writer
-from aotviz.ir.forms import FlatCall, GraphCall, Split, StoredGraphs
+from aotviz.ir import graphs
+from aotviz.ir.forms import FlatCall, GraphCall, SavedTensor, Split, StoredGraphs
 from aotviz.torch_private import stored_values
 from aotviz.tracing.second_order import StoredTrace
 
@@ -45,6 +46,7 @@ class Main(msgspec.Struct, frozen=True, array_like=True):
     kind: str  # "training" | "inference"
     fields: dict[str, Any]  # of the form, by name
     origins: dict[str, str]  # saved value -> node of the trace
+    lines: dict[str, list[int]]  # saved value -> nodes of Dynamo's graph that its line in the user's source made
     fakes: list[Any]
     storages: list[int]
     guards: list[Any]  # conditions on symbols
@@ -59,12 +61,13 @@ def packed(
     call: GraphCall,
     origins: Mapping[str, str],
     symbols: Sequence[Any],
+    stacks: Sequence[str],
     forward: Compiled | None,
     wrapper: str,
     elapsed_ns: int,
 ) -> tuple[bytes, bytes]:
     """The main part of an entry, and its guards alone, as bytes. `symbols` are those that the inputs had before the
-    compilation.
+    compilation. `stacks` are those of the nodes of Dynamo's graph.
 
     Raises:
         Unstorable: the program has something that cannot be stored.
@@ -76,12 +79,15 @@ def packed(
     kind = "training" if isinstance(call, Split) else "inference"
     left_out = _OF_THE_CALL | ({"graph_module"} if isinstance(call, Split) else set())
     held = {one.name: writer.pack(getattr(call, one.name)) for one in fields(_KINDS[kind]) if one.name not in left_out}
+    if isinstance(call, Split):
+        held["saved"] = writer.pack([replace(one, stack="") for one in call.saved])
     guards = [writer.guard(condition) for condition in stored_values.guards(shape_env, numbers)] if numbers else []
     main = Main(
         format=FORMAT,
         kind=kind,
         fields=held,
         origins=dict(origins),
+        lines=_lines(call, stacks),
         fakes=writer.fakes,
         storages=writer.storages,
         guards=guards,
@@ -92,6 +98,15 @@ def packed(
         saved_at_unix_s=time.time(),
     )
     return zlib.compress(msgspec.msgpack.encode(main), 9), msgspec.msgpack.encode(guards)
+
+
+def _lines(call: GraphCall, stacks: Sequence[str]) -> dict[str, list[int]]:
+    """The nodes with the stack of each saved value. Their stacks in another process are those of another function."""
+    nodes: dict[str, list[int]] = {}
+    for number, stack in enumerate(stacks):
+        nodes.setdefault(stack, []).append(number)
+    saved = call.saved if isinstance(call, Split) else ()
+    return {one.name: nodes[one.stack] for one in saved if one.stack and one.stack in nodes}
 
 
 def names_of(call: FlatCall) -> list[str]:
@@ -117,17 +132,19 @@ def read(data: bytes) -> Main:
 class Reading:
     """An entry, read for one call. `symbols` are those of the call's inputs."""
 
-    def __init__(self, main: Main, symbols: Sequence[Any], fake_mode: Any) -> None:
-        self.main, self._env, self._mode = main, fake_mode.shape_env, fake_mode
-        self._reader = Reader(main.fakes, main.storages, symbols, fake_mode)
+    def __init__(self, main: Main, call: FlatCall, symbols: Sequence[Any]) -> None:
+        mode = call.fake_mode
+        self.main, self._env = main, mode.shape_env
+        self._reader = Reader(main.fakes, main.storages, symbols, mode, stored_values.ragged_in(call.args))
         self._guards = [self._reader.guard(one) for one in main.guards]
 
     def failed_guard(self) -> Any:
         """The first condition that the sizes of this call do not fulfil; None if they fulfil all."""
         return next((one for one in self._guards if not stored_values.holds(one, self._env)), None)
 
-    def form(self, call: FlatCall, stored: StoredGraphs) -> GraphCall:
-        """The form that is lowered, for this call. Its guards become those of the call's program."""
+    def form(self, call: FlatCall, stacks: Sequence[str], stored: StoredGraphs) -> GraphCall:
+        """The form that is lowered, for this call. Its guards become those of the call's program. `stacks` as in
+        `packed`, in this process."""
         for condition in self._guards:
             stored_values.add_guard(condition, self._env)
         reader, main = self._reader, self.main
@@ -137,9 +154,21 @@ class Reading:
         found = {name: reader.read(value) for name, value in main.fields.items()}
         if kind is Split:
             found["graph_module"] = None
+            found["saved"] = self._saved(found["saved"], found["forward_module"], stacks)
         names = dict(zip(main.names, names_of(call), strict=True))
         found["rewrites"] = tuple(_renamed(rewrite, names) for rewrite in found["rewrites"])
         return call.then(kind, **found, forward=StoredTrace(main.origins), source=call, stored=stored)
+
+    def _saved(self, saved: Sequence[SavedTensor], forward: Any, stacks: Sequence[str]) -> list[SavedTensor]:
+        """The saved values, with this process's names of inputs, and the lines of the function that it compiles."""
+        placeholders = graphs.placeholders(forward.graph)
+        inputs = {node.name: str(node.meta["desc"]) for node in placeholders if "desc" in node.meta}
+        told = []
+        for one in saved:
+            lines = {stacks[number] for number in self.main.lines.get(one.name, ())}
+            stack = lines.pop() if len(lines) == 1 else ""  # several: the same operations are on other lines here
+            told.append(replace(one, producer=inputs.get(one.name, one.producer), stack=stack))
+        return told
 
 
 def _renamed(rewrite: Any, names: Mapping[str, str]) -> Any:

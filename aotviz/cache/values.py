@@ -239,13 +239,22 @@ def _found(module: str, path: str) -> Any:
 
 
 class Reader:
-    """Makes values from data. `symbols` as in Writer; fake tensors belong to `fake_mode`.
+    """Makes values from data. `symbols` as in Writer, `ragged` from `stored_values.ragged_in`; fake tensors belong to
+    `fake_mode`.
 
     Raises:
         Broken: the data is not what a Writer writes, or names something that this process does not have.
     """
 
-    def __init__(self, fakes: Sequence[Any], storages: Sequence[int], symbols: Sequence[Any], fake_mode: Any) -> None:
+    def __init__(
+        self,
+        fakes: Sequence[Any],
+        storages: Sequence[int],
+        symbols: Sequence[Any],
+        fake_mode: Any,
+        ragged: Mapping[Any, torch.SymInt] = MappingProxyType({}),
+    ) -> None:
+        self._ragged = ragged
         self._packed, self._counts, self._symbols, self.fake_mode = fakes, storages, symbols, fake_mode
         self._made: dict[int, Any] = {}
         self._storages: dict[int, Any] = {}
@@ -326,7 +335,7 @@ class Reader:
 
     def _number(self, kind: str, packed: Any) -> Any:
         number = stored_values.expression_of(packed, self._symbols)
-        return stored_values.symbolic(kind, number, self.fake_mode.shape_env)
+        return stored_values.symbolic(kind, number, self.fake_mode.shape_env, self._ragged)
 
     def guard(self, packed: Any) -> Any:
         return stored_values.expression_of(packed, self._symbols)

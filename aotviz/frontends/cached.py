@@ -25,6 +25,7 @@ from aotviz.cache.seals import Unavailable, warn_once
 from aotviz.cache.store import Entry, Store
 from aotviz.cache.values import Broken, Unstorable
 from aotviz.frontends.compiling import repeatable
+from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.lowerings import Lowering
@@ -47,6 +48,7 @@ class Asked:
     store: Store
     key: Key
     lowering: Lowering
+    stacks: tuple[str, ...]  # of the nodes of Dynamo's graph
 
 
 def asked(
@@ -56,7 +58,8 @@ def asked(
     if store is None:
         return None
     try:
-        return Asked(store, of_graph(module, inputs, options, lowering, numbers), lowering)
+        key = of_graph(module, inputs, options, lowering, numbers)
+        return Asked(store, key, lowering, dynamo_capture.stacks(module))
     except Uncacheable as error:
         return LookUp(Outcome.BYPASS, reason=error.reason, where=error.where)
 
@@ -88,7 +91,7 @@ def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Prog
         symbols, failed = stored_values.symbols_in(call.args), None
         for entry in found:
             main = entries.read(entry.main)
-            reading = Reading(main, symbols, call.fake_mode)
+            reading = Reading(main, call, symbols)
             failed = reading.failed_guard()
             if failed is None:
                 return _made(asked, entry, main, reading, call, request, observer)
@@ -108,7 +111,7 @@ def _made(
     keeper = Keeper(asked, observer, entry)
     stored = _Stored(asked, entry, main)
     try:
-        form = reading.form(call, stored=stored)
+        form = reading.form(call, asked.stacks, stored)
         quiet = _Quiet(observer, keeper)
         program: Program = pipeline.run(pipeline.FINISH, form, quiet)
         if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
@@ -246,7 +249,8 @@ class Keeper(Observer):
         origins = lowered.with_history.origins if isinstance(lowered, LoweredSplit) else {}
         forward = _stored(lowered.compiled_forward)
         elapsed = time.perf_counter_ns() - self._began_ns
-        main, guards = entries.packed(lowered.call, origins, self._symbols, forward, program.source, elapsed)
+        stacks = self._asked.stacks
+        main, guards = entries.packed(lowered.call, origins, self._symbols, stacks, forward, program.source, elapsed)
         key = self._asked.key
         variant = entries.digest(guards.hex()).hex()
         self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main)

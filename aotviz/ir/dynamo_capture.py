@@ -170,6 +170,12 @@ def place(graph_module: Any) -> str:
     return f"{inside[0].filename}:{inside[0].lineno or 0} in {inside[0].name}" if inside else ""
 
 
+def stacks(graph_module: fx.GraphModule) -> tuple[str, ...]:
+    """The stack of each node, also of the graphs inside; "" if unknown."""
+    inside = (one for one in graph_module.modules() if isinstance(one, fx.GraphModule))
+    return tuple(str(node.meta.get("stack_trace") or "") for one in inside for node in one.graph.nodes)
+
+
 def starts_in_module(graph_module: Any) -> bool:
     """Whether a module of torch.nn was compiled: Dynamo then starts in a frame of its own, where the module is `fn`."""
     stack = _user_stack(graph_module)

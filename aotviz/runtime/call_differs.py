@@ -105,7 +105,7 @@ def _subject(saved: SavedTensor, slot: Slot | None) -> str:
     """The user's name of a saved tensor."""
     if slot is not None:
         return str(slot.descriptor)
-    lines = [line.strip() for line in saved.stack.splitlines() if line.strip()]
+    lines = [line.strip() for line in saved.stack.splitlines() if line.strip(" ^~")]  # no lines that underline others
     return f"the result of `{lines[-1]}`" if lines and not saved.is_view else saved.producer
 
 

@@ -49,13 +49,23 @@ def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], 
 
 
 @contextlib.contextmanager
+def _static(fake_mode: Any) -> Iterator[None]:
+    before, fake_mode.static_shapes = fake_mode.static_shapes, True
+    try:
+        yield
+    finally:
+        fake_mode.static_shapes = before
+
+
+@contextlib.contextmanager
 def partitioning(fake_mode: Any, graphsafe_rng: bool = False) -> Iterator[None]:
     """The global state for partitioners and joint passes. Graph modules that they make generate their code when first
-    run."""
+    run. A tensor that they make fake, such as the state of a generator, has sizes that are numbers."""
     with (
         torch.no_grad(),
         torch._C._DisableAutocast(),
         fake_mode,
+        _static(fake_mode),
         _use_lazy_graph_module(True),
         config.patch(graphsafe_rng_functionalization=graphsafe_rng),  # see Note [Random states by value]
     ):

@@ -40,7 +40,8 @@ def operator_name(target: Any) -> list[str] | None:
         return ["packet", str(target).replace(".", "::", 1)]
     if isinstance(target, HigherOrderOperator):
         name = target.name()
-        if getattr(torch.ops.higher_order, name, None) is not target:
+        # torch copies operators into the metadata of nodes: a copy has the same class
+        if type(getattr(torch.ops.higher_order, name, None)) is not type(target):
             raise NoName(f"the higher-order operator {name} is not registered under its name")
         return ["hop", name]
     return None
@@ -120,13 +121,24 @@ def _numbers(value: Any) -> Iterable[Any]:
         yield getattr(value, "item_memo", None)  # Dynamo passes a float that changes as a tensor
 
 
-def symbolic(kind: str, expression: Any, shape_env: Any) -> Any:
-    """The symbolic number of an expression. `kind` is "int", "float" or "bool"."""
+def ragged_in(inputs: Iterable[Any]) -> dict[Any, torch.SymInt]:
+    """The symbol of each ragged dimension of the nested tensors among the inputs, with its number in this call."""
+    sizes = (number for value in inputs if isinstance(value, torch.Tensor) for number in value.size())
+    ragged = (size.node for size in sizes if isinstance(size, torch.SymInt) and size.node.is_nested_int())
+    return {node.expr: node.hint for node in ragged}
+
+
+def symbolic(kind: str, expression: Any, shape_env: Any, ragged: Mapping[Any, torch.SymInt]) -> Any:
+    """The symbolic number of an expression. `kind` is "int", "float" or "bool". `ragged` are the symbols whose values
+    torch cannot put into an expression."""
     make = {
         "int": shape_env.create_symintnode,
         "float": shape_env.create_symfloatnode,
         "bool": lambda expr, hint: shape_env.create_symboolnode(expr),
     }[kind]
+    for symbol in ragged.keys() & expression.free_symbols:
+        rows = make(symbol, hint=ragged[symbol])
+        return rows if expression == symbol else rows * make(expression / symbol, hint=None)
     return make(expression, hint=None)
 
 
