@@ -10,6 +10,7 @@ entry refers to code that the compiler's own cache has lost, the entry is discar
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.lowerings import Lowering
 from aotviz.pipeline import Observer
 from aotviz.runtime.lowered import LoweredSplit, Program
+from aotviz.stages import scalars
 from aotviz.torch_private import stored_values
 from aotviz.torch_private.inductor_results import stored_under
 
@@ -62,6 +64,8 @@ def asked(
         return Asked(store, key, lowering, dynamo_capture.stacks(module))
     except Uncacheable as error:
         return LookUp(Outcome.BYPASS, reason=error.reason, where=error.where)
+    except Exception as error:  # a program must not fail because it cannot be described
+        return LookUp(Outcome.BYPASS, reason=f"its key could not be made ({type(error).__name__}: {error})")
 
 
 def loaded(asked: Asked | LookUp | None, request: Request, observer: Observer) -> tuple[Program | None, Observer]:
@@ -83,6 +87,7 @@ def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Prog
     """The program of a request, if the cache has it, and the answer of the cache."""
     key = asked.key
     told = LookUp(Outcome.MISS, key.digest, key.ingredients)
+    entry: Entry | None = None
     try:
         found = asked.store.entries(key.digest)
         if not found:
@@ -99,8 +104,19 @@ def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Prog
     except Unavailable as error:
         return None, _unavailable(asked.store, told, error)
     except Broken as error:
-        asked.store.discard(entry)
-        return None, replace(told, reason=str(error))
+        return None, replace(told, reason=_discarded(asked, entry, str(error)))
+    except Exception as error:  # whatever is wrong with an entry, the program is compiled
+        if scalars.asks_for_restart(error):
+            raise
+        why = f"it could not be loaded ({type(error).__name__}: {error})"
+        return None, replace(told, reason=_discarded(asked, entry, why))
+
+
+def _discarded(asked: Asked, entry: Entry | None, why: str) -> str:
+    if entry is not None:
+        with contextlib.suppress(Unavailable):
+            asked.store.discard(entry)
+    return why
 
 
 def _made(
@@ -237,12 +253,13 @@ class Keeper(Observer):
                 self._add(result)
             elif type(result) is FlatCall:
                 self._symbols = stored_values.symbols_in(result.args)
-        except (Unstorable, Unavailable) as error:
-            self._reason = str(error)
+        except Exception as error:  # a program must not fail because it cannot be saved
+            known = isinstance(error, Unstorable | Unavailable)
+            self._reason = str(error) if known else f"it could not be saved ({type(error).__name__}: {error})"
             if isinstance(error, Unavailable):
                 warn_once(str(self._asked.store.folder), "unavailable", f"aotviz's cache is not used: {error}")
             key = self._asked.key
-            self._observer.looked_up(LookUp(Outcome.BYPASS, key.digest, key.ingredients, str(error)))
+            self._observer.looked_up(LookUp(Outcome.BYPASS, key.digest, key.ingredients, self._reason))
 
     def _save(self, program: Program) -> None:
         lowered = program.lowered

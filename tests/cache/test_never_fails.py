@@ -1,0 +1,62 @@
+"""Whatever is wrong with the cache, a program is compiled, and its recording says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.cache import entry
+from aotviz.frontends import cached
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return (x * 3).sin()
+
+
+def answer(folder: Path) -> tuple[str, str]:
+    """What the cache answers when a function is compiled, and why."""
+    torch._dynamo.reset()
+    compiled = aotviz.compile(scaled, backend="eager", cache=folder)
+    x = torch.ones(3, requires_grad=True)
+    torch.testing.assert_close(compiled(x), scaled(x))
+    compiled(x).sum().backward()
+    (row,) = compiled.recording.cache_lookups.to_dict("records")[:1]
+    return row["outcome"], str(row["reason"])
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("broken")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "said"),
+    [
+        (cached, "of_graph", ("bypass", "its key could not be made (ZeroDivisionError: broken)")),
+        (entry, "packed", ("bypass", "it could not be saved (ZeroDivisionError: broken)")),
+    ],
+    ids=["key", "save"],
+)
+def test_a_fault_while_it_is_saved_is_a_bypass(
+    place: Any, name: str, said: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_dynamo: None
+) -> None:
+    monkeypatch.setattr(place, name, broken)
+    assert answer(tmp_path) == said
+
+
+@pytest.mark.parametrize("name", ["read", "Reading"])
+def test_a_fault_while_it_is_loaded_is_a_miss_and_the_entry_goes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_dynamo: None
+) -> None:
+    assert answer(tmp_path)[0] == "miss"
+    with monkeypatch.context() as patch:
+        for module in (entry, cached):
+            if hasattr(module, name):
+                patch.setattr(module, name, broken)
+        outcome, reason = answer(tmp_path)
+    assert outcome == "miss"
+    assert "ZeroDivisionError" in reason
+    assert answer(tmp_path)[0] == "hit"  # what was compiled then was saved
