@@ -282,7 +282,7 @@ def connect(path: Path, how: str, create: bool) -> Connection | None:
     Raises NotOurs, Unavailable for a newer format, and sqlite3.Error.
     """
     address = f"file:{quote(os.path.abspath(path))}?{how}"
-    connection = sqlite3.connect(address, BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
+    connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
     ready = False
     try:
         connection.text_factory = _lossy
