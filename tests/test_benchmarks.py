@@ -30,9 +30,18 @@ from benchmarks import (
     step_models,
     subclasses,
     trace_reading,
+    warm_start,
     watching,
 )
 from tests.graphs_made import graphs_made
+
+
+@pytest.mark.slow
+def test_a_warm_start_is_measured_beside_torchs_own() -> None:
+    found = warm_start.run(rounds=1, layers=(1,), others=warm_start.NOT_TORCHS[:1])
+    whole, _, entry, other = found.rows
+    assert set(whole.values) == set(other.values) == {"Dynamo", "torch", "ours"}
+    assert 0 < entry.values["ours"] < 50_000
 
 
 @pytest.mark.slow
