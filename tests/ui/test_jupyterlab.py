@@ -96,6 +96,7 @@ def test_the_kernel_is_asked_for_what_is_looked_at_and_a_failure_says_what_to_do
     expect(bench.get_by_role("alert")).to_contain_text("the graph is gone", timeout=30_000)
     page.screenshot(path=screenshots / "jupyterlab-part-failed.png")
     jupyter.run_cell(page, 2)
+    expect(page.locator(".jp-InputPrompt").nth(2)).to_have_text("[3]:")  # the cell has ended
     bench.get_by_role("button", name="Try again").click()
     expect(bench.locator(".cm-content")).to_contain_text("def forward(", timeout=30_000)
     jupyter.run_cell(page, 3)

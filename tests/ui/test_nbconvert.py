@@ -83,7 +83,7 @@ def test_nbconverts_own_page_shows_what_happened(
     html.write_text(HTMLExporter().from_notebook_node(notebook)[0], encoding="utf-8")
     page, problems = opened(browser, html)
     table = page.locator("table").first
-    expect(table).to_contain_text("Net · training · 15 stages")
+    expect(table).to_contain_text("Net · training · 1008.2 ms · 15 stages")
     expect(table.locator("tr", has_text="partition")).to_contain_text("forward 24, backward 32")
     expect(page.locator("table").nth(1)).to_contain_text(f"update{MARKUP}")
     expect(page.locator("body")).to_contain_text("jupyter nbconvert --to aotviz_html")

@@ -115,7 +115,7 @@ def test_of_a_recording_that_was_too_large_the_summary_is_shown(lab: Server, lab
         write_executed(lab.work / f"{name}.ipynb", {**bundle[0], KEPT: content}, {})
     page = lab_page
     jupyter.open_notebook(page, lab, "large.ipynb")
-    expect(page.locator(".aotviz-Output table").first).to_contain_text("Net · training · 15 stages")
+    expect(page.locator(".aotviz-Output table").first).to_contain_text("Net · training · 1008.2 ms · 15 stages")
     expect(page.locator(".workbench")).to_have_count(0)
     jupyter.open_notebook(page, lab, "spoiled.ipynb")
     expect(page.get_by_role("alert")).to_contain_text("This recording is damaged")
