@@ -116,16 +116,17 @@ def of_instance(kind: type, factor: float) -> Any:
 
 def with_an_attribute(factor: float) -> Any:
     def read(g: Any) -> Any:
-        return g * read.factor  # type: ignore[attr-defined]
+        return g * known.factor
 
-    read.factor = factor  # type: ignore[attr-defined]
+    known: Any = read
+    known.factor = factor
     return read
 
 
 def from_a_module_in_the_closure(factor: float) -> Any:
-    settings = SETTINGS
-    settings.factor = factor  # type: ignore[attr-defined]
-    return lambda g: g * settings.factor  # type: ignore[attr-defined]
+    settings: Any = SETTINGS
+    settings.factor = factor
+    return lambda g: g * settings.factor
 
 
 READ: dict[str, Callable[[float], Any]] = {
