@@ -41,7 +41,7 @@ def examples(name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_hold(name, tmp_path, monkeypatch):
+def test_the_examples_of_a_module_hold(name, tmp_path, monkeypatch, clean_dynamo):
     monkeypatch.chdir(tmp_path)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     tests = examples(name)
