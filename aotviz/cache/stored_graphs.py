@@ -44,11 +44,9 @@ class Metadata(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         self._look(key)
-        return super().__getitem__(key) if super().__contains__(key) else self._none(key)
-
-    @staticmethod
-    def _none(key: str) -> Any:
-        raise KeyError(key)
+        if not super().__contains__(key):
+            raise KeyError(key)
+        return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
         if key == _TENSOR_META:

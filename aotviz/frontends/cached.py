@@ -11,6 +11,7 @@ entry refers to code that the compiler's own cache has lost, the entry is discar
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,10 +38,6 @@ from aotviz.torch_private import stored_values
 from aotviz.torch_private.inductor_results import stored_under
 
 RECORDING = "recording"  # the part of an entry that holds what was recorded of the compilation
-
-
-class Gone(Exception):
-    """The compiler's own cache no longer has a graph that an entry refers to."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,9 @@ def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Prog
             reading = Reading(main, call, symbols)
             failed = reading.failed_guard()
             if failed is None:
-                return _made(asked, entry, main, reading, call, request, observer)
+                program = _made(asked, entry, reading, call, request, observer)
+                hit = replace(told, saved_ns=main.elapsed_ns, saved_at_unix_s=main.saved_at_unix_s)
+                return program, replace(hit, outcome=Outcome.HIT)
         return None, replace(told, outcome=Outcome.GUARD_MISS, reason=_said(failed, call))
     except Unavailable as error:
         return None, _unavailable(asked.store, told, error)
@@ -120,28 +119,19 @@ def _discarded(asked: Asked, entry: Entry | None, why: str) -> str:
 
 
 def _made(
-    asked: Asked, entry: Entry, main: Main, reading: Reading, call: FlatCall, request: Request, observer: Observer
-) -> tuple[Program | None, LookUp]:
-    """The program of an entry, and what the cache says about it."""
-    key = asked.key
-    keeper = Keeper(asked, observer, entry)
-    stored = _Stored(asked, entry, main)
-    try:
-        form = reading.form(call, asked.stacks, stored)
-        quiet = _Quiet(observer, keeper)
-        program: Program = pipeline.run(pipeline.FINISH, form, quiet)
-        if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
-            raise Broken("its wrapper is another than the one that was saved")
-        program = pipeline.with_backward(program)
-    except Gone as gone:
-        asked.store.discard(entry)
-        return None, LookUp(Outcome.MISS, key.digest, key.ingredients, reason=str(gone))
+    asked: Asked, entry: Entry, reading: Reading, call: FlatCall, request: Request, observer: Observer
+) -> Program:
+    """The program of an entry. Raises Broken."""
+    main = reading.main
+    form = reading.form(call, asked.stacks, _Stored(asked, entry, main))
+    quiet = _Quiet(observer, Keeper(asked, observer, entry))
+    program: Program = pipeline.run(pipeline.FINISH, form, quiet)
+    if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
+        raise Broken("its wrapper is another than the one that was saved")
+    program = pipeline.with_backward(program)
     asked.store.used(entry)
-    hit = LookUp(
-        Outcome.HIT, key.digest, key.ingredients, saved_ns=main.elapsed_ns, saved_at_unix_s=main.saved_at_unix_s
-    )
     observer.replayed(request, program, asked.store.part(entry, RECORDING))
-    return program, hit
+    return program
 
 
 def _nearest(asked: Asked, told: LookUp) -> LookUp:
@@ -156,12 +146,10 @@ def _said(failed: Any, call: FlatCall) -> str:
     """Why the guards of an entry do not hold, in the user's names of sizes."""
     env = call.fake_mode.shape_env
     names = stored_values.source_names(env, failed.free_symbols)
-    text = str(failed)
-    values = []
-    for symbol in sorted(failed.free_symbols, key=str):
-        name = names.get(symbol, str(symbol))
-        text = text.replace(str(symbol), name)
-        values.append(f"{name} is {stored_values.hint_of(symbol, env)}")
+    named = {str(symbol): names.get(symbol, str(symbol)) for symbol in failed.free_symbols}
+    text = re.sub(r"\w+", lambda word: named.get(word[0], word[0]), str(failed))
+    symbols = sorted(failed.free_symbols, key=str)
+    values = (f"{named[str(symbol)]} is {stored_values.hint_of(symbol, env)}" for symbol in symbols)
     return f"it was compiled for {text}, and {', '.join(values)}"
 
 
@@ -207,12 +195,12 @@ class _Stored:
         self._asked, self._entry, self._forward = asked, entry, main.forward
 
     def forward(self, module: Any, inputs: Sequence[Any], is_inference: bool) -> Any:
-        """Raises Gone."""
+        """Raises Broken: the compiler no longer has what the entry refers to."""
         if self._forward is None:
             return None
         found = self._load(self._forward, module, inputs, True)
         if found is None:
-            raise Gone("the compiler's own cache no longer has its code")
+            raise Broken("the compiler's own cache no longer has its code")
         return found
 
     def backward(self, part: str, module: Any, inputs: Sequence[Any]) -> Any:

@@ -26,11 +26,7 @@ INPUTS = (
 PROGRAM = "input\ninput\n%2 = .sin(%0)\n%3 = operator.mul(%2, {})\n%4 = operator.add(%3, %1)\noutput((%4,))"
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def step(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -29,11 +29,7 @@ from tests.processes import run_script
 MISS = LookUp(Outcome.MISS, key="b" * 32, ingredients={"program": "x.sin()"})
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
