@@ -15,7 +15,7 @@ JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test test-all check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images corpus schema wheel lock clean
+.PHONY: help demo lab test test-all check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images corpus terms schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -86,11 +86,15 @@ bench: $(READY) ## overhead per call, compile time by stage, cost of recording, 
 goldens: $(READY) ## write the golden files anew; look at the diff before committing
 	AOTVIZ_UPDATE_GOLDENS=1 $(BIN)/python -m pytest -q -k golden
 
-images: $(READY) ## docs/images/: every view of GPT-2 and of an aliasing puzzle; look at each before committing
+images: $(READY) ## docs/images/: every view of GPT-2 and of an aliasing puzzle, and logs; look at each before committing
 	$(BIN)/python -m tests.ui.images
+	$(BIN)/python -m tests.ui.log_images
 
 corpus: $(READY) ## the logs of torch that tests read, from programs run anew
 	$(BIN)/python -m tests.corpus.make $(ARGS)
+
+terms: $(READY) ## the glossary, the page of the stages and the front end's words, from aotviz/explain/terms.toml
+	$(BIN)/python docs/write_terms.py
 
 schema: $(READY) ## TypeScript types of the wire format, from Python
 	$(BIN)/python extensions/core/generate_types.py

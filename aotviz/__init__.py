@@ -25,9 +25,12 @@ _NAMES = {  # module -> the public names that it holds
     "aotviz.stages.saved_hooks": "saved_hook_context",
     "aotviz.comparing.verifying": "verify",
     "aotviz.comparing.bisecting": "bisect",
+    "aotviz.comparing.compared_inputs": "compare_inputs",
+    "aotviz.comparing.exploring": "explore_inputs",
     "aotviz.live.watching": "watch",
     "aotviz.reading.recording": "load Recording RecordingError",
     "aotviz.logs.read_trace": "read_trace",
+    "aotviz.explain.terms": "what_is",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aotviz import __version__
 from aotviz.cache import command as cache_command
+from aotviz.logs.finding import is_url
 from aotviz.logs.read_trace import read_trace
 from aotviz.reading.recording import Recording, RecordingError, load
 from aotviz.widgets.server import Viewer
@@ -23,7 +24,7 @@ from aotviz.widgets.static_files import FrontEndMissing
 
 Arguments = argparse.Namespace
 
-RECORDING = "a FILE.aotviz, or what TORCH_TRACE wrote: a log file, a folder, or a pattern in quotes"
+RECORDING = "a FILE.aotviz, or what TORCH_TRACE wrote: a log file, a folder, a pattern in quotes, or a URL of these"
 MOST_TOLD = 12  # points of an explanation that are shown without --all
 
 
@@ -39,24 +40,42 @@ def _demo(chosen: Arguments) -> int:
 
 
 def _show(chosen: Arguments) -> int:
-    print(_read(chosen.path))
+    print(_read(chosen, chosen.path))
     return 0
 
 
 def _report(chosen: Arguments) -> int:
-    source = Path(chosen.path)
-    target = chosen.out or source.resolve().with_suffix(".html")
+    target = _target(chosen, "page", ".html")
+    _read(chosen, chosen.path).to_html(target)
+    return _wrote(chosen, target)
+
+
+def _trace(chosen: Arguments) -> int:
+    target = _target(chosen, "trace", ".json")
+    recording = _read(chosen, chosen.path)
+    is_json = target.name.removesuffix(".gz").endswith(".json")
+    (recording.to_chrome_trace if is_json else recording.to_perfetto)(target)
+    return _wrote(chosen, target)
+
+
+def _target(chosen: Arguments, what: str, suffix: str) -> Path:
+    """The file to write: a new one, unless --force. `what` says what is in it."""
+    source = Path(chosen.path.rstrip("/").rpartition("/")[2] if is_url(chosen.path) else chosen.path)
+    target: Path = chosen.out or source.resolve().with_suffix(suffix)
     if target.resolve() == source.resolve():
-        raise RecordingError(f"{target} is the recording itself: give the page another name with -o")
+        raise RecordingError(f"{target} is the recording itself: give the {what} another name with -o")
     if target.exists() and not chosen.force:
-        raise CommandError(f"{target} exists: give the page another name with -o, or --force to write over it")
-    _read(chosen.path).to_html(target)
+        raise CommandError(f"{target} exists: give the {what} another name with -o, or --force to write over it")
+    return target
+
+
+def _wrote(chosen: Arguments, target: Path) -> int:
     print(f"wrote {target if chosen.out else target.name if target.parent == Path.cwd() else target}")
     return 0
 
 
 def _open(chosen: Arguments) -> int:
-    viewer = Viewer(_read(chosen.path), chosen.port)
+    viewer = Viewer(_read(chosen, chosen.path), chosen.port)
     print(f"{chosen.path} is at {viewer.url}\nCtrl-C ends this.", flush=True)
     if not chosen.no_browser:
         webbrowser.open(viewer.url)
@@ -68,8 +87,8 @@ def _open(chosen: Arguments) -> int:
 
 
 def _explain(chosen: Arguments) -> int:
-    recording = _read(chosen.path)
-    earlier = _read(chosen.earlier) if chosen.earlier else None
+    recording = _read(chosen, chosen.path)
+    earlier = _read(chosen, chosen.earlier, latest=False) if chosen.earlier else None
     try:
         told = recording.explain(chosen.compilation, earlier=earlier)
     except LookupError as error:
@@ -81,9 +100,18 @@ def _explain(chosen: Arguments) -> int:
     return 0
 
 
-def _read(path: str) -> Recording:
-    """A saved recording, or the logs at a path or pattern."""
-    return load(path) if path.endswith(".aotviz") else read_trace(path)
+def _read(chosen: Arguments, path: str | None, latest: bool = True) -> Recording:
+    """A saved recording, or the logs at a path or pattern; with --latest only those of the latest run."""
+    latest = latest and getattr(chosen, "latest", False)
+    if path is None and not latest:
+        raise CommandError(
+            "PATH is missing: a recording, a log or a folder of logs, or --latest for that of TORCH_TRACE"
+        )
+    if path is not None and path.endswith(".aotviz"):
+        if latest:
+            raise CommandError(f"--latest chooses among logs, and {path} is a recording")
+        return load(path)
+    return read_trace(path, latest=latest, limit_mb=chosen.limit_mb, jobs=chosen.jobs)
 
 
 def _verify(chosen: Arguments) -> int:
@@ -102,6 +130,12 @@ def _cache(chosen: Arguments) -> int:
         raise CommandError(str(error)) from error
 
 
+def _count(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
+
+
 class CommandError(Exception):
     """Printed in one line, with exit status 2."""
 
@@ -113,8 +147,15 @@ def parser() -> argparse.ArgumentParser:
     made = {name: commands.add_parser(name, help=text) for name, (text, _) in COMMANDS.items()}
     for name, (_, run) in COMMANDS.items():
         made[name].set_defaults(run=run)
-    for name in ("show", "report", "open", "explain"):
-        made[name].add_argument("path", metavar="PATH", help=RECORDING)
+    for name in ("show", "report", "trace", "open", "explain"):
+        add = made[name].add_argument
+        if name in ("show", "explain"):
+            add("path", metavar="PATH", nargs="?", help=f"{RECORDING}; with --latest, by default that of TORCH_TRACE")
+            add("--latest", action="store_true", help="only the logs of the latest run in the folder")
+        else:
+            add("path", metavar="PATH", help=RECORDING)
+        add("--limit-mb", type=int, metavar="N", help="MiB that a compressed log may unpack to")
+        add("--jobs", type=_count, metavar="N", help="processes that read several large logs (default: all processors)")
 
     add = made["demo"].add_argument
     add("--layers", type=int, default=2, metavar="N", help="transformer layers (default: 2)")
@@ -126,6 +167,11 @@ def parser() -> argparse.ArgumentParser:
     add = made["report"].add_argument
     add("-o", "--out", type=Path, metavar="OUT.html", help="default: PATH with the suffix .html")
     add("--force", action="store_true", help="write OUT.html even if it exists")
+
+    add = made["trace"].add_argument
+    formats = "JSON if it ends in .json or .json.gz, else Perfetto's protobuf"
+    add("-o", "--out", type=Path, metavar="OUT", help=f"{formats} (default: PATH with the suffix .json)")
+    add("--force", action="store_true", help="write OUT even if it exists")
 
     add = made["open"].add_argument
     add("--port", type=int, default=0, help="of the loopback interface (default: any that is free)")
@@ -151,6 +197,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Arguments], int]]] = {
     "demo": ("a GPT-2 training step through the whole pipeline, compared with eager", _demo),
     "show": ("print a recording", _show),
     "report": ("make one self-contained HTML page of a recording", _report),
+    "trace": ("write a timeline of all ranks for ui.perfetto.dev or chrome://tracing", _trace),
     "open": ("show a recording in the browser of this machine", _open),
     "explain": ("say why it recompiled, broke graphs or missed the cache", _explain),
     "verify": ("compare a call with eager and with torch's own AOTAutograd", _verify),

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from . import (
+    cache_miss,
     calls,
     compiled_autograd,
     compiling,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "step": lambda quick: [step.run(rounds=1, layers=1, backends=["aot_eager"]) if quick else step.run()],
     "compile": lambda quick: compiling.run(rounds=1, layers=2) if quick else compiling.run(),
     "warm_start": lambda quick: [warm_start.run(1, (1,), warm_start.NOT_TORCHS[:1]) if quick else warm_start.run()],
+    "cache_miss": lambda quick: [cache_miss.run(1, (1,)) if quick else cache_miss.run()],
     "first_compile": lambda quick: [first_compile.run(1, first_compile.CASES[:1]) if quick else first_compile.run()],
     "memory": lambda quick: [memory.run(operators=20) if quick else memory.run()],
     "compiled_autograd": lambda quick: [
@@ -54,7 +56,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     ],
     "recording": lambda quick: [recording.run(rounds=1, layers=2) if quick else recording.run()],
     "watching": lambda quick: [watching.run(rounds=1, layers=1) if quick else watching.run()],
-    "trace_reading": lambda quick: [trace_reading.run(rounds=1, nbytes=3_000_000) if quick else trace_reading.run()],
+    "trace_reading": lambda quick: [
+        trace_reading.run(1, 3_000_000, ranks=4, rank_nbytes=1_000_000, rank_rounds=1) if quick else trace_reading.run()
+    ],
     "viewer": lambda quick: [viewer.run(rounds=1, sizes=(200,), seconds=1) if quick else viewer.run()],
     "groups": lambda quick: [groups.run(rounds=1, nodes=5_000) if quick else groups.run()],
     "diffing": lambda quick: [diffing.run(rounds=1, nodes=2_000) if quick else diffing.run()],

@@ -1,9 +1,13 @@
-"""Reading torch's logs: aotviz beside tlparse, on one log of 100 MB.
+"""Reading torch's logs: aotviz beside tlparse, on one log of 100 MB, and on those of 64 ranks, of 10 MB each.
 
 The log is made of the real ones in tests/corpus, again and again, each time with other compile ids, other file names
 and so other texts, as one long job would write it. Each contestant is a process of its own, from its start to its
 end; what it used of the processor and of memory is asked of the system when it ends. A second reading finds the
 index that the first has left; the two are compared by the call alone, without starting Python and importing aotviz.
+
+No two ranks have a text in common, which is the most work and memory. (The ranks of a job share most.) aotviz reads
+them in as many processes as there are processors, whose times are added up; so are their peaks of memory, as if all had
+theirs at once. tlparse makes its report of all ranks.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +29,8 @@ from .measure import ratio
 from .results import Result, Row, result
 
 NBYTES = 100_000_000
+RANKS, RANK_NBYTES = 64, 10_000_000
+RANK_MEMORY = 4 / 6.4  # 64 ranks of 100 MB are to be read within 4 GB
 TLPARSE = Path(sys.executable).parent / "tlparse"
 READ = """
 import sys, time, aotviz
@@ -31,6 +38,14 @@ read = aotviz.read_trace
 began = time.process_time()
 recording = read(sys.argv[1])
 print(time.process_time() - began, len(recording))
+"""
+READ_RANKS = """
+import resource, sys
+import aotviz
+from aotviz.logs.processes import cpus
+recording = aotviz.read_trace(sys.argv[1], index=False, jobs=cpus())
+kilobytes = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(kilobytes[0] + kilobytes[1] * cpus(), len(recording))
 """
 # Starts a process and says what it used. Linux counts the memory of whoever started a process as the process's own, so
 # this small one stands between it and the benchmark, which has imported torch.
@@ -54,17 +69,18 @@ class Run:
     output: str
 
 
-def write_log(path: Path, nbytes: int) -> int:
-    """A log of about `nbytes` bytes; returns how many."""
-    logs = [log.read_bytes() for log in corpus.logs() if "rank_1" not in log.name]
-    written = copy = 0
+def write_log(path: Path, nbytes: int, first: int = 0) -> tuple[int, int]:
+    """A log of about `nbytes` bytes, from copy `first` on; returns (its size, the number of the next copy)."""
+    left_out = [*corpus.folder("ranks").glob("*_rank_1_*"), *corpus.folder("ranks_diverge").iterdir()]
+    logs = [log.read_bytes() for log in corpus.logs() if log not in left_out]
+    written, copy = 0, first
     with open(path, "wb") as file:
         while written < nbytes:
             content = one_copy(logs[copy % len(logs)], copy)
             file.write(content)
             written += len(content)
             copy += 1
-    return written
+    return written, copy
 
 
 def one_copy(content: bytes, copy: int) -> bytes:
@@ -91,13 +107,15 @@ def run_process(command: list[str], environment: dict[str, str]) -> Run:
     return Run(float(cpu_s), int(peak) * (1 if sys.platform == "darwin" else 1024), done.stdout)
 
 
-def run(rounds: int = 5, nbytes: int = NBYTES) -> Result:
+def run(
+    rounds: int = 5, nbytes: int = NBYTES, ranks: int = RANKS, rank_nbytes: int = RANK_NBYTES, rank_rounds: int = 3
+) -> Result:
     theirs: list[Run] = []
     first: list[Run] = []
     second: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="aotviz-") as folder:
         log = Path(folder, "trace.log")
-        size = write_log(log, nbytes)
+        size, _ = write_log(log, nbytes)
         ours = [sys.executable, "-c", READ, str(log)]
         for number in range(rounds):
             environment = {"AOTVIZ_CACHE_DIR": str(Path(folder, f"cache{number}"))}
@@ -124,10 +142,56 @@ def run(rounds: int = 5, nbytes: int = NBYTES) -> Result:
         memory("memory of reading, against the log", first, size, 2.0),
         memory("memory of reading again", second, size, 2.0),
         memory("memory of tlparse", theirs, size, None),
+        *of_ranks(rank_rounds, ranks, rank_nbytes),
     ]
     compilations = first[0].output.split()[1]
     about = f"a TORCH_TRACE log of {size / 1e6:.0f} MB and {compilations} compilations, read by aotviz and by tlparse"
-    return result("trace_reading", about, "ratio", rows, {"rounds": rounds, "bytes": size})
+    about += f"; and logs of {ranks} ranks"
+    settings = {"rounds": rounds, "bytes": size, "ranks": ranks, "rank_bytes": rank_nbytes, "rank_rounds": rank_rounds}
+    return result("trace_reading", about, "ratio", rows, settings)
+
+
+def of_ranks(rounds: int, ranks: int, nbytes: int) -> list[Row]:
+    ours: list[Run] = []
+    theirs: list[Run] = []
+    with tempfile.TemporaryDirectory(prefix="aotviz-") as folder:
+        logs = Path(folder, "job")
+        logs.mkdir()
+        size = copy = 0
+        for rank in range(ranks):
+            written, copy = write_log(logs / f"dedicated_log_torch_trace_rank_{rank}_x.log", nbytes, copy)
+            size += written
+        out = str(Path(folder, "out"))
+        for _ in range(rounds):
+            ours.append(run_process([sys.executable, "-c", READ_RANKS, str(logs)], {}))
+            theirs.append(run_process([str(TLPARSE), str(logs), "-o", out, "--all-ranks-html", "--no-browser"], {}))
+            shutil.rmtree(out)
+    peak = median(int(done.output.split()[0]) * (1 if sys.platform == "darwin" else 1024) for done in ours)
+    theirs_peak = median(done.peak_bytes for done in theirs)
+    times = [median(done.cpu_s for done in runs) / ranks for runs in (ours, theirs)]
+    return [
+        Row(
+            f"{ranks} ranks, against tlparse",
+            ratio([done.cpu_s for done in ours], [done.cpu_s for done in theirs]),
+            0.5,
+            {"ours, per rank": times[0], "tlparse, per rank": times[1]},
+            "CPU s",
+        ),
+        Row(
+            f"memory of {ranks} ranks, against their logs",
+            peak / size,
+            RANK_MEMORY,
+            {"ours, per rank": peak / ranks / 1e6, "log": size / ranks / 1e6},
+            "MB",
+        ),
+        Row(
+            f"memory of tlparse for {ranks} ranks",
+            theirs_peak / size,
+            None,
+            {"peak": theirs_peak / 1e6, "logs": size / 1e6},
+            "MB",
+        ),
+    ]
 
 
 def memory(case: str, runs: list[Run], size: int, target: float | None) -> Row:

@@ -59,9 +59,9 @@ def put_into(folder: Path) -> None:
     for path, text in ((VIEW, view), (TEST, test)):
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    imported, line = registry.strip().splitlines()
+    imported, line = registry.strip().split("\n", 1)
     text = (folder / REGISTRY).read_text(encoding="utf-8")
-    known = re.search(r"export const VIEWS.*;", text)
+    known = re.search(r"export const VIEWS.*?;", text, re.DOTALL)
     assert known is not None
     (folder / REGISTRY).write_text(f"{imported}\n{text.replace(known[0], line)}", encoding="utf-8")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from aotviz import pipeline
+from aotviz.frontends import compiling
 from aotviz.ir.forms import Form, Request
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.pipeline import Observer
@@ -44,6 +45,7 @@ def answering(answer: Callable[[Request], Answer], first: int = 0) -> Iterator[l
     Before a hit, the `first` stages are seen.
     """
     real: Callable[[Form, Observer], Program] = pipeline.compile_request
+    method = compiling.Pipeline.program
     seen: list[Observer] = []
 
     def compile_request(request: Any, observer: Observer) -> Program:
@@ -58,8 +60,11 @@ def answering(answer: Callable[[Request], Answer], first: int = 0) -> Iterator[l
         observer.looked_up(lookup)
         return program
 
-    pipeline.compile_request = compile_request
+    def run(stages: Any, compiler: Any = None) -> Program:
+        return compile_request(stages._request, stages._observer)
+
+    compiling.Pipeline.program = run  # type: ignore[method-assign]
     try:
         yield seen
     finally:
-        pipeline.compile_request = real
+        compiling.Pipeline.program = method  # type: ignore[method-assign]

@@ -11,8 +11,12 @@ import os
 import runpy
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 READY = ["torch", "torch._dynamo", "aotviz.comparing.bisecting", "aotviz.frontends.backend"]
 _context = multiprocessing.get_context("forkserver")
@@ -35,6 +39,18 @@ def run_script(script: Path, *arguments: str, cwd: Path) -> Done:
         process.join()
         assert process.exitcode is not None
         return Done(process.exitcode, *(path.read_text() for path in written))
+
+
+def start(target: Callable[..., object], *arguments: Any, **named: Any) -> BaseProcess:
+    """A function of a module in a process of its own, which may be killed."""
+    process = _context.Process(target=target, args=arguments, kwargs=named)
+    process.start()
+    return process
+
+
+def event() -> Event:
+    """What one process waits for and another sets."""
+    return _context.Event()
 
 
 def _run(script: Path, arguments: tuple[str, ...], cwd: Path, written: list[Path]) -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from aotviz import pipeline
+from aotviz.explain.terms import terms
+from aotviz.logs import known
+from aotviz.recording.replaying import GIVEN
 from aotviz.whole_backward import backward_stages
 from aotviz.whole_backward.compiled_parts import CompiledParts
 
@@ -20,7 +23,7 @@ WHOLE_BACKWARD = [
     backward_stages.CAPTURE,
     *(stage.name for stage in backward_stages.stages(CompiledParts(*[lambda *_: None] * 2))),
 ]
-ALL = {"dynamo", *TRAINING, *INFERENCE, *SOMETIMES, *LATE, *(stage.name for stage in pipeline.EXPORT)}
+ALL = {"dynamo", GIVEN, *TRAINING, *INFERENCE, *SOMETIMES, *LATE, *(stage.name for stage in pipeline.EXPORT)}
 
 
 def section(page: str, title: str) -> str:
@@ -28,10 +31,18 @@ def section(page: str, title: str) -> str:
     return re.split(r"^## ", text.partition(f"## {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def test_the_glossary_has_each_stage_once_and_no_other() -> None:
-    listed = re.findall(r"^\| ([^|]+) \|", section("glossary.md", "Stages"), re.MULTILINE)
-    assert sorted(set(listed) - {"stage", "---"}) == sorted(ALL)
-    assert len(listed) == len(set(listed))
+def test_each_stage_has_a_term_and_each_term_of_a_stage_is_one() -> None:
+    named = {group: [term.name for term in terms() if term.group == group] for group in ("stages", "torchs_stages")}
+    assert sorted(named["stages"]) == sorted(ALL)
+    assert sorted({*known.CODE.values(), *(stage for stage, _ in known.GRAPHS.values())} - ALL) == sorted(
+        named["torchs_stages"]
+    )
+
+
+def test_each_form_that_a_stage_returns_has_a_term() -> None:
+    source = (ROOT / "aotviz/pipeline.py").read_text(encoding="utf-8")
+    returned = set(re.findall(r"-> (\w+)(?:,.*)?$", source.partition("class Observer")[0], re.MULTILINE))
+    assert returned <= {term.name for term in terms() if term.group == "forms"}
 
 
 @pytest.mark.parametrize(
@@ -57,24 +68,24 @@ def badges() -> set[str]:
     for path in sorted((ROOT / "extensions/core/src").rglob("*.ts")):
         source = path.read_text(encoding="utf-8")
         for text in re.findall(r"\bchip\(\s*(`[^`]*`|[^`,()]*(?:\([^()]*\))?[^`,()]*)", source):
-            found |= {re.sub(r"\$\{[^}]*\}", "*", one) for one in re.findall(r"^`(.*)`$", text)}
+            found |= {
+                re.sub(r"\$\{[^}]*\}", "miss" if "cache" in one else "1", one) for one in re.findall(r"^`(.*)`$", text)
+            }
             if not text.startswith("`"):
                 found |= set(re.findall(r'"([^"]+)"', re.sub(r"[!=]== \"\w*\"", "", text)))
         for texts in re.findall(r"FATES: .*? = \{(.*?)\};", source, re.DOTALL):
-            found |= set(re.findall(r'\["([^"]+)"', texts))
+            found |= set(re.findall(r"(\w+):", texts))
         for texts in re.findall(r"function endedAs.*?return (.*?);", source, re.DOTALL):
             found |= set(re.findall(r'"([^"]+)"', texts))
     return found
 
 
-def test_the_glossary_has_each_badge_of_the_workbench() -> None:
-    cells = re.findall(r"^\| ([^|]+) \|", section("glossary.md", "Badges of the workbench"), re.MULTILINE)
-    listed = [badge for cell in cells for badge in re.split(r", | (?=`)", cell.replace("` `", "`, `"))]
-    listed = [badge.strip("` ") for badge in listed]
-    known = badges()
-    assert {"data", "checked", "failed", "saved", "no change", "storage *"} <= known
-    patterns = {badge: re.escape(badge).replace(r"\*", ".+") for badge in known}
-    assert not [badge for badge, pattern in patterns.items() if not any(re.fullmatch(pattern, one) for one in listed)]
+def test_each_badge_of_the_workbench_has_a_term() -> None:
+    """Those too that no recording of tests/ui/test_terms.py shows."""
+    known_badges = badges()
+    assert {"data", "checked", "failed", "saved", "no change", "storage 1"} <= known_badges
+    listed = [term for term in terms() if term.group == "badges"]
+    assert not [badge for badge in known_badges if not any(term.is_called(badge) for term in listed)]
 
 
 @pytest.mark.parametrize(("call", "stages"), [("with gradients", TRAINING), ("without gradients", INFERENCE)])

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import aotviz
-from aotviz.comparing.given_call import fresh
-from aotviz.comparing.observed import same, values
+from aotviz.comparing.given_call import fresh, in_eager
+from aotviz.comparing.judging import judge
+from aotviz.comparing.observed import Candidate, same, values
 from aotviz.comparing.same_graph import difference
 from aotviz.runtime.tensor_copies import copies
 from tests.oracle.programs import PROGRAMS
@@ -147,3 +148,33 @@ def test_a_call_that_differs_from_itself_is_not_blamed_on_aotviz(ask: Any) -> No
     numbers = iter(range(1, 1000))
     with pytest.raises(RuntimeError, match="returns different results each time in eager"):
         ask(lambda x: x * next(numbers), torch.ones(2))
+
+
+def test_equal_results_by_other_nodes_do_not_alarm() -> None:
+    def step(m: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        m.add_(1)
+        return m[0], m.t()
+
+    found = aotviz.verify(step, torch.ones(3, 4))
+    assert found.equal
+    assert not found.same_graphs
+    assert "differs" not in str(found)
+    assert "first difference" not in str(found).lower()
+    assert "the results are right, by other nodes than torch's: stage 'trace'" in str(found)
+    assert "The results are right, by other nodes" in found._repr_html_()
+
+
+def test_differences_of_views_of_one_tensor_are_said_to_be_one() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        x.add_(1)
+        return x[0], x.view(-1), y * 2
+
+    def wrong(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        x.add_(2)
+        return x[0], x.view(-1), y * 3
+
+    _, program, expected = in_eager(step, (torch.ones(2, 3), torch.ones(2)), {})
+    verdict = judge(program, Candidate("wrong", lambda *_: wrong), expected)
+    assert verdict.status == "wrong"
+    assert verdict.alike == ("input 0, output 0 and output 1 share memory in eager: their values differ as one",)
+    assert verdict.alike[0] in str(verdict)

@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from aotviz.lowerings import run_graph
 from aotviz.torch_private.partitioners import default_partition
 from tests.doors import alone
 from tests.graphs_made import graphs_made
+from tests.processes import run_script
 
 torch.set_num_threads(1)
 
@@ -48,6 +50,36 @@ def lines_run(function, *args):
     finally:
         sys.settrace(before)
     return seen
+
+
+KEPT = """
+import gc, linecache
+import torch
+import aotviz
+
+def programs():
+    return [name for name in linecache.cache if name.startswith("<aotviz ")]
+
+held = aotviz.compile(lambda x: x * 2, backend="eager", record=False)
+held(torch.ones(2))
+for number in range(20):
+    f = aotviz.compile(lambda x: (x + number).sin().sum(), backend="eager", record=False)
+    f(torch.ones(3, requires_grad=True)).backward()
+    name = programs()[-1]
+    assert linecache.getlines(name), name
+    del f
+    torch._dynamo.reset()
+gc.collect()
+left = programs()
+assert len(left) <= 2, left
+"""
+
+
+def test_linecache_forgets_a_program_that_is_freed(tmp_path: Path) -> None:
+    script = tmp_path / "compiles.py"
+    script.write_text(KEPT)
+    done = run_script(script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_source_is_what_linecache_has_under_the_programs_file_name():

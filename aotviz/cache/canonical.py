@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.cache import content
+from aotviz.cache import bypasses, content
 from aotviz.cache.content import Content, Uncacheable, digest
 from aotviz.ir import backward_bodies, symbolic_sizes
 from aotviz.torch_private import autograd_nodes, dispatch, distributed, registered_operators, script_objects
@@ -138,7 +138,7 @@ class Program(Content):
         if distributed.is_mesh(value):
             return f"mesh {distributed.of_mesh(value)}"
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
-            raise Uncacheable(f"an object of class {type(value).__qualname__} is part of the graph")
+            raise bypasses.OBJECT(f"an object of class {type(value).__qualname__} is part of the graph")
         if isinstance(value, torch.nn.Module):
             return self._plain_module(value)
         return super().other(value)
@@ -163,7 +163,7 @@ class Program(Content):
                     if meta.get(name):
                         line += f" {name}: {value(meta[name])}"
             except Uncacheable as error:
-                raise Uncacheable(error.reason, error.where or line_of(node)) from None
+                raise error.about(error.reason, line_of(node)) from None
             lines.append(line)
         return "\n".join(lines)
 
@@ -178,6 +178,9 @@ class Program(Content):
                 called += special(self, root, node)
         elif op == "call_method":
             called = f".{target}"
+            method = content.method_of_tensors(target)
+            if method is not None:
+                called += f" {self.value(method)}"
         elif op == "call_module":
             called = self.value(root.get_submodule(target))
         else:
@@ -197,7 +200,8 @@ class Program(Content):
             return self.value(value)
         except Uncacheable as error:
             what = "the context_fn of a checkpoint" if name == "_checkpoint_context_fn" else f"{name} of a graph"
-            raise Uncacheable(f"{what} is not plain: {error.reason}", error.where) from None
+            bypass = bypasses.POLICY if name == "_checkpoint_context_fn" else error.bypass
+            raise bypass(f"{what} is not plain: {error.reason}", error.where) from None
 
     def _inside(self, module: fx.GraphModule) -> str:
         known = self._modules.get(id(module))
@@ -221,7 +225,7 @@ class Program(Content):
         """A module that the graph calls: torch's own, by its class and plain attributes."""
         kind = type(module)
         if not content.is_versioned(kind.__module__) or any(vars(module).get(name) for name in _HOOKS):
-            raise Uncacheable(f"the graph calls a module of class {kind.__qualname__}, whose content is not known")
+            raise bypasses.MODULE(f"the graph calls a module of class {kind.__qualname__}, whose content is not known")
         held = {k: v for k, v in vars(module).items() if k not in _OF_MODULES and k not in _HOOKS}
         tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         held |= dict(tensors) | dict(module.named_children())
@@ -255,7 +259,7 @@ def _triton_kernel(program: Program, root: Any, node: fx.Node) -> str:
     try:
         source, constants = registered_operators.triton_kernel(node.kwargs)
     except Exception as error:
-        raise Uncacheable(f"the source of a Triton kernel is not known: {error}") from error
+        raise bypasses.CODE(f"the source of a Triton kernel is not known: {error}") from error
     return f" {digest(source)} {program.value(constants)} "
 
 
@@ -273,9 +277,9 @@ _SPECIAL: Mapping[str, Callable[[Program, Any, fx.Node], str]] = {
 def _of_tensor(value: torch.Tensor) -> str:
     """A constant by its data."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or isinstance(value, FakeTensor):
-        raise Uncacheable(f"a constant of the graph is a {type(value).__qualname__}")
+        raise bypasses.CONSTANT(f"a constant of the graph is a {type(value).__qualname__}")
     if value.layout is not torch.strided or value.is_meta or value.is_quantized:
-        raise Uncacheable(f"a constant of the graph has the layout {value.layout}")
+        raise bypasses.CONSTANT(f"a constant of the graph has the layout {value.layout}")
     with dispatch.without_modes(), torch.no_grad():
         plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
         data = plain.flatten().view(torch.uint8).numpy().tobytes() if plain.numel() else b""

@@ -57,7 +57,7 @@ def run(chosen: argparse.Namespace) -> int:
         finally:
             store.close()
             for warning in told:
-                print(f"aotviz cache: {warning.message}", file=sys.stderr)
+                print(f"aotviz cache: {printable(str(warning.message))}", file=sys.stderr)
     return status
 
 
@@ -105,7 +105,7 @@ def _explain(store: Store, chosen: argparse.Namespace) -> int:
         print(f"\n{printable(name)}")
         if are_short(texts):
             for digest, text in zip(short, texts, strict=True):
-                print(f"  {digest}  {'(has none)' if text is None else printable(text)}")
+                print(f"  {digest}  {'(no such ingredient)' if text is None else printable(text)}")
         else:
             print("\n".join(_difference(texts, short, chosen.all)))
     return 0

@@ -11,13 +11,11 @@ the text is the same in every process.
 from __future__ import annotations
 
 import dataclasses
-import dis
 import enum
 import functools
 import hashlib
 import inspect
 import math
-import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -27,10 +25,12 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from aotviz.torch_private import compiled_autograd, operators, registered_operators
+from aotviz.cache import bypasses
+from aotviz.cache.bypasses import Uncacheable as Uncacheable
+from aotviz.cache.code_reads import attributes, global_names, is_outside, reads_elsewhere, used_whole
+from aotviz.cache.code_reads import is_versioned as is_versioned
+from aotviz.torch_private import compiled_autograd, operators, pytree, registered_operators
 
-_WITH_VERSION = frozenset(("torch", "aotviz", "numpy", "sympy", "triton"))  # their versions are ingredients of a key
-_STANDARD = (sys.stdlib_module_names | {"builtins"}) - {"__main__"}
 _BUILTIN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _CODE = (types.FunctionType, types.MethodType)
 _OF_A_CLASS = frozenset(
@@ -38,21 +38,6 @@ _OF_A_CLASS = frozenset(
     "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __parameters__ "
     "__orig_bases__ __hash__ __dataclass_params__ __dataclass_fields__".split()
 )  # names, places and caches; or they follow from the rest
-
-
-_BY_NAME = frozenset(("globals", "eval", "exec", "__import__", "import_module"))
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
-
-
-class Uncacheable(Exception):
-    """A program depends on something that a key cannot contain.
-
-    `reason` is a sentence that names it. `where` is the user's line, "file:line in function", or "" if unknown.
-    """
-
-    def __init__(self, reason: str, where: str = "") -> None:
-        super().__init__(reason)
-        self.reason, self.where = reason, where
 
 
 def digest(text: str | bytes) -> str:
@@ -71,12 +56,6 @@ def of_function(fn: Callable[..., Any]) -> str:
         Uncacheable: it reads a value that has no description.
     """
     return Content().value(fn)
-
-
-def is_versioned(module: str) -> bool:
-    """Whether the code of a module is determined by versions that are ingredients of each key."""
-    top = module.partition(".")[0]
-    return top in _WITH_VERSION or top in _STANDARD
 
 
 class Content:
@@ -126,12 +105,13 @@ class Content:
         return self._object(value)
 
     def tensor(self, value: torch.Tensor) -> str:
-        raise Uncacheable(f"a tensor of shape {tuple(value.shape)} is read as a constant")
+        raise bypasses.CODE(f"a tensor of shape {tuple(value.shape)} is read as a constant")
 
     def function(self, fn: Any) -> str:
         """The text of a Python function."""
         home = str(fn.__globals__.get("__name__", ""))
         code = fn.__code__
+        _refuse_outside(home, fn.__qualname__)
         if is_versioned(home):
             content = digest(repr((code.co_code, code.co_consts))) if "<lambda>" in fn.__qualname__ else ""
             line = f":{code.co_firstlineno} {content}".rstrip() if "<" in fn.__qualname__ else ""
@@ -144,8 +124,9 @@ class Content:
 
     def kind(self, kind: type) -> str:
         """The text of a class: the name of an installed one, the functions and values of a user's."""
+        _refuse_outside(kind.__module__, kind.__qualname__)
         if is_versioned(kind.__module__) and not _is_local(kind):
-            return f"{kind.__module__}.{kind.__qualname__}"
+            return f"{kind.__module__}.{kind.__qualname__}{self._pytree(kind) if is_users_pytree(kind) else ''}"
         return self._once(kind, lambda: self._class(kind), "class")
 
     def _operator(self, operator: Any) -> str:
@@ -161,22 +142,19 @@ class Content:
             parts.append(registered_operators.schema(overload))
             opaque = registered_operators.opaque_kernels(overload)
             if opaque:
-                raise Uncacheable(
-                    f"operator {name} has a kernel for {opaque[0]} whose source is not known; "
-                    "define it with torch.library.custom_op"
-                )
+                raise bypasses.KERNEL(f"operator {name} has a kernel for {opaque[0]} whose source is not known")
             for role, function in registered_operators.functions(overload):
                 try:
                     parts.append(f"{role}: {self.value(function)}")
                 except Uncacheable as error:
-                    raise Uncacheable(f"operator {name}: {error.reason}", error.where) from None
+                    raise error.about(f"operator {name}: {error.reason}") from None
         return "\n".join(parts)
 
     def _triton(self, kernel: Any) -> str:
         try:
             return f"Triton kernel {digest(registered_operators.triton_source(kernel))}"
         except Exception as error:
-            raise Uncacheable(f"the source of {_called(kernel)} is not known: {error}") from error
+            raise bypasses.CODE(f"the source of {_called(kernel)} is not known: {error}") from error
 
     def _once(self, value: Any, describe: Callable[[], str], what: str) -> str:
         known = self._met.get(id(value))
@@ -187,14 +165,14 @@ class Content:
         try:
             return f"{what} {digest(describe())}"
         except RecursionError:
-            raise Uncacheable(f"{_called(value)} refers to too many other functions") from None
+            raise bypasses.CODE(f"{_called(value)} refers to too many other functions") from None
 
     def _function(self, fn: Any) -> str:
-        for name in _reads_elsewhere(fn.__code__):
-            raise Uncacheable(f"{_called(fn)} {name}, which no key contains", place(fn))
+        for bypass, what in reads_elsewhere(fn.__code__):
+            raise bypass(f"{_called(fn)} {what}, which no key contains", place(fn))
         defaults = [*(fn.__defaults__ or ()), *sorted((fn.__kwdefaults__ or {}).items())]
         parts = [self._code(fn.__code__), f"defaults {self._parts(fn, defaults)}", self._closure(fn)]
-        for name, value in _read_globals(fn):
+        for name, value in (*_read_globals(fn), *_added(fn)):
             parts.append(f"{name} = {self._named(fn, name, value)}")
         parts += [f".{name} = {self._named(fn, name, value, False)}" for name, value in sorted(vars(fn).items())]
         return "\n".join(parts)
@@ -223,7 +201,7 @@ class Content:
         except Uncacheable as error:
             if "which it reads" in error.reason:
                 raise
-            raise Uncacheable(f"{_called(fn)} depends on {name}, which it reads: {error.reason}", place(fn)) from None
+            raise error.bypass(f"{_called(fn)} depends on {name}, which it reads: {error.reason}", place(fn)) from None
 
     def _code(self, code: types.CodeType) -> str:
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -241,7 +219,12 @@ class Content:
             # torch makes a BackwardCFunction for each autograd.Function, with a number of this process
             if name not in _OF_A_CLASS and not (isinstance(value, type) and issubclass(value, BackwardCFunction)):
                 parts.append(f"{name} = {self._of_class(kind, name, value)}")
-        return "\n".join(parts)
+        return "\n".join([*parts, self._pytree(kind)])
+
+    def _pytree(self, kind: type) -> str:
+        """How torch takes an instance apart, if it does."""
+        functions = pytree.registration(kind)
+        return "" if functions is None else f" is a pytree by {self.value(functions)}"
 
     def _of_class(self, kind: type, name: str, value: Any) -> str:
         if isinstance(value, (staticmethod, classmethod)):
@@ -255,7 +238,7 @@ class Content:
         try:
             return self.value(value)
         except Uncacheable as error:
-            raise Uncacheable(f"class {kind.__qualname__} has {name}: {error.reason}", error.where) from None
+            raise error.about(f"class {kind.__qualname__} has {name}: {error.reason}") from None
 
     def _object(self, value: Any) -> str:
         """The text of an instance: its class, and its attributes."""
@@ -263,13 +246,13 @@ class Content:
         plain = all(_may_be_base(base) for base in kind.__mro__)
         is_dataclass = dataclasses.is_dataclass(value)
         if not plain and not is_dataclass:
-            raise Uncacheable(f"{_called(value)} is a Python object whose content is not known")
+            raise bypasses.CODE(f"{_called(value)} is a Python object whose content is not known")
         held = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
         held |= vars(value) if hasattr(value, "__dict__") else {}
         if is_dataclass:
             held |= {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         elif not hasattr(value, "__dict__"):
-            raise Uncacheable(f"{_called(value)} is a Python object whose content is not known")
+            raise bypasses.CODE(f"{_called(value)} is a Python object whose content is not known")
 
         def described() -> str:
             return f"{self.kind(kind)} {', '.join(f'{k}={self.value(v)}' for k, v in sorted(held.items()))}"
@@ -332,8 +315,9 @@ def _builtin(content: Content, value: Any) -> str:
         module = owner.__module__
     elif isinstance(owner, types.ModuleType):
         module = module or owner.__name__
+    _refuse_outside(module or "", value.__qualname__)
     if not is_versioned(module or ""):
-        raise Uncacheable(f"{_called(value)} is written in another language, so its content is not known")
+        raise bypasses.CODE(f"{_called(value)} is written in another language, so its content is not known")
     return f"{module}.{value.__qualname__}"
 
 
@@ -343,7 +327,7 @@ def _code_of(content: Content, value: Any) -> str:
 
 def _module(content: Content, value: types.ModuleType) -> str:
     if not is_versioned(value.__name__):
-        raise Uncacheable(f"the module {value.__name__} is held as a value, so what is read from it is not known")
+        raise bypasses.BY_NAME(f"the module {value.__name__} is held as a value, so what is read from it is not known")
     return f"module {value.__name__}"
 
 
@@ -378,7 +362,7 @@ def _of_numpy(value: Any) -> str:
         return f"numpy.{name}"
     if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 and not value.dtype.hasobject:
         return f"numpy {value.dtype} {value.tobytes().hex()}"
-    raise Uncacheable(f"{_called(value)} is a constant")
+    raise bypasses.CODE(f"{_called(value)} is a constant")
 
 
 def _uuid(value: Any) -> Any:
@@ -388,7 +372,7 @@ def _uuid(value: Any) -> Any:
         return None
     found = value.uuid()
     if found is None:
-        raise Uncacheable(f"uuid() of {_called(value)} is None, by which it asks not to be cached")
+        raise bypasses.NO_VERSION(f"uuid() of {_called(value)} is None, by which it asks not to be cached")
     return found
 
 
@@ -419,60 +403,17 @@ def place(fn: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code is not None else ""
 
 
-@functools.lru_cache(4096)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names that a function, and the functions in it, look up outside of it."""
-    found = {str(one.argval): None for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            found.update(dict.fromkeys(_global_names(const)))
-    return tuple(sorted(found))
-
-
-@functools.lru_cache(4096)
-def _attributes(code: types.CodeType) -> tuple[str, ...]:
-    found = set(code.co_names)
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            found.update(_attributes(const))
-    return tuple(sorted(found))
-
-
-@functools.lru_cache(4096)
-def _reads_elsewhere(code: types.CodeType) -> tuple[str, ...]:
-    """What a function reads that its content does not show."""
-    found = [f"imports {one.argval}" for one in dis.get_instructions(code) if _imports_users(one)]
-    names = set(code.co_names)
-    if {"environ", "getenv"} & names:
-        found.append("reads the environment")
-    if _BY_NAME & names or {"sys", "modules"} <= names:
-        found.append("looks up variables by their names")
-    return tuple(found)
-
-
-@functools.lru_cache(4096)
-def _used_whole(code: types.CodeType) -> frozenset[str]:
-    """The variables that a function, or one in it, uses otherwise than for one of their attributes."""
-    found = set()
-    instructions = list(dis.get_instructions(code))
-    for one, after in zip(instructions, [*instructions[1:], None], strict=True):
-        if one.opname in _LOADS and (after is None or after.opname not in ("LOAD_ATTR", "LOAD_METHOD")):
-            found.add(str(one.argval))
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            found |= _used_whole(const)
-    return frozenset(found)
-
-
-def _imports_users(instruction: dis.Instruction) -> bool:
-    return instruction.opname == "IMPORT_NAME" and not is_versioned(str(instruction.argval) or ".")
+def _refuse_outside(module: str, name: str) -> None:
+    """Raise Uncacheable for something whose result depends on more than its arguments."""
+    if is_outside(module):
+        raise bypasses.OUTSIDE(f"{module}.{name} depends on what is outside of the program")
 
 
 def _read_globals(fn: Any) -> Iterator[tuple[str, Any]]:
     """(name, value) of the globals that a function reads, and of what it may read from a user's module."""
     builtins = fn.__globals__.get("__builtins__", {})
     builtins = builtins if isinstance(builtins, dict) else vars(builtins)
-    for name in _global_names(fn.__code__):
+    for name in global_names(fn.__code__):
         if name in fn.__globals__:
             value = fn.__globals__[name]
             yield name, value
@@ -484,15 +425,61 @@ def _read_globals(fn: Any) -> Iterator[tuple[str, Any]]:
             yield name, "nothing"
 
 
-def _of_module(fn: Any, name: str, module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    if is_versioned(module.__name__):
-        return
-    if name in _used_whole(fn.__code__):
-        raise Uncacheable(f"{_called(fn)} uses the module {name} as a value, so what it reads is not known", place(fn))
+def _of_module(fn: Any, name: str, module: types.ModuleType, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+    """What a function may read from a module. Of a module with a version, this finds what the user has put there."""
+    has_version = is_versioned(module.__name__)
+    if is_outside(module.__name__):
+        raise bypasses.OUTSIDE(f"{_called(fn)} reads the module {module.__name__}, which no key has", place(fn))
+    if not has_version and name in used_whole(fn.__code__):
+        raise bypasses.BY_NAME(
+            f"{_called(fn)} uses the module {name} as a value, so what it reads is not known", place(fn)
+        )
+    seen = {id(module)} if seen is None else seen
     held = vars(module)
-    for attribute in _attributes(fn.__code__):
-        if attribute in held and not attribute.startswith("__"):
-            value = held[attribute]
-            yield f"{name}.{attribute}", value
-            if isinstance(value, types.ModuleType):
-                yield from _of_module(fn, f"{name}.{attribute}", value)
+    for attribute in attributes(fn.__code__):
+        if attribute not in held and "__getattr__" in held and not has_version:
+            yield f"{name}.{attribute}", held["__getattr__"]
+        if attribute not in held or attribute.startswith("__"):
+            continue
+        value, path = held[attribute], f"{name}.{attribute}"
+        if isinstance(value, types.ModuleType):
+            yield path, value
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield from _of_module(fn, path, value, seen)
+        elif not has_version:
+            yield path, value
+        elif isinstance(value, _BUILTIN):
+            yield path, value.__qualname__
+        elif type(value) in _HOW or isinstance(value, (type, torch.Tensor)) or not is_versioned(type(value).__module__):
+            yield path, value
+
+
+def _added(fn: Any) -> Iterator[tuple[str, Any]]:
+    """Methods that a user has added to tensors, and a user's operators, that a function may call."""
+    names = attributes(fn.__code__)
+    yield from ((f"Tensor.{name}", method) for name in names if (method := method_of_tensors(name)) is not None)
+    if "ops" in names:
+        yield from registered_operators.named(names)
+
+
+def method_of_tensors(name: str) -> Any:
+    """A method that a user has added to `torch.Tensor`, or put in the place of torch's; None for torch's own."""
+    method = getattr(torch.Tensor, name, None)
+    return method if is_users(method) else None
+
+
+def operator_signs() -> str:
+    """The methods of tensors for Python's operators, such as `__mul__`, that a user has put in the place of torch's."""
+    found = {name: method for name, method in vars(torch.Tensor).items() if name.startswith("__") and is_users(method)}
+    return "\n".join(f"{name} = {Content().value(method)}" for name, method in sorted(found.items()))
+
+
+def is_users_pytree(kind: type) -> bool:
+    return any(map(is_users, pytree.registration(kind) or ()))
+
+
+def is_users(fn: Any) -> bool:
+    """Whether a value is a Python function of a module that has no version in the key."""
+    plain = getattr(fn, "__func__", fn)
+    return isinstance(plain, types.FunctionType) and not is_versioned(str(plain.__globals__.get("__name__", "")))

@@ -70,7 +70,7 @@ def packed(
     compilation. `stacks` are those of the nodes of Dynamo's graph.
 
     Raises:
-        Unstorable: the program has something that cannot be stored.
+        Uncacheable: the program has something that cannot be stored.
     """
     shape_env = call.fake_mode.shape_env
     numbers = {} if shape_env is None else stored_values.numbered(symbols, shape_env)

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from aotviz.cache import bypasses
 from aotviz.cache.canonical import Program, Symbols
-from aotviz.cache.content import Uncacheable
 from aotviz.ir import storages, symbolic_sizes, wrapper_subclasses
 from aotviz.torch_private import script_objects, tensors
 from aotviz.torch_private.fake_tensors import FakeTensor
@@ -54,7 +54,7 @@ def _text(one: Input, symbols: Symbols, program: Program) -> str:
     if one.numbers:
         return f"{type(value).__name__} {_duck(value)}"
     if script_objects.is_object(value) or script_objects.is_stand_in(value):
-        raise Uncacheable(f"an input is an object of class {type(value).__qualname__}, whose content is not known")
+        raise bypasses.OBJECT(f"an input is an object of class {type(value).__qualname__}, whose content is not known")
     return f"{type(value).__name__} {program.value(value)}{static}"
 
 

@@ -21,16 +21,24 @@ import torch
 import torch.fx as fx
 
 import aotviz
-from aotviz.cache import input_facts, settings_in_keys, traced
+from aotviz.cache import bypasses, input_facts, settings_in_keys, traced
 from aotviz.cache.canonical import Program, Symbols
-from aotviz.cache.content import Content, Uncacheable
+from aotviz.cache.content import Content, Uncacheable, is_users, operator_signs
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import TracedCall
 from aotviz.options import Options
-from aotviz.torch_private import context, distributed, dynamo, operators, pytree, saved_tensor_hooks
+from aotviz.torch_private import (
+    context,
+    distributed,
+    dynamo,
+    operators,
+    pytree,
+    registered_operators,
+    saved_tensor_hooks,
+)
 from aotviz.torch_private import surroundings_of_a_key as torchs
 
-__all__ = ["Key", "Uncacheable", "of_graph", "of_trace"]
+__all__ = ["Key", "Uncacheable", "inductors", "of_graph", "of_trace"]
 
 NOT_IN_KEYS = {  # option -> why it is in no key
     "record": "it decides what is recorded",
@@ -38,7 +46,6 @@ NOT_IN_KEYS = {  # option -> why it is in no key
     "on_refusal": "a refused program is not stored",
     "cache": "it is about the cache",
 }
-_UUID = "give it a method uuid() that returns its version"
 _FOR_INDUCTOR = ("compile_with_inductor", "nested_region_config")  # marks of regions that go to Inductor in any case
 _SOURCES = ("cache", "frontends", "ir", "runtime", "stages", "torch_private", "tracing")
 _FILES = ("lowerings.py", "options.py", "pipeline.py")
@@ -87,7 +94,7 @@ def of_graph(
     except Uncacheable as error:
         if error.where:
             raise
-        raise Uncacheable(error.reason, dynamo_capture.place(module)) from None
+        raise error.about(error.reason, dynamo_capture.place(module)) from None
 
 
 def _of_graph(
@@ -98,8 +105,8 @@ def _of_graph(
     numbers: Sequence[tuple[int, ...]] | None,
 ) -> dict[str, str]:
     if not isinstance(module, fx.GraphModule):
-        raise Uncacheable(f"{type(module).__qualname__} is not a graph of Dynamo")
-    _refuse_modes()
+        raise bypasses.GRAPH(f"{type(module).__qualname__} is not a graph of Dynamo")
+    _refuse_surroundings()
     lifted = [*module.parameters(), *module.buffers()]
     symbols = Symbols()
     program = Program(symbols, lifted)
@@ -124,6 +131,7 @@ def of_trace(call: TracedCall) -> Key:
 
 
 def _of_trace(call: TracedCall) -> dict[str, str]:
+    _refuse_surroundings()
     symbols = Symbols()
     program = Program(symbols)
     static = set(call.static_inputs)
@@ -147,9 +155,9 @@ def _whole_options(options: Options) -> dict[str, str]:
     """All options of a compilation, and Inductor's settings, of which its compilers know their own."""
     compilers = {compiler_of(options.fw_compiler), compiler_of(options.bw_compiler)}
     compilers.add(compiler_of(options.inference_compiler))
-    patches = next((dict(one.patches) for one in (_owner(options.fw_compiler),) if one is not None), None)
+    patches = next((dict(one.patches) for one in (inductors(options.fw_compiler),) if one is not None), None)
     if None in compilers:
-        raise Uncacheable(f"backend {options.backend!r} is a Python function whose result cannot be stored")
+        raise bypasses.BACKEND(f"backend {options.backend!r} is a Python function whose result cannot be stored")
     only = None if patches is not None else settings_in_keys.READ_WITHOUT_INDUCTOR
     told = {}
     for field in fields(options):
@@ -164,7 +172,7 @@ def _whole_options(options: Options) -> dict[str, str]:
     }
 
 
-def _owner(function: Any) -> Any:
+def inductors(function: Any) -> Any:
     """The compilers of Inductor whose method a function is, or None."""
     owner = getattr(function, "__self__", None)
     return owner if type(owner).__module__ == "aotviz.torch_private.inductor" else None
@@ -172,7 +180,7 @@ def _owner(function: Any) -> Any:
 
 def compiler_of(function: Any) -> str | None:
     """The name of a compiler, partitioner or pass of ours; None for another's."""
-    owner = _owner(function)
+    owner = inductors(function)
     if owner is not None:
         return f"{type(owner).__name__}.{function.__name__}"
     if str(getattr(function, "__module__", "")).startswith("aotviz."):
@@ -185,11 +193,11 @@ def _given(
 ) -> list[input_facts.Input]:
     nodes = module.graph.find_nodes(op="placeholder")
     if len(nodes) != len(inputs):
-        raise Uncacheable(f"the graph has {len(nodes)} inputs, and {len(inputs)} were given")
+        raise bypasses.GRAPH(f"the graph has {len(nodes)} inputs, and {len(inputs)} were given")
     found = []
     for position, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
         if dynamo.holds_hooks(value):
-            raise Uncacheable("the graph registers hooks that Dynamo sets after the forward")
+            raise bypasses.HOOKS("the graph registers hooks that Dynamo sets after the forward")
         static = operators.is_static_input(value) or dynamo.is_static(node)
         symbolic = None if numbers is None else numbers[position]
         if isinstance(value, torch.Tensor):
@@ -207,12 +215,15 @@ def _given(
     return found
 
 
-def _refuse_modes() -> None:
+def _refuse_surroundings() -> None:
     modes = torchs.active_modes()
     if modes:
-        raise Uncacheable(f"a mode of class {modes[-1]} is active")
+        raise bypasses.MODE(f"a mode of class {modes[-1]} is active")
     if torchs.transforms():
-        raise Uncacheable("a transform of torch.func is active")
+        raise bypasses.MODE("a transform of torch.func is active")
+    overridden = registered_operators.overridden()
+    if overridden:
+        raise bypasses.OVERRIDDEN(f"torch.library gave {overridden} a kernel whose source is not known")
 
 
 def _options(options: Mapping[str, Any]) -> str:
@@ -230,20 +241,25 @@ def _option(name: str, value: Any) -> str:
             return "{" + ", ".join(sorted(f"{key}: {content.value(fn)}" for key, fn in value.items())) + "}"
         return content.value(value)
     except Uncacheable as error:
-        raise Uncacheable(f"option {name!r}: {error.reason}; {_UUID}", error.where) from None
+        raise bypasses.NO_VERSION(f"option {name!r}: {error.reason}", error.where) from None
 
 
 def _backend(lowering: Any, program: str) -> dict[str, str]:
     """The backend, and those of Inductor's settings that it reads."""
     patches = getattr(lowering, "settings", None)
     if patches is not None:
+        users = {
+            f"decomposition of {op}": fn for op, fn in registered_operators.inductors_decompositions() if is_users(fn)
+        }
         return {
-            "backend": lowering.name,
+            "backend": "\n".join(
+                [lowering.name, *sorted(f"{what} = {_option(what, fn)}" for what, fn in users.items())]
+            ),
             "Inductor's settings": settings_in_keys.of(settings_in_keys.INDUCTOR, patches),
         }
     compiler = getattr(lowering, "compiler", None)
     if not str(getattr(compiler, "__module__", "")).startswith("aotviz."):
-        raise Uncacheable(f"backend {lowering.name!r} is a Python function whose result cannot be stored")
+        raise bypasses.BACKEND(f"backend {lowering.name!r} is a Python function whose result cannot be stored")
     only = None if any(mark in program for mark in _FOR_INDUCTOR) else settings_in_keys.READ_WITHOUT_INDUCTOR
     return {
         "backend": f"{lowering.name}, partitions with {Content().value(lowering.partition_fn)}",
@@ -260,6 +276,7 @@ def _surroundings(inputs: Iterable[Any]) -> dict[str, str]:
         "autocast": torchs.autocast(),
         "determinism": torchs.deterministic(),
         "defaults": torchs.defaults(),
+        "methods of tensors": operator_signs(),
         "precision": torchs.switches(),
         "saved tensor hooks": _saved_hooks(),
         "first call": "fake" if context.first_call_is_fake() else "real",
@@ -280,7 +297,7 @@ def _saved_hooks() -> str:
             f"{kind}:\n{Program(Symbols()).text(hook)}" for kind, hook in zip(("pack", "unpack"), pair, strict=True)
         )
     except Uncacheable as error:
-        raise Uncacheable(f"a saved tensor hook: {error.reason}", error.where) from None
+        raise bypasses.SAVED_HOOK(f"a saved tensor hook: {error.reason}", error.where) from None
 
 
 def _devices(inputs: Any) -> str:

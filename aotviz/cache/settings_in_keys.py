@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from aotviz.cache import bypasses
 from aotviz.cache.content import Content, Uncacheable, digest
 from aotviz.torch_private import surroundings_of_a_key as torchs
 
@@ -134,7 +135,6 @@ ENVIRONMENT_LEFT_OUT = {  # variable -> why it is in no key
         _LOGS,
     ),
 }
-_NO_UUID = "give it a method uuid() that returns its version"
 
 
 def of(module: str, patches: Mapping[str, Any] | None = None, only: tuple[str, ...] | None = None) -> str:
@@ -154,7 +154,7 @@ def of(module: str, patches: Mapping[str, Any] | None = None, only: tuple[str, .
         try:
             text = f"{name} = {content.value(value)}"
         except Uncacheable as error:
-            raise Uncacheable(f"{module}.{name}: {error.reason}; {_NO_UUID}", error.where) from None
+            raise bypasses.NO_VERSION(f"{module}.{name}: {error.reason}", error.where) from None
         everything.append(text)
         if is_changed:
             changed.append(text)

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from aotviz.cache.values import Broken, Reader, Unstorable, Writer, tabled
+from aotviz.cache import bypasses
+from aotviz.cache.values import Broken, Reader, Writer, tabled
 from aotviz.torch_private import graph_nodes
 from aotviz.torch_private.modules import lazy_graph_module
 
@@ -89,7 +90,7 @@ def pack(module: fx.GraphModule, writer: Writer) -> list[Any]:
     """A graph module as data: its columns, and the attributes of the module.
 
     Raises:
-        Unstorable: it calls or holds something that cannot be stored.
+        Uncacheable: it calls or holds something that cannot be stored.
     """
     before = writer.nodes
     nodes = list(module.graph.nodes)
@@ -117,9 +118,9 @@ def pack(module: fx.GraphModule, writer: Writer) -> list[Any]:
 
 def _refuse(node: fx.Node) -> None:
     if node.op not in _OPCODES:
-        raise Unstorable(f"it calls the module {node.target}")
+        raise bypasses.MODULE(f"it calls the module {node.target}")
     if node.meta.get("unbacked_bindings"):
-        raise Unstorable(f"the size of {node.name} depends on the data of a tensor")
+        raise bypasses.DATA(f"the size of {node.name} depends on the data of a tensor")
 
 
 def _value(node: fx.Node, writer: Writer) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from aotviz.cache.shared import Shared
 from aotviz.cache.store import Store
 from aotviz.recording import user_folder
+from aotviz.torch_private import configs
 
 Choice = bool | str | os.PathLike[str] | None
 
@@ -32,6 +33,12 @@ def store_for(choice: Choice) -> Store | None:
     if not isinstance(choice, (str, os.PathLike)):
         choice = user_folder.folder()
     return _store(Path(choice).expanduser().absolute(), os.environ.get("AOTVIZ_CACHE_URL", ""))
+
+
+def store_of_compilation(choice: Choice, is_debugged: bool) -> Store | None:
+    """As `store_for`, but None where each stage is to run: with `debug`, and with torch's switch for all caches."""
+    store = store_for(choice)
+    return None if is_debugged or configs.caches_are_off() else store
 
 
 @cache

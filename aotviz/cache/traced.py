@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from aotviz.cache import bypasses
 from aotviz.cache.canonical import Program, Symbols
-from aotviz.cache.content import Uncacheable
 from aotviz.ir.forms import TracedCall
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes
@@ -50,17 +50,17 @@ def texts(call: TracedCall, symbols: Symbols) -> Mapping[str, str]:
 def _refuse(call: TracedCall) -> None:
     forward = call.forward
     if any(isinstance(event, (Hooked, TracedHook)) for event in forward.ledger.events) or forward.ledger.hooked:
-        raise Uncacheable(f"{call.name} registers gradient hooks")
+        raise bypasses.HOOKS(f"{call.name} registers gradient hooks")
     modules = call.root.modules() if call.root is not None else ()
     if any(hooks for module in modules for hooks in hooks_of(module)[2:]):
-        raise Uncacheable(f"a module of {call.name} has backward hooks")
+        raise bypasses.HOOKS(f"a module of {call.name} has backward hooks")
     if any(map(is_subclass, (*call.args, *forward.outputs))):
-        raise Uncacheable(f"{call.name} is traced again for its tensor subclasses")
+        raise bypasses.RETRACED(f"{call.name} is traced again for its tensor subclasses")
     if any(first is not None for first in call.duplicate_of):
-        raise Uncacheable(f"{call.name} is traced again, because it is called with one tensor twice")
+        raise bypasses.RETRACED(f"{call.name} is traced again, because it is called with one tensor twice")
     storages = [functional.storage(value) for value in call.args if isinstance(value, torch.Tensor)]
     if len({*storages}) < len(storages):
-        raise Uncacheable(f"{call.name} may be traced again, because its arguments share memory")
+        raise bypasses.RETRACED(f"{call.name} may be traced again, because its arguments share memory")
 
 
 class _Trace(Program):

@@ -25,6 +25,7 @@ import msgspec
 import torch
 import torch.fx as fx
 
+from aotviz.cache import bypasses
 from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.symbolic_sizes import expression, is_symbolic
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass
@@ -35,7 +36,6 @@ from aotviz.tracing import functional
 
 _encoder = msgspec.msgpack.Encoder()
 _REQUIRES_GRAD, _NO_LEAF, _CONJUGATE, _NEGATIVE = 1, 2, 4, 8  # of a fake
-MOST_CONSTANT_BYTES = 100_000  # of one tensor constant
 _PLAIN = (type(None), bool, float, str, bytes)
 _OURS = "aotviz."
 _NAMED_BY_TORCH = (torch.dtype, torch.layout, torch.memory_format)
@@ -52,10 +52,6 @@ def tabled(values: Sequence[Any]) -> list[Any]:
     table: dict[bytes, int] = {}
     places = [table.setdefault(_encoder.encode(value), len(table)) for value in values]
     return [[msgspec.msgpack.decode(one) for one in table], places]
-
-
-class Unstorable(ValueError):
-    """A value that cannot be stored; the message says which and why."""
 
 
 class Broken(ValueError):
@@ -86,7 +82,7 @@ class Writer:
             return ["z", *map(self.pack, value)]
         if isinstance(value, (tuple, list)):
             if kind not in (tuple, list) and not kind.__module__.startswith("torch.fx"):
-                raise Unstorable(f"a {kind.__qualname__} cannot be stored")
+                raise bypasses.VALUE(f"a {kind.__qualname__} cannot be stored")
             return ["t" if isinstance(value, tuple) else "l", *map(self.pack, value)]
         if isinstance(value, (dict, MappingProxyType)):
             return ["d", *(self.pack(one) for pair in value.items() for one in pair)]
@@ -127,7 +123,7 @@ class Writer:
         try:
             named = stored_values.operator_name(value)
         except stored_values.NoName as error:
-            raise Unstorable(str(error)) from error
+            raise bypasses.OPERATOR(str(error)) from error
         return named or ["g", *_name_of(value)]
 
     def _spec(self, spec: Any) -> Any:
@@ -141,14 +137,14 @@ class Writer:
         try:
             return ["Y", kind, stored_values.packed_expression(expression(value), self._symbols)]
         except stored_values.NoName as error:
-            raise Unstorable(str(error)) from error
+            raise bypasses.DATA(str(error)) from error
 
     def guard(self, condition: Any) -> Any:
         """A condition on sizes, as a sympy expression."""
         try:
             return stored_values.packed_expression(condition, self._symbols)
         except stored_values.NoName as error:
-            raise Unstorable(str(error)) from error
+            raise bypasses.DATA(str(error)) from error
 
     def _tensor(self, value: Any) -> Any:
         known = self._numbers.get(id(value))
@@ -165,7 +161,7 @@ class Writer:
         self._fakes.append(None)
         self._numbers[id(value)] = number, value
         if value.layout is not torch.strided:
-            raise Unstorable(f"a {value.layout} tensor inside of the program cannot be stored")
+            raise bypasses.VALUE(f"a {value.layout} tensor inside of the program cannot be stored")
         key = functional.storage(value)
         storage = self._storage_numbers.get(key)
         if storage is None:
@@ -185,14 +181,13 @@ class Writer:
         return [[storage for storage, _ in self._fakes], *tabled([where for _, where in self._fakes])]
 
     def _constant(self, value: torch.Tensor) -> Any:
-        if value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad:
-            raise Unstorable(f"a constant on {value.device} cannot be stored")
-        if value.numel() * value.element_size() > MOST_CONSTANT_BYTES:
-            raise Unstorable(f"a constant of {value.numel() * value.element_size():,} bytes is too large to be stored")
-        raw = value.detach().contiguous().reshape(-1).view(torch.uint8)
-        content = bytes(raw.tolist())
+        if value.layout is not torch.strided or value.requires_grad or value.is_quantized:
+            kind = "one that requires grad" if value.requires_grad else str(value.layout)
+            raise bypasses.CONSTANT(f"a constant of the program cannot be stored: {kind}")
+        raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        content = raw.numpy().tobytes() if raw.numel() else b""
         dtype = str(value.dtype).removeprefix("torch.")
-        return ["c", dtype, list(value.size()), list(value.stride()), content]
+        return ["c", dtype, str(value.device), list(value.size()), list(value.stride()), content]
 
 
 def _name_of(value: Any) -> tuple[str, str]:
@@ -202,7 +197,7 @@ def _name_of(value: Any) -> tuple[str, str]:
     elif hasattr(value, "__qualname__"):
         module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
     else:
-        raise Unstorable(f"a {type(value).__qualname__} cannot be stored")
+        raise bypasses.VALUE(f"a {type(value).__qualname__} cannot be stored")
     # Some functions of torch do not say where they are.
     places = [(module, name), *((place, name) for place in ("torch", "torch._C._nn", "operator", "math"))]
     for place, path in places:
@@ -210,7 +205,7 @@ def _name_of(value: Any) -> tuple[str, str]:
             if not _may_be_stored(value, place):
                 break
             return place, path
-    raise Unstorable(f"{module}.{name} cannot be stored: it is a function of Python")
+    raise bypasses.VALUE(f"{module}.{name} cannot be stored: it is a function of Python")
 
 
 def _may_be_stored(value: Any, module: str) -> bool:
@@ -384,10 +379,10 @@ def _torch(name: str) -> Any:
     return found
 
 
-def _constant(self: Reader, dtype: str, size: Any, stride: Any, content: bytes) -> torch.Tensor:
+def _constant(self: Reader, dtype: str, device: str, size: Any, stride: Any, content: bytes) -> torch.Tensor:
     flat = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
     dense = flat.view(_torch(dtype)).reshape(size)
-    return torch.empty_strided(size, stride, dtype=dense.dtype).copy_(dense)
+    return torch.empty_strided(size, stride, dtype=dense.dtype, device=device).copy_(dense)
 
 
 _READERS: dict[str, Callable[..., Any]] = {

@@ -7,7 +7,7 @@ once, and later runs reuse the compiled function, as they would in a user's prog
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,21 @@ def differences(eager: Run, other: Run, loose_tuple: bool = False) -> list[Diffe
                 continue
             found.append(Difference(f"{eager.name}: {name}", kind, show(fact.value), show(theirs.value)))
     return found
+
+
+def _alike(eager: Run, found: Sequence[Difference]) -> list[str]:
+    """Which tensors have other values than in eager for one reason: they lie in one storage."""
+    storages = eager.facts["storages"].value if "storages" in eager.facts else {}
+    groups: dict[int, list[str]] = {}
+    for difference in found:
+        label = difference.name.removeprefix(f"{eager.name}: ").removesuffix(" values")
+        if difference.kind == "values" and label in storages:
+            groups.setdefault(storages[label], []).append(label)
+    return [
+        f"{', '.join(labels[:-1])} and {labels[-1]} share memory in eager: their values differ as one"
+        for labels in groups.values()
+        if len(labels) > 1
+    ]
 
 
 def _listed(structure: str) -> str:
@@ -131,6 +146,7 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
         return Verdict("eager raised", failures=(("eager", error.failure),))
     found: list[Difference] = []
     failures: list[tuple[str, Failure]] = []
+    alike: list[str] = []
     compiled: dict[Any, tuple[Function, Function]] = {}  # identity -> (fn, compiled fn); keeps fn alive
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -150,7 +166,8 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
                 if theirs.failure is None and eager.failure.step == "in-place write":
                     found.append(Difference(eager.name, "permissive", str(eager.failure), "no error"))
                 continue
-            found += differences(eager, theirs, candidate.loose_tuple)
+            found += (differing := differences(eager, theirs, candidate.loose_tuple))
+            alike += _alike(eager, differing)
             if theirs.failure:
                 failures.append((eager.name, theirs.failure))
                 if theirs.failure.step == "call":
@@ -161,4 +178,4 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
         status = "raised"
     else:
         status = "details" if found else "equal"
-    return Verdict(status, tuple(found), tuple(failures))
+    return Verdict(status, tuple(found), tuple(failures), tuple(dict.fromkeys(alike)))

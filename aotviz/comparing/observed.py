@@ -148,6 +148,7 @@ class Verdict:
     status: str
     differences: tuple[Difference, ...] = ()
     failures: tuple[tuple[str, Failure], ...] = ()  # (name of the run, what it raised)
+    alike: tuple[str, ...] = ()  # sentences: which of the differences are one, because the tensors share memory
 
     @property
     def failure(self) -> Failure | None:
@@ -164,7 +165,7 @@ class Verdict:
         return {d.name for d in self.differences if not d.soft} | {f"{run}: raised" for run, _ in self.failures}
 
     def __str__(self) -> str:
-        lines = [self.status] + [f"  {d}" for d in self.differences]
+        lines = [self.status] + [f"  {d}" for d in self.differences] + [f"  {sentence}" for sentence in self.alike]
         lines += [f"  {run}: {failure}" for run, failure in self.failures]
         return "\n".join(lines)
 

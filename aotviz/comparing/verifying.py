@@ -86,13 +86,18 @@ class Verification:
                 return f"stage {check.stage!r}, node {check.difference.node!r}{at}: {check.difference}"
         return ""
 
+    @property
+    def _about_first(self) -> str:
+        """What to call the first difference: it is nothing to worry about if only the graphs have one."""
+        return "the results are right, by other nodes than torch's" if self.equal else "first difference"
+
     def rows(self) -> list[tuple[str, str, str]]:
         """(what was compared, the finding, details) of each comparison."""
         found = [("aotviz and eager", *_spoken(self.ours)), ("torch and eager", *_spoken(self.torchs))]
         for check in self.graphs:
             same = check.difference is None
             text = f"{check.nodes} nodes" if same else str(check.difference)
-            found.append((f"{check.role} graph and torch's", "same" if same else "differs", text))
+            found.append((f"{check.role} graph and torch's", "same" if same else "other nodes", text))
         if self.graphs_missing:
             found.append(("graphs and torch's", "not compared", self.graphs_missing))
         return found
@@ -106,7 +111,7 @@ class Verification:
             lines.append(f"  {what:{width}}  {finding:12}  {head}".rstrip())
             lines += [f"  {'':{width}}  {'':12}  {line}" for line in rest]
         if self.first_difference:
-            lines.append(f"first difference: {self.first_difference}")
+            lines.append(f"{self._about_first}: {self.first_difference}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -116,7 +121,8 @@ class Verification:
             f"<td style='text-align:left'><pre style='margin:0'>{escape(more)}</pre></td></tr>"
             for what, finding, more in self.rows()
         )
-        first = f"<p>First difference: {escape(self.first_difference)}</p>" if self.first_difference else ""
+        said = f"{self._about_first[0].upper()}{self._about_first[1:]}: {self.first_difference}"
+        first = f"<p>{escape(said)}</p>" if self.first_difference else ""
         verdict = self.verdict if self.equal else f"<strong>{self.verdict}</strong>"
         head = "<tr><th>compared</th><th>finding</th><th>more</th></tr>"
         return (
@@ -188,4 +194,5 @@ def _graphs(
 def _spoken(verdict: Verdict) -> tuple[str, str]:
     lines = [str(d) for d in (*verdict.differences[:8], *(f"{run}: {failure}" for run, failure in verdict.failures))]
     more = len(verdict.differences) - 8
-    return verdict.status, "\n".join([*lines, f"and {more} more differences"] if more > 0 else lines)
+    rest = [f"and {more} more differences"] if more > 0 else []
+    return verdict.status, "\n".join([*lines, *rest, *verdict.alike])

@@ -5,10 +5,19 @@ They read only the rows of a recording, so they work the same on a live watch, o
 
 from __future__ import annotations
 
-from aotviz.explain import cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
-from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
+from dataclasses import replace as changed
+
+from msgspec.structs import replace
+
+from aotviz.explain import cache_misses, exports, graph_breaks, graph_changes, ranks, recompiles, restarts, timeline
+from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.rows import Facts
+from aotviz.recording import log_tables
+from aotviz.recording.events import RecordingData
 from aotviz.recording.holders import Recorded
+from aotviz.recording.sources import user_frames
+
+MOST_NAMED = 3  # compilations of one cause
 
 
 def facts_of(recording: Recorded) -> Facts:
@@ -32,50 +41,86 @@ def explain(recording: Recorded, compilation: str | None = None, earlier: Record
     return _overall(facts, before) if place is None else _one(recording, facts, place, before)
 
 
+def with_differences(recording: Recorded) -> RecordingData:
+    """The whole recording, with what differs between its ranks and why functions were compiled again, so that a page
+    without Python can show it."""
+    facts = facts_of(recording)
+    differences, why = ranks.find(facts), recompiles.why(facts)
+    return replace(recording.data, rank_differences=differences, why=why) if differences or why else recording.data
+
+
 def sections(recording: Recorded) -> list[Explanation]:
-    """One explanation for each topic that has points."""
+    """One explanation for each topic that has points: first those in which something failed."""
     facts = facts_of(recording)
     found = [
         ranks.explain_all(facts),
+        Explanation("Exports", tuple(exports.explain_all(facts))),
         recompiles.explain_all(facts),
         graph_breaks.explain_all(facts),
+        Explanation("Restarts of Dynamo", tuple(restarts.explain_all(facts))),
         Explanation("Compilations that failed", tuple(_failures(facts, ran_in_eager=False))),
         Explanation("Programs that were refused and ran in eager", tuple(_failures(facts, ran_in_eager=True))),
         cache_misses.explain_all(facts),
         timeline.explain_all(facts),
     ]
-    return [section for section in found if section.points]
+    told = [section for section in found if section.points]
+    return sorted(told, key=lambda section: not any(point.failed for point in section.points))
 
 
 def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
-    """What may hang first, then recompiles, failures, breaks, and the rest."""
-    apart = ranks.explain_all(facts).points
-    hangs = [point for point in apart if point.fix == ranks.HANG]
-    points = [
-        *hangs,
-        *recompiles.explain_all(facts).points,
+    """What may hang, then what failed, then the rest by its cost; remarks on the log as a whole are last."""
+    found = recompiles.find(facts)
+    causes = [cause for cause in recompiles.causes(facts, found) if recompiles.on_some_ranks(facts, cause)]
+    told = {recompile.id for cause in causes for recompile in cause.recompiles}  # and on which ranks
+    differences = (one for one in ranks.find(facts) if one.kind != "compilation" or not told.intersection(one.ids))
+    apart = ranks.points(differences)
+    hangs = [point for point in apart if point.failed]
+    costs = [
+        *exports.explain_all(facts),
         *_failures(facts),
-        *graph_breaks.explain_all(facts).points,
-        *(point for point in apart if point not in hangs),
+        *recompiles.points(facts),
+        *_breaks(facts),
+        *(point for point in apart if not point.failed),
         *cache_misses.explain_all(facts, earlier).points,
-        *timeline.explain_all(facts).points,
     ]
-    again = len(recompiles.find(facts))
+    remarks = [
+        *exports.without_problems(facts),
+        *recompiles.what_logs_leave_out(found),
+        *timeline.explain_all(facts).points,
+        *map(Point, log_tables.bad_lines(facts.data)),
+    ]
+    again = len(found)
     functions = facts.functions or len(set(map(recompiles.own_function, facts.data.compilations)))
     title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(functions, 'function')}"
-    total = sum(facts.seconds(place) for place in range(len(facts.data.compilations)))
+    times = [facts.seconds(place) for place in range(len(facts.data.compilations))]
+    untimed = times.count(0.0)
     if again:
         title += f", {counted(again, 'of them a recompile', 'of them recompiles')}"
-    return Explanation(f"{title}; {seconds(total)} in all", tuple(points))
+    if untimed < len(times):
+        title += f"; {seconds(sum(times))} in all" + (f", {untimed} not timed" if untimed else "")
+    else:
+        title += "; not timed" if times else ""
+    damaged = sum(log.bad_lines for log in facts.data.logs)
+    title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
+    return Explanation(title, (*hangs, *by_urgency(costs), *remarks))
+
+
+def _breaks(facts: Facts) -> list[Point]:
+    """Graph breaks, and below them what Dynamo's restarts at them cost, which is the only cost that is timed."""
+    breaks, again = graph_breaks.explain_all(facts).points, restarts.explain_all(facts)
+    cost = max((point.seconds for point in again), default=0.0) if breaks else 0.0
+    return [*(changed(point, seconds=cost) for point in breaks), *again]
 
 
 def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -> Explanation:
     compilation = facts.data.compilations[place]
     points = (
-        *(recompiles.explain_one(facts, place) or [_first(facts, place)]),
+        *(exports.explain_all(facts, place) + exports.without_problems(facts, place)),
+        *(recompiles.explain_one(facts, place) or _first(facts, place)),
         *_graphs(recording, facts, place),
         *_failures(facts, place),
         *graph_breaks.explain_one(facts, place),
+        *restarts.explain_all(facts, place),
         *cache_misses.explain_one(facts, place, earlier),
         *timeline.explain_all(facts, place).points,
         *recompiles.what_logs_leave_out([one for one in recompiles.find(facts) if one.place == place]),
@@ -84,13 +129,15 @@ def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -
     return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), points)
 
 
-def _first(facts: Facts, place: int) -> Point:
+def _first(facts: Facts, place: int) -> list[Point]:
     cost = facts.seconds(place)
+    if facts.data.compilations[place].kind in exports.WITHOUT_GUARDS:
+        return [Point(sentence(f"It took {seconds(cost)}"))] if cost else []
     again = len(facts.frames.get(facts.frame(place), ())) - 1 if facts.data.compilations[place].compile_id else 0
     first = f"This is the first compilation of `{facts.function(place)}`"
     spent = f"It cost {seconds(cost)}" if cost else ""
     later = f"It was compiled again {counted(again, 'time')}" if again > 0 else ""
-    return Point(sentence(f"{first}; there was no earlier program whose guards could hold", spent, later))
+    return [Point(sentence(f"{first}; there was no earlier program whose guards could hold", spent, later))]
 
 
 def _graphs(recording: Recorded, facts: Facts, place: int) -> list[Point]:
@@ -98,17 +145,21 @@ def _graphs(recording: Recorded, facts: Facts, place: int) -> list[Point]:
     nearest = next((r.nearest for r in recompiles.find(facts) if r.place == place), None)
     if nearest is None or not nearest.earlier:
         return []
+    try:
+        earlier = facts.find(nearest.earlier)
+    except LookupError:  # the log has lost its beginning
+        return []
     compilations = recording.compilations
-    told = graph_changes.told(compilations[facts.find(nearest.earlier)], compilations[place])
+    told = graph_changes.told(compilations[earlier], compilations[place])
     return [Point(told)] if told else []
 
 
 def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None = None) -> list[Point]:
-    """Compilations that raised or ran in eager, or only one of the two.
+    """Compilations that raised or ran in eager, or only one of the two. Those of one cause are one point.
 
     Compilations beyond the recompile limit are left out: the recompiles report them.
     """
-    points = []
+    causes: dict[tuple[str, str, str, bool], list[int]] = {}
     for place, compilation in enumerate(facts.data.compilations):
         record, error = facts.failure(place), compilation.error
         if only not in (None, place) or (record is None and error is None):
@@ -118,12 +169,37 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         elif error is not None:
             kind, reason, where = error.type, error.message, error.place
         in_eager = error is not None and error.ran_in_eager
+        if kind == "Unsupported" and facts.about(place, facts.data.graph_breaks):
+            continue  # the graph break says it: the function ran in eager
+        if compilation.kind in exports.KINDS and exports.explain_all(facts, place):
+            continue
         if not kind or recompiles.LIMIT.search(reason) or ran_in_eager not in (None, in_eager):
             continue
-        named, (words, fix) = f"{compilation.id} (`{facts.function(place)}`)", _told(reason)
-        told = f"{named} ran in eager: {reason}" if in_eager else f"{named} failed with {kind}: {words}"
-        points.append(Point(sentence(told), "", where, "" if in_eager else fix))
+        causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
+    points = []
+    for (kind, reason, where, in_eager), places in causes.items():
+        found, (words, fix) = exports.of_message(facts, places[0], reason), _told(reason)
+        names = [f"{facts.id(place)} (`{facts.function(place)}`)" for place in places[:MOST_NAMED]]
+        more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
+        named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
+        if in_eager:
+            told, fix = f"{named} ran in eager: {reason}", ""
+        elif found is not None:
+            told, code, where, fix = f"{named} {found.text}", found.code or code, found.place or where, found.fix
+        else:
+            told = f"{named} failed with {kind}: {words}"
+        points.append(Point(sentence(told), code, where, fix, True, sum(map(facts.seconds, places))))
     return points
+
+
+def _code(facts: Facts, place: int, where: str) -> str:
+    """The code of the user's line, from the log's text of the error."""
+    for artifact in facts.about(place, facts.data.artifacts):
+        if facts.text(artifact.name) == "dynamo_error":
+            for frame in reversed(user_frames(facts.text(artifact.text))):
+                if where.endswith(str(frame)) or str(frame).endswith(where):
+                    return frame.code
+    return ""
 
 
 def _told(reason: str) -> tuple[str, str]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aotviz.explain import explained_tables, key_parts, own_misses, recompiles
-from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
+from aotviz.explain import explained_tables, key_parts, own_misses, ranks, recompiles
+from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import CacheLookup
@@ -60,6 +60,9 @@ BYPASSES = (
     (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", "See the reason below."),
     (r"[Ff]ake", "the inputs are fake tensors", "Expected while exporting or tracing inside another trace."),
 )
+
+
+ADVISED = re.compile(r"(?P<name>torch\.[\w.]+) = (?P<value>\w+)")
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ def explain_one(facts: Facts, place: int, earlier: Facts | None = None) -> list[
 
 
 def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
-    """The avoidable misses, then the bypasses; the title counts all lookups.
+    """The avoidable misses and the bypasses, the costliest first; the title counts all lookups.
 
     A recompile makes a new program, which always misses: such misses are only counted.
     """
@@ -185,14 +188,8 @@ def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
     recompiled |= {one.place for one in recompiles.find(facts)}
     if not lookups:
         return Explanation("No compile cache was used.", ())
-    told: set[int] = set()  # compilations whose miss is reported: the FX graph cache misses for the same reason
-    points = list(own_misses.points(_own_to_tell(lookups, recompiled)))
-    for lookup in lookups:
-        place = lookup.record.origin.compilation
-        if lookup.own is None and lookup.record.outcome == "miss" and lookup.nearest and place not in recompiled | told:
-            points.append(Point(lookup.why, fix=lookup.fix))
-            told.add(place)
-    points += [Point(one.why, fix=one.fix) for one in lookups if one.own is None and one.record.outcome == "bypass"]
+    own = own_misses.points(_own_to_tell(lookups, recompiled))
+    points = by_urgency([*own, *_misses(facts, lookups, recompiled), *_bypasses(facts, lookups)])
     outcomes = Counter(one.record.outcome for one in lookups)
     misses = [one for one in lookups if one.record.outcome == "miss"]
     follow = sum(one.record.origin.compilation in recompiled for one in misses)
@@ -205,6 +202,53 @@ def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
         f"{counted(outcomes['bypass'], 'bypass', 'bypasses')}"
     )
     return Explanation(title, tuple(points))
+
+
+def _misses(facts: Facts, lookups: Sequence[Lookup], recompiled: set[int]) -> Iterator[Point]:
+    """One point for each cause. What ranks diverge in is told by itself, so misses that follow from it are left out."""
+    apart = [set(difference.ids) for difference in ranks.find(facts) if difference.kind != "cache key"]
+    told: set[int] = set()  # compilations whose miss is reported: the FX graph cache misses for the same reason
+    causes: dict[Hashable, list[Lookup]] = defaultdict(list)
+    for one in lookups:
+        place = one.record.origin.compilation
+        if one.own is None and one.record.outcome == "miss" and one.nearest and place not in recompiled | told:
+            told.add(place)
+            if not one.differences or not any({one.id, one.nearest} <= ids for ids in apart):
+                differs = tuple((found.part, found.before, found.after) for found in one.differences)
+                causes[one.record.cache, one.fix, differs].append(one)
+    for those in causes.values():
+        cache = NAMES.get(those[0].record.cache, those[0].record.cache)
+        words = those[0].why.partition(f"missed the {cache} cache")[2]
+        if len(those) > 1 and those[0].fix == ONE_FIRST:
+            words = (
+                f" with keys that other processes had looked up before ({those[0].id} with that of {those[0].nearest}, "
+                "for example): those had not finished compiling, or they use another cache folder"
+            )
+        elif len(those) > 1:
+            words = words.replace(f"with {those[0].nearest}, ", f"for example with {those[0].nearest}, ")
+        yield _point(facts, those, f"missed the {cache} cache{words}")
+
+
+def _point(facts: Facts, those: Sequence[Lookup], words: str) -> Point:
+    """What is said of lookups with one cause, and how long their compilations took."""
+    names = [f"{one.id} (`{one.function}`)" if one.id else "a lookup outside any compilation" for one in those]
+    names = list(dict.fromkeys(names))
+    more = f" and {counted(len(names) - MOST_TOLD, 'other compilation')}" if len(names) > MOST_TOLD else ""
+    spent = sum(facts.seconds(place) for place in {one.record.origin.compilation for one in those} if place >= 0)
+    cost = f"Compiling {'it' if len(names) == 1 else 'them'} took {seconds(spent)}" if spent else ""
+    return Point(sentence(f"{', '.join(names[:MOST_TOLD])}{more} {words}", cost), fix=those[0].fix, seconds=spent)
+
+
+def _bypasses(facts: Facts, lookups: Sequence[Lookup]) -> Iterator[Point]:
+    """One point for each cause: both caches, and every compilation, may be bypassed for one."""
+    causes: dict[str, list[Lookup]] = defaultdict(list)
+    for one in lookups:
+        if one.own is None and one.record.outcome == "bypass":
+            causes[facts.text(one.record.reason)].append(one)
+    for those in causes.values():
+        caches = list(dict.fromkeys(NAMES.get(one.record.cache, one.record.cache) for one in those))
+        told = those[0].why.partition(f"bypassed the {caches[0]} cache")[2]
+        yield _point(facts, those, f"bypassed the {' cache and the '.join(caches)} cache{told}")
 
 
 def _own_to_tell(lookups: Sequence[Lookup], recompiled: Collection[int]) -> Iterator[own_misses.Told]:
@@ -227,7 +271,7 @@ def _read(candidate: _Candidate, known: _Known) -> Lookup:
     if record.outcome == "hit":
         told = _hit(what, cache, spent, record)
     elif record.outcome == "bypass":
-        told = _bypass(what, cache, facts.text(record.reason))
+        told = _without_what_is_set(_bypass(what, cache, facts.text(record.reason)), candidate)
     else:
         told = _miss(what, cache, candidate, known)
     return Lookup(record, candidate.id, facts.rank(candidate.place), candidate.function, spent, *told)
@@ -279,6 +323,14 @@ def _bypass(what: str, cache: str, reason: str) -> _Told:
     return (sentence(f"{what} bypassed the {cache}", said),)
 
 
+def _without_what_is_set(told: _Told, candidate: _Candidate) -> _Told:
+    """No advice to set a setting that has that value in the log."""
+    advised = ADVISED.search(told[1]) if len(told) > 1 else None
+    if advised is None or candidate.settings.get(advised["name"]) != advised["value"]:
+        return told
+    return (sentence(told[0], f"`{advised[0]}` is set, and torch bypasses the cache anyway"),)
+
+
 def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
     record = candidate.record
     twin = next(iter(known.like(candidate, "key", record.key)), None)
@@ -294,7 +346,7 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
     found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
     if not found:
         differs = f"its key differs from that of {nearest.id}, but the log does not contain the part that differs"
-        fix = 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
+        fix = "" if record.components else DETAILED
         return sentence(f"{what} missed the {cache}; {differs}"), fix, nearest.id
     told = "; ".join(difference.words for difference in found[:MOST_TOLD])
     more = f"; and {counted(len(found) - MOST_TOLD, 'other part')}" if len(found) > MOST_TOLD else ""
@@ -302,6 +354,11 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
     return why, _advice(found), nearest.id, tuple(found)
 
 
+SETTINGS = {"inductor_config", "autograd_config", "dynamo_config", "setting", "inductor_config_comms"}
+DETAILED = 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
+ONE_FIRST = (
+    "Let one process compile first, or use the same TORCHINDUCTOR_CACHE_DIR for all processes, on one file system."
+)
 _GUARD_FIX = "Mark the dimension as dynamic before the first call, so that one program serves all sizes."
 
 
@@ -313,10 +370,7 @@ def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _To
             f"{what} missed the {cache} with the same key that {twin.id} looked up {seconds(abs(apart))} "
             "earlier: that process had not finished compiling it, or it uses another cache folder"
         )
-        fix = (
-            "Let one process compile first, or use the same TORCHINDUCTOR_CACHE_DIR for all processes, on one "
-            "file system."
-        )
+        fix = ONE_FIRST
     else:
         words = f"{what} missed the {cache} with the key of {twin.id}: the entry was not saved, or was deleted"
         fix = "Check that TORCHINDUCTOR_CACHE_DIR is the same in both runs, is kept between them and is writable."
@@ -352,6 +406,13 @@ def _seconds(facts: Facts, record: CacheLookup) -> float:
 def _advice(found: Sequence[Difference]) -> str:
     kinds = {difference.part.partition("[")[0] for difference in found}
     subjects = " ".join(difference.subject for difference in found)
+    if any(one.hidden for one in found):
+        if kinds & SETTINGS:
+            return "Use a value of the same type in both runs: the key has the pickled value; torch prints its text."
+        return (
+            "Look for what differs between the runs without being printed: the values of a constant tensor, an object "
+            "that is created again, a function's code. Pass such tensors as inputs, and give objects stable contents."
+        )
     if "gm" in kinds:
         return (
             "Different code needs a different program: this miss is correct, unless the code should have been the same."
@@ -360,7 +421,7 @@ def _advice(found: Sequence[Difference]) -> str:
         if "the shape of" in subjects:
             return "Warm the cache with the same shapes, or mark the dimension as dynamic so that one entry serves all."
         return "Pass similar inputs in both runs: dtype, layout, device and requires_grad are part of the key."
-    if kinds & {"inductor_config", "autograd_config", "dynamo_config", "setting", "inductor_config_comms"}:
+    if kinds & SETTINGS:
         return "Use the same settings in both runs; check where this one is set, in code or in the environment."
     if kinds & {"torch_version", "system_info"}:
         return "Caches cannot be shared between versions of PyTorch or kinds of machines: warm up each of them once."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WIDTH = 100
@@ -23,6 +24,17 @@ class Point:
     code: str = ""  # the user's source line that it is about
     place: str = ""  # where that line is: "model.py:17"
     fix: str = ""  # what to do; "" if nothing
+    failed: bool = False  # something failed, runs in eager since, or may hang
+    seconds: float = 0.0  # what it cost, as far as that is timed
+
+
+def by_urgency(points: Iterable[Point]) -> list[Point]:
+    """What failed first, then the costliest; points that are not timed stay in order.
+
+    >>> [point.text for point in by_urgency([Point("a"), Point("b", seconds=1), Point("c", failed=True)])]
+    ['c', 'b', 'a']
+    """
+    return sorted(points, key=lambda point: (not point.failed, -point.seconds))
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,31 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     ('1 recompile', '2 misses')
     """
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def named_ranks(names: list[str]) -> str:
+    """
+    >>> named_ranks(["rank 0", "rank 2"]), named_ranks(["rank 0", "rank 1", "rank 2", "rank 7"])
+    ('ranks 0 and 2', 'ranks 0 to 2 and 7')
+    """
+    if len(names) == 1:
+        return names[0]
+    spans: list[list[int]] = []
+    for number in sorted(int(name.removeprefix("rank ")) for name in names):
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    parts = [part for span in spans for part in ([f"{span[0]} to {span[-1]}"] if len(span) > 2 else map(str, span))]
+    return f"ranks {listed(parts)}"
 
 
 def sentence(*parts: str) -> str:

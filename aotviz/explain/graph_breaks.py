@@ -140,7 +140,7 @@ def explain_all(facts: Facts) -> Explanation:
 def _point(one: Break) -> Point:
     what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends here"
     times = f"Reached {one.count} times" if one.count > 1 else ""
-    return Point(sentence(f"{what} because {one.words}", times), one.code, one.place, one.fix)
+    return Point(sentence(f"{what} because {one.words}", times), one.code, one.place, one.fix, one.skipped)
 
 
 def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:

@@ -7,7 +7,6 @@ Torch names the guard in one of some thirty debug formats: `tensor 'x' size mism
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from functools import lru_cache
 
 from aotviz.explain import advice
 from aotviz.explain.expressions import is_global, of_module, spoken
+from aotviz.recording.strings import parsed
 
 
 @dataclass(frozen=True)
@@ -554,7 +554,7 @@ def global_state(guard: str) -> dict[str, str]:
     """
     match = STATE.search(guard)
     try:
-        state = json.loads(match[1]) if match else {}
+        state = parsed(match[1]) if match else {}
     except ValueError:
         return {}
     return {name: _setting(name, value) for name, value in state.items()} if isinstance(state, dict) else {}

@@ -37,6 +37,7 @@ FIXES = {
     "autocast": "Call it under the same `torch.autocast` in both runs.",
     "determinism": "Call `torch.use_deterministic_algorithms` with the same arguments before both runs.",
     "defaults": "Set the same default dtype and default device before both runs.",
+    "methods of tensors": "Give `torch.Tensor` the same methods before both runs.",
     "precision": "Set the same precision of matrix products (`torch.set_float32_matmul_precision`, "
     "`torch.backends`) before both runs.",
     "saved tensor hooks": "Use the same hooks on saved tensors in both runs, or none.",

@@ -7,16 +7,17 @@ debug), they are gathered from the other rows of the compilation.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from aotviz.explain.expressions import spoken
 from aotviz.explain.guard_failures import STATES, global_state
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import CacheLookup
+from aotviz.recording.strings import parsed
 
+SHORT_HASH = 8  # characters of a hash that are shown
 LONGEST = 80  # characters of a value that are shown
 SETTINGS = {"dynamo_config": "torch._dynamo.config", "inductor_config": "torch._inductor.config"}
 FIELD = re.compile(r"(\w+)=((?:torch\.Size)?\([^()]*\)|(?:torch\.Size)?\(\[[^\]]*\]\)|\w+\('[^']*'\)|[^,()]+)")
@@ -33,9 +34,14 @@ class Difference:
     subject: str  # in words, e.g. "the shape of input 0"
     before: str
     after: str
+    _: KW_ONLY
+    hidden: bool = False  # both print the same: `before` and `after` are hashes
 
     @property
     def words(self) -> str:
+        if self.hidden:
+            hashes = f"its hash was {self.before} and is now {self.after}"
+            return f"{self.subject} differs in what torch does not print ({hashes})"
         if not self.before and not self.after:
             return f"{self.subject} changed"
         before, after = (f"`{short(value)}`" if value else "absent" for value in (self.before, self.after))
@@ -67,8 +73,26 @@ def differences(
         names = [name for name in names if not name.startswith("example_inputs[")]
     for name in sorted(names, key=_order):
         was, now = before.get(name, ("", ""))[1], after.get(name, ("", ""))[1]
-        found.extend(_explained(name, was, now, settings))
+        if was == now and name in before and name in after:
+            old, new = (key[name][0][:SHORT_HASH] for key in (before, after))
+            found.append(Difference(name, _subject(name), old, new, hidden=True))
+        else:
+            found.extend(_explained(name, was, now, settings))
     return found
+
+
+def _subject(name: str) -> str:
+    kind, _, index = name.partition("[")
+    index = index.rstrip("]")
+    if kind == "gm":
+        return "the graph, for example the values of a constant tensor,"
+    if kind == "example_inputs":
+        return f"input {index}"
+    return (
+        f"the setting `torch._inductor.config.{index}`"
+        if kind == "inductor_config"
+        else SUBJECTS.get(name, f"`{name}`")
+    )
 
 
 def settings(facts: Facts, place: int) -> dict[str, str]:
@@ -95,8 +119,8 @@ def short(text: str) -> str:
 def _mapping(text: str) -> dict[str, object]:
     """A mapping from JSON, which may be quoted as a text in JSON; {} for anything else."""
     try:
-        value = json.loads(text)
-        value = json.loads(value) if isinstance(value, str) else value
+        value = parsed(text)
+        value = parsed(value) if isinstance(value, str) else value
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotviz.explain import ingredients
-from aotviz.explain.explanation import Point, counted, seconds, sentence
+from aotviz.explain.explanation import Point, counted, listed, seconds, sentence
 from aotviz.explain.ingredients import PROGRAM
 from aotviz.explain.key_parts import Difference, short
 from aotviz.explain.rows import Facts
@@ -121,10 +121,12 @@ def points(found: Iterable[Told]) -> Iterator[Point]:
         names = list(dict.fromkeys(one.function for one in several))
         plural = len(names) > 1
         cost = sum(one.seconds for one in several)
-        spent = f"It cost {seconds(cost)}" if cost and first.outcome != "bypass" else ""
+        cost_words = f"Compiling {'them' if plural else 'it'} took" if first.outcome == "bypass" else "It cost"
+        spent = f"{cost_words} {seconds(cost)}" if cost else ""
         words = _plural(first.words) if plural else first.words
-        told = sentence(f"{_listed(names)} {words}", spent)
-        yield Point(told, "" if plural else first.code, "" if plural else first.place, first.fix)
+        told = sentence(f"{_named(names)} {words}", spent)
+        code, place = ("", "") if plural else (first.code, first.place)
+        yield Point(told, code, place, first.fix, seconds=cost)
     hits = [one for one in found if one.outcome == "hit"]
     if hits:
         saved = sum(one.seconds for one in hits)
@@ -164,16 +166,14 @@ def _plural(words: str) -> str:
     return words
 
 
-def _listed(names: Sequence[str]) -> str:
+def _named(names: Sequence[str]) -> str:
     """
-    >>> _listed(["f"]), _listed(["f", "g"]), _listed(["f", "g", "h", "i", "j"])
+    >>> _named(["f"]), _named(["f", "g"]), _named(["f", "g", "h", "i", "j"])
     ('`f`', '`f` and `g`', '`f`, `g`, `h` and 2 other functions')
     """
     shown = [f"`{name}`" for name in names[:NAMED]]
     rest = len(names) - NAMED
-    last = [counted(rest, "other function")] if rest > 0 else []
-    *first, end = [*shown, *last]
-    return f"{', '.join(first)} and {end}" if first else end
+    return listed([*shown, counted(rest, "other function")] if rest > 0 else shown)
 
 
 def _advised(reason: str) -> tuple[str, str]:
@@ -182,8 +182,8 @@ def _advised(reason: str) -> tuple[str, str]:
     >>> _advised("option 'decompositions': a lambda is unknown; give it a method uuid()")
     ("option 'decompositions': a lambda is unknown", 'Give it a method uuid().')
     """
-    because, _, advice = reason.partition("; give ")
-    return because, sentence(f"give {advice}") if advice else ""
+    because, _, advice = reason.partition("; ")
+    return because, sentence(advice) if advice else ""
 
 
 def _line(facts: Facts, place: int, where: str) -> tuple[str, str]:

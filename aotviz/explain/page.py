@@ -9,15 +9,17 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 
-from aotviz.explain import answers, cache_misses, recompiles, timeline
+from aotviz.explain import answers, cache_misses, ranks, recompiles, timeline
 from aotviz.explain.explanation import counted, in_html, seconds
 from aotviz.explain.timeline import Span
+from aotviz.recording.events import RankDifference
 from aotviz.recording.holders import Recorded
 
 WIDTH, ROW = 1000, 18  # of the drawing, in its own units
 DEEPEST = 12  # rows
 NARROWEST = 1.5  # a span below this width is left out
 COLOURS = ("#8fb8de", "#f2c078", "#9fd0a5", "#d9a5c7", "#c9c3a0", "#a9b4d9")
+BOX, SAME, OTHER = "padding:2px 8px;border-radius:3px;color:#111", "#dfe6ee", "#f2a39b"
 LETTER = 6.2  # width of a letter of a label
 
 
@@ -28,6 +30,9 @@ def preamble(recording: Recorded) -> str:
         return ""
     facts = answers.facts_of(recording)
     parts = [section._repr_html_() for section in sections]
+    of_ranks = ranks.explain_all(facts).title
+    below = 1 + next((n for n, one in enumerate(sections) if one.title == of_ranks), 0)
+    parts[below:below] = [_lanes(difference) for difference in ranks.find(facts) if difference.lanes]
     if recompiles.find(facts):
         parts.append(_folded("All recompiles", recompiles.frame(facts)._repr_html_()))
     if len(facts.data.cache_lookups):
@@ -40,6 +45,24 @@ def preamble(recording: Recorded) -> str:
         items = "".join(f"<li>{in_html(note)}</li>" for note in notes)
         parts.append(_folded("How the logs were read", f"<ul>{items}</ul>"))
     return f"<section style='padding:1rem 2rem;max-width:80rem'>{''.join(parts)}</section>"
+
+
+def _lanes(difference: RankDifference) -> str:
+    """A row of boxes for each group of ranks; a box that differs from the first group's is red."""
+    first = difference.lanes[0].steps
+    drawn = []
+    for lane in difference.lanes:
+        boxes = [f"<td>{lane.before} alike</td>"] if lane.before else []
+        for number, name in enumerate(lane.steps):
+            colour = SAME if number < len(first) and first[number] == name else OTHER
+            boxes.append(f"<td style='{BOX};background:{colour}'>{html.escape(name)}</td>")
+        more = f"<td>and {lane.after} more</td>" if lane.after else ""
+        drawn.append(f"<tr><th style='text-align:left;padding-right:1em'>{lane.ranks}</th>{''.join(boxes)}{more}</tr>")
+    title = (
+        f"Collectives in `{difference.function}`" if difference.function else "Graphs in the order in which they ran"
+    )
+    caption = f"<caption style='text-align:left'>{in_html(title)}</caption>"
+    return f"<table style='margin:.6em 0;border-spacing:4px;border-collapse:separate'>{caption}{''.join(drawn)}</table>"
 
 
 def icicle(top: Span) -> str:

@@ -1,6 +1,7 @@
-"""What differs between the ranks of a job: compilations, graphs, cache keys, and the collectives that they run.
+"""What differs between the ranks of a job: collectives, execution order, compilations, graphs, tensors, keys, times.
 
 Ranks that compile different programs wait for one another, and ranks whose programs run different collectives hang.
+That a rank has its tensors on a device of its own (`cuda:0` here, `cuda:1` there) is not a difference.
 Compilations are matched by their function and by how often it was compiled before. Compile ids do not match: they
 count all functions, so one extra function on a rank shifts them.
 """
@@ -9,14 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from aotviz.explain import explained_tables, recompiles
-from aotviz.explain.explanation import Explanation, Point, counted, sentence
+from aotviz.explain import explained_tables, rank_runs, recompiles
+from aotviz.explain.explanation import Explanation, Point, counted, named_ranks, sentence
 from aotviz.explain.key_parts import first_difference, short
+from aotviz.explain.rank_runs import Operation
 from aotviz.explain.rows import Facts
+from aotviz.recording.events import RankDifference, RankLane
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import call
 
@@ -34,44 +36,51 @@ HANG = (
     "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the "
     "condition that selects them the same on all ranks, or move it out of the compiled function."
 )
+ORDER = (
+    "Ranks that run graphs with collectives in a different order hang or mix up their data. Call the compiled "
+    "functions in the same order on all ranks."
+)
+UNSURE = "This may be wrong: torch logs a graph that comes from its cache under the id of another."
+ORDER_UNCACHED = "Run again with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 to be sure."
+HANGS = (HANG, ORDER)
+SLOW = "All ranks wait for the slowest at the next collective. Give the ranks inputs of about the same size."
 SAME = "Give all ranks inputs with the same properties, or mark what varies as dynamic before the first call."
 
+MOST_STEPS, CONTEXT = 40, 5  # of a lane that is drawn; before the first step that differs
 COLLECTIVE = "_c10d_functional."
+KINDS = ("collectives", "execution order", "compilation", "graph", "tensor metadata", "cache key", "estimated time")
+DEVICE = re.compile(r"\b(cuda|xpu|hpu|mtia|npu)(?::|', index=)\d+")  # a device with its number
 DYNAMOS = re.compile(r" \[(\d+)/\d+\]$")  # the compile id behind the name in a recording of our own
 
 Match = tuple[str, str, int, int]  # function, its place, index among those with both, earlier compilations of it
 
 
-@dataclass(frozen=True)
-class RankDifference:
-    """One thing in which ranks differ."""
-
-    kind: str  # "collectives", "compilation", "graph" or "cache key"
-    function: str
-    ids: tuple[str, ...]  # the compilations, as the recording names them
-    words: str
-    fix: str
-
-
 def find(facts: Facts) -> list[RankDifference]:
     """All differences, the dangerous ones first."""
+    if "ranks" not in facts.memory:
+        facts.memory["ranks"] = _found(facts)
+    found: list[RankDifference] = facts.memory["ranks"]
+    return found
+
+
+def _found(facts: Facts) -> list[RankDifference]:
     by_rank = _matched(facts)
     if len(by_rank) < 2:
         return []
     reasons = {recompile.place: recompile.why for recompile in recompiles.find(facts)}
+    operations = rank_runs.by_place(rank_runs.operations(facts))
     matches = list(dict.fromkeys(match for places in by_rank.values() for match in places))
-    found = []
+    found = list(_of_job(facts, by_rank, operations))
     for match in matches:
         places = {rank: known[match] for rank, known in by_rank.items() if match in known}
-        found.extend(_of_match(facts, match, places, list(by_rank), reasons))
-    order = ("collectives", "compilation", "graph", "cache key")
-    return sorted(found, key=lambda difference: order.index(difference.kind))
+        found.extend(_of_match(facts, match, places, list(by_rank), reasons, operations))
+    return sorted(found, key=lambda difference: KINDS.index(difference.kind))
 
 
 COLUMNS: explained_tables.Columns = {
     "kind": ("str", lambda one: one.kind),
     "function": ("str", lambda one: one.function),
-    "compilations": ("object", lambda one: one.ids),
+    "compilations": ("object", lambda one: tuple(one.ids)),
     "why": ("str", lambda one: one.words),
     "fix": ("str", lambda one: one.fix),
 }
@@ -91,8 +100,41 @@ def explain_all(facts: Facts) -> Explanation:
         return Explanation(f"The {ranks} ranks compiled the same programs.", ())
     return Explanation(
         f"{counted(ranks, 'rank')} differ in {counted(len(found), 'thing')}",
-        tuple(Point(one.words, fix=one.fix) for one in found),
+        tuple(points(found)),
     )
+
+
+def points(found: Iterable[RankDifference]) -> list[Point]:
+    return [Point(one.words, fix=one.fix, failed=one.fix in HANGS) for one in found]
+
+
+def _lanes(values: Mapping[str, tuple[str, ...]]) -> list[RankLane]:
+    """What the ranks run, those together that run the same. Of long lanes, the steps around the first that differs."""
+    groups = _alike(values)
+    first, most = min(map(len, groups.values())), max(map(len, groups.values()))
+    apart = next((n for n in range(first) if len({steps[n] for steps in groups.values()}) > 1), first)
+    start = max(0, apart - CONTEXT) if most > MOST_STEPS else 0
+    return [
+        RankLane(ranks, list(steps[start : start + MOST_STEPS]), start, max(0, len(steps) - start - MOST_STEPS))
+        for ranks, steps in groups.items()
+    ]
+
+
+def _alike(values: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The ranks that have the same value, named together -> the value."""
+    ranks: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for rank, value in values.items():
+        ranks[value].append(rank)
+    return {named_ranks(same): value for value, same in ranks.items()}
+
+
+def _orders(facts: Facts) -> dict[str, list[str]]:
+    """Rank -> the functions of the graphs that it ran, in order."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for run in rank_runs.runs(facts):
+        if run.rank >= 0:
+            names[f"rank {run.rank}"].append(facts.function(run.place) or run.compile_id or "a graph compiled earlier")
+    return dict(names)
 
 
 def _matched(facts: Facts) -> dict[str, dict[Match, int]]:
@@ -115,31 +157,64 @@ def _matched(facts: Facts) -> dict[str, dict[Match, int]]:
     return dict(by_rank)
 
 
+def _of_job(
+    facts: Facts, by_rank: Mapping[str, Mapping[Match, int]], operations: Mapping[int, list[Operation]]
+) -> Iterator[RankDifference]:
+    """Differences that are not about one function: the order in which graphs run, and the times that they take."""
+    names = _orders(facts)
+    if len(names) > 1 and (order := rank_runs.order_difference(names)):
+        looked_up = facts.data.cache_lookups
+        cached = {f"rank {facts.rank(row.origin.compilation)}" for row in looked_up if row.outcome == "hit"}
+        sure = rank_runs.order_difference({rank: runs for rank, runs in names.items() if rank not in cached})
+        words, fix = (sure, ORDER) if sure else (f"{order} {UNSURE}", ORDER_UNCACHED)
+        drawn = _lanes({rank: tuple(runs) for rank, runs in names.items()})
+        yield RankDifference("execution order", "", [], words, fix, drawn)
+    shared = set.intersection(*(set(known) for known in by_rank.values()))
+    estimated = {
+        rank: [one for match in shared for one in operations.get(known[match], ())] for rank, known in by_rank.items()
+    }
+    if all(estimated.values()) and (told := rank_runs.estimate_difference(estimated)):
+        yield RankDifference("estimated time", "", [], sentence(told), SLOW)
+
+
 def _of_match(
-    facts: Facts, match: Match, places: Mapping[str, int], ranks: list[str], reasons: Mapping[int, str]
+    facts: Facts,
+    match: Match,
+    places: Mapping[str, int],
+    ranks: list[str],
+    reasons: Mapping[int, str],
+    operations: Mapping[int, list[Operation]],
 ) -> list[RankDifference]:
     function, where, _, number = match
-    ids = tuple(facts.id(place) for place in places.values())
+    ids = [facts.id(place) for place in places.values()]
     named = f"`{function}` ({where})" if where else f"`{function}`"
     if len(places) < len(ranks):
         missing = [rank for rank in ranks if rank not in places]
-        ordinal = {2: "second", 3: "third"}.get(number + 1, f"{number + 1}th")
-        times = f" a {ordinal} time" if number else ""
-        did, did_not = _listed(list(places)), _listed(missing)
+        times = f" a {rank_runs.ordinal(number + 1)} time" if number else ""
+        did, did_not = named_ranks(list(places)), named_ranks(missing)
         why = next((reasons[place] for place in places.values() if place in reasons), "")
         words = sentence(f"{did} compiled {named}{times}, {did_not} did not", why)
         return [RankDifference("compilation", function, ids, words, SAME)]
     found = []
     collectives = {rank: _collectives(facts, place) for rank, place in places.items()}
     if _differ(collectives):
-        told = "; ".join(f"{rank} runs {_operations(operations)}" for rank, operations in collectives.items())
+        names = {rank: _names(schedule) for rank, schedule in collectives.items()}
+        told = "; ".join(
+            f"{ranks} {'run' if ranks.startswith('ranks') else 'runs'} {', '.join(f'`{n}`' for n in run) or 'none'}"
+            for ranks, run in _alike(names).items()
+        )
         words = sentence(f"The ranks run different collectives in {named}: {told}")
-        found.append(RankDifference("collectives", function, ids, words, HANG))
+        drawn = _lanes(names) if _differ(names) else []
+        found.append(RankDifference("collectives", function, ids, words, HANG, drawn))
     graph = _graph_difference(facts, places)
     if graph and not found:
         found.append(RankDifference("graph", function, ids, sentence(f"In {named}, {graph}"), SAME))
+    logged = {rank: operations[place] for rank, place in places.items() if place in operations}
+    tensors = rank_runs.metadata_difference(logged) if len(logged) > 1 and not found else ""
+    if tensors:
+        found.append(RankDifference("tensor metadata", function, ids, sentence(f"In {named}, {tensors}"), SAME))
     keys = {rank: _keys(facts, place) for rank, place in places.items()}
-    if _differ(keys) and not graph:
+    if _differ(keys) and not graph and not tensors and not _on_other_devices(facts, places):
         words = sentence(f"The ranks looked up different cache keys for {named}, although the code is the same")
         fix = "See `recording.cache_misses()` for the part of the key that differs."
         found.append(RankDifference("cache key", function, ids, words, fix))
@@ -149,7 +224,7 @@ def _of_match(
 def _graph_difference(facts: Facts, places: Mapping[str, int]) -> str:
     """The first graph of the pipeline that differs, and its first statement that does."""
     for kind, name in GRAPHS.items():
-        texts = {rank: _graph(facts, place, kind) for rank, place in places.items()}
+        texts = {rank: DEVICE.sub(r"\1", _graph(facts, place, kind)) for rank, place in places.items()}
         (first_rank, first), *others = texts.items()
         for rank, text in others:
             if not first or not text:
@@ -159,6 +234,12 @@ def _graph_difference(facts: Facts, places: Mapping[str, int]) -> str:
                 shown = [f"`{short(code)}`" if code else "nothing there" for code in (before, after)]
                 return f"{name} differs: {first_rank} has {shown[0]}, {rank} has {shown[1]}"
     return ""
+
+
+def _on_other_devices(facts: Facts, places: Mapping[str, int]) -> bool:
+    """Whether the graphs name devices of other numbers on other ranks, so that their cache keys have to differ."""
+    texts = {rank: "\n".join(_graph(facts, place, kind) for kind in GRAPHS) for rank, place in places.items()}
+    return _differ({rank: frozenset(match[0] for match in DEVICE.finditer(text)) for rank, text in texts.items()})
 
 
 def _graph(facts: Facts, place: int, kind: str) -> str:
@@ -188,15 +269,11 @@ def _keys(facts: Facts, place: int) -> tuple[str, ...]:
     return tuple(sorted(lookup.key for lookup in facts.about(place, facts.data.cache_lookups) if lookup.key))
 
 
-def _operations(operations: tuple[str, ...]) -> str:
-    names = [name.rpartition(COLLECTIVE)[2].removesuffix(".default") for name in operations]
-    names = [name.rstrip("_") for name in names if name != "wait_tensor"]
-    return ", ".join(f"`{name}`" for name in names) or "none"
+def _names(operations: tuple[str, ...]) -> tuple[str, ...]:
+    """The collectives' own names, without the waits for them."""
+    names = (name.rpartition(COLLECTIVE)[2].removesuffix(".default") for name in operations)
+    return tuple(name.rstrip("_") for name in names if name != "wait_tensor")
 
 
 def _differ(values: Mapping[str, Hashable]) -> bool:
     return len(set(values.values())) > 1
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

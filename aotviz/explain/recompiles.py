@@ -19,11 +19,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, misses
-from aotviz.explain.explanation import Explanation, Point, counted, seconds, sentence
+from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence
 from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
-from aotviz.recording.events import CompilationData
+from aotviz.recording.events import NONE, CompilationData, WhyCompiled
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -123,6 +123,11 @@ class Cause:
         return any(recompile.outcome == "limit" for recompile in self.recompiles)
 
     @property
+    def failed(self) -> bool:
+        """Whether a call got no program, and raised or ran in eager."""
+        return any(recompile.outcome != "compiled" for recompile in self.recompiles)
+
+    @property
     def first(self) -> Recompile:
         return self.recompiles[0]
 
@@ -180,6 +185,14 @@ def _function(facts: Facts, recompile: Recompile) -> Hashable:
     """A key that all recompiles of one function share."""
     compilation = facts.data.compilations[recompile.place]
     return facts.frame(recompile.place) if compilation.compile_id else own_function(compilation)
+
+
+def _on_any_rank(facts: Facts, recompile: Recompile) -> Hashable:
+    """A key that the recompiles of one function share on all ranks, which usually do the same."""
+    place = facts.frame_place(recompile.place)
+    if facts.rank(recompile.place) < 0 or not place:
+        return _function(facts, recompile)
+    return facts.data.compilations[recompile.place].reset, recompile.function, place
 
 
 def _of_our_own(facts: Facts) -> list[Recompile]:
@@ -241,7 +254,7 @@ def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
     """The recompiles by cause: causes that reached the limit first, then the costliest."""
     groups: dict[tuple[object, ...], list[Recompile]] = defaultdict(list)
     for recompile in recompiles:
-        groups[_function(facts, recompile), recompile.main.root].append(recompile)
+        groups[_on_any_rank(facts, recompile), recompile.main.root].append(recompile)
     found = [Cause(tuple(group)) for group in groups.values()]
     return sorted(found, key=lambda cause: (not cause.reached_limit, -cause.seconds, -len(cause.recompiles)))
 
@@ -282,11 +295,7 @@ def explain_one(facts: Facts, place: int) -> list[Point]:
     for recompile in find(facts):
         if recompile.place != place:
             continue
-        main = recompile.main
-        cost = f"It cost {seconds(recompile.seconds)}" if recompile.seconds else ""
-        points.append(
-            Point(sentence(recompile.why, cost, _reached(facts, place, main)), main.code, main.place, main.failure.fix)
-        )
+        points.append(_why(facts, recompile))
         others = [reason for reason in recompile.reasons if reason is not recompile.nearest]
         if others:
             said = list(dict.fromkeys(reason.misses[0].failure.words for reason in others))
@@ -294,6 +303,20 @@ def explain_one(facts: Facts, place: int) -> list[Point]:
             told += f"; and {len(said) - MOST_TOLD} others" if len(said) > MOST_TOLD else ""
             points.append(Point(sentence(f"Earlier programs that did not fit either: {told}")))
     return points
+
+
+def _why(facts: Facts, recompile: Recompile) -> Point:
+    """Why the most similar earlier program did not fit."""
+    main = recompile.main
+    cost = f"It cost {seconds(recompile.seconds)}" if recompile.seconds else ""
+    told = sentence(recompile.why, cost, _reached(facts, recompile.place, main))
+    return Point(told, main.code, main.place, main.failure.fix)
+
+
+def why(facts: Facts) -> list[WhyCompiled]:
+    """Why each recompile was made, for a workbench: the first point of `explain_one`."""
+    found = [(recompile, _why(facts, recompile)) for recompile in find(facts)]
+    return [WhyCompiled(one.id, point.text, point.code, point.place, point.fix) for one, point in found]
 
 
 def what_logs_leave_out(recompiles: Sequence[Recompile]) -> list[Point]:
@@ -310,10 +333,15 @@ def explain_all(facts: Facts) -> Explanation:
     total = sum(recompile.seconds for recompile in recompiles)
     title = (
         f"{counted(len(recompiles), 'recompile')} of {counted(functions, 'function')}, "
-        f"{seconds(total)} in all, for {counted(len(found), 'cause')}"
+        f"{f'{seconds(total)} in all' if total else 'not timed'}, for {counted(len(found), 'cause')}"
     )
-    points = [_cause_point(facts, cause, len(recompiles)) for cause in found]
-    return Explanation(title, (*points, *what_logs_leave_out(recompiles)))
+    return Explanation(title, (*points(facts), *what_logs_leave_out(recompiles)))
+
+
+def points(facts: Facts) -> list[Point]:
+    """One point for each cause: those with which calls failed or reached the limit first, then the costliest."""
+    recompiles = find(facts)
+    return by_urgency(_cause_point(facts, cause, len(recompiles)) for cause in causes(facts, recompiles))
 
 
 def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
@@ -343,8 +371,24 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
             opening += f" `{cause.subject}` became symbolic after the first recompiles."
     ids = first.id if count == 1 else f"{first.id} to {last.id}"
     cost = f"Compilations {ids} cost {seconds(cause.seconds)}" if count > 1 else f"{ids} cost {seconds(cause.seconds)}"
+    cost = (
+        cost
+        if cause.seconds
+        else f"{'Compilations ' if count > 1 else ''}{ids} {'were' if count > 1 else 'was'} not timed"
+    )
     reached = _reached(facts, telling.place, telling.main)
-    return Point(sentence(opening, cost, reached), telling.main.code, telling.main.place, usual.main.failure.fix)
+    if some := on_some_ranks(facts, cause):
+        named = named_ranks([f"rank {rank}" for rank in some])
+        cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
+    main, fix, words = telling.main, usual.main.failure.fix, sentence(opening, cost, reached)
+    return Point(words, main.code, main.place, fix, cause.failed, cause.seconds)
+
+
+def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
+    """The ranks with these recompiles; [] if all ranks of the job have them, or if there is one rank."""
+    all_ranks = {compilation.rank for compilation in facts.data.compilations} - {NONE}
+    those = {facts.rank(recompile.place) for recompile in cause.recompiles}
+    return sorted(those) if NONE not in those and those < all_ranks else []
 
 
 def _reached(facts: Facts, place: int, reason: Miss) -> str:

@@ -167,7 +167,18 @@ class Facts:
         if not compilation.compile_id:
             return sum(stage.elapsed_ns for stage in compilation.stages if not stage.replayed) / 1e9
         metrics = self.about(place, self.data.metrics)
-        return sum((_seconds(record) for record in metrics if record.kind != "runtime"), 0.0)
+        said = sum((_seconds(record) for record in metrics if record.kind != "runtime"), 0.0)
+        return said or self._of_events.get(place, 0.0)
+
+    @cached_property
+    def _of_events(self) -> dict[int, float]:
+        """The time of each compilation's outermost events, for those that have no metrics of their own."""
+        events, found = self.data.events, defaultdict[int, float](float)
+        for row, place in enumerate(events.compilation):
+            parent = events.parent[row]
+            if place >= 0 and events.duration_us[row] > 0 and (parent < 0 or events.compilation[parent] != place):
+                found[place] += events.duration_us[row] / 1e6
+        return found
 
     def failure(self, place: int) -> MetricsRecord | None:
         """The metrics of a failed compilation."""
@@ -216,11 +227,10 @@ GRAPH_LINE = re.compile(r"# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>\S
 
 
 def _seconds(record: MetricsRecord) -> float:
-    for name in TIMED:
-        value = record.numbers.get(name)
-        if value:
-            return value / 1e6 if name.endswith("_us") else float(value)
-    return 0.0
+    values = ((record.numbers.get(name) or 0) / (1e6 if name.endswith("_us") else 1) for name in TIMED)
+    said = next((value for value in values if value), 0.0)
+    # what Dynamo captures for an export, and AOTInductor: the duration has a part of the time, or nothing
+    return max(said, record.end_unix_s - record.start_unix_s) if record.end_unix_s and record.start_unix_s else said
 
 
 def _number(compile_id: str) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OUTSIDE = "outside any compilation"
 ALL = "all compilations"
+DEEPEST = 1000  # events in events; deeper ones count as time of the one around them
 
 
 @dataclass
@@ -43,15 +44,21 @@ class Span:
 
     def walk(self, depth: int = 0) -> Iterator[tuple[Span, int]]:
         """This span and those below that took time or did not end, with their depths, the longest of siblings first."""
-        yield self, depth
-        below = [child for child in reversed(self.children.values()) if child.seconds > 0 or child.unfinished]
-        for child in sorted(below, key=lambda child: child.seconds, reverse=True):  # of equals, the last first
-            yield from child.walk(depth + 1)
+        left = [(self, depth)]
+        while left:
+            span, depth = left.pop()
+            yield span, depth
+            below = [child for child in reversed(span.children.values()) if child.seconds > 0 or child.unfinished]
+            longest = sorted(below, key=lambda child: child.seconds, reverse=True)  # of equals, the last first
+            left.extend((child, depth + 1) for child in reversed(longest))
 
-    def settle(self) -> float:
-        """Make every span at least as long as its children together; returns its length."""
-        self.seconds = max(self.seconds, sum(child.settle() for child in self.children.values()))
-        return self.seconds
+    def settle(self) -> None:
+        """Make every span at least as long as its children together."""
+        spans = [self]
+        for span in spans:  # it grows: parents come before their children
+            spans.extend(span.children.values())
+        for span in reversed(spans):
+            span.seconds = max(span.seconds, sum(child.seconds for child in span.children.values()))
 
 
 def tree(facts: Facts, only: int | None = None) -> Span:
@@ -65,6 +72,9 @@ def tree(facts: Facts, only: int | None = None) -> Span:
         if under is None:
             label = f"{facts.id(place)} {facts.function(place)}".strip() if place >= 0 else OUTSIDE
             under = top.child(label) if only is None or only == place else Span("", ())
+        if len(under.path) > DEEPEST:
+            spans.append(under)
+            continue
         span = under.child(facts.text(events.name[row]))
         duration = events.duration_us[row]
         span.seconds += max(duration, 0.0) / 1e6

@@ -111,10 +111,10 @@ class Backend:
             ours["partition_fn"] = partition_functions.named(ours["partition_fn"])
         self.lowering, self.options, self.session = lowering, ours, session
 
-    def asked(self, graph: Any, inputs: Sequence[Any]) -> Any:
-        """The question to the cache about a graph from Dynamo."""
-        store = None if self.options.get("debug") or configs.caches_are_off() else switch.store_for(self.cache)
-        return cached.asked(store, graph, inputs, self.options, self.lowering)
+    def asked(self, graph: Any, inputs: Sequence[Any], symbols: Sequence[tuple[int, ...]] | None = None) -> Any:
+        """The question to the cache about a graph from Dynamo. `symbols` as `numbers` of `of_graph`."""
+        store = switch.store_of_compilation(self.cache, bool(self.options.get("debug")))
+        return cached.asked(store, graph, inputs, self.options, self.lowering, symbols)
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
@@ -141,7 +141,7 @@ def _compile(backend: Backend, original: Any, example_inputs: Sequence[Any]) -> 
         return _telling(eager, captured)
     guard_duplicates(original, request, program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
-    further = _Further(graph, len(request.named), fakes.symbols_of(program.call.args))
+    further = _Further(graph, original, len(request.named), fakes.symbols_of(program.call.args))
     first = memory_patterns.known(program, request, len(request.named))
     otherwise = memory_patterns.Patterns(first, eager, read, further.compiled, further.failed).run
     function, lie_alike = first.function, first.lie_alike
@@ -224,6 +224,7 @@ class _Further:
     """Compiles a graph again, after Dynamo has finished, for arguments that share memory differently."""
 
     graph: _Graph
+    original: Any  # as it comes from Dynamo
     lifted: int  # tensors that come before the graph's own inputs
     symbols: tuple[tuple[int, ...], ...] | None  # those of the first program, as in Request
 
@@ -231,7 +232,8 @@ class _Further:
         request = self.graph.request(inputs, reasons)
         options = replace(request.options, dynamic=self.symbols is not None)
         request = replace(request, options=options, symbols=self.symbols)
-        program = self.graph.compiled(request, eager_after=Exception)
+        asked = self.graph.backend.asked(self.original, inputs, self.symbols and self.symbols[self.lifted :])
+        program = self.graph.compiled(request, asked, eager_after=Exception)
         call = program.call
         sizes = None if self.symbols is None else fakes.SymbolGuards(call.fake_mode, call.args)
         return memory_patterns.known(program, request, self.lifted, sizes)

@@ -176,7 +176,7 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     known: set[tuple[str, str]] = set()
 
     def compiled(asked: BackwardCall, call: WholeBackward) -> Replay:
-        return backward_stages.compiled(asked, call, through.session.observer(), parts)
+        return backward_stages.compiled(asked, call, through.session.observer(call.number), parts)
 
     def by_the_engine(why: str) -> None:
         warn(f"a backward runs in autograd's engine because {why}", RanInEager)
@@ -234,7 +234,8 @@ def _part(
     explained = None if through.raises else functools.partial(uncompiled_parts.explained, module)
     try:
         with lowering.around():
-            program = compile_program(request, session, place, Exception, explained)
+            observer = session.observer(part.backward)
+            program = compile_program(request, session, place, Exception, explained, observer)
     except Exception as error:
         if explained is None:
             raise

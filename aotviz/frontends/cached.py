@@ -1,8 +1,9 @@
 """Programs from the cache: the look-up before a compilation, and the saving after it (SYSTEM.md E5).
 
-A graph from Dynamo is looked up before any stage runs. If an entry's guards hold for the sizes of this call, the
-stages "lower" and "link" make the program from it, and no other stage runs. Otherwise the pipeline compiles it, and a
-`Keeper`, which observes the stages as a recorder does, saves the result. So no stage knows of the cache.
+A graph from Dynamo is looked up before any stage runs. `aot_function` and its family have no such graph: their programs
+are looked up when stage "metadata" has traced them. If an entry's guards hold for the sizes of this call, the stages
+"lower" and "link" make the program from it, and no other stage runs. Otherwise the pipeline compiles it, and saves the
+result by a `Keeper`, which observes the stages as a recorder does. So no stage knows of the cache.
 
 Nothing here makes a program fail: what cannot be looked up or saved is compiled, and the recording says why. If an
 entry refers to code that the compiler's own cache has lost, the entry is discarded.
@@ -13,30 +14,34 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from aotviz import pipeline
+from aotviz.cache import bypasses, switch
 from aotviz.cache import entry as entries
 from aotviz.cache.entry import Compiled, Main, Reading
-from aotviz.cache.key import Key, Uncacheable, of_graph
+from aotviz.cache.key import Key, Uncacheable, inductors, of_graph, of_trace
 from aotviz.cache.seals import Unavailable, warn_once
 from aotviz.cache.store import Entry, Store
-from aotviz.cache.values import Broken, Unstorable
+from aotviz.cache.values import Broken
 from aotviz.frontends.compiling import repeatable
 from aotviz.ir import dynamo_capture
-from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request
+from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request, TracedCall
 from aotviz.ir.lookup import LookUp, Outcome
-from aotviz.lowerings import Lowering
+from aotviz.lowerings import EAGER, Lowering
+from aotviz.options import Options
 from aotviz.pipeline import Observer
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import scalars
 from aotviz.torch_private import stored_values
 from aotviz.torch_private.inductor_results import stored_under
 
+FLATTEN, TRACED = pipeline.PREPARE[:1], pipeline.PREPARE[:2]  # the stages before a look-up
 RECORDING = "recording"  # the part of an entry that holds what was recorded of the compilation
 
 
@@ -46,8 +51,8 @@ class Asked:
 
     store: Store
     key: Key
-    lowering: Lowering
-    stacks: tuple[str, ...]  # of the nodes of Dynamo's graph
+    lowering: Any  # a Lowering, or Inductor's compilers: what loads the code that it has stored
+    stacks: tuple[str, ...]  # of the nodes of the graph that the key describes
 
 
 def asked(
@@ -56,31 +61,74 @@ def asked(
     """The key of a graph from Dynamo. A LookUp says why it has none; None if nothing is cached."""
     if store is None:
         return None
+
+    def key() -> Key:
+        return of_graph(module, inputs, options, lowering, numbers)
+
+    return _described(key, store, lowering, lambda: dynamo_capture.stacks(module))
+
+
+def _described(
+    key: Callable[[], Key], store: Store, lowering: Any, stacks: Callable[[], tuple[str, ...]]
+) -> Asked | LookUp:
     try:
-        key = of_graph(module, inputs, options, lowering, numbers)
-        return Asked(store, key, lowering, dynamo_capture.stacks(module))
+        return Asked(store, key(), lowering, stacks())
     except Uncacheable as error:
-        return LookUp(Outcome.BYPASS, reason=error.reason, where=error.where)
+        return LookUp(Outcome.BYPASS, reason=error.told, where=error.where)
     except Exception as error:  # a program must not fail because it cannot be described
-        return LookUp(Outcome.BYPASS, reason=f"its key could not be made ({type(error).__name__}: {error})")
+        return LookUp(Outcome.BYPASS, reason=_why(error, "its key could not be made"))
 
 
 def loaded(asked: Asked | LookUp | None, request: Request, observer: Observer) -> tuple[Program | None, Observer]:
     """The program of a request, if the cache has it. If not, the observer for its compilation."""
+    return _answered(asked, request, observer, lambda: pipeline.run(FLATTEN, repeatable(request), Observer()))
+
+
+def compiler_of_traces(cache: switch.Choice, options: Options) -> Callable[[Request, Observer], Program]:
+    """What compiles a request of `aot_function` and its family, with `cache` as the user chose it.
+
+    Raises:
+        TypeError: `cache` is neither a bool nor a folder.
+    """
+    store = switch.store_of_compilation(cache, options.debug)
+    return pipeline.compile_request if store is None else partial(_compiled, store)
+
+
+def _compiled(store: Store, request: Request, observer: Observer) -> Program:
+    held = _Held()
+    try:
+        call: TracedCall = pipeline.run(TRACED, request, held)
+    except BaseException:
+        held.told_to(observer)
+        raise
+    lowering = inductors(request.options.fw_compiler) or EAGER
+    asked = _described(lambda: of_trace(call), store, lowering, lambda: dynamo_capture.stacks_of(call.forward.graph()))
+    program, observer = _answered(asked, request, observer, lambda: call.source)
+    if program is None:
+        held.told_to(observer)
+        program = pipeline.resume(pipeline.run(pipeline.PREPARE[len(TRACED) :], call, observer), observer)
+    return program
+
+
+def _answered(
+    asked: Asked | LookUp | None, request: Request, observer: Observer, flat: Callable[[], Any]
+) -> tuple[Program | None, Observer]:
     if asked is None:
         return None, observer
     if isinstance(asked, LookUp):
         observer.looked_up(asked)
         return None, observer
     with pipeline.lock:
-        program, told = _looked_up(asked, request, observer)
+        program, told = _looked_up(asked, request, observer, flat)
     observer.looked_up(told)
     if program is not None or told.outcome is Outcome.BYPASS:
         return program, observer
     return None, pipeline.Several((observer, Keeper(asked, observer)))
 
 
-def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Program | None, LookUp]:
+def _looked_up(
+    asked: Asked, request: Request, observer: Observer, flat: Callable[[], Any]
+) -> tuple[Program | None, LookUp]:
     """The program of a request, if the cache has it, and the answer of the cache."""
     key = asked.key
     told = LookUp(Outcome.MISS, key.digest, key.ingredients)
@@ -89,7 +137,7 @@ def _looked_up(asked: Asked, request: Request, observer: Observer) -> tuple[Prog
         found = asked.store.entries(key.digest)
         if not found:
             return None, _nearest(asked, told)
-        call: FlatCall = pipeline.run(pipeline.PREPARE[:1], repeatable(request), Observer())
+        call: FlatCall = flat()
         symbols, failed = stored_values.symbols_in(call.args), None
         for entry in found:
             main = entries.read(entry.main)
@@ -155,7 +203,36 @@ def _said(failed: Any, call: FlatCall) -> str:
 
 def _unavailable(store: Store, told: LookUp, error: Unavailable) -> LookUp:
     warn_once(str(store.folder), "unavailable", f"aotviz's cache is not used: {error}")
-    return replace(told, outcome=Outcome.BYPASS, reason=str(error))
+    return replace(told, outcome=Outcome.BYPASS, reason=_why(error, ""))
+
+
+def _why(error: Exception, failed: str) -> str:
+    """Why a program is not cached."""
+    if isinstance(error, Uncacheable):
+        return error.told
+    if isinstance(error, Unavailable):
+        return bypasses.STORE(str(error)).told
+    return bypasses.FAULT(f"{failed} ({type(error).__name__}: {error})").told
+
+
+class _Held(Observer):
+    """Keeps what it is told of the first stages until it is known whether they belong to a compilation or to a hit."""
+
+    def __init__(self) -> None:
+        self._told: list[Callable[[Observer], None]] = []
+
+    def told_to(self, observer: Observer) -> None:
+        for one in self._told:
+            one(observer)
+
+    def before(self, *told: Any) -> None:
+        self._told.append(lambda observer: observer.before(*told))
+
+    def after(self, *told: Any) -> None:
+        self._told.append(lambda observer: observer.after(*told))
+
+    def failed(self, *told: Any) -> None:
+        self._told.append(lambda observer: observer.failed(*told))
 
 
 class _Quiet(Observer):
@@ -242,8 +319,7 @@ class Keeper(Observer):
             elif type(result) is FlatCall:
                 self._symbols = stored_values.symbols_in(result.args)
         except Exception as error:  # a program must not fail because it cannot be saved
-            known = isinstance(error, Unstorable | Unavailable)
-            self._reason = str(error) if known else f"it could not be saved ({type(error).__name__}: {error})"
+            self._reason = _why(error, "it could not be saved")
             if isinstance(error, Unavailable):
                 warn_once(str(self._asked.store.folder), "unavailable", f"aotviz's cache is not used: {error}")
             key = self._asked.key

@@ -42,6 +42,7 @@ lock = pipeline.lock
 TRACE = pipeline.TRACE
 FIRST_STAGES = pipeline.PREPARE  # of every compilation
 _STAGES = (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)
+Compiler = Callable[[Request, Observer], Program]
 STAGE_NAMES = tuple(dict.fromkeys(stage.name for stage in _STAGES))
 
 
@@ -51,9 +52,9 @@ class Pipeline:
     def __init__(self, request: Request, observer: Observer) -> None:
         self._request, self._observer = repeatable(request), observer
 
-    def program(self) -> Program:
-        """Run all stages. The program's late work has the same observer."""
-        return pipeline.compile_request(self._request, self._observer)
+    def program(self, compiler: Compiler = pipeline.compile_request) -> Program:
+        """Run all stages, unless `compiler` has the program already. The program's late work has the same observer."""
+        return compiler(self._request, self._observer)
 
     def export(self) -> Exported:
         exported: Exported = pipeline.run(pipeline.EXPORT, self._request, self._observer)
@@ -126,10 +127,12 @@ def compile_program(
     eager_after: type[Exception] = NotImplementedError,
     explained: Callable[[Exception], Exception] | None = None,
     observer: Observer | None = None,
+    compiler: Compiler = pipeline.compile_request,
 ) -> Program:
-    """Run a request through all stages; the arguments and errors are those of `entered`."""
+    """Run a request through all stages; `compiler` as in `Pipeline.program`, the other arguments and the errors as in
+    `entered`."""
     with entered(request, session, observer, in_eager, eager_after, explained) as stages:
-        program = stages.program()
+        program = stages.program(compiler)
     session.keep(program)
     return program
 

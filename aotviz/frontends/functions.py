@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from aotviz.cache.switch import Choice
+from aotviz.frontends.cached import compiler_of_traces
 from aotviz.frontends.compiling import compile_program, guard_duplicates
 from aotviz.frontends.requests import graph_request, request_for
 from aotviz.ir import torchs_settings
@@ -64,6 +66,7 @@ def aot_function(
     disable_functionalization: bool = False,
     record: bool = True,
     debug: bool = False,
+    cache: Choice = None,
     _disable_torch_fn_metadata_mode: bool = False,
 ) -> Callable[..., Any]:
     """torch's `aot_function`, through our pipeline. The first call compiles one program, which all calls use.
@@ -84,9 +87,12 @@ def aot_function(
         record: keep a recording of each stage.
         debug: verify every form at every stage boundary, compare each call's arguments with the traced ones, and, where
             the function writes to its inputs, run it once more on copies and compare all memory of what is written.
+        cache: True, False, or the folder of a cache; None if `AOTVIZ_CACHE_DIR` decides. Only what aotviz's own
+            compilers make, such as `run_graph`, is cached. The function is traced once to find it.
 
     Raises:
         Refused: `disable_functionalization`, or aotviz can't compile an input; the message names it.
+        TypeError: `cache` is neither a bool nor a folder.
 
     >>> import torch
     >>> from aotviz.lowerings import run_graph
@@ -107,6 +113,7 @@ def aot_function(
         dynamic=dynamic,
         debug=debug,
     )
+    compiler = compiler_of_traces(cache, options)
     session = Session(record, called(fn))
     root = fn if isinstance(fn, torch.nn.Module) else None
     known: list[Callable[..., Any]] = []
@@ -116,7 +123,7 @@ def aot_function(
         if not known:
             if runtime.transformed():
                 return fn(*args, **kwargs)
-            program = compile_program(request_for(fn, args, kwargs, options, root=root), session)
+            program = compile_program(request_for(fn, args, kwargs, options, root=root), session, compiler=compiler)
             known.append(program.function)
         try:
             return known[0](*args, **kwargs)
@@ -178,6 +185,7 @@ def aot_module_simplified(
     joint_pass: Callable[[Any, Any], Any] | None = None,
     record: bool = True,
     debug: bool = False,
+    cache: Choice = None,
     backend: str | None = None,
     session: Session | None = None,
 ) -> Callable[..., Any]:
@@ -210,7 +218,7 @@ def aot_module_simplified(
         mod = pre_grad_passes(mod, args)
     session = session or Session(record, type(mod).__name__)
     request = graph_request(mod, tuple(args), options, compile_region_name)
-    program = compile_program(request, session)
+    program = compile_program(request, session, compiler=compiler_of_traces(cache, options))
     guard_duplicates(mod, request, program)
     function, lifted = program.function, request.convention.parameters
 

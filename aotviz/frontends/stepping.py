@@ -18,6 +18,7 @@ from aotviz.ir import graphs, verify
 from aotviz.ir.forms import Form, GraphCall, JointCall, Request, Split
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.recorder.sessions import CompiledCallable, Session
+from aotviz.recording import terminal
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 
 
@@ -63,9 +64,9 @@ def started(request: Request, lowering: Lowering) -> Stopped:
     return Stopped(request, request, "", FIRST_STAGES, session, lowering, session.observer())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stopped:
-    """A compilation that stopped after `stage`. `form` is what that stage returned."""
+    """A compilation that stopped after `stage`. `form` is what that stage returned. It prints the stages so far."""
 
     request: Request
     form: Form
@@ -74,6 +75,14 @@ class Stopped:
     session: Session
     lowering: Lowering
     observer: Any
+
+    def __repr__(self) -> str:
+        data = self.recording.data.compilations
+        done = f"\n{terminal.stages(data[-1])}" if data else ""
+        next_ones = ", ".join(stage.name for stage in self.remaining)
+        stopped = f"stopped after {self.stage!r}" if self.stage else "not begun"
+        to_come = f"\nto come: {next_ones}; resume() runs them" if next_ones else "\nresume() returns the function"
+        return f"<aotviz {self.request.name}, {stopped}>{done}{to_come}"
 
     @property
     def graphs(self) -> dict[str, fx.GraphModule]:

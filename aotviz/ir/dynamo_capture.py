@@ -173,7 +173,11 @@ def place(graph_module: Any) -> str:
 def stacks(graph_module: fx.GraphModule) -> tuple[str, ...]:
     """The stack of each node, also of the graphs inside; "" if unknown."""
     inside = (one for one in graph_module.modules() if isinstance(one, fx.GraphModule))
-    return tuple(str(node.meta.get("stack_trace") or "") for one in inside for node in one.graph.nodes)
+    return tuple(stack for one in inside for stack in stacks_of(one.graph))
+
+
+def stacks_of(graph: fx.Graph) -> tuple[str, ...]:
+    return tuple(str(node.meta.get("stack_trace") or "") for node in graph.nodes)
 
 
 def starts_in_module(graph_module: Any) -> bool:

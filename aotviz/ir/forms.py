@@ -33,6 +33,7 @@ from aotviz.ir.signature import GraphSignature
 from aotviz.ir.subclass_meta import Wrapping
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
+from aotviz.torch_private.torchs_log import next_number
 
 if TYPE_CHECKING:
     from aotviz.ir.dynamo_capture import Capture
@@ -166,6 +167,7 @@ class FlatCall(Form):
     convention: Convention
     static_inputs: tuple[int, ...]
     as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
+    number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
 
 
 @dataclass(frozen=True)

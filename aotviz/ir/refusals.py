@@ -6,10 +6,12 @@ error in the middle of a trace, it is translated into a refusal here.
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from aotviz.ir.user_code import is_library
 from aotviz.torch_private.cannot_trace import CannotTrace
@@ -319,6 +321,39 @@ _BY_STATEMENT = (
 )
 
 
+def line_in(graph: Any) -> Callable[[str], str]:
+    """A function that finds the user's line of an operator in a graph, by the operator's name in autograd.
+
+    For "Sigmoid" it returns " at model.py:4 `y.sigmoid()`", or "" if it is not known which node is meant.
+    """
+
+    def line_of(operator: str) -> str:
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"Backward\d*$", "", operator)).lower()
+        stacks = [node.meta.get("stack_trace") or "" for node in graph.nodes if f".{name}." in f"{node.target}."]
+        frames = [re.findall(r'File "(.*)", line (\d+), in .*\n(.*)', stack)[-1:] for stack in stacks]
+        lines = {
+            f" at {os.path.basename(file)}:{line} `{code.strip()}`" for [(file, line, code)] in filter(None, frames)
+        }
+        return lines.pop() if len(lines) == 1 else ""
+
+    return line_of
+
+
+def overwritten(text: str, line_of: Callable[[str], str]) -> str:
+    """What torch says about a value that a gradient needs and that was overwritten, in our words; else "".
+
+    `line_of` is asked for the line of an operator by its name in autograd.
+
+    >>> overwritten("[torch.FloatTensor [3]], which is output 0 of Sigmoid, is at version 1", lambda _: " at a.py:4")
+    'it needs the result of Sigmoid at a.py:4, of shape [3], which is written in place afterwards.'
+    """
+    found = re.search(r"\[torch\.\w+ (\[[^\]]*\])\](?:, which is output \d+ of (\w+))?", text)
+    if not found or "version" not in text:
+        return ""
+    whose = f"the result of {found[2]}{line_of(found[2])}" if found[2] else "a tensor"
+    return f"it needs {whose}, of shape {found[1]}, which is written in place afterwards."
+
+
 def _statement(error: BaseException) -> str:
     """The line of the user's program that raised an error, for a message."""
     lines = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
@@ -326,8 +361,8 @@ def _statement(error: BaseException) -> str:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Turn errors of torch that tracing causes into refusals."""
+def translated(line_of: Callable[[str], str] = lambda _: "") -> Iterator[None]:
+    """Turn errors of torch that tracing causes into refusals. `line_of` finds the line of an operator of the trace."""
     try:
         yield
     except CannotTrace as error:
@@ -336,6 +371,6 @@ def translated() -> Iterator[None]:
         text = str(error)
         for said, reason in _SAID.items():
             if said in text:
-                names = _UNNAMED.get(reason) or text.strip().splitlines()[0]
+                names = _UNNAMED.get(reason) or overwritten(text, line_of) or text.strip().splitlines()[0]
                 raise Refused(reason, _statement(error) if reason in _BY_STATEMENT else names) from error
         raise

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aotviz.live import failed_guards
-from aotviz.torch_private import dynamo
+from aotviz.torch_private import dynamo, torchs_log
 
 if TYPE_CHECKING:
     from aotviz.live.watched import WatchedLog as Receiver
@@ -60,6 +60,8 @@ class Moment:
 class Tap(logging.Handler):
     """The one log handler, which serves all receivers. An error in a receiver never affects the user's program."""
 
+    is_a_watch = True  # see torchs_log.is_traced
+
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.receivers: tuple[Receiver, ...] = ()
@@ -67,7 +69,7 @@ class Tap(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         head, payload = getattr(record, "metadata", None), getattr(record, "payload", None)
-        if not isinstance(head, dict):
+        if not isinstance(head, dict) or record.pathname == torchs_log.OWN_FILE:
             return
         place = f"{record.pathname.removeprefix(PACKAGE)}:{record.lineno}"
         moment = Moment()

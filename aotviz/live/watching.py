@@ -12,11 +12,6 @@ not slow them.
 
 from __future__ import annotations
 
-import platform
-
-import torch
-
-from aotviz import __version__
 from aotviz.live import structured_trace
 from aotviz.live.watched import Watched, WatchedLog
 from aotviz.reading.recording import Recording
@@ -45,8 +40,7 @@ class watch:
         self._log = WatchedLog(max_bytes)
         self._store = Store(max_bytes=max_bytes)
         self.on = False
-        producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
-        self.recording = Recording(Watched(self._log, self._store, producer))
+        self.recording = Recording(Watched(self._log, self._store, sessions.producer()))
 
     def start(self) -> Recording:
         """Start the watch, or continue it after `stop`. Raises RuntimeError if it is already on."""

@@ -1,8 +1,10 @@
-"""Assemble the records of any number of logs: assign each to its process, its compilation and its list of rows.
+"""Assemble the records of one log: assign each to its process, its compilation and its list of rows.
 
 Usually one process writes one log file. If several processes wrote to one file, or a process learns its rank late, the
 process id and the rank in a record tell them apart. A process with its rank is a `Stream`. Compile ids, file numbers
 and tensor numbers have a meaning only within a stream, and compile ids only between two resets of Dynamo (`resets.py`).
+
+The result is a `Part` (parts.py). outlines.py adds what depends on other logs, such as the compilations' labels.
 
 The functions in rows.py read the content of a record. If one fails, the record is kept as an artifact, and its line is
 reported.
@@ -13,7 +15,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +23,12 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz import __version__
-from aotviz.logs import known
+from aotviz.logs import entries, known, stacks
 from aotviz.logs.chromium_events import Timeline
 from aotviz.logs.lines import Bad, Record
-from aotviz.logs.resets import BEGIN_BYTES, MARK, Resets, begins, frame_and_number, labelled
-from aotviz.logs.texts import LONG_BYTES, Span, Texts
+from aotviz.logs.parts import Part, StreamRecord
+from aotviz.logs.resets import BEGIN_BYTES, MARK, Resets, begins, frame_and_number
+from aotviz.logs.texts import LONG_BYTES, Texts
 from aotviz.recording.captured_visits import Done
 from aotviz.recording.events import (
     FORMAT,
@@ -39,7 +42,7 @@ from aotviz.recording.events import (
     Origin,
     RecordingData,
 )
-from aotviz.recording.strings import clean
+from aotviz.recording.strings import clean, cleaned
 
 ZONE_NS = 900 * 10**9  # time zones differ by quarters of an hour
 MOST_BAD_LINES = 100  # of one log that are kept with their reason; the others are only counted
@@ -53,8 +56,7 @@ class Log:
     """One log file while it is being read."""
 
     name: str
-    rank: int
-    number: int
+    rank: int  # in the file's name, or -1
     year: int  # of the last write to the file, because the log's time stamps have no year
     nbytes: int = 0
     lines: int = 0
@@ -88,6 +90,9 @@ class Compilation:
     stack: int = NONE
     error: ErrorRecord | None = None
     because: list[str] = field(default_factory=list)  # one per logged reason
+    logs_result: bool = False  # of an export: whether it logs its program, as with TORCH_DTRACE
+    finished: bool = False  # of an export: whether its program was logged
+    called: str = ""  # what the recording calls it, if that is not its compile id
 
 
 @dataclass
@@ -98,11 +103,12 @@ class Stream:
     log: Log
     process: int
     rank: int
-    files: dict[int, str] = field(default_factory=dict)  # torch's number -> file name
+    files: stacks.Files  # torch's number -> file name
     compilations: dict[tuple[int, str], Compilation] = field(default_factory=dict)  # by reset and compile id
     latest: dict[str, Compilation] = field(default_factory=dict)  # by compile id, the last that began
     resets: Resets = field(default_factory=Resets)
     sources: dict[tuple[Any, Any], list[int]] = field(default_factory=dict)  # of described tensors
+    entry: entries.Open | None = None  # the entry point of the latest record without a compile id
     captures: list[tuple[str, list[Done]]] = field(default_factory=list)  # by torch's compiled autograd, with their ids
     shift_ns: int = 0  # from a line's time stamp, which has no time zone or year, to unix time
 
@@ -121,32 +127,30 @@ class Place:
     @property
     def origin(self) -> Origin:
         number = self.compilation.number if self.compilation is not None else NONE
-        return Origin(self.log.number, self.line, number, self.attempt, self.unix_ns)
+        return Origin(0, self.line, number, self.attempt, self.unix_ns)
 
 
 class Assembler:
-    """Takes records and makes a recording without graphs, which are read from their texts when they are needed."""
+    """Takes the records of a log and makes a part of a recording, without graphs: these are read when needed."""
 
-    def __init__(self, texts: Texts, handlers: dict[str, Handler], artifacts: dict[str, Handler]) -> None:
+    def __init__(self, log: Log, texts: Texts, handlers: dict[str, Handler], artifacts: dict[str, Handler]) -> None:
+        self.log = log
         self.texts = texts
-        self.logs: list[Log] = []
+        self.components: dict[str, tuple[int, int]] = {}  # of keys of torch's caches -> (hash, what it is)
         self.data = RecordingData(FORMAT, VERSION, {"aotviz": __version__}, [], [], 0)  # the lists that handlers fill
-        self.streams: dict[tuple[int, int, int], Stream] = {}  # (log, process, rank)
-        self.latest: dict[tuple[int, int], Stream] = {}  # (log, process)
+        self.streams: list[Stream] = []
         self.compilations: list[Compilation] = []
         self.timeline = Timeline()
+        self.files: dict[tuple[int, int], str] = {}  # (process, torch's number) -> file name
+        self._streams: dict[tuple[int, int], Stream] = {}  # (process, rank)
+        self._latest: dict[int, Stream] = {}  # by process
         self._handlers = handlers
         self._artifact_handlers = artifacts
-        self._stamps: dict[tuple[int, bytes], int] = {}
+        self._stamps: dict[bytes, int] = {}
 
-    def log(self, name: str, rank: int, year: int) -> Log:
-        """Begin another log. `rank` is the rank in the file's name, or -1."""
-        log = Log(name, rank, len(self.logs), year)
-        self.logs.append(log)
-        return log
-
-    def add(self, log: Log, item: Record | Bad) -> None:
-        """Add the next record of a log."""
+    def add(self, item: Record | Bad) -> None:
+        """Add the next record of the log."""
+        log = self.log
         if isinstance(item, Bad):
             log.note(item.line, item.reason, item.text)
             return
@@ -160,9 +164,10 @@ class Assembler:
             log.unknown[label] += 1
         if item.damage:
             log.note(item.line, item.damage, label)
-        place = self._place(log, item)
+        place = self._place(item)
         try:
             handler(self, item, place)
+            entries.note(item, place)
         except Exception as error:  # the log may contain anything; always read the rest of it
             reason = f"{label} contains something that this reader does not understand ({type(error).__name__})"
             log.note(item.line, reason, label)
@@ -171,12 +176,12 @@ class Assembler:
     def text(self, text: str | None) -> int:
         return self.texts.add(text)
 
-    def payload(self, record: Record, log: Log) -> int:
+    def payload(self, record: Record) -> int:
         """The number of a record's text. For a long text, only its location in the file is stored."""
         if record.payload is None:
             return NONE
         if len(record.payload) >= LONG_BYTES:
-            return self.texts.add_span(Span(log.number, record.at, len(record.payload)), record.digest)
+            return self.texts.add_long(record.payload, record.at, record.digest)
         return self.texts.add(record.text)
 
     def json(self, value: Any) -> int:
@@ -196,7 +201,9 @@ class Assembler:
         """The compilation that a record belongs to, which is new if the record begins one, or None."""
         compile_id, known = compile_id_of(record.head), frame_and_number(record.head)
         if not compile_id or known is None:
-            return None
+            return entries.compilation_of(self, stream, record)
+        if (capture := entries.capturing(stream, compile_id)) is not None:
+            return capture
         reset = record.head.get(MARK)
         if type(reset) is int and 0 <= reset < 1 << 31:
             stream.resets.at(reset)
@@ -220,60 +227,75 @@ class Assembler:
             self.compilations.append(found)
         return stream.compilations[key]
 
-    def finish(self) -> RecordingData:
-        """The recording of everything that was read, without the graphs."""
-        labels, frames = self._labels(), self._frames()
-        versions = sorted({log.torch for log in self.logs} - {""})
-        self.texts.release()
-        return replace(
+    def begin(self, stream: Stream, compile_id: str, kind: str) -> Compilation:
+        """A new compilation of an entry point that has no compile ids."""
+        found = Compilation(len(self.compilations), stream, compile_id, stream.resets.number, (kind, compile_id))
+        found.kind = kind
+        stream.compilations[stream.resets.number, compile_id] = found
+        self.compilations.append(found)
+        return found
+
+    def finish(self) -> Part:
+        """Everything that was read, without what other logs may change."""
+        frames: dict[tuple[int, int, Hashable], int] = {}
+        numbers = [
+            frames.setdefault((found.stream.number, found.reset, found.frame), len(frames))
+            for found in self.compilations
+        ]
+        found = replace(
             self.data,
-            producer=self.data.producer | ({"torch": ", ".join(versions)} if versions else {}),
-            compilations=[
-                self._compilation(found, labels[found.stream.number], frame)
-                for found, frame in zip(self.compilations, frames, strict=True)
-            ],
-            notes=[*self.data.notes, *self._resets(labels)],
-            logs=[self._log(log) for log in self.logs],
+            compilations=[self._compilation(*one) for one in zip(self.compilations, numbers, strict=True)],
+            logs=[self._log()],
             events=self.timeline.finish(),
         )
+        return Part(
+            data=cleaned(found),  # whatever a handler took from a record as it was
+            streams=[StreamRecord(0, one.process, one.rank, one.resets.number) for one in self.streams],
+            stream_of=[one.stream.number for one in self.compilations],
+            texts=self.texts.items,
+            digests=self.texts.digests,
+            files=[(process, number, name) for (process, number), name in self.files.items()],
+        )
 
-    def _place(self, log: Log, record: Record) -> Place:
+    def _place(self, record: Record) -> Place:
         head = record.head
         rank = head.get("rank")
-        stream = self._stream(log, record.process, rank if type(rank) is int and 0 <= rank < 1 << 31 else NONE)
+        stream = self._stream(record.process, rank if type(rank) is int and 0 <= rank < 1 << 31 else NONE)
         attempt = head.get("attempt")
         attempt = attempt if type(attempt) is int and 0 <= attempt < 1 << 31 else 0
         compilation = self.compilation(stream, record, attempt)
-        unix_ns = self._unix_ns(log, stream, record.stamp)
+        unix_ns = self._unix_ns(stream, record.stamp)
         if compilation is not None:
             compilation.attempts = max(compilation.attempts, attempt + 1)
             if not compilation.started_unix_ns:
                 compilation.started_unix_ns = unix_ns
-        return Place(log, stream, compilation, attempt, record.line, unix_ns)
+        return Place(self.log, stream, compilation, attempt, record.line, unix_ns)
 
-    def _stream(self, log: Log, process: int, rank: int) -> Stream:
+    def _stream(self, process: int, rank: int) -> Stream:
         """The stream of a record. A record without a rank belongs to the latest stream of its process."""
-        latest = self.latest.get((log.number, process))
+        latest = self._latest.get(process)
         if latest is not None and rank in (NONE, latest.rank):
             return latest
         if latest is not None and latest.rank == NONE:  # the process has learned its rank: it is the same stream
             latest.rank = rank
-            self.streams[log.number, process, rank] = latest
+            self._streams[process, rank] = latest
             return latest
-        rank = log.rank if rank == NONE else rank
-        key = (log.number, process, rank)
-        if key not in self.streams:
-            self.streams[key] = Stream(len(self.streams), log, process, rank)
-            log.processes[process] = None
-        self.latest[log.number, process] = self.streams[key]
-        return self.streams[key]
+        rank = self.log.rank if rank == NONE else rank
+        stream = self._streams.get((process, rank))
+        if stream is None:
+            stream = Stream(len(self.streams), self.log, process, rank, stacks.Files(process, self.files))
+            self.streams.append(stream)
+            self._streams[process, rank] = stream
+            self.log.processes[process] = None
+        self._latest[process] = stream
+        return stream
 
-    def _unix_ns(self, log: Log, stream: Stream, stamp: bytes) -> int:
+    def _unix_ns(self, stream: Stream, stamp: bytes) -> int:
         """When a line was written. Its stamp has no year or time zone; `clock` finds the correction from an event."""
         day, _, fraction = stamp.partition(b".")
-        seconds = self._stamps.get((log.year, day))
+        seconds = self._stamps.get(day)
         if seconds is None:
-            seconds = self._stamps[log.year, day] = stamp_seconds(log.year, day)
+            seconds = self._stamps[day] = stamp_seconds(self.log.year, day)
         if seconds == 0:
             return 0
         return seconds * 10**9 + int(fraction.ljust(9, b"0")) + stream.shift_ns
@@ -290,46 +312,9 @@ class Assembler:
             place.stream.shift_ns += difference
             place.unix_ns += difference
 
-    def _labels(self) -> dict[int, str]:
-        """For each stream, the prefix that makes its compile ids unique in the recording."""
-        streams = list({found.stream.number: found.stream for found in self.compilations}.values())
-        ranks = Counter(stream.rank for stream in streams)
-        in_log = Counter(stream.log.number for stream in streams)
-        labels = {}
-        for stream in streams:
-            parts = [f"rank {stream.rank}"] if stream.rank != NONE else []
-            if ranks[stream.rank] > 1 and len(in_log) > 1:
-                parts.append(f"log {stream.log.number + 1}")
-            if ranks[stream.rank] > 1 and in_log[stream.log.number] > 1:
-                parts.append(f"process {stream.process}")
-            labels[stream.number] = ", ".join(parts) if len(streams) > 1 else ""
-        return labels
-
-    def _frames(self) -> list[int]:
-        """For each compilation, the number of its function, which is unique across all logs."""
-        numbers: dict[tuple[int, int, Hashable], int] = {}
-        return [
-            numbers.setdefault((found.stream.number, found.reset, found.frame), len(numbers))
-            for found in self.compilations
-        ]
-
-    def _resets(self, labels: Mapping[int, str]) -> list[str]:
-        """A note for each process in which Dynamo was reset."""
-        notes = []
-        for stream in self.streams.values():
-            count = stream.resets.number
-            if count:
-                times = "once" if count == 1 else f"{count} times or more"
-                where = f" in {labels[stream.number]}" if labels.get(stream.number) else ""
-                notes.append(
-                    f"torch._dynamo.reset() was called {times}{where}: compile ids restart at 0/0 each time, "
-                    'so later ones are marked "reset 1" and so on'
-                )
-        return list(dict.fromkeys(notes))
-
-    def _compilation(self, found: Compilation, label: str, frame: int) -> CompilationData:
+    def _compilation(self, found: Compilation, frame: int) -> CompilationData:
         return CompilationData(
-            id=labelled(found.compile_id, found.reset, label),
+            id=found.called or found.compile_id,
             name=clean(found.name or found.compile_id),
             kind=found.kind,
             started_unix_ns=found.started_unix_ns,
@@ -341,23 +326,21 @@ class Assembler:
             outputs=[],
             saved_tensors=[],
             wrapper=None,
-            error=found.error,
+            error=entries.unfinished(found),
             compile_id=found.compile_id,
             because=list(dict.fromkeys(found.because)),  # each attempt logs the reasons again
             attempts=found.attempts,
-            rank=found.stream.rank,
-            log=found.stream.log.number,
+            log=0,
             stack=found.stack,
             frame=frame,
             reset=found.reset,
         )
 
-    def _log(self, log: Log) -> LogRecord:
-        ranks = {stream.rank for stream in self.streams.values() if stream.log is log}
-        rank = ranks.pop() if len(ranks) == 1 else log.rank
+    def _log(self) -> LogRecord:
+        log = self.log
         return LogRecord(
             name=clean(log.name),
-            rank=rank,
+            rank=log.rank,
             nbytes=log.nbytes,
             lines=log.lines,
             records=counted(log.records),
@@ -382,7 +365,7 @@ def keep(assembler: Assembler, record: Record, place: Place) -> None:
             assembler.text(record.kind),
             assembler.text(name),
             clean(encoding) if isinstance(encoding, str) else "",
-            assembler.payload(record, place.log),
+            assembler.payload(record),
             assembler.json(fields),
         )
     )

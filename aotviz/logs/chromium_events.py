@@ -1,4 +1,4 @@
-"""The timeline of a process: torch's "begin" and "end" events are paired, and each event gets its parent.
+"""The timeline of a log: torch's "begin" and "end" events are paired, and each event gets its parent.
 
 Events are logged in the format of Chromium's tracer, all with the same thread number. So an "end" belongs to the last
 open "begin" with the same name in the same compilation, and the parent of an event is the innermost open event of its
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from aotviz.recording.events import NONE, EventTable
 
@@ -31,15 +32,13 @@ class ChromiumEvent(msgspec.Struct):
 
 
 class Timeline:
-    """The events of all processes, in columns."""
+    """The events of all processes of a log, in columns."""
 
     def __init__(self) -> None:
         self.table = EventTable([], [], [], [], [], [], [], [], [])
         self._open: dict[tuple[int, int], list[int]] = {}  # (process, compilation) -> rows, the outermost first
 
-    def add(
-        self, event: ChromiumEvent, name: int, args: int, process: int, compilation: int, log: int, line: int
-    ) -> None:
+    def add(self, event: ChromiumEvent, name: int, args: int, process: int, compilation: int, line: int) -> None:
         """Add an event. `process` is any number that identifies the process."""
         key = (process, compilation)
         if event.ph == END:
@@ -56,22 +55,14 @@ class Timeline:
             self._open.setdefault(key, []).append(len(self.table.name))
         for column, value in zip(
             (getattr(self.table, field) for field in EventTable.__struct_fields__),
-            (name, event.ts, duration, parent, compilation, log, line, event.tid, args),
+            (name, event.ts, duration, parent, compilation, 0, line, event.tid, args),
             strict=True,
         ):
             column.append(value)
 
     def finish(self) -> EventTable:
         """The table in order of time, with corrected parents."""
-        old = self.table
-        order = sorted(range(len(old.name)), key=old.start_us.__getitem__)
-        places = [0] * len(order)
-        for place, row in enumerate(order):
-            places[row] = place
-        parents = [self._around(row) for row in order]
-        columns = {field: [getattr(old, field)[row] for row in order] for field in EventTable.__struct_fields__}
-        columns["parent"] = [places[parent] if parent >= 0 else NONE for parent in parents]
-        return EventTable(**columns)
+        return in_order(replace(self.table, parent=[self._around(row) for row in range(len(self.table.name))]))
 
     def _close(self, key: tuple[int, int], name: int) -> int | None:
         """Close the last open event with this name and return its row. Events that were opened inside it stay open."""
@@ -93,3 +84,13 @@ class Timeline:
                 return parent
             parent = self.table.parent[parent]
         return NONE
+
+
+def in_order(table: EventTable) -> EventTable:
+    """The events in order of time; those with the same time stay in their order."""
+    order = sorted(range(len(table.name)), key=table.start_us.__getitem__)
+    places = [0] * len(order) + [NONE]  # places[NONE] is NONE
+    for place, row in enumerate(order):
+        places[row] = place
+    columns = {field: [getattr(table, field)[row] for row in order] for field in EventTable.__struct_fields__}
+    return EventTable(**columns | {"parent": [places[parent] for parent in columns["parent"]]})

@@ -78,7 +78,8 @@ class Contents(Holder):
         data = numbers.changed(data, [*map(self.texts.add, reader.strings.texts), NONE])
         graph_texts = [texts[place] for place in inner for _ in inner[place]]
         made = self._told(number, [_with_inner(stage, inner) for stage in made], graphs)
-        data = replace(data, stages=made, stack=outline.stack, graph_texts=graph_texts)
+        wrapper = stages.own_wrapper(reversed(artifacts), self.texts)
+        data = replace(data, stages=made, stack=outline.stack, graph_texts=graph_texts, wrapper=wrapper)
         tensors = [tensor for tensor in self._tensors[number] if tensor.origin.attempt == outline.attempts - 1]
         data = aliasing.with_tables(data, tensors, self._metadata(number), self.texts)
         return whole_backwards.with_visits(data, self.texts)

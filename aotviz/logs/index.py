@@ -23,7 +23,7 @@ import msgspec
 
 from aotviz import __version__
 from aotviz.logs.log_files import LogFile
-from aotviz.logs.texts import Span, Texts
+from aotviz.logs.texts import Item
 from aotviz.recording import user_folder
 from aotviz.recording.events import RecordingData
 
@@ -37,7 +37,7 @@ class Index(msgspec.Struct, array_like=True):
 
     about: list[tuple[str, int, int, str]]  # the Identity of each log
     outline: RecordingData
-    texts: list[str | Span]
+    texts: list[Item]
 
 
 def folder() -> Path:
@@ -45,7 +45,7 @@ def folder() -> Path:
     return user_folder.folder() / "traces"
 
 
-def load(logs: Sequence[LogFile], place: Path | None = None) -> tuple[RecordingData, list[str | Span]] | None:
+def load(logs: Sequence[LogFile], place: Path | None = None) -> tuple[RecordingData, list[Item]] | None:
     """What was read from these logs the last time; None if there is no index, or if it is damaged or outdated."""
     path = _path(logs, place)
     try:
@@ -68,10 +68,10 @@ def load(logs: Sequence[LogFile], place: Path | None = None) -> tuple[RecordingD
     return index.outline, index.texts
 
 
-def save(logs: Sequence[LogFile], outline: RecordingData, texts: Texts, place: Path | None = None) -> None:
+def save(logs: Sequence[LogFile], outline: RecordingData, texts: list[Item], place: Path | None = None) -> None:
     """Write an index. Does nothing if that fails (the disk is full or read-only)."""
     path = _path(logs, place)
-    body = msgspec.msgpack.encode(Index(_about(logs), outline, texts.items))
+    body = msgspec.msgpack.encode(Index(_about(logs), outline, texts))
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)  # its mode is 0600

@@ -13,6 +13,7 @@ from functools import lru_cache
 GRAPHS = {
     "dynamo_output_graph": ("dynamo", "dynamo"),
     "exported_program": ("export", "export"),
+    "artifact/make_fx_fail_partial": ("traced until it failed", "partial"),
     "compiled_autograd_graph": ("compiled autograd", "compiled autograd"),
     "artifact/compiled_autograd_graph_pre_reordering": ("before reordering", "compiled autograd"),
     "optimize_ddp_split_graph": ("DDP split", "dynamo"),
@@ -86,7 +87,7 @@ ARTIFACTS = frozenset(name.removeprefix("artifact/") for name in (*GRAPHS, *CODE
     fx_bucketing_passes_reduce_scatter_buckets fx_interpreter_error fx_net_acc_splitter_finder_events graph_execution
     inductor_autotune_at_compile_time_code inductor_collective_schedule inductor_fx_passes_overlap_bucketing
     inductor_overlap_cyclic_extra_deps inductor_runtime_and_tensor_meta inductor_spmd_graph_mismatch
-    invoke_subgraph_backward_duplicate make_fx_fail_partial min_cut_failed_edge_list min_cut_failed_fx_graph
+    invoke_subgraph_backward_duplicate min_cut_failed_edge_list min_cut_failed_fx_graph
     min_cut_failed_svg min_cut_information native_dsl_compile overlap_scheduling_graph_after
     overlap_scheduling_graph_before pge_profile_vs_analytical post_decomp_comms pre_bucketing_collective_sizes
     pre_bucketing_collective_sizes_after pre_bucketing_fsdp_collectives pre_decomp_comms recompile_reasons

@@ -2,39 +2,75 @@
 
 from __future__ import annotations
 
-import gc
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
+from aotviz.logs import in_parallel, remote_files, tasks
 from aotviz.logs import index as indexes
-from aotviz.logs.assembler import Assembler, Log
+from aotviz.logs import latest as runs
 from aotviz.logs.contents import Contents
-from aotviz.logs.lines import Splitter
-from aotviz.logs.log_files import LogFile, Where, find
-from aotviz.logs.rows import ARTIFACTS, HANDLERS
-from aotviz.logs.texts import Texts
+from aotviz.logs.finding import Where, find
+from aotviz.logs.log_files import AnyLog, LogFile
+from aotviz.logs.outlines import outline
+from aotviz.logs.parts import Merger, Part
+from aotviz.logs.processes import Processes, cpus
+from aotviz.logs.texts import Item, Span, Texts
 from aotviz.reading.recording import Recording
+from aotviz.recording.events import RecordingData
+from aotviz.recording.files import RecordingError
+from aotviz.recording.strings import clean
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Pieces = Iterator[tuple[bytes, int]]
 Progress = Callable[[int, int], None]  # (bytes read, total bytes)
 
 SHOWN_FROM_BYTES = 20_000_000  # of all logs together; reading less takes under a second and shows no progress
 SHOWN_EVERY_S = 0.2
+PARALLEL_FROM_BYTES = 40_000_000  # of all logs together; starting processes takes longer than reading less
 
 
-def read_trace(where: Where, *, index: bool = True, progress: Progress | None = None) -> Recording:
+def read_trace(
+    where: Where | None = None,
+    *,
+    latest: bool = False,
+    index: bool = True,
+    progress: Progress | None = None,
+    limit_mb: int | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Recording:
     """Read torch's structured logs, as `TORCH_TRACE=folder python train.py` writes them. This does not need torch.
 
-    `where` is a log file (which may be compressed by gzip), a folder, a pattern such as "traces/*rank*.log", or a list
-    of these. Logs of several ranks become one recording. Damaged lines and record types that aotviz does not know are
+    `where` is a log file (which may be compressed by gzip), a folder, a pattern such as "traces/*rank*.log", a URL of
+    any of these such as "s3://bucket/job/", or a list of them; by default the folder that the environment variable
+    TORCH_TRACE names. URLs need the package fsspec; `storage_options` are those of its file system. With `latest`, only
+    the logs of the latest run there: the log that was written last, with those that the other ranks wrote at the same
+    time.
+
+    Logs of several ranks become one recording. Damaged lines and record types that aotviz does not know are
     counted (`recording.logs`), and everything else is read. Other files are left out (`recording.notes`).
 
-    The result is cached in the user's cache folder, so that reading the same files again is quick; `index=False` turns
-    that off. `progress` is called with the bytes read and the total. Without it, a long reading shows its progress on
-    stderr if that is a terminal. It can be interrupted at any time.
+    Several large logs are read by `jobs` processes at once, by default as many as there are processors; 1 reads all of
+    them in this process. With `executor`, any `concurrent.futures.Executor`, its tasks find, read and merge the logs:
+    `executor=client.get_executor()` of Dask reads them where they are. The result is always the same.
 
-    Raises RecordingError (a ValueError) if there is no log.
+    The result is cached in the user's cache folder, so that reading the same files again is quick; `index=False` turns
+    that off. Logs at a URL are not cached. `progress` is called with the bytes read and the total. Without it, a long
+    reading shows its progress on stderr if that is a terminal. It can be interrupted at any time.
+
+    A compressed log may unpack to `limit_mb` MiB; by default to 20 times its size, or to 128 MiB if that is more.
+
+    Raises RecordingError (a ValueError) if there is no log, if one cannot be read or unpacks to more than the limit, or
+    if workers of the executor are killed.
 
     >>> import aotviz, tempfile, os
     >>> folder = tempfile.mkdtemp()
@@ -44,73 +80,108 @@ def read_trace(where: Where, *, index: bool = True, progress: Progress | None = 
     >>> recording.compilations
     [<aotviz Compilation 0/0>]
     """
-    files, notes = find(where)
-    texts = Texts(lambda span: files[span.log].fetch(span.at, span.nbytes))
+    if jobs is not None and (jobs < 1 or executor is not None):
+        raise ValueError("jobs is a number of processes, at least 1" if jobs < 1 else "pass either jobs or an executor")
+    files, notes = find(
+        _given(where), limit_mb, lambda url: _run(executor, remote_files.find, url, storage_options, limit_mb)
+    )
+    if latest:
+        all_files, files = files, _latest(files, executor)
+        notes = [runs.told(files, all_files)]
+    notes = list(map(clean, notes))
     total = sum(file.size for file in files)
-    worth = index and total >= indexes.WORTH_BYTES
-    with _collector_off():
-        known = indexes.load(files) if worth else None
-        if known is not None:
-            outline, texts.items = known
-            return Recording(Contents(outline, texts))
-        assembler = Assembler(texts, HANDLERS, ARTIFACTS)
-        assembler.data.notes.extend(notes)
-        with _shown(total, progress) as report:
-            _read(files, assembler, report)
-        outline = assembler.finish()
-        if worth:
-            indexes.save(files, outline, texts)
-    return Recording(Contents(outline, texts))
+    local = [file for file in files if isinstance(file, LogFile)]
+    worth = index and len(local) == len(files) and total >= indexes.WORTH_BYTES
+    with tasks.collector_off():
+        known = indexes.load(local) if worth else None
+        if known is None:
+            with _shown(total, progress) as report, _workers(files, total, jobs, executor) as workers:
+                part = _read(files, workers, report)
+            known = outline(part)
+            if worth:
+                indexes.save(local, *known)
+    return Recording(_contents(*known, files, notes))
+
+
+def _contents(found: RecordingData, items: list[Item], files: Sequence[AnyLog], notes: list[str]) -> Contents:
+    def fetch(span: Span) -> bytes:
+        file = files[span.log]
+        assert isinstance(file, LogFile), "texts of other logs were taken along"
+        return file.fetch(span.at, span.nbytes)
+
+    return Contents(replace(found, notes=[*notes, *found.notes]), Texts(fetch, items))
+
+
+def _given(where: Where | None) -> Where:
+    if where is not None:
+        return where
+    folder = os.environ.get("TORCH_TRACE")
+    if not folder:
+        raise RecordingError("no path was given, and TORCH_TRACE names no folder. Pass a log or a folder of logs.")
+    return folder
+
+
+def _run(executor: Executor | None, task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The task's result: of an executor if there is one."""
+    return task(*args, **kwargs) if executor is None else executor.submit(task, *args, **kwargs).result()
+
+
+def _latest(files: list[AnyLog], executor: Executor | None) -> list[AnyLog]:
+    """The logs of the latest run. Where some are at a URL, only the executor may be able to read them."""
+    if all(isinstance(file, LogFile) for file in files):
+        executor = None
+    chosen = _run(executor, runs.latest, files)
+    names = {file.name for file in chosen}
+    return [file for file in files if file.name in names]
+
+
+def _workers(
+    files: Sequence[AnyLog], total: int, jobs: int | None, executor: Executor | None
+) -> AbstractContextManager[Executor | None]:
+    """The executor that reads the logs; None if this process does."""
+    if executor is not None:
+        return nullcontext(executor)
+    if jobs is None:
+        jobs = cpus() if total >= PARALLEL_FROM_BYTES else 1
+    count = min(jobs, len(files))
+    return _processes(count) if count > 1 and sys.executable else nullcontext(None)
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[Executor]:
+    processes = Processes(count)
+    try:
+        yield processes
+    except BaseException:
+        processes.shutdown(cancel_futures=True)
+        raise
+    processes.shutdown()
 
 
 def read_bytes(pieces: Iterable[bytes], name: str) -> Contents:
     """Read a log from memory, e.g. that of a live watch. Its texts stay in memory."""
     content = b"".join(pieces)
-    texts = Texts(lambda span: content[span.at : span.at + span.nbytes])
-    assembler = Assembler(texts, HANDLERS, ARTIFACTS)
-    with _collector_off():
-        _add(assembler, assembler.log(name, rank=-1, year=time.gmtime().tm_year), [content])
-        return Contents(assembler.finish(), texts)
+    with tasks.collector_off():
+        found, items = outline(tasks.part_of_bytes(content, name))
+        return Contents(found, Texts(lambda span: tasks.located(content, span), items))
 
 
-def _read(files: list[LogFile], assembler: Assembler, report: Progress) -> None:
-    total, before = sum(file.size for file in files), 0
-    for file in files:
-        log = assembler.log(str(file.path), file.rank, time.gmtime(file.mtime_ns / 1e9).tm_year)
-        _add(assembler, log, _pieces(file, report, before, total))
-        if file.cut:
-            log.note(log.lines, f"the rest of the file cannot be decompressed ({file.cut})", "")
-        before += file.size
-
-
-def _pieces(file: LogFile, report: Progress, before: int, total: int) -> Iterator[bytes]:
-    for piece, done in file.pieces():
-        yield piece
+def _reported(pieces: Pieces, report: Progress, before: int, total: int) -> Pieces:
+    for piece, done in pieces:
+        yield piece, done
         report(before + done, total)
 
 
-def _add(assembler: Assembler, log: Log, pieces: Iterable[bytes]) -> None:
-    """Add all records of a log."""
-    splitter = Splitter()
-    for piece in pieces:
-        for item in splitter.feed(piece):
-            assembler.add(log, item)
-        log.nbytes += len(piece)
-    for item in splitter.finish():
-        assembler.add(log, item)
-    log.lines = splitter.lines
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Turn garbage collection off: the new objects all stay alive, and scanning them repeatedly doubles the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def _read(files: Sequence[AnyLog], workers: Executor | None, report: Progress) -> Part:
+    total, before = sum(file.size for file in files), 0
+    if workers is not None:
+        return in_parallel.read(files, workers, lambda done: report(done, total))
+    merger = Merger()
+    for file in files:
+        pieces = file.kept_pieces() if isinstance(file, LogFile) else file.pieces()
+        merger.add(tasks.part_of(file, _reported(pieces, report, before, total)))
+        before += file.size
+    return merger.whole
 
 
 @contextmanager

@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.logs import known, whole_backwards
-from aotviz.logs.assembler import LATEST_S, Assembler, Compilation, Handler, Place, Stream, keep
+from aotviz.ir.lookup import LookUp, Outcome
+from aotviz.logs import entries, known, stages, whole_backwards
+from aotviz.logs.assembler import LATEST_S, Assembler, Compilation, Handler, Place, keep
 from aotviz.logs.chromium_events import ChromiumEvent
 from aotviz.logs.lines import Record
-from aotviz.logs.texts import LONG_BYTES, Span
-from aotviz.recording import captured_visits, guard_texts
+from aotviz.logs.stacks import stack_text
+from aotviz.logs.texts import LONG_BYTES
+from aotviz.recording import captured_visits, guard_texts, own_lookups
 from aotviz.recording.events import (
     NONE,
     CacheLookup,
@@ -48,7 +50,7 @@ _event = msgspec.json.Decoder(ChromiumEvent).decode
 
 def interned(assembler: Assembler, record: Record, place: Place) -> None:
     text, number = record.content
-    place.stream.files[int(number)] = clean(str(text))
+    place.stream.files.add(int(number), clean(str(text)))
 
 
 def started(assembler: Assembler, record: Record, place: Place) -> None:
@@ -59,7 +61,7 @@ def started(assembler: Assembler, record: Record, place: Place) -> None:
         return
     compilation.started = True
     if frames:
-        compilation.stack = assembler.text(stack_text(frames, place.stream))
+        compilation.stack = assembler.text(stack_text(frames, place.stream.files))
         compilation.name = compilation.name or str(frames[-1].get("name", ""))
     # a record without a stack only says that the compilation began, which the assembler has already noted
 
@@ -78,13 +80,13 @@ def event(assembler: Assembler, record: Record, place: Place) -> None:
     else:  # usually a cache key of 70 kB: leave it in the file
         compile_id = str(msgspec.json.decode(raw, type=_CompileId).compile_id or "")
         at = record.payload.find(raw)
-        args = assembler.texts.add_span(Span(place.log.number, record.at + at, len(raw)))
+        args = assembler.texts.add_long(raw, record.at + at)
     compilation = place.compilation
     if compilation is None and compile_id not in NO_ID:
         compilation = place.stream.latest.get(compile_id)
     number = compilation.number if compilation is not None else NONE
     name = assembler.text(found.name)
-    assembler.timeline.add(found, name, args, place.stream.number, number, place.log.number, record.line)
+    assembler.timeline.add(found, name, args, place.stream.number, number, record.line)
 
 
 class _CompileId(msgspec.Struct):
@@ -95,6 +97,8 @@ def metrics(assembler: Assembler, record: Record, place: Place) -> None:
     content: dict[str, Any] = record.content
     if place.compilation is None and isinstance(content.get("compile_id"), str):
         place.compilation = place.stream.latest.get(content["compile_id"])
+    if place.compilation is None:  # Dynamo captured for an export, whose metrics have no compile id
+        place.compilation = next(reversed(place.stream.latest.values()), None)
     numbers: dict[str, int | float] = {}
     texts: dict[str, int] = {}
     for name, value in content.items():
@@ -131,12 +135,16 @@ def metrics(assembler: Assembler, record: Record, place: Place) -> None:
         if 0 < start < LATEST_S:
             compilation.started_unix_ns = int(start * 1e9)
         if failed:
-            compilation.error = ErrorRecord("torch.compile", clean(str(failed)), clean(str(reason or "")))
+            compilation.error = ErrorRecord(
+                compilation.kind if compilation.kind in entries.KINDS else "torch.compile",
+                clean(str(failed)),
+                clean(str(reason or "")),
+            )
 
 
 def shape(assembler: Assembler, record: Record, place: Place) -> None:
     content: dict[str, Any] = dict(record.content)
-    stacks = [stack_text(content.pop(key, None) or [], place.stream) for key in ("user_stack", "stack")]
+    stacks = [stack_text(content.pop(key, None) or [], place.stream.files) for key in ("user_stack", "stack")]
     expression = first(content, "symbol", "expr", "result", "op")
     value = first(content, "val", "value", "result", "vr")
     source = first(content, "source", "sources", "symbol_to_sources", "arguments")
@@ -231,7 +239,7 @@ def guard_list(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
     for item in msgspec.json.decode(record.payload or b"[]", type=list[dict[str, Any]]):
         made = guard_texts.made(str(item.get("code", "")))
-        stack = stack_text(item.get("user_stack") or item.get("stack") or [], place.stream)
+        stack = stack_text(item.get("user_stack") or item.get("stack") or [], place.stream.files)
         _guard(assembler, place, str(item.get("type") or "SHAPE_ENV"), "", made, stack)
 
 
@@ -249,7 +257,7 @@ def _guard(assembler: Assembler, place: Place, kind: str, about: str, made: guar
 def graph(assembler: Assembler, record: Record, place: Place) -> None:
     """Keep a printed graph as text. It is parsed when the user looks at it (contents.py)."""
     keep(assembler, record, place)
-    if place.compilation is not None:
+    if place.compilation is not None and place.compilation.kind not in entries.KINDS:
         if record.kind == "aot_inference_graph" and not place.compilation.kind:
             place.compilation.kind = "inference"
         elif record.kind == "compiled_autograd_graph":
@@ -268,7 +276,10 @@ def _whole_backward(record: Record, compilation: Compilation) -> None:
     compilation.kind, compilation.name = whole_backwards.KIND, whole_backwards.NAME
     compilation.frame = whole_backwards.KIND
     same = captured_visits.SIZES if lifts else captured_visits.ANOTHER_KEY
+    own = record.content.get(stages.OURS) if isinstance(record.content, dict) else None
     compilation.because = [guard_texts.ALSO.join(texts) or same for texts in reversed(told)]
+    if own is not None:  # aotviz captured it, and says how it differs
+        compilation.because = [clean(text) for text in msgspec.convert(own["because"], list[str])]
     earlier.append((compilation.compile_id, done))
 
 
@@ -276,11 +287,10 @@ def cache(assembler: Assembler, record: Record, place: Place) -> None:
     match = known.CACHES.fullmatch(record.content["name"])
     assert match is not None, "called for the artifacts that it matches"
     said: dict[str, Any] = msgspec.json.decode(record.payload or b"{}", type=dict[str, Any])
-    names, hashes = [], []
-    for component in said.pop("components", None) or []:
-        parts = COMPONENT.fullmatch(component)
-        hashes.append(assembler.text(parts[1] if parts else None))
-        names.append(assembler.text(parts[2] if parts else str(component)))
+    own = own_lookups.read(said)
+    if own is not None:
+        return _own_cache(assembler, own, place)
+    components = [_component(assembler, component) for component in said.pop("components", None) or []]
     reason = said.get("cache_bypass_reason") or said.get("reason")
     assembler.data.cache_lookups.append(
         CacheLookup(
@@ -288,12 +298,33 @@ def cache(assembler: Assembler, record: Record, place: Place) -> None:
             cache={"fx_graph": "fx", "fx_graph_bundled": "fx bundled"}.get(match["cache"], match["cache"]),
             outcome=match["outcome"],
             key=clean(str(said.pop("key", None) or "")),
-            components=names,
-            component_hashes=hashes,
+            components=[name for _, name in components],
+            component_hashes=[hashed for hashed, _ in components],
             reason=assembler.text(str(reason)) if reason else NONE,
             fields={clean(key): assembler.json(value) for key, value in said.items() if value not in (None, [], {})},
         )
     )
+
+
+def _component(assembler: Assembler, component: str) -> tuple[int, int]:
+    """The numbers of a component's hash and of what it is. Most are in the keys of all look-ups of a log."""
+    known = assembler.components.get(component)
+    if known is None:
+        parts = COMPONENT.fullmatch(component)
+        known = assembler.text(parts[1] if parts else None), assembler.text(parts[2] if parts else component)
+        assembler.components[component] = known
+    return known
+
+
+def _own_cache(assembler: Assembler, lookup: LookUp, place: Place) -> None:
+    """A look-up of a job that ran on aotviz. The last answer about a compilation replaces an earlier one."""
+    whole(lookup.saved_ns)
+    row = own_lookups.Asked(lookup, place.unix_ns).row(assembler.text, place.origin)
+    rows = assembler.data.cache_lookups
+    asked = row.cache, place.origin.compilation
+    if lookup.outcome is Outcome.BYPASS and place.compilation is not None:  # what was compiled could not be saved
+        rows[:] = [one for one in rows if (one.cache, one.origin.compilation) != asked or one.outcome == "hit"]
+    rows.append(row)
 
 
 def recompile(assembler: Assembler, record: Record, place: Place) -> None:
@@ -362,7 +393,7 @@ def graph_break(assembler: Assembler, record: Record, place: Place) -> None:
             reason=assembler.text(lines[0].strip() if lines else ""),
             place=assembler.text(where or None),
             stack=assembler.text(stack or None),
-            text=assembler.payload(record, place.log),
+            text=assembler.payload(record),
         )
     )
 
@@ -400,18 +431,6 @@ def collectives(assembler: Assembler, record: Record, place: Place) -> None:
     schedule = msgspec.json.decode(record.payload or b"[]", type=list[str | None])
     operations = [assembler.text(operation or "") for operation in schedule]
     assembler.data.collectives.append(CollectiveSchedule(place.origin, clean(record.content["name"]), operations))
-
-
-def stack_text(frames: list[dict[str, Any]], stream: Stream) -> str:
-    """A logged stack in the format of a traceback, with the innermost frame last."""
-    lines = []
-    for frame in frames:
-        number = frame.get("filename")
-        file = stream.files.get(number, f"<file {number}>") if type(number) is int else str(number)
-        lines.append(f'  File "{file}", line {frame.get("line")}, in {frame.get("name")}')
-        if frame.get("loc"):
-            lines.append(f"    {frame['loc']}")
-    return "\n".join(lines)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz.logs import known
-from aotviz.recording.events import ArtifactRecord, GraphSnapshot, StageRecord
+from aotviz.recording.events import ArtifactRecord, GraphSnapshot, StageRecord, WrapperRecord
 
 # Events of the timeline -> the stage whose time they count for.
 EVENTS = {
@@ -45,7 +45,11 @@ WHAT = {  # stage -> what it is, for the summary
     "runnable": "a script that runs the graph on its own",
     "wrapper": "what AOTAutograd generated around the graphs",
     "export": "the exported program",
+    "traced until it failed": "what was traced before the error",
 }
+
+
+WRAPPER_CODE = "inductor_aot_wrapper_code"  # AOTInductor's text that calls the kernels, which are in a second text
 
 
 class KernelNodes(msgspec.Struct):
@@ -54,6 +58,7 @@ class KernelNodes(msgspec.Struct):
     cppCodeToPost: dict[str, list[str]] = {}
 
 
+OWN_WRAPPER, OURS = "runtime_wrapper_orchestration", "aotviz"  # the artifact, and the field that only aotviz writes
 TANGENT = re.compile(r"\btangents_\d+\b")
 PRIMAL = re.compile(r"\bprimals_\d+\b")
 HEAD = 100_000  # a graph's placeholders are in the first so many characters of its text
@@ -80,8 +85,9 @@ def assemble(
             made[name].graphs[free(role, made[name].graphs)] = len(texts)
             texts.append(artifact.text)
         elif label == known.KERNEL_NODES:
-            if made[name].code:  # it belongs to the code that was logged just before
-                made[name].kernels[list(made[name].code)[-1]] = kernel_nodes(strings[artifact.text])
+            if code := made[name].code:  # it belongs to the code that was logged just before
+                calling = WRAPPER_CODE if WRAPPER_CODE in code else list(code)[-1]
+                made[name].kernels[calling] = kernel_nodes(strings[artifact.text])
         else:
             called = strings[artifact.name] if artifact.name >= 0 else ""
             code = made[name].code
@@ -99,6 +105,18 @@ def kernel_nodes(text: str) -> dict[str, list[str]]:
         return msgspec.json.decode(text, type=KernelNodes).cppCodeToPost
     except msgspec.DecodeError:
         return {}
+
+
+def own_wrapper(artifacts: Iterable[ArtifactRecord], strings: Sequence[str]) -> WrapperRecord | None:
+    """The wrapper of a function that aotviz compiled in this job, with the reasons for its lines; else None."""
+    for artifact in artifacts:
+        if artifact.name >= 0 and artifact.text >= 0 and artifact.fields >= 0 and strings[artifact.name] == OWN_WRAPPER:
+            try:
+                told = msgspec.json.decode(strings[artifact.fields], type=dict[str, WrapperRecord]).get(OURS)
+            except msgspec.DecodeError:
+                return None
+            return replace(told, source=strings[artifact.text]) if told is not None else None
+    return None
 
 
 def elapsed_ns(events: Iterable[tuple[str, float]]) -> dict[str, int]:

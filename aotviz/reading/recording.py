@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotviz.explain import answers, cache_misses, graph_breaks, graph_changes, ranks, recompiles, timeline
-from aotviz.recording import files, log_tables, merging
+from aotviz.explain import answers, cache_misses, graph_breaks, graph_changes, rank_runs, ranks, recompiles, timeline
+from aotviz.recording import files, log_tables, merging, trace_files
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import RecordingData
+from aotviz.recording.events import ComparedInputs, RecordingData
 from aotviz.recording.files import RecordingError
 from aotviz.recording.holders import Changed, Holder, Live, Whole
 from aotviz.recording.store import Store
@@ -58,6 +58,11 @@ class Recording:
     def dropped(self) -> int:
         """How many compilations were dropped, oldest first, because the recording was full."""
         return self._content.dropped
+
+    @property
+    def compared(self) -> ComparedInputs | None:
+        """The sets of inputs that `aotviz.compare_inputs` compared, and how they differ; None for other recordings."""
+        return self.rows[0].compared
 
     @property
     def notes(self) -> list[str]:
@@ -157,8 +162,55 @@ class Recording:
         return graph_changes.frame(one, other, role)
 
     def rank_differences(self) -> ExplainedTable:
-        """One row for each difference between the ranks of a job: compilations, graphs, cache keys, collectives."""
+        """One row for each difference between the ranks of a job: kind, function, compilations, why, fix.
+
+        What may hang comes first: other collectives, another order. Devices of other numbers are no difference.
+
+        >>> import aotviz, tempfile, os
+        >>> folder = tempfile.mkdtemp()
+        >>> head = 'V0701 12:00:00.000000 7 a.py:1] '
+        >>> name = '{"artifact": {"name": "inductor_collective_schedule"}, "has_payload": "", '
+        >>> for rank, operations in enumerate(['["all_reduce", "all_gather"]', '["all_gather"]']):
+        ...     with open(os.path.join(folder, f"rank_{rank}.log"), "w") as file:
+        ...         _ = file.write(head + name + '"frame_id": 0, "frame_compile_id": 0}\\n\\t' + operations)
+        >>> print(aotviz.read_trace(folder).rank_differences().why[0])
+        The ranks run different collectives in `0/0`: rank 0 runs `all_reduce`, `all_gather`; rank 1 runs `all_gather`.
+        """
         return ranks.frame(answers.facts_of(self))
+
+    def graph_runs(self) -> ExplainedTable:
+        """One row for each run of a graph, rank by rank: rank, number, compile_id, compilation, function.
+
+        Torch logs them for calls inside `torch._inductor.debug.record_and_log_graph_execution_order()`.
+
+        >>> import aotviz, tempfile, os
+        >>> log = os.path.join(tempfile.mkdtemp(), "rank_3.log")
+        >>> head = 'V0701 12:00:00.000000 7 a.py:1] {"artifact": {"name": "graph_execution"}, "has_payload": "2f4a"}'
+        >>> with open(log, "w") as file:
+        ...     _ = file.write(head + '\\n\\t{"graph_execution_order": [{"compile_id": "0/0"}]}')
+        >>> aotviz.read_trace(log, index=False).graph_runs()[["rank", "number", "compile_id"]].to_dict("records")
+        [{'rank': 3, 'number': 0, 'compile_id': '0/0'}]
+        """
+        return rank_runs.runs_frame(answers.facts_of(self))
+
+    def estimates(self) -> ExplainedTable:
+        """One row for each operation of Inductor's, a kernel or a collective, with its estimated time and outputs.
+
+        Columns: rank, compilation, function, number, name, kind ("compute" or "collective"), estimated_us, outputs
+        (dtype, shape and strides of each). Torch logs them if `torch._inductor.config.log_tlparse` is set.
+
+        >>> import aotviz, tempfile, os
+        >>> log = os.path.join(tempfile.mkdtemp(), "rank_0.log")
+        >>> name = '{"name": "inductor_runtime_and_tensor_meta"}, "frame_id": 0, "frame_compile_id": 0'
+        >>> head = 'V0701 12:00:00.000000 7 a.py:1] {"artifact": ' + name + ', "has_payload": ""}'
+        >>> outputs = '[{"shape": [8], "stride": [1], "dtype": "float32"}]'
+        >>> operation = '{"name": "buf0", "type": "compute", "estimated_runtime_ns": 2500, "outputs": ' + outputs + "}"
+        >>> with open(log, "w") as file:
+        ...     _ = file.write(head + '\\n\\t{"ops": [' + operation + "]}")
+        >>> aotviz.read_trace(log).estimates()[["compilation", "name", "estimated_us", "outputs"]].to_dict("records")
+        [{'compilation': '0/0', 'name': 'buf0', 'estimated_us': 2.5, 'outputs': ('float32[8], strides [1]',)}]
+        """
+        return rank_runs.operations_frame(answers.facts_of(self))
 
     def timeline(self, compilation: str | None = None) -> ExplainedTable:
         """Where the compile time went, as a tree: event, depth, seconds, own_seconds, share, count, unfinished, path.
@@ -189,15 +241,54 @@ class Recording:
 
     def to_bytes(self) -> bytes:
         """gzip(msgpack) of `data`, for a widget or a page."""
-        return files.pack(self.data)
+        return files.pack(answers.with_differences(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file for `aotviz.load`, atomically. Raises RecordingError if it can't be written."""
-        files.write(self.data, path)
+        files.write(answers.with_differences(self), path)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page that shows the recording in any browser, offline."""
         write_html(self, path)
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write what happened when, of all ranks, in Chromium's trace event format (JSON).
+
+        Open it at https://ui.perfetto.dev or chrome://tracing. A rank is a process; compilations, stages and torch's
+        events are its spans; cache lookups, restarts, graph breaks and failures are its marks. A path that ends in
+        ".gz" is compressed. Raises RecordingError if the recording contains no times, or the path cannot be written.
+
+        >>> import json, pathlib, tempfile
+        >>> import aotviz, torch
+        >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
+        >>> _ = f(torch.ones(3))
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.json"
+        >>> f.recording.to_chrome_trace(path)
+        >>> [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"][1:4]
+        ['dynamo', 'flatten', 'metadata']
+        """
+        self._trace(path, trace_files.chrome_trace)
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write the same as `to_chrome_trace` in Perfetto's own format, a protobuf.
+
+        >>> import pathlib, tempfile
+        >>> import aotviz, torch
+        >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
+        >>> _ = f(torch.ones(3))
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.pftrace"
+        >>> f.recording.to_perfetto(path)
+        >>> b"flatten" in path.read_bytes()
+        True
+        """
+        self._trace(path, trace_files.perfetto_trace)
+
+    def _trace(self, path: str | os.PathLike[str], encode: trace_files.Encode) -> None:
+        data, strings = self.rows
+        if len(self) != len(data.compilations):  # aotviz's own pipeline has compiled too: `rows` has only the logs'
+            data = self.data
+            strings = data.strings
+        trace_files.write(data, strings, path, encode)
 
     def __len__(self) -> int:
         return len(self._content)
@@ -208,6 +299,12 @@ class Recording:
         Raises IndexError, or KeyError, which lists the ids.
         """
         if isinstance(index, int):
+            if not self.compilations:
+                raise IndexError(
+                    "nothing has been compiled yet: call the compiled function once, and it is in its recording"
+                )
+            if not -len(self.compilations) <= index < len(self.compilations):
+                raise IndexError(f"no compilation {index}: the recording has {len(self.compilations)}, from 0 on")
             return self.compilations[index]
         found = [c for c in self.compilations if index == c.id] or [
             c for c in self.compilations if index == c.compile_id
@@ -228,6 +325,7 @@ class Recording:
     def __str__(self) -> str:
         made = ", ".join(f"{name} {version}" for name, version in self._content.producer.items())
         head = f"Recording of {self._count()}" + (f" (by {made})" if made else "")
+        head = "\n".join([head, *self.notes, *log_tables.bad_lines(self.rows[0])])
         return "\n\n".join([head, *(f"[{c.id}] {c}" for c in self.compilations)])
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
@@ -247,6 +345,11 @@ class Recording:
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         """The rows of torch's logs, and their texts; without graphs that are expensive to read."""
         return self._content.rows
+
+    @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]:
+        """`rows`, and the rows of aotviz's own compilations: their guards, graph breaks, symbols and cache lookups."""
+        return self._content.listed
 
     def _count(self) -> str:
         count = f"{len(self)} compilation{'' if len(self) == 1 else 's'}"

@@ -22,8 +22,10 @@ from aotviz.ir.forms import Executable, Request
 from aotviz.pipeline import Observer, Several
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
+from aotviz.recorder.torchs_trace import TorchsTrace
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import Program
+from aotviz.torch_private import torchs_log
 
 
 class _Thread(threading.local):
@@ -96,12 +98,17 @@ class Session:
         self.on_stage = on_stage
         self.programs: list[Executable] = []
 
-    def observer(self) -> Observer:
-        """Writes to the function's own recording, the open `record()` blocks and the watches."""
+    def observer(self, backward: int | None = None) -> Observer:
+        """Writes to the function's own recording, the open `record()` blocks, the watches, and torch's log.
+
+        `backward` is the number of a captured backward that it is about.
+        """
         stores = self._stores()
         observers: list[Observer] = [Recorder(*stores, function=self.function)] if stores else []
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
+        if torchs_log.is_on():
+            observers.append(TorchsTrace(backward))
         if not observers:
             return Observer()
         return observers[0] if len(observers) == 1 else Several(observers)
@@ -190,13 +197,19 @@ class CompiledCallable(Inspected):
         return self._remake
 
     def __repr__(self) -> str:
-        return f"<aotviz {self.__name__}, compiled {len(self._session.programs)} times>"
+        count = len(self._session.programs)
+        times = {0: "not compiled yet", 1: "compiled once", 2: "compiled twice"}.get(count, f"compiled {count} times")
+        return f"<aotviz {self.__name__}, {times}>"
 
 
 def live(store: Store) -> Recording:
     """A recording that always shows the current content of a store."""
-    producer = {"aotviz": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    return Recording(store, producer)
+    return Recording(store, producer())
+
+
+def producer() -> dict[str, str]:
+    """The versions of the software that makes a recording, by name."""
+    return {"aotviz": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def watch(store: Store) -> None:

@@ -70,6 +70,12 @@ class Compilation:
         """The compilation in its wire format (events.py)."""
         return self._complete() if self._complete is not None else self.outline
 
+    @cached_property
+    def row_counts(self) -> dict[str, int]:
+        """How many rows this compilation adds to each of the recording's lists."""
+        found = self.rows()[0] if self.rows is not None else Rows()
+        return {name: len(getattr(found, name)) for name in found.__struct_fields__}
+
     @property
     def id(self) -> str:
         """Unique within the recording: "0", "1", ...; in a log "0/3" or "rank 1: 0/3", for example."""

@@ -511,6 +511,52 @@ class ArtifactRecord(Frozen, array_like=True, frozen=True):
     fields: Text  # the record without its payload, as JSON; -1 if that says no more
 
 
+class InputSet(Frozen, frozen=True):
+    """One of several sets of inputs that a function was compiled for."""
+
+    name: str  # the user's
+    compilation: str  # its id, "" if nothing was recorded
+    error: str  # why it was not compiled, in words; "" if it was
+
+
+class ComparedInputs(Frozen, frozen=True):
+    """One function, compiled for several sets of inputs."""
+
+    function: str
+    sets: list[InputSet]
+    sentences: list[str]  # one for each difference; `code` in backquotes
+
+
+class RankLane(Frozen, frozen=True):
+    """What some ranks run, in order."""
+
+    ranks: str  # "rank 1", "ranks 0, 2 and 3"
+    steps: list[str]
+    before: int = 0  # steps left out before these, which are the same on all ranks
+    after: int = 0  # steps left out after these
+
+
+class RankDifference(Frozen, frozen=True):
+    """One thing in which the ranks of a job differ."""
+
+    kind: str  # "collectives", "execution order", "compilation", "graph", "tensor metadata", ...
+    function: str  # "" for a difference that is not about one function
+    ids: list[str]  # the compilations
+    words: str
+    fix: str
+    lanes: list[RankLane] = []  # one for the ranks that run the same
+
+
+class WhyCompiled(Frozen, frozen=True):
+    """Why a function was compiled again, in words."""
+
+    compilation: str  # its id
+    words: str  # sentences; `code` in backquotes
+    code: str  # the user's line that they are about, "" if unknown
+    place: str  # where that line is: "model.py:17"
+    fix: str  # what to do; "" if nothing
+
+
 class RecordingData(Frozen, frozen=True):
     """A whole recording, as in a file.
 
@@ -537,3 +583,6 @@ class RecordingData(Frozen, frozen=True):
     tensors: list[TensorDescription] = []
     collectives: list[CollectiveSchedule] = []
     artifacts: list[ArtifactRecord] = []
+    compared: ComparedInputs | None = None  # what `aotviz.compare_inputs` found
+    rank_differences: list[RankDifference] = []  # found when it is shown or saved (explain/ranks.py), for the workbench
+    why: list[WhyCompiled] = []  # one for each recompile, found in the same way (explain/recompiles.py)

@@ -3,8 +3,9 @@
 A file is eight bytes of magic, a two-byte format version, and then gzip over msgpack of a RecordingData. It contains
 no executable code. It may come from a stranger, a broken download or a later release, so reading checks these things
 in order: the file exists; it starts with our magic; we know its version; it decompresses completely, to a bounded
-size; it matches the schema (msgspec); every number refers to something that exists (`check`), so that readers need
-not check again. The first failure becomes a RecordingError that names the file and says what to do.
+size; it matches the schema (msgspec); its texts are made harmless (strings.py); every number refers to something that
+exists, and nothing is nested too deep (`check`), so that readers need not check again. The first failure becomes a
+RecordingError that names the file and says what to do.
 """
 
 from __future__ import annotations
@@ -29,16 +30,21 @@ from aotviz.recording.events import (
     GraphSnapshot,
     RecordingData,
 )
+from aotviz.recording.strings import clean, cleaned
 
 MAGIC = b"\x93AOTVIZ\n"
 HEADER_BYTES = len(MAGIC) + 2
 LIMIT_BYTES = 1 << 28  # of msgpack, after decompression
 OPS = frozenset("pfmcao")
 GZIP = 16 + zlib.MAX_WBITS
+MOST_NESTED = 200  # lists in lists, of a node's arguments; readers recurse into them
 
 
 class RecordingError(ValueError):
     """A recording could not be read or written. The message names the file and says what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(clean(message))  # it may quote the file
 
 
 class Damage(Exception):
@@ -77,7 +83,7 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
             raise Damage("its content is not a recording")
         if not 1 <= envelope.version <= VERSION:
             raise Damage(f"its content has format {envelope.version}, and this aotviz reads format {VERSION}")
-        data = replace(msgspec.msgpack.decode(plain, type=RecordingData), version=VERSION)
+        data = cleaned(replace(msgspec.msgpack.decode(plain, type=RecordingData), version=VERSION))
         check(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damage(str(error)[:200] or type(error).__name__) from None
@@ -238,8 +244,10 @@ def _check_graph(graph: GraphSnapshot, texts: int, values: int, where: str) -> N
         _check_named(named, index, texts, where)
 
 
-def _check_argument(arg: Any, index: int, texts: int, where: str) -> None:
+def _check_argument(arg: Any, index: int, texts: int, where: str, depth: int = 0) -> None:
     """Check an argument of node `index`: its form is known, and it refers only to earlier nodes and existing texts."""
+    if depth > MOST_NESTED:
+        raise Damage(f"{where}, node {index}: an argument is nested more than {MOST_NESTED} deep")
     kind = type(arg)
     if arg is None or kind is int or kind is bool or kind is float or kind is str:
         return
@@ -249,26 +257,26 @@ def _check_argument(arg: Any, index: int, texts: int, where: str) -> None:
         raise Damage(f"{where}, node {index}: an argument refers to a node {arg[0]} nodes before it")
     if kind is list and arg and arg[0] == "L":
         for part in arg[1:]:
-            _check_argument(part, index, texts, where)
+            _check_argument(part, index, texts, where, depth + 1)
         return
     if kind is dict and len(arg) == 1:
         ((tag, content),) = arg.items()
         if tag == "r" and type(content) is int and 0 <= content < texts:
             return
         if tag == "d":
-            return _check_named(content, index, texts, where)
+            return _check_named(content, index, texts, where, depth + 1)
         if tag == "s" and type(content) is list and len(content) == 3:
             for part in content:
-                _check_argument(part, index, texts, where)
+                _check_argument(part, index, texts, where, depth + 1)
             return
     raise Damage(f"{where}, node {index}: an argument of an unknown form")
 
 
-def _check_named(named: Any, index: int, texts: int, where: str) -> None:
+def _check_named(named: Any, index: int, texts: int, where: str, depth: int = 0) -> None:
     if type(named) is not dict or not all(type(key) is str for key in named):
         raise Damage(f"{where}, node {index}: named arguments without names")
     for arg in named.values():
-        _check_argument(arg, index, texts, where)
+        _check_argument(arg, index, texts, where, depth)
 
 
 def _within(indices: Iterable[int], size: int, where: str, least: int = NONE) -> None:

@@ -57,6 +57,9 @@ class Recorded(Content, Protocol):
     def data_producer(self) -> dict[str, str]: ...
 
     @property
+    def listed(self) -> tuple[RecordingData, Sequence[str]]: ...
+
+    @property
     def notes(self) -> list[str]: ...
 
 
@@ -103,6 +106,34 @@ class Whole(Holder):
 
     def __iter__(self) -> Iterator[Compilation]:
         return iter(self._compilations)
+
+
+class Replaceable(Holder):
+    """A complete recording in whose place another may come."""
+
+    def __init__(self, data: RecordingData) -> None:
+        self._whole = Whole(data)
+        self._followers: list[Changed] = []
+
+    def replace(self, data: RecordingData) -> None:
+        self._whole = Whole(data)
+        for changed in list(self._followers):
+            changed()
+
+    @property
+    def data(self) -> RecordingData:
+        return self._whole.data
+
+    @property
+    def rows(self) -> tuple[RecordingData, Sequence[str]]:
+        return self._whole.rows
+
+    def follow(self, changed: Changed) -> Changed:
+        self._followers.append(changed)
+        return lambda: self._followers.remove(changed) if changed in self._followers else None
+
+    def __iter__(self) -> Iterator[Compilation]:
+        return iter(self._whole)
 
 
 class Live(Holder):

@@ -57,6 +57,17 @@ def logs(data: RecordingData) -> pd.DataFrame:
     return _frame(_read(LogRecord, data.logs, ()))
 
 
+def bad_lines(data: RecordingData) -> list[str]:
+    """One sentence for each log with lines that could not be read."""
+    told = []
+    for log in data.logs:
+        if log.bad_lines:
+            first = f"line {log.bad[0].line}: {log.bad[0].reason}" if log.bad else "see `recording.logs`"
+            many = "1 line is" if log.bad_lines == 1 else f"{log.bad_lines} lines are"
+            told.append(f"{many} damaged in {log.name} ({first}); the rest was read.")
+    return told
+
+
 def events(data: RecordingData, strings: Sequence[str]) -> pd.DataFrame:
     """One row per event of the timeline; `parent` is a row number."""
     table, whence = data.events, _Whence(data)

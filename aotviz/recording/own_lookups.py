@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording.dynamo_stage import ORIGIN
-from aotviz.recording.events import CacheAnswer, CacheLookup, Differing, KeyDifference, ReplayRecord
-from aotviz.recording.strings import StringTable, clean
+from aotviz.recording.events import CacheAnswer, CacheLookup, Differing, KeyDifference, Origin, ReplayRecord
+from aotviz.recording.strings import clean
 
 CACHE = "aotviz"
 DIGEST = re.compile(r"all \d+: \w+")  # of all settings: it differs if one of them does
+TORCHS_OUTCOMES = {  # torch has no guard misses of its own: they are misses in its logs
+    Outcome.HIT: "hit",
+    Outcome.GUARD_MISS: "miss",
+    Outcome.MISS: "miss",
+    Outcome.BYPASS: "bypass",
+}
 LONGEST, MOST_LINES = 200, 4  # characters of a line, and lines, that are told of an ingredient
 
 
@@ -36,21 +44,21 @@ class Asked:
         pairs = [*self.lookup.ingredients.values(), *(text for pair in self.lookup.differs.values() for text in pair)]
         return sum(map(len, pairs))
 
-    def row(self, table: StringTable) -> CacheLookup:
-        """The row. Its texts are added to `table`; its origin does not refer to a compilation yet."""
-        one, add = self.lookup, table.add
+    def row(self, add: Callable[[str | None], int], origin: Origin = ORIGIN) -> CacheLookup:
+        """The row. Its texts are added by `add`; without an origin it does not refer to a compilation yet."""
+        one = self.lookup
         return CacheLookup(
-            origin=replace(ORIGIN, unix_ns=self.unix_ns),
+            origin=replace(origin, unix_ns=self.unix_ns),
             cache=CACHE,
             outcome=one.outcome.value,
-            key=one.key,
+            key=clean(one.key),
             components=[add(f"{name}: {text}") for name, text in one.ingredients.items()],
             component_hashes=[add(_hash(text)) for text in one.ingredients.values()],
             reason=add(one.reason or None),
             fields={},
             place=add(one.where or None),
-            nearest=one.nearest,
-            differs=[KeyDifference(name, add(was), add(now)) for name, (was, now) in one.differs.items()],
+            nearest=clean(one.nearest),
+            differs=[KeyDifference(clean(name), add(was), add(now)) for name, (was, now) in one.differs.items()],
             saved_ns=one.saved_ns,
             saved_at_unix_s=one.saved_at_unix_s,
         )
@@ -112,6 +120,45 @@ def _lines(before: str, after: str) -> tuple[str, str]:
     gone, new = told if any(told) else [gone, new]
     one, other = ("\n".join(line[:LONGEST] for line in lines[:MOST_LINES]) for lines in (gone, new))
     return one, other
+
+
+def logged(lookup: LookUp) -> dict[str, Any]:
+    """A look-up as torch logs one in its AOTAutograd cache, and what only aotviz's cache tells.
+
+    >>> found = logged(LookUp(Outcome.MISS, "b1", {"torch": "2.13"}, nearest="a0", differs={"torch": ("2.12", "2.13")}))
+    >>> found["key"], found["cache_state"], read(found) == LookUp(Outcome.MISS, "b1", {"torch": "2.13"}, "", "", "a0",
+    ...     {"torch": ("2.12", "2.13")})
+    ('b1', 'miss', True)
+    """
+    return {
+        "key": lookup.key,
+        "cache_state": TORCHS_OUTCOMES[lookup.outcome],
+        "cache_bypass_reason": lookup.reason if lookup.outcome is Outcome.BYPASS else None,
+        "components": [f"[{_hash(text)}] {name}: {text}" for name, text in lookup.ingredients.items()],
+        "time_saved_ns": lookup.saved_ns or None,
+        CACHE: {
+            "outcome": lookup.outcome.value,
+            "ingredients": dict(lookup.ingredients),
+            "reason": lookup.reason,
+            "where": lookup.where,
+            "nearest": lookup.nearest,
+            "differs": {name: list(texts) for name, texts in lookup.differs.items()},
+            "saved_ns": lookup.saved_ns,
+            "saved_at_unix_s": lookup.saved_at_unix_s,
+        },
+    }
+
+
+def read(said: Mapping[str, Any]) -> LookUp | None:
+    """The look-up that a log has (`logged`); None if it is one in torch's own cache.
+
+    Raises:
+        msgspec.ValidationError: it is not in our format.
+    """
+    if CACHE not in said:
+        return None
+    found = {"key": said.get("key", ""), **said[CACHE]} if isinstance(said[CACHE], dict) else said[CACHE]
+    return msgspec.convert(found, LookUp)
 
 
 def replay(asked: Sequence[Asked], note: str) -> ReplayRecord:

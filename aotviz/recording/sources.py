@@ -38,11 +38,15 @@ def user_frames(stack: str) -> tuple[SourceLine, ...]:
     (SourceLine(file='model.py', line=4, function='f', code='return x * n'),)
     """
     frames: list[tuple[re.Match[str], list[str]]] = []  # each with its lines of code
+    inside = False
     for line in map(str.strip, stack.splitlines()):
         if frame := FRAME.fullmatch(line):
             frames.append((frame, []))
-        elif line.strip(" ^~") and frames:  # Python marks a part of the line above by a row of carets
+            inside = True
+        elif inside and line.strip("^~ "):  # Python marks a part of the line above by a row of carets
             frames[-1][1].append(line)
+        elif not line:
+            inside = False  # what follows is not the frame's code
     return tuple(SourceLine(m["file"], int(m["line"]), m["function"] or "", " ".join(code)) for m, code in frames)
 
 

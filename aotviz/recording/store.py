@@ -251,7 +251,7 @@ class CompilationLog:
         with self._lock:
             captured, lookups = self._captured, list(self._lookups)
         rows = dynamo_stage.rows(dynamo_stage.unpacked(captured), table) if captured else dynamo_stage.Rows()
-        rows = replace(rows, cache_lookups=[asked.row(table) for asked in lookups])
+        rows = replace(rows, cache_lookups=[asked.row(table.add) for asked in lookups])
         return rows, table.texts
 
     def facts(self, kept: Kept | None = None, **changes: Any) -> None:

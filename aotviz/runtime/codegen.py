@@ -1,8 +1,8 @@
 """Generating Python that is readable and runs.
 
 `Source` collects lines together with the facts that required them, and names for the objects that the lines use.
-`build` compiles it, registers it with linecache (so that pdb steps in it and tracebacks show it) and returns the
-function.
+`build` compiles it, registers it with linecache (so that pdb steps in it and tracebacks show it) for as long as the
+function lives, and returns the function.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import keyword
 import linecache
 import re
 import unicodedata
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -121,6 +122,7 @@ class Source:
         namespace = self.names
         exec(compile(text, filename, "exec"), namespace)
         result: Callable[..., Any] = namespace[function]
+        weakref.finalize(result, linecache.cache.pop, filename, None).atexit = False
         return result, filename
 
     def functions(self, filename: str) -> list[Any]:

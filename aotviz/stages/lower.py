@@ -27,6 +27,7 @@ from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
+from aotviz.torch_private.torchs_log import backward_timed
 from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.views import order_of, strides_in
 
@@ -73,7 +74,8 @@ def _compiled(call: GraphCall, module: Any, compiler: Any, facts: CompilerFacts)
     """The compiled graph, and the strides that its compiler reports for the results."""
     inputs = list(graphs.values(graphs.placeholders(module.graph)))
     stored = call.stored
-    with lowering(call.fake_mode, facts) as strides:
+    role = "forward" if isinstance(call, Split) else "inference"
+    with lowering(call.fake_mode, facts, role) as strides:
         found = None if stored is None else stored.forward(module, inputs, not isinstance(call, Split))
         compiled = found or boxed(compiler(_given(module, compiler), inputs), len(graphs.outputs(module.graph)))
         reported = list(strides)
@@ -108,7 +110,7 @@ def run_backward(request: BackwardRequest) -> LoweredBackward:
     facts = CompilerFacts(**{**vars(facts), "bw_donated_idxs": list(request.donated)})
     whole, inputs = request.backward_module, list(request.values)
     compiler, stored = request.options.bw_compiler, request.stored
-    with lowering(fake_mode, facts, context):
+    with lowering(fake_mode, facts, "backward", context), backward_timed():
         found = None if stored is None else stored.backward(request.part, whole, inputs)
         compiled = found or boxed(compiler(_given(whole, compiler), inputs), len(graphs.outputs(whole.graph)))
     return LoweredBackward(request.options, request, compiled, evidence=request.evidence)
@@ -173,6 +175,7 @@ def _facts(call: GraphCall, donated: Sequence[int]) -> CompilerFacts:
         input_info=call.meta.input_info,
         output_info=call.meta.output_info,
         num_slots=len(call.slots),
+        number=call.number,
     )
 
 

@@ -29,6 +29,7 @@ from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import partitioning, sharing
+from aotviz.torch_private.torchs_log import compiling
 from aotviz.tracing import functional, kept_by_name, saved_values
 from aotviz.tracing.second_order import besides, kept_inputs
 
@@ -42,7 +43,7 @@ def run(call: JointGraph) -> Split:
     inputs = graphs.placeholders(module.graph)
     count = sum(not node.name.startswith("tangents_") for node in inputs)
     joint_inputs = list(graphs.values(inputs[:count])), list(graphs.values(inputs[count:]))
-    with partitioning(call.fake_mode, call.options.graphsafe_rng):
+    with partitioning(call.fake_mode, call.options.graphsafe_rng), compiling(call.number, "joint"):
         custom = call.options.joint_custom_pass
         if custom is not None:
             module = custom(module, joint_inputs)

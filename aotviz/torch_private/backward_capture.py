@@ -29,6 +29,11 @@ clear_captures = torch._C._dynamo.compiled_autograd.clear_cache
 bound_functions = torchs.ops
 
 
+def next_number() -> int:
+    """torch's number for one more captured backward."""
+    return next(torchs.COMPILE_COUNTER)
+
+
 @contextlib.contextmanager
 def compiler(factory: Callable[[], Any] | None, dynamic: bool) -> Iterator[None]:
     """C++ gives backwards to what `factory` makes; with None, the engine runs them. The one before is put back."""

@@ -12,6 +12,8 @@ import torch
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
 from torch.utils import _device
 
+from aotviz.torch_private import torchs_log
+
 autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 autocast_off = torch._C._DisableAutocast
 """Makes a context without autocast."""
@@ -21,7 +23,7 @@ autocast_off = torch._C._DisableAutocast
 class CompilerFacts:
     """The part of the metadata that Inductor reads from `TracingContext.fw_metadata`.
 
-    Inductor does not read the last two fields; our own `torch_private/inductor.py` does.
+    Inductor does not read the last three fields; our own code in this folder does.
     """
 
     static_input_indices: list[int]
@@ -30,6 +32,7 @@ class CompilerFacts:
     input_info: Sequence[Any] = ()
     output_info: Sequence[Any] = ()
     num_slots: int = 0  # outputs of the forward before the saved values
+    number: int = 0  # torch's, of the program
     shared: dict[str, Any] = field(default_factory=dict)  # what the forward's compiler passes to the backward's
 
 
@@ -54,8 +57,11 @@ def without_compiled_autograd() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = None) -> Iterator[list[Any]]:
-    """The ambient state that a compiler expects. Yields the list to which it may add the strides of its outputs."""
+def lowering(fake_mode: Any, facts: CompilerFacts, role: str, context: Context | None = None) -> Iterator[list[Any]]:
+    """The ambient state that a compiler expects for a graph with this role.
+
+    Yields the list to which it may add the strides of its outputs.
+    """
     known = context or Context(TracingContext.try_get(), CompileContext.try_get())
     tracing_context = known.tracing or TracingContext(fake_mode)
     with contextlib.ExitStack() as stack:
@@ -64,6 +70,7 @@ def lowering(fake_mode: Any, facts: CompilerFacts, context: Context | None = Non
         stack.enter_context(tracing(tracing_context))
         if context is not None:
             stack.enter_context(compile_context(known.compile))
+        stack.enter_context(torchs_log.compiling(facts.number, role))
         before = tracing_context.fw_metadata
         tracing_context.fw_metadata = facts
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import Any
 
 import torch
@@ -11,6 +13,27 @@ from torch._subclasses.fake_tensor import DataDependentOutputException as DataDe
 from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+
+
+class _ToldByTheError(logging.Filter):
+    """Drops the stack of a meta kernel that raised, which torch logs before it raises the same error.
+
+    It is dropped only below aotviz: a shape that does not fit is then one error, and not twenty lines before it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "attempting to run meta" not in str(record.msg) or _LOG.isEnabledFor(logging.DEBUG):
+            return True
+        frame = sys._getframe().f_back
+        while frame is not None:
+            if str(frame.f_globals.get("__name__")).startswith("aotviz.") and frame.f_globals["__name__"] != __name__:
+                return False
+            frame = frame.f_back
+        return True
+
+
+_LOG = logging.getLogger(FakeTensorMode.__module__)
+_LOG.addFilter(_ToldByTheError())
 
 
 def fake(mode: FakeTensorMode, meta: torch.Tensor, device: str) -> Any:

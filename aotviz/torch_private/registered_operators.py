@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,13 @@ TORCHS = frozenset(
     "mkldnn_prepacked _dtensor mkl onnx quantization debugprims rngprims flex_lib _native inductor_prims export "
     "debug_mode_ops _inductor_test higher_order".split()
 )
-_ROLES = "_init_fn _abstract_fn _setup_context_fn _backward_fn _autocast_dtype _backend_fns _torch_dispatch_fns".split()
+_ROLES = (
+    "_init_fn _abstract_fn _setup_context_fn _backward_fn _vmap_fn _autocast_dtype _backend_fns _torch_dispatch_fns"
+).split()
+_BACKENDS = tuple("CPU CUDA HIP XPU MPS MTIA HPU XLA IPU PrivateUse1 Sparse Quantized Nested Mkldnn Lazy".split())
+_ANY = "quantized::linear"  # an operator without kernels for autograd and autocast: it has the fallbacks
+_HOME = str(Path(torch.__file__).parent)
+_of_torch: set[str] = set()  # those of `torch.library._impls` that are no user's, or that no trace runs
 _TRACED = ("CompositeImplicitAutograd", "Autograd", "Meta", "Autocast", "Functionalize", "Python", "ADInplaceOrView")
 
 
@@ -47,6 +53,14 @@ def overloads(operator: Any) -> list[Any]:
     if isinstance(operator, torch._ops.OpOverload):
         return [operator]
     return [getattr(operator, name) for name in operator.overloads()]
+
+
+def named(names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """(name, operator) of each operator of a user's whose namespace and name are both in `names`."""
+    for namespace in sorted(set(names) - TORCHS):
+        for name in names:
+            if torch._C._jit_get_schemas_for_operator(f"{namespace}::{name}"):
+                yield f"{namespace}::{name}", getattr(getattr(torch.ops, namespace), name)
 
 
 def schema(overload: Any) -> str:
@@ -87,27 +101,63 @@ def opaque_kernels(overload: Any) -> list[str]:
     """The dispatch keys with a kernel that a trace runs, but of which torch keeps no Python function."""
     is_defined = OPDEFS.get(overload._name.removesuffix(".default")) is not None
     found = []
-    for key, where in _kernels(overload):
+    for key, where in _kernels(overload._name):
         known = is_defined and where.endswith("custom_ops.py")
         if key.startswith(_TRACED) and not known and not (_is_compiled(where) and torch.ops.loaded_libraries):
             found.append(key)
     return found
 
 
+def overridden() -> str:
+    """An operator of torch with a user's kernel that a trace runs: "aten::sin for AutogradCPU"; "" if there is none.
+
+    Such a kernel was given by `torch.library.Library("aten", "IMPL").impl` or, for all operators, by its `fallback`.
+    Torch keeps its name and not its function.
+    """
+    for line in torch._C._dispatch_dump_table(_ANY).splitlines():
+        key, _, place = line.partition(": registered at ")
+        if place.endswith("[backend fallback]") and key.startswith(_TRACED) and _is_users(_file(place)):
+            return f"all operators for {key}"
+    for registered in sorted(torch.library._impls - _of_torch):
+        namespace, operator, key = registered.split("/")
+        key = key or "CompositeImplicitAutograd"
+        places = [where for name, where in _kernels(f"{namespace}::{operator}") if name == key]
+        if namespace in TORCHS and not key.startswith(_BACKENDS) and any(map(_is_users, places)):
+            return f"{namespace}::{operator} for {key}"
+        _of_torch.add(registered)
+    return ""
+
+
+def inductors_decompositions() -> Iterator[tuple[str, Any]]:
+    """(operator, function) of Inductor's table, to which users add their own."""
+    from torch._inductor.decomposition import decompositions  # only programs for Inductor need it
+
+    yield from ((str(operator), function) for operator, function in decompositions.items())
+
+
 def _is_compiled_code(overload: Any) -> bool:
-    return any(key.startswith(_TRACED) and _is_compiled(where) for key, where in _kernels(overload))
+    return any(key.startswith(_TRACED) and _is_compiled(where) for key, where in _kernels(overload._name))
+
+
+def _is_users(where: str) -> bool:
+    return where.endswith(".py") and not where.startswith(_HOME)
 
 
 def _is_compiled(where: str) -> bool:
     return where.endswith((".cpp", ".cc", ".cu", ".cxx", ".h", ".hpp"))
 
 
-def _kernels(overload: Any) -> Iterator[tuple[str, str]]:
+def _kernels(operator: str) -> Iterator[tuple[str, str]]:
     """(dispatch key, file) of each kernel of an operator."""
-    for line in torch._C._dispatch_dump(overload._name.removesuffix(".default")).splitlines():
+    for line in torch._C._dispatch_dump(operator.removesuffix(".default")).splitlines():
         key, found, place = line.partition(": registered at ")
         if found and key not in ("debug", "name", "schema"):
-            yield key.partition("[")[0], place.partition(" :: ")[0].rpartition(":")[0]
+            yield key.partition("[")[0], _file(place.partition(" :: ")[0])
+
+
+def _file(place: str) -> str:
+    """The file of "FILE:LINE", with anything after it."""
+    return place.rpartition(":")[0]
 
 
 def libraries() -> list[str]:

@@ -60,7 +60,8 @@ def grad_mode() -> str:
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     multithreaded = torch.autograd.is_multithreading_enabled()
     views = torch._C._is_view_replay_enabled()
-    return f"grad {grad}, inference {inference}, multithreading {multithreaded}, view replay {views}"
+    found = {"grad": grad, "inference mode": inference, "multithreading": multithreaded, "view replay": views}
+    return _lines(found)
 
 
 def autocast() -> str:
@@ -77,27 +78,33 @@ _autocast_devices: Callable[[], list[str]] = torch._C._autocast_supported_device
 
 def deterministic() -> str:
     on, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    return f"deterministic {on}, only warns {warn}, fills memory {torch.utils.deterministic.fill_uninitialized_memory}"
+    fills = torch.utils.deterministic.fill_uninitialized_memory
+    return _lines({"deterministic": on, "only warns": warn, "fills uninitialized memory": fills})
 
 
 def defaults() -> str:
     """The dtype and device of new tensors."""
     chosen = [mode.device for mode in function_modes() if isinstance(mode, _device.DeviceContext)]
     device = chosen[-1] if chosen else _device.CURRENT_DEVICE
-    return f"dtype {torch.get_default_dtype()}, device {device}"
+    return _lines({"default dtype": torch.get_default_dtype(), "default device": device})
 
 
 def switches() -> str:
     """Precision of matrix products, and what torch.backends switches."""
-    found = [f"matmul {torch.get_float32_matmul_precision()}"]
+    found = {"float32 matmul precision": torch.get_float32_matmul_precision()}
     for name in _SWITCHES:
         read = getattr(torch._C, name, None)
         if read is not None:
-            found.append(f"{name[5:]} {read()}")
+            found[name[5:]] = read()
     precision = getattr(torch._C, "_get_fp32_precision_getter", None)
     if precision is not None:
-        found += [f"fp32 of {backend} {op} {precision(backend, op)}" for backend, op in _PRECISIONS]
-    return ", ".join(found)
+        found |= {f"fp32 precision of {backend} {op}": precision(backend, op) for backend, op in _PRECISIONS}
+    return _lines(found)
+
+
+def _lines(found: Mapping[str, Any]) -> str:
+    """A line for each, so that a miss names the one that differs."""
+    return "\n".join(f"{name} = {value}" for name, value in found.items())
 
 
 def active_modes() -> list[str]:

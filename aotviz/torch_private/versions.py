@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -117,10 +117,13 @@ def expected(file: str, version: str = torch.__version__) -> Iterator[str]:
 def names(file: str) -> set[str]:
     """The dotted private names of torch in the source of a file of this folder.
 
+    A variable of a module that the source reads from the `__globals__` of one of the module's functions counts too.
+
     >>> sorted(names("graph_nodes"))[:2]
     ['torch.fx.Graph()._insert', 'torch.fx.Node._rename']
     """
-    nodes = list(ast.walk(ast.parse(Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8"))))
+    source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(source)))
     imported: dict[str, str] = {}  # name in this file -> its full name
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -150,6 +153,25 @@ def names(file: str) -> set[str]:
     for attribute in filter(_is_private, attributes - spared - {name.rpartition(".")[2] for name in dotted}):
         owners = [owner for owner, held in OWNERS.items() if attribute in held.split()]
         found |= {f"{owner}.{attribute}" for owner in owners or ["?"]}
+    return found | (_variables(nodes, imported) if "__globals__" in source else set())
+
+
+def _variables(nodes: Sequence[ast.AST], imported: Mapping[str, str]) -> set[str]:
+    """The variables of modules that are read from the `__globals__` of a function, or from a name for them."""
+
+    def in_full(node: ast.expr) -> str:
+        root, *rest = _path(node)
+        return ".".join((imported[root], *rest))
+
+    scopes, found = {}, set()
+    for node in nodes:  # what stands at the top of the file comes first
+        match node:
+            case ast.AnnAssign(ast.Name(name), _, ast.Attribute(attr="__globals__") as held):
+                scopes[name] = in_full(held)
+            case ast.Subscript(ast.Attribute(attr="__globals__") as held, ast.Constant(str(name))):
+                found.add(f"{in_full(held)}.{name}")
+            case ast.Subscript(ast.Name(scope), ast.Constant(str(name))) if scope in scopes:
+                found.add(f"{scopes[scope]}.{name}")
     return found
 
 
@@ -175,7 +197,7 @@ def _is_there(name: str) -> bool:
 def _resolved(name: str) -> Any:
     """The object that a dotted name stands for. Imports the modules on the way. Raises AttributeError."""
     path, *rest = name.split(".")
-    found: Any = torch if path == "torch" else None  # None if OWNERS lacks the name
+    found: Any = None if path == "?" else importlib.import_module(path)  # "?" if OWNERS lacks the name
     for part in rest:
         path = f"{path}.{part}"
         try:
@@ -192,7 +214,12 @@ def _resolved(name: str) -> Any:
     return found
 
 
-_part = getattr
+def _part(found: Any, part: str) -> Any:
+    if isinstance(found, dict) and "__name__" in found:  # a function's globals
+        if part not in found:
+            raise AttributeError(part)
+        return found[part]
+    return getattr(found, part)
 
 
 def release(version: str) -> tuple[int, int]:

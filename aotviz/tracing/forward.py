@@ -30,7 +30,7 @@ import torch
 
 from aotviz.ir.descriptors import InputDescriptor, parts_of
 from aotviz.ir.graphs import placeholders, prefix
-from aotviz.ir.refusals import Refused, translated
+from aotviz.ir.refusals import Refused, line_in, translated
 from aotviz.ir.subclass_meta import plan
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
@@ -278,7 +278,7 @@ class ForwardTrace:
         """Refuse writes to inputs, and gradients that would differ from eager's; see Note [Moved views] in
         ledger.py."""
         try:
-            with self._refusing_written_inputs(), self.placing_views(), translated():
+            with self._refusing_written_inputs(), self.placing_views(), translated(line_in(self.trace.graph)):
                 yield
         except Refused:
             raise

@@ -68,6 +68,7 @@ class WholeBackward(Form):
     inputs: tuple[Lifted, ...]
     done: tuple[tuple[str, ...], ...]  # per visit, in the order of `visits`, what is done at it (reasons.py)
     elapsed_ns: int  # that capturing took
+    number: int  # torch's, of captured backwards
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:

@@ -82,7 +82,7 @@ def _lowered(
         if kind == "part" and any(node.target not in (steps.add, steps.accumulate_grad) for node in nodes):
             before = earlier[len(parts)] if len(parts) < len(earlier) else {}
             dynamic = bool(call.options.dynamic)
-            part = Part(compiler, gives_up, nodes, call.name, len(parts), before, dynamic)
+            part = Part(compiler, gives_up, nodes, call, len(parts), before, dynamic)
             parts.append(part)
             about = {"visit": nodes[0].meta["visit"]}
             leaves = [made[node] for node in part.leaves]
@@ -155,12 +155,13 @@ class Part:
         compiler: Compiler,
         gives_up: GivesUp,
         nodes: Sequence[fx.Node],
-        name: str,
+        call: WholeBackward,
         number: int,
         earlier: Layouts,
         dynamic: bool,
     ) -> None:
-        self.__name__, self.title = f"part_{number}", f"{name}, part {number}"
+        self.__name__, self.title = f"part_{number}", f"{call.name}, part {number}"
+        self.backward = call.number
         self._compiler, self._gives_up, self._dynamic = compiler, gives_up, dynamic
         self.nodes = tuple(nodes)
         adding = [node for node in nodes if node.target is steps.accumulate_grad]

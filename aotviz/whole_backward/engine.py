@@ -338,7 +338,7 @@ def form_of(capture: Capture, options: Options) -> WholeBackward:
     )
     copied = tuple(Reason(subject, text) for subject, text in capture.inliner.told)
     done = labels(capture.graph, len(visits))
-    elapsed = time.perf_counter_ns() - capture.began_ns
+    elapsed, number = time.perf_counter_ns() - capture.began_ns, backward_capture.next_number()
     return WholeBackward(
-        options, "backward", capture.graph, visits, tuple(capture.lifted), done, elapsed, evidence=copied
+        options, "backward", capture.graph, visits, tuple(capture.lifted), done, elapsed, number, evidence=copied
     )

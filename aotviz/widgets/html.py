@@ -14,7 +14,7 @@ import os
 import re
 from pathlib import Path
 
-from aotviz.explain import page
+from aotviz.explain import answers, page
 from aotviz.recording.events import RecordingData
 from aotviz.recording.holders import Recorded
 from aotviz.widgets import static_files, summary
@@ -49,5 +49,6 @@ def _filled(name: str, data: RecordingData, packed: bytes | None, preamble: str)
 def write_html(recording: Recorded, path: str | os.PathLike[str]) -> Path:
     """Write the page, with explanations above the viewer, and return its path. Raises FrontEndMissing, OSError."""
     target = Path(path)
-    target.write_text(to_html(recording.data, preamble=page.preamble(recording)), encoding="utf-8", newline="\n")
+    data = answers.with_differences(recording)
+    target.write_text(to_html(data, preamble=page.preamble(recording)), encoding="utf-8", newline="\n")
     return target

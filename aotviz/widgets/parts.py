@@ -17,19 +17,33 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording import numbers
+from aotviz.explain import answers, ranks, recompiles
+from aotviz.recording import numbers, spans
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import (
     FORMAT,
     NONE,
     VERSION,
+    ArtifactRecord,
     CacheAnswer,
     CacheLookup,
+    ComparedInputs,
     CompilationData,
     ErrorRecord,
+    EventTable,
     Frozen,
+    GraphBreak,
     GraphSnapshot,
+    GuardRecord,
+    LogRecord,
+    MetricsRecord,
+    Origin,
+    RankDifference,
+    RecordingData,
+    ShapeRecord,
+    Text,
     ValueRecord,
+    WhyCompiled,
 )
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sizes import graph_bytes
@@ -72,6 +86,8 @@ class RecordingIndex(Frozen, frozen=True):
     dropped: int
     notes: list[str]
     compilations: list[CompilationHead]
+    rows: dict[str, int] = {}  # kind of rows (see RowsPart) -> how many there are
+    compared: ComparedInputs | None = None  # the sets of inputs, and how they differ
 
 
 class TextTable(Frozen, frozen=True):
@@ -107,6 +123,40 @@ class CodePart(Frozen, frozen=True):
     code: dict[str, str]
 
 
+class StageSpan(Frozen, array_like=True, frozen=True):
+    """When a stage of aotviz's own pipeline ran here."""
+
+    name: str
+    started_ns: int  # since the compilation began
+    elapsed_ns: int
+    late: bool  # after the compilation had returned
+
+
+class RowsPart(Frozen, frozen=True):
+    """The rows of one kind, of all compilations. The lists of other kinds are empty.
+
+    The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
+    (`rank_differences`), "why", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
+    `cache_lookups` and `links`.
+    """
+
+    compilations: list[str]  # the ids of the compilations, by the number that the rows have
+    text_table: TextTable
+    own: dict[str, list[StageSpan]] = {}  # id of a compilation of aotviz's own pipeline -> its stages that ran here
+    logs: list[LogRecord] = []  # without bad lines
+    events: EventTable = EventTable([], [], [], [], [], [], [], [], [])  # without arguments
+    restarts: list[Origin] = []  # where each later attempt of a compilation begins
+    stacks: list[Text] = []  # per compilation, the user's frames when it began
+    guards: list[GuardRecord] = []
+    metrics: list[MetricsRecord] = []
+    shapes: list[ShapeRecord] = []
+    graph_breaks: list[GraphBreak] = []
+    cache_lookups: list[CacheLookup] = []  # without what their keys were made of
+    links: list[ArtifactRecord] = []
+    rank_differences: list[RankDifference] = []
+    why: list[WhyCompiled] = []
+
+
 def index(recording: Recorded) -> RecordingIndex:
     """The list of compilations, and the facts about the recording as a whole."""
     return RecordingIndex(
@@ -116,6 +166,8 @@ def index(recording: Recorded) -> RecordingIndex:
         dropped=recording.dropped,
         notes=recording.notes,
         compilations=[head(compilation) for compilation in recording.compilations],
+        rows=_counts(recording),
+        compared=recording.rows[0].compared,
     )
 
 
@@ -214,11 +266,87 @@ def code(recording: Recorded, compilation_id: str, stage: int) -> CodePart:
     return CodePart(stages[stage].code)
 
 
+LISTS = ("guards", "metrics", "shapes", "graph_breaks", "cache_lookups")  # of RecordingData
+
+
+def rows(recording: Recorded, kind: str) -> RowsPart:
+    """The rows of one kind (see RowsPart). Raises PartError."""
+    data, strings = recording.listed
+    part = RowsPart([found.id for found in data.compilations], TextTable([], []))
+    if kind == "timeline":
+        lookups = [lookup for lookup in data.cache_lookups if lookup.cache != "aotviz"]  # its answer is in the index
+        part = replace(
+            part,
+            own=_own(recording),
+            logs=[replace(log, bad=[]) for log in data.logs],
+            events=replace(data.events, args=[NONE] * len(data.events.name)),
+            restarts=spans.restarts(data),
+            graph_breaks=[replace(found, stack=NONE, text=NONE) for found in data.graph_breaks],
+            cache_lookups=_short(lookups),
+            metrics=[replace(row, numbers={}, texts={}) for row in data.metrics if row.fail_type],
+        )
+    elif kind == "stacks":
+        metrics = [replace(row, texts={}) for row in data.metrics]
+        part = replace(part, stacks=[found.stack for found in data.compilations], metrics=metrics)
+    elif kind == "ranks":
+        part = replace(part, rank_differences=_rank_differences(recording))
+    elif kind == "why":
+        part = replace(part, why=recompiles.why(answers.facts_of(recording)))
+    elif kind == "links":
+        part = replace(part, links=_links(data, strings))
+    elif kind in LISTS:
+        found = getattr(data, kind)
+        part = replace(part, **{kind: _short(found) if kind == "cache_lookups" else found})
+    else:
+        raise PartError(f"there are no rows of the kind {kind}")
+    return replace(part, text_table=_texts(strings, numbers.of(part)))
+
+
+def _short(lookups: Iterable[CacheLookup]) -> list[CacheLookup]:
+    """Lookups without what their keys were made of."""
+    return [replace(lookup, components=[], component_hashes=[], differs=[]) for lookup in lookups]
+
+
+def _own(recording: Recorded) -> dict[str, list[StageSpan]]:
+    """When the stages of aotviz's own pipeline ran."""
+    return {
+        found.id: [
+            StageSpan(stage.name, stage.started_ns, stage.elapsed_ns, stage.late)
+            for stage in found.outline.stages
+            if not stage.replayed and stage.elapsed_ns > 0
+        ]
+        for found in recording.compilations
+        if found.outline.log == NONE and found.outline.started_unix_ns > 0
+    }
+
+
+def _links(data: RecordingData, strings: Sequence[str]) -> list[ArtifactRecord]:
+    return [artifact for artifact in data.artifacts if artifact.type >= 0 and strings[artifact.type] == "link"]
+
+
+def _rank_differences(recording: Recorded) -> list[RankDifference]:
+    of_a_job = len({found.outline.rank for found in recording.compilations}) > 1
+    return ranks.find(answers.facts_of(recording)) if of_a_job else []
+
+
+def _counts(recording: Recorded) -> dict[str, int]:
+    """How many rows there are of each kind. Of aotviz's own compilations, their rows are counted once a revision."""
+    data, strings = recording.rows
+    outlines = [found.outline for found in recording.compilations]
+    added = [] if data.logs else [found.row_counts for found in recording.compilations]  # a watch logs them too
+    counts = {name: len(getattr(data, name)) + sum(one.get(name, 0) for one in added) for name in LISTS}
+    counts["timeline"] = len(data.events.name) + sum(one.log == NONE and one.started_unix_ns > 0 for one in outlines)
+    counts["stacks"] = sum(one.stack >= 0 for one in outlines)
+    counts["links"] = len(_links(data, strings))
+    counts["ranks"] = len(_rank_differences(recording))
+    return counts
+
+
 def packed(recording: Recorded, what: object, on_stage: Callable[[str], None] | None = None) -> bytes:
     """The part that a page asks for, packed. Raises ValueError for an unknown request, and the errors of the part.
 
-    `what` is ["index"], ["compilation", id], ["graph", id, number], ["code", id, stage number], or another partition of
-    a compilation's joint graph: ["what if", id, partitioner's name or "", memory budget].
+    `what` is ["index"], ["compilation", id], ["graph", id, number], ["code", id, stage number], ["rows", kind], or
+    another partition of a compilation's joint graph: ["what if", id, partitioner's name or "", memory budget].
     """
     match what:
         case ["index"]:
@@ -229,6 +357,8 @@ def packed(recording: Recorded, what: object, on_stage: Callable[[str], None] | 
             return pack(graph(recording, of, number))
         case ["code", str(of), int(stage)]:
             return pack(code(recording, of, stage))
+        case ["rows", str(kind)]:
+            return pack(rows(recording, kind))
         case ["what if", str(of), str(partition_fn), float() | int() as budget]:
             return pack(what_if(recording, of, partition_fn, budget, on_stage))
     raise ValueError(f"the page asked for {what!r}, which is neither a part of the recording nor a bundle")

@@ -13,6 +13,7 @@ import secrets
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from aotviz.explain import answers
 from aotviz.recording.holders import Recorded
 from aotviz.widgets import static_files
 from aotviz.widgets.html import to_served_html
@@ -30,7 +31,7 @@ class Viewer:
     def __init__(self, recording: Recorded, port: int = 0) -> None:
         token = secrets.token_urlsafe(24)
         scripts = {f"/{token}/{name}": static_files.read(f"{name}.gz") for name in SCRIPTS}
-        page = to_served_html(recording.data).encode()
+        page = to_served_html(answers.with_differences(recording)).encode()
 
         class Answer(_Answer):
             def do_GET(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from aotviz.explain import answers
 from aotviz.recording.holders import Recorded
 from aotviz.widgets import packing, parts, static_files, subshells, summary
 from aotviz.widgets.replies import Answers, OnStage
@@ -108,7 +109,7 @@ class Workbench(anywidget.AnyWidget):
         if bundle is None:
             return None
         data, metadata = bundle
-        recording = self._recording.data
+        recording = answers.with_differences(self._recording)
         data["text/plain"] = summary.as_text(recording)
         data["text/html"] = summary.as_html(recording)
         if recording.compilations:

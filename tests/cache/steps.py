@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._library.effects import EffectType
+from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
 
@@ -134,6 +136,54 @@ def under_autocast(x: Any, w: Any) -> Any:
     return y.float().sum(), y.float()
 
 
+@torch.compiler.nested_compile_region
+def region(x: Any, w: Any) -> Any:
+    return (x @ w).sin()
+
+
+def regions(x: Any, w: Any) -> Any:
+    y = region(region(x, w), w)
+    return y.sum(), y
+
+
+@torch.library.custom_op("tests_steps::noted", mutates_args=())
+def noted(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+noted.register_fake(torch.empty_like)
+noted.register_effect(EffectType.ORDERED)
+
+
+def effects(f: Callable[..., Any]) -> list[Any]:
+    x, w = leaves((4, 4), (4, 4))
+    with torch.no_grad():
+        return list(f(x, w))
+
+
+def with_effects(x: Any, w: Any) -> Any:
+    y = noted(noted(x) @ w)
+    return y.sum(), y
+
+
+def saved_hooks(f: Callable[..., Any]) -> list[Any]:
+    x, w = leaves((4, 4), (4, 4))
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.clone(), lambda kept: kept):
+        loss, _ = f(x, w)
+    loss.backward()
+    return [loss, x.grad, w.grad]
+
+
+def subclass(f: Callable[..., Any]) -> list[Any]:
+    x, w = leaves((4, 4), (4, 4))
+    pair = TwoTensor(x.detach().clone(), x.detach() * 2).requires_grad_()
+    loss, _ = f(pair, w)
+    loss.sum().backward()
+    assert isinstance(pair.grad, TwoTensor)
+    assert isinstance(w.grad, TwoTensor)
+    return [loss.a, loss.b, pair.grad.a, pair.grad.b, w.grad.a, w.grad.b]
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -168,9 +218,12 @@ STEPS: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
         )
     },
     "written_inputs": (writes, written_inputs),
+    "effects": (with_effects, effects),
+    "saved_hooks": (loss_and_logits, saved_hooks),
+    "subclass": (loss_and_logits, subclass),
     **{
         f.__name__: (f, loss_alone_is_differentiated)
-        for f in (custom_function, dropout, condition, checkpointed, under_autocast)
+        for f in (custom_function, dropout, condition, checkpointed, under_autocast, regions)
     },
     "module": (None, module),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor.decomposition import decompositions
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import aotviz
 from aotviz.cache.content import Uncacheable, of_function
+from aotviz.lowerings import Inductor
 from aotviz.runtime import call_differs
+from aotviz.torch_private import registered_operators
+from tests.cache.captured import differing, keys
 
 
 def outcomes(f: Callable[..., Any], folder: Path, *calls: tuple[Any, ...]) -> list[Any]:
@@ -176,3 +181,65 @@ def by_default(g: Any, settings: Any = SETTINGS) -> Any:
 def test_what_cannot_be_known_is_not_cached(fn: Callable[..., Any]) -> None:
     with pytest.raises(Uncacheable):
         of_function(fn)
+
+
+@torch.library.custom_op("tests_attacks::inner", mutates_args=())
+def inner(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def reads_torch(g: Any) -> Any:
+    return torch.nn.functional.relu(g) * torch.factor_of_a_user * math.sqrt(2.0)  # type: ignore[attr-defined]
+
+
+def calls_an_added_method(g: Any) -> Any:
+    return g.times_factor()
+
+
+def calls_by_name(g: Any) -> Any:
+    return torch.ops.tests_attacks.inner(g)
+
+
+PUT: dict[str, tuple[Callable[..., Any], Any, str, Any, Any]] = {
+    "an attribute of torch": (reads_torch, torch, "factor_of_a_user", 1.0, 2.0),
+    "a function of torch": (reads_torch, torch.nn.functional, "relu", torch.nn.functional.relu, lambda x: x),
+    "one of torch's for another": (reads_torch, torch.nn.functional, "relu", torch.relu, torch.nn.functional.gelu),
+    "a function of Python's": (reads_torch, math, "sqrt", math.sqrt, math.sin),
+    "a method of tensors": (calls_an_added_method, torch.Tensor, "times_factor", lambda x: x * 2, lambda x: x * 3),
+    "an operator's function": (calls_by_name, inner, "_init_fn", inner._init_fn, lambda x: x * 3),
+}
+
+
+@pytest.mark.parametrize(("fn", "owner", "name", "before", "after"), PUT.values(), ids=PUT)
+def test_what_a_user_puts_into_torch_is_in_the_key(
+    fn: Any, owner: Any, name: str, before: Any, after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "factor_of_a_user", 1.0, raising=False)
+    found = []
+    for value in (before, before, after):
+        monkeypatch.setattr(owner, name, value, raising=False)
+        found.append(of_function(fn))
+    assert found[0] == found[1] != found[2]
+
+
+def test_an_overridden_operator_of_torch_is_named_until_it_is_torchs_again(tmp_path: Path) -> None:
+    x = torch.ones(4, requires_grad=True)
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("tanh", lambda y: y * 2, "AutogradCPU")
+    try:
+        assert registered_operators.overridden() == "aten::tanh for AutogradCPU"
+        assert outcomes(torch.sin, tmp_path, (x,))[0] == ["bypass"]
+    finally:
+        library._destroy()
+    assert registered_operators.overridden() == ""
+    assert [outcomes(torch.sin, tmp_path, (x,))[0] for _ in range(2)] == [["miss"], ["hit"]]
+
+
+def test_a_decomposition_added_to_inductors_table_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for function in (None, lambda x: x * 2, lambda x: x * 2, lambda x: x * 3):
+        if function is not None:
+            monkeypatch.setitem(decompositions, torch.ops.aten.atan.default, function)
+        found += keys(torch.atan, torch.ones(4), lowering=Inductor({}))
+    assert differing(found[0], found[1]) == differing(found[2], found[3]) == {"backend"}
+    assert not differing(found[1], found[2])

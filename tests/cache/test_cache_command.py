@@ -74,7 +74,7 @@ def test_show_prints_ingredients_guards_and_parts(folder: Path, capsys: pytest.C
 def test_explain_says_what_differs_short_texts_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = said(capsys, "explain", "ab12", "ab34")
     assert printed.startswith("ab1200000000 and ab3400000000 differ in 3 of 4 ingredients.\n")
-    assert "\nhook\n  ab1200000000  (has none)\n  ab3400000000  h\n" in printed
+    assert "\nhook\n  ab1200000000  (no such ingredient)\n  ab3400000000  h\n" in printed
     assert "\ntorch\n  ab1200000000  2.13.0\n  ab3400000000  2.14.0\n" in printed
     assert "    -    y7 = torch.sin(x)\n    +    y7 = torch.cos(x)\n" in printed
     assert printed.index("\ntorch\n") < printed.index("\nprogram\n")

@@ -266,7 +266,7 @@ def test_a_pass_with_unknown_content_asks_for_a_uuid():
     error = refused(torch.sin, torch.ones(2), options={"partition_fn": my_pass})
     assert error.reason.startswith("option 'partition_fn': ")
     assert "my_pass depends on held" in error.reason
-    assert error.reason.endswith("give it a method uuid() that returns its version")
+    assert error.told.endswith("give it a method uuid() that returns its version")
     assert error.where.endswith("in my_pass")
     assert Path(__file__).name in error.where
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,54 +15,10 @@ import pytest
 from aotviz.cache import seals
 from aotviz.cache.shared import EXPIRY_SECONDS, PAUSE_SECONDS, Shared
 from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable
+from tests.cache.redis_server import Server
 
 INGREDIENTS = {"program": "graph " * 1000, "torch": "2.13.0", "odd": "\ud800"}
 KEY = "0" * 64
-PR_SET_PDEATHSIG = 1
-
-
-class Server:
-    """A Redis server on the loopback interface that keeps nothing, and ends with this process."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.folder = folder
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self.start()
-
-    def start(self) -> None:
-        options = f"--bind 127.0.0.1 --port {self.port} --appendonly no --daemonize no --dir {self.folder} --logfile"
-        command = ["redis-server", "--save", "", *options.split(), ""]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_end_with_parent)
-        assert self.process.stdout is not None
-        log = []
-        for line in self.process.stdout:
-            log.append(line)
-            if "Ready to accept connections" in line:
-                return
-        raise AssertionError("".join(log))
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-def _end_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed (apt-get install redis-server)")
-    running = Server(tmp_path)
-    yield running
-    running.kill()
 
 
 @pytest.fixture(autouse=True)

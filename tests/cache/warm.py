@@ -1,4 +1,6 @@
-"""Programs of the oracle by torch.compile with a cache: `python -m tests.cache.warm FOLDER BACKEND SELECTION`.
+"""Programs of the oracle with a cache: `python -m tests.cache.warm FOLDER BACKEND SELECTION`.
+
+BACKEND is one of torch.compile's, or "aot_function", which runs its graphs as they are.
 
 Prints a line of JSON for each program: how it compares with eager, what the cache answered, the source of the wrappers,
 and the stages that ran. SELECTION is "table", or the seed, first index and number of random programs ("7 0 50"), with
@@ -11,14 +13,16 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 import aotviz
-from tests.oracle.compare import Expectation, Trial, expect, judge, torch_compile
+from aotviz.lowerings import run_graph
+from tests.oracle.compare import Candidate, Expectation, Trial, expect, judge, torch_compile
 from tests.oracle.programs import PROGRAMS
 from tests.oracle.strategy import from_seed
 
@@ -37,9 +41,12 @@ def chosen(selection: list[str]) -> Iterator[tuple[Trial, Expectation]]:
 
 def ran(program: Trial, expected: Expectation, folder: str, backend: str) -> dict[str, Any]:
     stages: list[str] = []
-    candidate = torch_compile(
-        backend, cache=folder, on_stage=lambda name, ns: stages.append(name) if ns is not None else None
-    )
+    if backend == "aot_function":
+        candidate = Candidate(backend, partial(by_aot_function, folder))
+    else:
+        candidate = torch_compile(
+            backend, cache=folder, on_stage=lambda name, ns: stages.append(name) if ns is not None else None
+        )
     with aotviz.record() as recording:
         verdict = judge(program, candidate, expected)
     lookups = recording.cache_lookups
@@ -52,6 +59,12 @@ def ran(program: Trial, expected: Expectation, folder: str, backend: str) -> dic
         "wrappers": [one.wrapper.source if one.wrapper else "" for one in recording.compilations],
         "stages": sorted(set(stages)),
     }
+
+
+def by_aot_function(folder: str, fn: Callable[..., Any], dynamic: bool) -> Callable[..., Any]:
+    return aotviz.aot_function(
+        fn, run_graph, partition_fn="min_cut_rematerialization_partition", dynamic=dynamic, cache=folder
+    )
 
 
 def main(folder: str, backend: str, *selection: str) -> None:

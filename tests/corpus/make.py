@@ -25,7 +25,9 @@ from pathlib import Path
 from tests import corpus
 
 DETAILED = (("TORCH_LOGS", "+torch._functorch._aot_autograd.autograd_cache"),)  # or its keys are not taken apart
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+DECISIONS = (("TORCH_TRACE", ""), ("TORCH_DTRACE", "{traces}"))  # of exports, each of them logged
+UNCACHED = (("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1"),)  # torch logs runs of graphs from its cache with wrong ids
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,19 @@ RUNS = (
     Run("ddp", "ddp"),
     Run("errors", "errors"),
     Run("aliases", "aliases"),
-    Run("ranks", "ranks", launcher=TORCHRUN),
+    Run("ranks", "ranks", launcher=(*TORCHRUN, "--nproc-per-node=2")),
+    Run("ranks_diverge", "ranks_diverge", launcher=(*TORCHRUN, "--nproc-per-node=4"), environment=UNCACHED),
     Run("cache_first", "cache", ("first",), cache="cache"),
     Run("cache_second", "cache", ("second",), cache="cache"),
     Run("cache_detailed_first", "cache", ("first",), environment=DETAILED, cache="detailed"),
     Run("cache_detailed_second", "cache", ("second",), environment=DETAILED, cache="detailed"),
+    Run("cache_type_first", "cache_type", ("first",), environment=DETAILED, cache="type"),
+    Run("cache_type_second", "cache_type", ("second",), environment=DETAILED, cache="type"),
+    Run("exports", "exports"),
+    Run("exports_detailed", "exports", environment=DECISIONS),
+    Run("exports_draft", "exports", ("draft",), environment=DECISIONS),
+    Run("aoti", "aoti", environment=(("INDUCTOR_PROVENANCE", "1"),)),
+    Run("restarts", "restarts"),
 )
 
 
@@ -87,7 +97,7 @@ def _run(run: Run, scratch: Path, into: Path) -> None:
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
-    environment |= dict(run.environment)
+    environment |= {name: value.format(traces=traces) for name, value in run.environment}
     command = [sys.executable, *run.launcher, f"{run.program}.py", *run.arguments]
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode:
@@ -177,6 +187,8 @@ def main(arguments: list[str] | None = None) -> int:
         logs = Path(folder)
         if wanted:
             shutil.copytree(corpus.unpacked(), logs, dirs_exist_ok=True)
+            for folder in {path.name for path in logs.iterdir()} - {run.name for run in RUNS}:
+                shutil.rmtree(logs / folder)
         make(tuple(run for run in RUNS if not wanted or run.name in wanted), logs)
         pack(logs, corpus.ARCHIVE)
     print(f"{corpus.ARCHIVE.name}: {corpus.ARCHIVE.stat().st_size:,} bytes")

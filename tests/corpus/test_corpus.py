@@ -26,7 +26,23 @@ WANTED = {
     "ddp": {"optimize_ddp_split_graph", "optimize_ddp_split_child"},
     "errors": {"artifact/dynamo_error"},
     "aliases": {"describe_tensor", "describe_storage", "describe_source"},
+    "exports": {"artifact/make_fx_fail_partial", "create_unbacked_symbol"},
+    "exports_detailed": {"export", "exported_program", "guard_on_data_dependent_error", "expression_created"},
+    "exports_draft": {
+        "propagate_real_tensors_provenance",
+        "missing_fake_kernel",
+        "mismatched_fake_kernel",
+        "guard_added",
+    },
+    "aoti": {"graph_dump", "artifact/inductor_provenance_tracking_node_mappings"},
+    "restarts": {"artifact/dynamo_graph_break_reason"},
+    "cache_type_second": {"artifact/aotautograd_cache_miss"},
     "ranks": {"artifact/inductor_collective_schedule"},
+    "ranks_diverge": {
+        "artifact/graph_execution",
+        "artifact/inductor_runtime_and_tensor_meta",
+        "artifact/inductor_collective_schedule",
+    },
     "cache_first": {"bwd_compilation_metrics", "artifact/aotautograd_cache_miss", "artifact/fx_graph_cache_miss"},
     "cache_second": {
         "artifact/aotautograd_cache_hit",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torch._logging._internal import TorchLogsFormatter
+from torch._logging.structured import INTERN_TABLE
 
 import aotviz
 from aotviz.reading.recording import Recording
@@ -28,6 +29,7 @@ def logged(program: Callable[[], object], folder: Path) -> Recording:
     file.setFormatter(TorchLogsFormatter(trace=True))
     logger = logging.getLogger("torch.__trace")
     logger.addHandler(file)
+    INTERN_TABLE.clear()  # torch logs the name of a file once for each process
     try:
         program()
     finally:

@@ -195,7 +195,7 @@ def test_a_failed_stage_is_recorded_with_its_error() -> None:
     recorder.failed("trace", form, NotImplementedError("input 'x' is sparse \ud800"))
     error = only(store).data.error
     assert error is not None
-    assert (error.stage, error.type, error.message) == ("trace", "NotImplementedError", "input 'x' is sparse ?")
+    assert (error.stage, error.type, error.message) == ("trace", "NotImplementedError", "input 'x' is sparse \\ud800")
     assert "failed in 'trace': NotImplementedError" in str(Recording(store))
     assert Recording(store).to_bytes()
 
@@ -237,7 +237,7 @@ def test_names_of_any_kind_can_be_saved() -> None:
     given = replace(Traced(options(), name, trace()), note=name, evidence=(Reason(name, name),))
     watch(store, (name, lambda form: replace(form, evidence=(Reason(name, name),))), start=given)
     loaded = Recording(Recording(store).data)
-    assert loaded[0].name == '<b>?"\n'
+    assert loaded[0].name == '<b>\\ud800"\n'
     assert Recording(store).to_bytes()
 
 

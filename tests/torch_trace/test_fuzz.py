@@ -27,3 +27,9 @@ def test_every_damage_damages(damage) -> None:
     rng = fuzz.random.Random(1)
     content = fuzz.excerpt(rng)
     assert any(damage(content, rng) != content for _ in range(20))
+
+
+def test_a_damaged_recording_is_read_or_refused_in_a_sentence() -> None:
+    read = [fuzz.one_recording(seed) for seed in range(40)]
+    assert any(read)
+    assert not all(read)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from aotviz.logs import known
 from aotviz.logs.known import is_known
 
 ROOT = Path(torch.__file__).parent
@@ -113,3 +116,60 @@ def test_every_wrapper_that_torch_generates_is_known() -> None:
 @pytest.mark.parametrize("name", ["someone's own", "artifact/someone's own", "aot_other_graph", "artifact/", ""])
 def test_what_torch_does_not_write_is_unknown(name: str) -> None:
     assert not is_known(name)
+
+
+def rows() -> list[tuple[list[str], str, str]]:
+    """(the names, what is shown, where) of each row of the table of records in docs/traces.md."""
+    text = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    section = text.partition("## What is read of each record")[2].partition("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
+    return [(re.findall(r"`([^`]+)`", first), shown, where) for first, shown, where in cells[2:]]
+
+
+def labels() -> set[str]:
+    """Every name that the installed torch writes, with "word" for a part that changes."""
+    found = set()
+    for file, kind, name in written():
+        if isinstance(name, ast.Name):
+            found |= {label.removeprefix("artifact/") for label in BY_VARIABLE.get((file, name.id)) or ()}
+        else:
+            found |= {"artifact" if kind and text == "word" else text for text in possible(name, file)}
+    return found - {"word"}
+
+
+def test_each_record_has_a_row_that_says_what_is_shown_and_where() -> None:
+    patterns = [name for names, _, _ in rows() for name in names]
+    wanted = labels() | known.TYPES | known.ARTIFACTS | TLPARSES
+    missing = {name for name in wanted if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
+    assert not missing
+    assert all(names and shown and where for names, shown, where in rows())
+
+
+def test_each_row_names_records_that_exist() -> None:
+    for names, _, _ in rows():
+        for name in names:
+            text = name.replace("*", "word")
+            known_here = name in known.TYPES or is_known(text) or is_known(f"artifact/{text}")
+            assert "*" in name or known_here, name
+
+
+# What tlparse 0.4.3 makes a page or a part of its report of.
+TLPARSES = frozenset(
+    """
+    dynamo_start dynamo_output_graph optimize_ddp_split_graph optimize_ddp_split_child compiled_autograd_graph
+    dynamo_guards dynamo_cpp_guards_str aot_forward_graph aot_backward_graph aot_inference_graph aot_joint_graph
+    inductor_pre_grad_graph inductor_post_grad_graph inductor_output_code compilation_metrics bwd_compilation_metrics
+    aot_autograd_backward_compilation_metrics graph_dump link artifact dump_file chromium_event
+    symbolic_shape_specialization guard_added guard_added_fast exported_program propagate_real_tensors_provenance
+    expression_created create_unbacked_symbol missing_fake_kernel mismatched_fake_kernel stack str graph_execution
+    inductor_collective_schedule inductor_runtime_and_tensor_meta aotautograd_cache_hit aotautograd_cache_miss
+    aotautograd_cache_bypass fx_graph_cache_hit fx_graph_cache_miss fx_graph_cache_bypass
+    inductor_provenance_tracking_node_mappings
+    """.split()
+)
+
+
+def test_no_record_that_tlparse_shows_is_text_alone() -> None:
+    """But for links, files and artifacts without a type of their own, which are texts for tlparse too."""
+    alone = {name for names, _, where in rows() for name in names if where == "text"}
+    assert TLPARSES & alone <= {"link", "dump_file", "artifact"}

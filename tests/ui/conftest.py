@@ -32,6 +32,24 @@ def screenshots() -> Path:
     return folder
 
 
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def still_page(browser: Browser, theme: str) -> Iterator[Page]:
+    """A page without network and without motion. Whatever it raises fails the test."""
+    page = browser.new_page(
+        viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True, reduced_motion="reduce"
+    )  # type: ignore[arg-type]
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    assert problems == []
+    page.close()
+
+
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jupyter.Server]:
     with jupyter.serve(tmp_path_factory.mktemp("lab"), "jupyterlab") as server:

@@ -41,6 +41,10 @@ class FixtureRecording:
     def rows(self) -> tuple[events.RecordingData, list[str]]:
         return self.data, self.data.strings
 
+    @property
+    def listed(self) -> tuple[events.RecordingData, list[str]]:
+        return self.rows
+
     def __len__(self) -> int:
         return len(self.data.compilations)
 
@@ -510,6 +514,7 @@ def packed_parts() -> dict[str, bytes]:
     """Every part of it as a kernel sends it, by the question that asks for it, as JSON."""
     made = recording()
     answers: dict[tuple[object, ...], bytes] = {("index",): parts.pack(parts.index(made))}
+    answers |= {("rows", kind): parts.pack(parts.rows(made, kind)) for kind in parts.index(made).rows}
     for compilation in made.data.compilations:
         answers["compilation", compilation.id] = parts.pack(parts.compilation(made, compilation.id))
         for number in range(len(compilation.graphs)):

@@ -90,11 +90,31 @@ def pictures(browser: Browser, name: str, recording: FixtureRecording) -> None:
             page.close()
 
 
+def double(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a.mul_(2)
+    return a + b, b[:2]
+
+
+def input_sets(browser: Browser) -> None:
+    """The function of docs/comparing-inputs.md for its three sets of inputs."""
+    m, x = torch.arange(8.0), torch.ones(5)
+    found = aotviz.compare_inputs(double, overlapping=(m[:5], m[3:]), separate=(x.clone(), x.clone()), same=(x, x))
+    with tempfile.TemporaryDirectory() as folder:
+        found.to_html(Path(folder) / "page.html")
+        for theme in ("light", "dark"):
+            page = browser.new_page(viewport={"width": 1280, "height": 1300}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+            page.goto((Path(folder) / "page.html").as_uri())
+            expect(page.locator(".drawn[aria-busy]")).to_have_count(0)
+            page.screenshot(path=FOLDER / f"input-sets-{theme}.png", animations="disabled")
+            page.close()
+
+
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     with finder.browser() as browser:
         pictures(browser, "puzzle", puzzle.recording())
         pictures(browser, "gpt2", gpt2())
+        input_sets(browser)
     print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")
     return 0
 

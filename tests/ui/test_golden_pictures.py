@@ -20,20 +20,11 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_html(puzzle.recording(), tmp_path_factory.mktemp("goldens") / "puzzle.html")
 
 
-@pytest.fixture(params=["light", "dark"])
-def theme(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def page(browser: Browser, html: Path, theme: str) -> Iterator[Page]:
-    page = browser.new_page(
-        viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True, reduced_motion="reduce"
-    )  # type: ignore[arg-type]
-    page.goto(html.as_uri())
-    page.locator('.stage[data-stage="partition"]').click()
-    yield page
-    page.close()
+def page(still_page: Page, html: Path) -> Page:
+    still_page.goto(html.as_uri())
+    still_page.locator('.stage[data-stage="partition"]').click()
+    return still_page
 
 
 @pytest.fixture

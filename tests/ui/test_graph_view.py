@@ -254,6 +254,7 @@ def test_a_node_is_followed_through_stages_that_do_not_have_it(page: Page, plain
     page.keyboard.press("Enter")
     expect(page.locator(".facts h3")).to_have_text("gelu_backward")  # not the first that begins so
     note = page.locator(".note-line")
+    page.get_by_role("button", name="changed nothing: show").click()
     for stage in ("partition", "saved hooks"):  # one graph; and the sentence names the stage that is looked at
         page.locator(f'.stage[data-stage="{stage}"]').click()
         expect(note).to_contain_text(f"gelu_backward is not in {stage} (forward).")

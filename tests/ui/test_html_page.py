@@ -32,11 +32,6 @@ class Watch:
         page.on("console", lambda line: self.problems.append(line.text) if line.type == "error" else None)
 
 
-@pytest.fixture(params=["light", "dark"])
-def theme(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def page(browser: Browser, theme: str) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=theme, offline=True)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page, expect
 
+from aotviz.reading.recording import Recording
 from aotviz.recording.events import RecordingData
 from aotviz.widgets import packing
 from aotviz.widgets.notebooks import WorkbenchHTML
@@ -121,12 +122,8 @@ def test_a_large_recording_is_kept_without_its_generated_code_and_a_huge_one_not
     assert 0 < len(kept) < len(packing.kept(with_code("short"))) + 1_000
     assert packing.kept(msgspec.structs.replace(data, strings=[*data.strings, incompressible])) == ""
 
-    class Held:
-        data = msgspec.structs.replace(recording().data, strings=[*recording().data.strings, incompressible])
-
-    widget = Workbench(recording())
-    widget._recording = Held()  # type: ignore[assignment]
-    bundle = widget._repr_mimebundle_()
+    huge = Recording(msgspec.structs.replace(data, strings=[*data.strings, incompressible]))
+    bundle = Workbench(huge)._repr_mimebundle_()
     assert bundle is not None
     assert bundle[0][KEPT] == ""
     assert "too large" in bundle[0]["text/html"]

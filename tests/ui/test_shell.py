@@ -33,11 +33,6 @@ def several() -> FixtureRecording:
     return made
 
 
-@pytest.fixture(params=["light", "dark"])
-def theme(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def page(browser: Browser, theme: str) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
@@ -59,16 +54,20 @@ def test_the_rail_hides_what_changed_nothing_and_plays(
     page.goto(write_html(several(), tmp_path / "rail.html").as_uri())
     rail = page.locator(".rail")
     same = rail.locator(".stage.same")
-    expect(same.first).to_be_visible()
     hidden = same.count()
     assert hidden > 0
-    expect(rail.locator(".rail-bar")).to_contain_text(f"hide {hidden} unchanged")
+    expect(same.first).to_be_hidden()
+    show = rail.get_by_role("button", name=f"{hidden} changed nothing: show")
+    show.click()
+    expect(same.first).to_be_visible()
+    page.reload()
+    expect(same.first).to_be_visible()  # it is remembered
     expect(rail.locator('[data-stage="decompose"] .more')).to_be_visible()
     expect(rail.locator(".rail-divider")).to_have_text("when the backward was first needed")
     expect(rail.locator('.related[data-kind="gradient"]')).to_contain_text("3 · gradient of Net")
     expect(rail.locator('.related[data-kind="again"]')).to_contain_text("x.shape changed from (8, 64) to (9, 64)")
     page.screenshot(path=screenshots / f"shell-{theme}-rail.png")
-    rail.locator("[type=checkbox]").check()
+    rail.get_by_role("button", name=f"hide {hidden} that changed nothing").click()
     expect(same.first).to_be_hidden()
     rail.locator(".stage").first.click()
     page.get_by_role("button", name="Play").click()
@@ -143,6 +142,7 @@ def test_kernels_stand_beside_the_graph_that_they_compute(
     html = tmp_path / "kernels.html"
     aotviz.read_trace(corpus.folder("training")).to_html(html)
     page.goto(html.as_uri())
+    page.get_by_role("button", name="changed nothing: show").click()
     page.locator('.stage[data-stage="post-grad passes"]').click()
     page.get_by_role("button", name="Kernels").click()
     kernels = page.locator(".kernels")
@@ -298,7 +298,7 @@ def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screensho
     page.keyboard.press("Escape")
     expect(page.locator(".facts")).to_be_hidden()
     page.keyboard.press("?")
-    keys = page.get_by_role("dialog", name="Keys")
+    keys = page.get_by_role("dialog", name="What is this?")
     expect(keys).to_be_visible()
     page.screenshot(path=screenshots / f"shell-{theme}-keys.png")
     page.keyboard.press("ArrowRight")
@@ -307,10 +307,96 @@ def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screensho
     expect(keys).to_be_hidden()
 
 
+def test_keys_work_wherever_a_click_left_the_focus(page: Page, tmp_path: Path) -> None:
+    page.goto(write_html(several(), tmp_path / "focus.html").as_uri())
+    tab = page.locator("[role=tab][aria-selected=true]")
+    help = page.get_by_role("dialog", name="What is this?")
+    page.locator('.stage[data-stage="trace"]').click()
+    page.locator(".cm-line", has_text="gelu_1:").click()  # in code
+    page.keyboard.press("ArrowRight")
+    selected(page, "decompose")
+    page.locator(".cm-line").first.click()
+    page.keyboard.press("?")
+    expect(help).to_contain_text("on a tab, a choice or the drawing")
+    page.keyboard.press("Escape")
+    expect(help).to_be_hidden()
+    page.keyboard.press("ArrowLeft")  # the focus is in the code again
+    selected(page, "trace")
+    page.locator(".cm-content").focus()
+    page.keyboard.press("Escape")
+    expect(page.locator(".facts")).to_be_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type("p2")  # text, and no keys
+    expect(page.get_by_label("Find a node")).to_have_value("p2")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Your code").click()  # which is drawn again
+    page.keyboard.press("2")
+    expect(tab).to_have_attribute("data-view", "diff")
+    page.keyboard.press("ArrowRight")
+    selected(page, "decompose")
+    page.locator(".cm-line").first.click()  # in the diff
+    page.keyboard.press("ArrowLeft")
+    selected(page, "trace")
+    page.locator("[role=tab][data-view=saved]").click()  # on a tab
+    page.keyboard.press("ArrowLeft")
+    expect(tab).to_have_attribute("data-view", "aliasing")
+    page.keyboard.press("?")
+    page.keyboard.press("Escape")
+    page.locator('.stage[data-stage="partition"]').click()
+    page.locator('.roles [data-role="backward"]').click()
+    chosen = page.locator('.roles [aria-checked="true"]')
+    chosen.focus()  # on a choice
+    page.keyboard.press("ArrowLeft")
+    expect(chosen).to_have_text("forward")
+    page.keyboard.press("ArrowLeft")
+    expect(chosen).to_have_text("backward")
+    page.locator(".panel .page").click(position={"x": 4, "y": 4})  # on nothing
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".stage[aria-selected=true]")).not_to_have_attribute("data-stage", "partition")
+
+
+def test_the_page_around_the_workbench_never_scrolls_by_itself(page: Page, tmp_path: Path) -> None:
+    page.goto(write_html(several(), tmp_path / "scroll.html").as_uri())
+    expect(page.locator(".cm-content")).to_be_visible()
+    page.add_style_tag(content="body, html { display: block !important; height: auto !important; overflow: auto }")
+    page.evaluate(
+        """() => {
+          const place = document.getElementById("workbench");
+          place.style.cssText = "display: block; height: 640px; margin: 2000px 0; --aotviz-height: 640px";
+          window.scrollTo(0, place.getBoundingClientRect().top + window.scrollY - 600);  // the head and 200 pixels
+        }"""
+    )
+    before = page.evaluate("window.scrollY")
+    assert before > 1000
+    for stage in ("trace", "partition"):
+        page.locator(f'.stage[data-stage="{stage}"]').evaluate("row => row.click()")
+        for tab in page.locator("[role=tab]").all():
+            tab.evaluate("tab => { tab.focus({ preventScroll: true }); tab.click(); }")
+            expect(page.locator(".notice.loading")).to_have_count(0)
+            page.keyboard.press("n")
+            page.keyboard.press("n")
+            page.wait_for_timeout(50)
+            assert page.evaluate("window.scrollY") == before, tab.inner_text()
+    page.locator("[role=tab][data-view=code]").evaluate("tab => tab.click()")
+    page.locator(".cm-content").evaluate("code => code.focus({ preventScroll: true })")
+    for _ in range(3):
+        page.keyboard.press("PageDown")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("window.scrollY") == before
+    scroller = page.locator(".cm-scroller")
+    page.keyboard.press("Home")
+    page.locator(".cm-content").evaluate("code => code.focus({ preventScroll: true })")
+    page.keyboard.press("PageDown")
+    page.keyboard.press("PageDown")
+    assert scroller.evaluate("place => place.scrollTop") > 0  # but the code does
+
+
 def test_the_place_is_kept_when_the_page_is_loaded_again(page: Page, tmp_path: Path) -> None:
     page.goto(write_html(several(), tmp_path / "place.html").as_uri())
     page.locator('.stage[data-stage="partition"]').click()
     page.locator('.roles [data-role="backward"]').click()
+    page.locator(".work").evaluate("work => work.scrollIntoView({ block: 'end' })")  # only lines on the screen exist
     page.locator(".cm-line", has_text="gelu_backward:").first.click()
     expect(page.locator(".facts h3")).to_have_text("gelu_backward")
     page.locator("[role=tab][data-view=graph]").click()

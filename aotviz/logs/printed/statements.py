@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from aotviz.recording.strings import clean
+
 TRAILER = re.compile(r";  \w+(?: = \w+)* = None\s*$")  # the `x = None` that torch appends to free values
 HEAD = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<note>\"[^\"]*\"|[^=\"]+?))?\s*=(?!=)\s*(?P<rest>.*)", re.DOTALL)
 WORD = re.compile(r"[^\W\d]\w*")
@@ -84,12 +86,19 @@ class Statement:
 
 
 def parse(text: str) -> list[ast.stmt]:
-    """The statements of a text. Raises the errors in UNREADABLE. Warnings about invalid escapes are suppressed."""
+    """The statements of a text, with clean literals. Raises the errors in UNREADABLE.
+
+    Warnings about invalid escapes are suppressed.
+    """
     if "\\" not in text:
         return ast.parse(text).body
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(text).body
+        found = ast.parse(text)
+    for node in ast.walk(found):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = clean(node.value)
+    return found.body
 
 
 def parse_expression(text: str) -> ast.expr:

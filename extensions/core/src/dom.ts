@@ -46,6 +46,11 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** A field in which one types what to look for. `label` is for screen readers. */
+export function searchField(placeholder: string, label: string): HTMLInputElement {
+  return h("input", { type: "search", placeholder, "aria-label": label, spellcheck: "false" });
+}
+
 export function svg<K extends keyof SVGElementTagNameMap>(
   tag: K,
   properties: Properties = {},

@@ -1,78 +1,46 @@
-// The keys of the whole workbench, and the help that lists them (`?`). A view that handles a key itself prevents its
-// default or stops it. In a text field or an editor, this file handles only Escape and the help key.
+// The keys of the whole workbench, which the help (`?`) lists. A view that handles a key itself prevents its
+// default or stops it. In a text field, this file handles only Escape. Code is no text field: it is only read.
 
 import { h } from "./dom";
+import { type Help, helpDialog } from "./help";
 import type { State } from "./state";
 import { VIEWS, viewsOf } from "./views/registry";
 import type { Rail } from "./views/stages";
 
 const KEYS: readonly (readonly [string, string])[] = [
-  ["← →", "previous and next stage"],
-  ["↑ ↓ Home End", "previous, next, first and last stage, in the list of stages"],
+  ["← →", "previous and next stage; on a tab, a choice or the drawing: they move there"],
+  ["↑ ↓ Home End", "previous, next, first and last: stage in the list of stages, line in code"],
+  ["Shift ← →", "code: scroll sideways"],
   ["p", "play: go through the stages automatically"],
   ["1 … 9", "the views, in the order of their tabs"],
   ["/", "find a node; Enter goes to the next result"],
   ["r", "the next graph of the stage: forward, backward"],
   ["n N", "next and previous node"],
-  ["Esc", "clear the selected node, or close this list"],
-  ["?", "this list"],
+  ["Esc", "clear the selected node, or close this window"],
+  ["?", "what the words on the screen mean, and this list"],
 ];
-const WRITES = "input:not([type=checkbox]), textarea, select, [contenteditable=true], .cm-editor";
+const WRITES = "input:not([type=checkbox]), textarea, select, [contenteditable=true]";
 // Elements in which the arrow keys move something.
-const OWN_ARROWS = "[role=tab], [role=radio], [role=tree], [role=treeitem], [role=grid], .canvas";
+const OWN_ARROWS = "[role=tab], [role=tree], [role=treeitem], [role=grid], .canvas";
 
 export interface Keyboard {
-  readonly help: HTMLElement;
+  readonly help: Help;
   readonly button: HTMLElement;
 }
 
 export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HTMLElement): Keyboard {
-  const close = h("button", { type: "button", class: "small", on: { click: () => show(false) } }, "Close");
-  const help = h(
-    "div",
-    { class: "help", role: "dialog", "aria-modal": "true", "aria-label": "Keys", hidden: true },
-    h(
-      "div",
-      { class: "help-card" },
-      h("h2", {}, "Keys"),
-      h(
-        "dl",
-        {},
-        KEYS.map(([keys, what]) => [
-          h(
-            "dt",
-            {},
-            keys.split(" ").map((key) => (key === "…" ? " … " : h("kbd", {}, key))),
-          ),
-          h("dd", {}, what),
-        ]),
-      ),
-      close,
-    ),
-  );
+  const help = helpDialog(body, KEYS);
   const button = h(
     "button",
     {
       type: "button",
       class: "small help-button",
-      title: "Keys (?)",
-      "aria-label": "Keys",
-      on: { click: () => show(true) },
+      title: "What is this? Words and keys (?)",
+      "aria-label": "What is this?",
+      on: { click: () => help.open() },
     },
     "?",
   );
-  const active = (): Element | null => (body.getRootNode() as ShadowRoot | Document).activeElement;
-  let from: Element | null = null;
-  const show = (on: boolean): void => {
-    if (on === !help.hidden) return;
-    if (on) from = active();
-    help.hidden = !on;
-    if (on) close.focus();
-    else if (from instanceof HTMLElement) from.focus();
-  };
-  help.addEventListener("click", (event) => {
-    if (event.target === help) show(false);
-  });
   const nextRole = (): void => {
     const roles = [...(state.stage?.graphs.keys() ?? [])];
     const next = roles[(roles.indexOf(state.selection.role) + 1) % roles.length];
@@ -94,31 +62,61 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     n: () => nextNode(1),
     N: () => nextNode(-1),
     "/": () => finder.querySelector("input")?.focus(),
-    "?": () => show(true),
+    "?": () => help.open(),
     ...Object.fromEntries(VIEWS.slice(0, 9).map((_, i) => [String(i + 1), () => openTab(i)])),
   };
   body.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.composedPath()[0] as Element;
-    if (!help.hidden) {
-      if (event.key === "Escape" || event.key === "?") show(false);
-      else if (event.key !== "Tab" && event.key !== "Enter" && event.key !== " ") return;
-      if (event.key === "Tab") close.focus(); // the only control
-      if (event.key !== "Enter" && event.key !== " ") event.preventDefault();
-      return;
-    }
+    if (help.isOpen) return help.key(event);
     if (event.key === "Escape") {
       if (target.matches(WRITES)) body.focus({ preventScroll: true });
       else if (state.selection.node >= 0) state.openNode(-1);
       return;
     }
     if (target.closest(WRITES) || (event.key.startsWith("Arrow") && target.closest(OWN_ARROWS))) return;
-    const action = actions[event.key];
+    const choose = otherRadio(target, { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key] ?? 0);
+    const action = choose ?? actions[event.key];
     if (!action) return;
     event.preventDefault();
     event.stopPropagation();
     action();
   });
   body.tabIndex = -1; // so that a click anywhere gives the workbench the focus
+  keepFocus(body);
   return { help, button };
+}
+
+/** Chooses the neighbour of a radio button, and gives it the focus even if the choice is drawn again; else null. */
+function otherRadio(target: Element, by: number): (() => void) | null {
+  const group = by ? target.closest("[role=radiogroup]") : null;
+  if (!group || !target.matches("[role=radio]")) return null;
+  const root = target.getRootNode() as ShadowRoot | Document;
+  const radiosOf = (one: Element | null): HTMLElement[] => [
+    ...(one?.querySelectorAll<HTMLElement>("[role=radio]") ?? []),
+  ];
+  const radios = radiosOf(group);
+  const next = (radios.indexOf(target as HTMLElement) + by + radios.length) % radios.length;
+  return () => {
+    radios[next]!.click();
+    const drawn = root.querySelector(`[role=radiogroup][aria-label="${CSS.escape(group.ariaLabel ?? "")}"]`);
+    radiosOf(drawn)[next]?.focus({ preventScroll: true });
+  };
+}
+
+/** If the element with the focus is drawn again, the workbench gets the focus; otherwise its keys would do nothing. */
+function keepFocus(body: HTMLElement): void {
+  const root = body.getRootNode() as ShadowRoot | Document;
+  let inside: Element | null = null; // has the focus, or had it when it was removed
+  body.addEventListener("focusin", ({ target }) => (inside = target as Element));
+  body.addEventListener("focusout", ({ target }) =>
+    queueMicrotask(() => {
+      if (inside === target && inside?.isConnected && !root.activeElement) inside = null;
+    }),
+  );
+  new MutationObserver(() => {
+    if (!inside || inside.isConnected) return;
+    inside = null;
+    if (!root.activeElement && document.activeElement === document.body) body.focus({ preventScroll: true });
+  }).observe(body, { childList: true, subtree: true });
 }

@@ -3,7 +3,7 @@
 import { type Graph, readGraph } from "./graph";
 import { type Held, takeCode, takeCompilation, takeGraph, unopened } from "./held";
 import { anew, type News } from "./news";
-import { type Source, type Wait, WholeSource, type Wish } from "./source";
+import { type Rows, type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
   type CacheLookup,
   type CompilationData,
@@ -22,12 +22,15 @@ import {
 export type Need =
   | { readonly what: "compilation"; readonly compilation: number }
   | { readonly what: "graph"; readonly compilation: number; readonly graph: number }
-  | { readonly what: "code"; readonly compilation: number; readonly stage: number };
+  | { readonly what: "code"; readonly compilation: number; readonly stage: number }
+  | { readonly what: "rows"; readonly kind: string };
 
 /** A recording with its lookups. A part is absent until `load` has loaded it. */
 export class Recording {
   private readonly graphs = new Map<GraphSnapshot, Graph>();
   private held: readonly Held[];
+  private readonly rowsHeld = new Map<string, Rows>(); // by kind
+  private readonly rowsRead = new Set<string>(); // kinds that a view has asked for since the last refresh
   private readonly coming = new Map<string, Promise<void>>();
 
   constructor(
@@ -50,8 +53,24 @@ export class Recording {
     const next = await this.source.index(true);
     const news = await anew(this.now, next, this.held, open, (id) => this.source.compilation(id));
     if (!news) return null;
+    for (const kind of [...this.rowsHeld.keys()]) {
+      if (this.rowsRead.has(kind)) this.rowsHeld.set(kind, await this.source.rows(kind));
+      else this.rowsHeld.delete(kind);
+    }
+    this.rowsRead.clear();
     [this.now, this.held] = [news.index, news.held];
     return news;
+  }
+
+  /** The rows of a kind (see RowsPart) if they are loaded. They are a new object when there may be more. */
+  rows(kind: string): Rows | undefined {
+    this.rowsRead.add(kind);
+    return this.rowsHeld.get(kind);
+  }
+
+  /** How many rows of a kind there are. */
+  rowCount(kind: string): number {
+    return this.now.rows.get(kind) ?? 0;
   }
 
   /** A complete recording. */
@@ -115,6 +134,7 @@ export class Recording {
   }
 
   has(need: Need): boolean {
+    if (need.what === "rows") return this.rowsHeld.has(need.kind);
     const held = this.held[need.compilation];
     if (!held) return true; // loading it would not help
     if (need.what === "compilation") return held.opened;
@@ -141,19 +161,23 @@ export class Recording {
     const key = JSON.stringify(need);
     const under = this.coming.get(key);
     if (under) return under;
-    const held = this.held[need.compilation]!;
-    const { id } = held.data;
-    const coming =
-      need.what === "compilation"
-        ? soon(this.source.compilation(id), (part) => takeCompilation(held, part))
-        : need.what === "graph"
-          ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
-          : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
+    const coming = this.fetch(need);
     if (!coming) return null;
     // After a failure too, so that it can be tried again.
     const done = coming.finally(() => this.coming.delete(key));
     this.coming.set(key, done);
     return done;
+  }
+
+  private fetch(need: Need): Promise<void> | null {
+    if (need.what === "rows") return soon(this.source.rows(need.kind), (rows) => this.rowsHeld.set(need.kind, rows));
+    const held = this.held[need.compilation]!;
+    const { id } = held.data;
+    return need.what === "compilation"
+      ? soon(this.source.compilation(id), (part) => takeCompilation(held, part))
+      : need.what === "graph"
+        ? soon(this.source.graph(id, need.graph), (part) => takeGraph(held, need.graph, part))
+        : soon(this.source.code(id, need.stage), (part) => takeCode(held, need.stage, part));
   }
 }
 

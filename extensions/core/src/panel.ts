@@ -66,10 +66,9 @@ export class Panel implements Mounted {
   private request(view: View): Promise<void> | null {
     const { state } = this.context;
     const { recording, selection } = state;
-    return (
-      recording.load([{ what: "compilation", compilation: selection.compilation }]) ??
-      recording.load(view.needs ? view.needs(state) : state.graphNeed())
-    );
+    const needs = (): Promise<void> | null => recording.load(view.needs ? view.needs(state) : state.graphNeed());
+    // A complete recording loads at once. Then the view may need a graph of a compilation that has just been loaded.
+    return recording.load([{ what: "compilation", compilation: selection.compilation }]) ?? needs() ?? needs();
   }
 
   private show(view: View): void {

@@ -281,7 +281,7 @@ export class RecordReader extends Reader {
     const out: Record<string, unknown> = {};
     for (const [field, schema, absent] of fields) {
       if (!read.has(field) && absent === undefined) throw new Unexpected(inWords(schema), "nothing").in(`.${field}`);
-      out[field] = read.has(field) ? read.get(field) : absent;
+      out[field] = read.has(field) ? read.get(field) : schema[0] === "map" ? new Map() : absent;
     }
     return out;
   }

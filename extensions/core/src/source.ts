@@ -3,6 +3,7 @@
 // in `strings`. A kernel numbers the texts of each compilation separately, so they are renumbered here.
 
 import { checkGraph, decodePart, RecordingError } from "./decode";
+import { rowCounts, rowsOf } from "./rows";
 import { elementBytes } from "./sizes";
 import {
   type CodePart,
@@ -14,6 +15,7 @@ import {
   NONE,
   type RecordingData,
   type RecordingIndex,
+  type RowsPart,
   type TextTable,
   type ValueRecord,
   type Wire,
@@ -31,8 +33,16 @@ export interface Source {
   graph(id: string, number: number): Soon<GraphPart>;
   /** The texts of a stage. */
   code(id: string, stage: number): Soon<CodePart>;
+  /** The rows of a kind, and what a text number in them says. */
+  rows(kind: string): Soon<Rows>;
   /** The compilation, partitioned in another way; absent without a live program. */
   whatIf?(id: string, wish: Wish, wait: Wait): Promise<CompilationPart>;
+}
+
+/** Rows of one kind (see RowsPart), with the texts that they refer to. */
+export interface Rows {
+  readonly part: RowsPart;
+  text(number: number): string;
 }
 
 const NO_TEXTS: TextTable = { numbers: [], texts: [] };
@@ -45,8 +55,9 @@ export class WholeSource implements Source {
   }
 
   index(): RecordingIndex {
-    const { format, version, producer, dropped, notes, compilations } = this.data;
-    return { format, version, producer, dropped, notes, compilations: compilations.map(head) };
+    const { format, version, producer, dropped, notes, compilations, compared } = this.data;
+    const rows = rowCounts(this.data);
+    return { format, version, producer, dropped, notes, compilations: compilations.map(head), rows, compared };
   }
 
   compilation(id: string): CompilationPart {
@@ -72,6 +83,10 @@ export class WholeSource implements Source {
 
   code(id: string, stage: number): CodePart {
     return { code: this.find(id).stages[stage]!.code };
+  }
+
+  rows(kind: string): Rows {
+    return { part: rowsOf(this.data, kind), text: (number) => this.strings[number] ?? "" };
   }
 
   private find(id: string): CompilationData {
@@ -161,7 +176,8 @@ export type Question =
   | readonly ["index"]
   | readonly ["compilation", string]
   | readonly ["graph", string, number]
-  | readonly ["code", string, number];
+  | readonly ["code", string, number]
+  | readonly ["rows", string];
 
 /** How to wait for an answer: only as long as a reader would wait, unless `patient`. */
 export interface Wait {
@@ -215,6 +231,12 @@ export class KernelSource implements Source {
 
   async code(id: string, stage: number): Promise<CodePart> {
     return (await decodePart(await this.ask(["code", id, stage]), "CodePart")) as CodePart;
+  }
+
+  async rows(kind: string): Promise<Rows> {
+    const part = (await decodePart(await this.ask(["rows", kind], { patient: true }), "RowsPart")) as RowsPart;
+    const texts = new Map(part.text_table.numbers.map((number, i) => [number, part.text_table.texts[i] ?? ""]));
+    return { part, text: (number) => texts.get(number) ?? "" };
   }
 
   async whatIf(id: string, { partition_fn, memory_budget }: Wish, wait: Wait): Promise<CompilationPart> {

@@ -13,6 +13,7 @@ export interface Selection {
   readonly view: string;
   readonly node: number; // index in the graph, or -1; its facts are shown
   readonly nodes: readonly number[]; // all selected nodes of the graph, `node` among them
+  readonly everyStage: boolean; // whether the rail also shows the stages that changed nothing
   readonly against: Against | null; // what the diff compares with; null for the previous stage
 }
 
@@ -37,6 +38,7 @@ export interface Bookmark {
   readonly role?: string;
   readonly view?: string;
   readonly node?: string; // name
+  readonly stages?: string; // "all": the rail also shows the stages that changed nothing
 }
 
 /** Properties that identify a node in another graph. */
@@ -48,7 +50,16 @@ interface Meant {
 
 export class State {
   private readonly listeners = new Set<(now: Selection, before: Selection) => void>();
-  private current: Selection = { compilation: 0, stage: 0, role: "", view: "code", node: -1, nodes: [], against: null };
+  private current: Selection = {
+    compilation: 0,
+    stage: 0,
+    role: "",
+    view: "code",
+    node: -1,
+    nodes: [],
+    everyStage: false,
+    against: null,
+  };
   private opened = false; // whether a stage has been selected, which needs the loaded compilation
   // The first of these names that the compilation has is selected when it arrives.
   private meantStage: { names: readonly string[]; role: string } | null = null;
@@ -63,7 +74,8 @@ export class State {
       0,
       recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation),
     );
-    this.current = { ...this.current, compilation, view: bookmark.view ?? this.current.view };
+    const view = bookmark.view ?? (recording.index.compared ? "compared" : this.current.view);
+    this.current = { ...this.current, compilation, view, everyStage: bookmark.stages === "all" };
     if (bookmark.stage !== undefined) this.meantStage = { names: [bookmark.stage], role: bookmark.role ?? "" };
     if (bookmark.node !== undefined) this.meantNode = { name: bookmark.node };
     this.settle();
@@ -79,6 +91,7 @@ export class State {
       view: this.current.view,
       ...(this.stage && { stage: this.stage.name, role: this.current.role }),
       ...(this.node && { node: this.node.name }),
+      ...(this.current.everyStage && { stages: "all" }),
     };
   }
 
@@ -114,10 +127,18 @@ export class State {
     return () => this.listeners.delete(listener);
   }
 
-  /** Goes to the stage of the same name in a compilation, else to the nearest earlier stage that both have. */
-  openCompilation(compilation: number): void {
+  /**
+   * Goes to a stage of a compilation by its name, by default the selected one's. If the compilation lacks it, to the
+   * nearest earlier stage that both have.
+   */
+  openCompilation(compilation: number, stage?: string): void {
     if (!this.recording.index.compilations[compilation]) return;
-    if (this.opened) {
+    if (compilation === this.current.compilation && this.opened && stage !== undefined) {
+      this.openStage(this.compilation.stages.findIndex(({ name }) => name === stage));
+      return;
+    }
+    if (stage !== undefined) this.meantStage = { names: [stage], role: this.current.role };
+    else if (this.opened) {
       const before = this.compilation.stages.slice(0, this.current.stage + 1);
       this.meantStage = { names: before.map(({ name }) => name).reverse(), role: this.current.role };
     }
@@ -141,6 +162,11 @@ export class State {
 
   openView(view: string): void {
     this.set({ view });
+  }
+
+  /** Whether the rail also shows the stages that changed nothing. */
+  showEveryStage(everyStage: boolean): void {
+    this.set({ everyStage });
   }
 
   openNode(node: number): void {

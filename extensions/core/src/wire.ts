@@ -467,6 +467,47 @@ export interface ArtifactRecord {
   readonly fields: number; // the record without its payload, as JSON; -1 if that says no more
 }
 
+/** One of several sets of inputs that a function was compiled for. */
+export interface InputSet {
+  readonly name: string; // the user's
+  readonly compilation: string; // its id, "" if nothing was recorded
+  readonly error: string; // why it was not compiled, in words; "" if it was
+}
+
+/** One function, compiled for several sets of inputs. */
+export interface ComparedInputs {
+  readonly function: string;
+  readonly sets: InputSet[];
+  readonly sentences: string[]; // one for each difference; `code` in backquotes
+}
+
+/** What some ranks run, in order. */
+export interface RankLane {
+  readonly ranks: string; // "rank 1", "ranks 0, 2 and 3"
+  readonly steps: string[];
+  readonly before: number; // steps left out before these, which are the same on all ranks
+  readonly after: number; // steps left out after these
+}
+
+/** One thing in which the ranks of a job differ. */
+export interface RankDifference {
+  readonly kind: string; // "collectives", "execution order", "compilation", "graph", "tensor metadata", ...
+  readonly function: string; // "" for a difference that is not about one function
+  readonly ids: string[]; // the compilations
+  readonly words: string;
+  readonly fix: string;
+  readonly lanes: RankLane[]; // one for the ranks that run the same
+}
+
+/** Why a function was compiled again, in words. */
+export interface WhyCompiled {
+  readonly compilation: string; // its id
+  readonly words: string; // sentences; `code` in backquotes
+  readonly code: string; // the user's line that they are about, "" if unknown
+  readonly place: string; // where that line is: "model.py:17"
+  readonly fix: string; // what to do; "" if nothing
+}
+
 /**
  * A whole recording, as in a file.
  *
@@ -493,6 +534,9 @@ export interface RecordingData {
   readonly tensors: TensorDescription[];
   readonly collectives: CollectiveSchedule[];
   readonly artifacts: ArtifactRecord[];
+  readonly compared: ComparedInputs | null; // what `aotviz.compare_inputs` found
+  readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py), for the workbench
+  readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
 }
 
 /** What a list of compilations shows of one. */
@@ -523,6 +567,8 @@ export interface RecordingIndex {
   readonly dropped: number;
   readonly notes: string[];
   readonly compilations: CompilationHead[];
+  readonly rows: ReadonlyMap<string, number>; // kind of rows (see RowsPart) -> how many there are
+  readonly compared: ComparedInputs | null; // the sets of inputs, and how they differ
 }
 
 /** Some of a recording's texts: `texts[i]` is the text of number `numbers[i]`. */
@@ -552,6 +598,39 @@ export interface GraphPart {
 /** The texts of one stage. */
 export interface CodePart {
   readonly code: ReadonlyMap<string, string>;
+}
+
+/** When a stage of aotviz's own pipeline ran here. */
+export interface StageSpan {
+  readonly name: string;
+  readonly started_ns: number; // since the compilation began
+  readonly elapsed_ns: number;
+  readonly late: boolean; // after the compilation had returned
+}
+
+/**
+ * The rows of one kind, of all compilations. The lists of other kinds are empty.
+ *
+ * The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
+ * (`rank_differences`), "why", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
+ * `cache_lookups` and `links`.
+ */
+export interface RowsPart {
+  readonly compilations: string[]; // the ids of the compilations, by the number that the rows have
+  readonly text_table: TextTable;
+  readonly own: ReadonlyMap<string, StageSpan[]>; // id of a compilation of aotviz's own pipeline -> its stages that ran here
+  readonly logs: LogRecord[]; // without bad lines
+  readonly events: EventTable; // without arguments
+  readonly restarts: Origin[]; // where each later attempt of a compilation begins
+  readonly stacks: number[]; // per compilation, the user's frames when it began
+  readonly guards: GuardRecord[];
+  readonly metrics: MetricsRecord[];
+  readonly shapes: ShapeRecord[];
+  readonly graph_breaks: GraphBreak[];
+  readonly cache_lookups: CacheLookup[]; // without what their keys were made of
+  readonly links: ArtifactRecord[];
+  readonly rank_differences: RankDifference[];
+  readonly why: WhyCompiled[];
 }
 
 export const SCHEMA: { readonly [record: string]: RecordSchema } = {
@@ -1030,6 +1109,52 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["fields", "int"],
     ],
   },
+  InputSet: {
+    array: false,
+    fields: [
+      ["name", "str"],
+      ["compilation", "str"],
+      ["error", "str"],
+    ],
+  },
+  ComparedInputs: {
+    array: false,
+    fields: [
+      ["function", "str"],
+      ["sets", ["list",["record","InputSet"]]],
+      ["sentences", ["list","str"]],
+    ],
+  },
+  RankLane: {
+    array: false,
+    fields: [
+      ["ranks", "str"],
+      ["steps", ["list","str"]],
+      ["before", "int", 0],
+      ["after", "int", 0],
+    ],
+  },
+  RankDifference: {
+    array: false,
+    fields: [
+      ["kind", "str"],
+      ["function", "str"],
+      ["ids", ["list","str"]],
+      ["words", "str"],
+      ["fix", "str"],
+      ["lanes", ["list",["record","RankLane"]], []],
+    ],
+  },
+  WhyCompiled: {
+    array: false,
+    fields: [
+      ["compilation", "str"],
+      ["words", "str"],
+      ["code", "str"],
+      ["place", "str"],
+      ["fix", "str"],
+    ],
+  },
   RecordingData: {
     array: false,
     fields: [
@@ -1052,6 +1177,9 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["tensors", ["list",["record","TensorDescription"]], []],
       ["collectives", ["list",["record","CollectiveSchedule"]], []],
       ["artifacts", ["list",["record","ArtifactRecord"]], []],
+      ["compared", ["or",["record","ComparedInputs"],"none"], null],
+      ["rank_differences", ["list",["record","RankDifference"]], []],
+      ["why", ["list",["record","WhyCompiled"]], []],
     ],
   },
   CompilationHead: {
@@ -1084,6 +1212,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["dropped", "int"],
       ["notes", ["list","str"]],
       ["compilations", ["list",["record","CompilationHead"]]],
+      ["rows", ["map","str","int"], {}],
+      ["compared", ["or",["record","ComparedInputs"],"none"], null],
     ],
   },
   TextTable: {
@@ -1117,6 +1247,35 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
     array: false,
     fields: [
       ["code", ["map","str","str"]],
+    ],
+  },
+  StageSpan: {
+    array: true,
+    fields: [
+      ["name", "str"],
+      ["started_ns", "int"],
+      ["elapsed_ns", "int"],
+      ["late", "bool"],
+    ],
+  },
+  RowsPart: {
+    array: false,
+    fields: [
+      ["compilations", ["list","str"]],
+      ["text_table", ["record","TextTable"]],
+      ["own", ["map","str",["list",["record","StageSpan"]]], {}],
+      ["logs", ["list",["record","LogRecord"]], []],
+      ["events", ["record","EventTable"], {"name":[],"start_us":[],"duration_us":[],"parent":[],"compilation":[],"log":[],"line":[],"thread":[],"args":[]}],
+      ["restarts", ["list",["record","Origin"]], []],
+      ["stacks", ["list","int"], []],
+      ["guards", ["list",["record","GuardRecord"]], []],
+      ["metrics", ["list",["record","MetricsRecord"]], []],
+      ["shapes", ["list",["record","ShapeRecord"]], []],
+      ["graph_breaks", ["list",["record","GraphBreak"]], []],
+      ["cache_lookups", ["list",["record","CacheLookup"]], []],
+      ["links", ["list",["record","ArtifactRecord"]], []],
+      ["rank_differences", ["list",["record","RankDifference"]], []],
+      ["why", ["list",["record","WhyCompiled"]], []],
     ],
   },
 };

@@ -15,6 +15,7 @@ import { messageOf, Panel } from "./panel";
 import { type Ask, KernelSource, type Source, WholeSource } from "./source";
 import { type Bookmark, State } from "./state";
 import css from "./styles";
+import { explained, termOf } from "./terms";
 import { followTheme } from "./theme";
 import { facts } from "./views/facts";
 import { find } from "./views/find";
@@ -221,15 +222,12 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   const shown = new Panel(panel, context);
   const steps = stages(rail, context);
   const parts: Mounted[] = [steps, facts(side, context), shown];
-  const { help, button } = keyboard(place.body, state, steps, finder);
-  place.body.append(help);
+  const keys = keyboard(place.body, state, steps, finder);
+  place.body.append(keys.help.element);
   const render = (): void => {
-    const focused = place.root.activeElement !== null;
-    replace(stageHead, ...stageLine(state));
+    replace(stageHead, ...stageLine(state, keys.help.open));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
-    // The focused element was redrawn: keep the focus.
-    if (focused && !place.root.activeElement) place.body.focus({ preventScroll: true });
   };
   let headOf: unknown[] = [];
   const renderHeadOnce = (): void => {
@@ -239,7 +237,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
     } = state;
     if (headOf[0] === stages && headOf[1] === error && headOf[2] === index) return;
     headOf = [stages, error, index];
-    renderHead(head, state, finder, button);
+    renderHead(head, state, finder, keys.button);
   };
   const stop = state.subscribe(() => {
     renderHeadOnce();
@@ -289,7 +287,7 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: 
         [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(ranHere(compilation))] : [])].join(" · "),
       ),
     h("span", { class: "spring" }),
-    dropped > 0 && chip(`${dropped} left out`, "warn", "the recording was full"),
+    dropped > 0 && chip(`${dropped} left out`, "warn"),
     h("span", { class: "faint versions" }, versions),
     finder,
     help,
@@ -330,7 +328,7 @@ function called({ id, name, kind, error, cache }: CompilationHead): string {
 }
 
 /** The stage's name, what it did, and a choice of its graphs. */
-function stageLine(state: State): Child[] {
+function stageLine(state: State, explain: (word: string) => void): Child[] {
   const { stage, compilation, selection, recording } = state;
   const error = compilation.error;
   const failed = error ? compilation.stages.findIndex(({ name }) => name === error.stage) : -1;
@@ -388,10 +386,22 @@ function stageLine(state: State): Child[] {
     h(
       "div",
       { class: "title" },
-      h("h2", {}, stage.name),
+      h("h2", explained("stages", stage.name), stage.name),
+      termOf("stages", stage.name) &&
+        h(
+          "button",
+          {
+            type: "button",
+            class: "small what-is",
+            "aria-label": `What is ${stage.name}?`,
+            on: { click: () => explain(stage.name) },
+          },
+          "What is this?",
+        ),
       stage.name === error?.stage ? chip(endedAs(error), colourOf(error)) : !stage.changed && chip("no change"),
-      stage.replayed && chip("replayed", "added", "It ran when the program was compiled; here it came from the cache."),
-      stage.form && h("span", { class: "faint" }, "→ ", h("code", {}, stage.form)),
+      stage.replayed && chip("replayed", "added"),
+      stage.form &&
+        h("span", { class: "faint form", ...explained("forms", stage.form) }, "→ ", h("code", {}, stage.form)),
       h("span", { class: "spring" }),
       choice,
     ),
@@ -418,6 +428,7 @@ function renderTabs(tabs: HTMLElement, state: State): void {
           "aria-selected": String(chosen),
           tabindex: chosen ? "0" : "-1",
           data: { view: view.id },
+          ...explained("tabs", view.title),
         },
         view.title,
         badge && h("span", { class: "badge" }, badge),
@@ -432,5 +443,5 @@ function renderTabs(tabs: HTMLElement, state: State): void {
       return tab;
     }),
   );
-  if (focused) tabs.querySelector<HTMLElement>('[aria-selected="true"]')?.focus();
+  if (focused) tabs.querySelector<HTMLElement>('[aria-selected="true"]')?.focus({ preventScroll: true });
 }

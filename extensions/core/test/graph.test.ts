@@ -19,7 +19,8 @@ import { defUse } from "../src/views/graph/defuse";
 import { emphasis } from "../src/views/graph/emphasis";
 import { Grid } from "../src/views/graph/grid";
 import { became } from "../src/views/graph/identity";
-import { label } from "../src/views/graph/labels";
+import { listingOf } from "../src/views/listings";
+import { label, rowText } from "../src/views/graph/labels";
 import { closedLane, rowsOf } from "../src/views/graph/outline";
 import { type Drawn, levelOf, NOTHING, paint } from "../src/views/graph/paint";
 import type { Palette } from "../src/views/graph/palette";
@@ -50,6 +51,21 @@ function sceneOf(graph: Graph, groups: Hierarchy, open: Set<string>, flat = fals
     lanes.map(({ input }) => layered(input)),
   );
 }
+
+test("a node has one name in the drawing, the outline and the code", () => {
+  const { boxes } = picture(joint, tree, new Set(), true);
+  const rows = rowsOf(tree, new Set(tree.roots.forward.groups.map(({ id }) => id)));
+  const { lines, lineOf } = listingOf(state, joint);
+  const called = boxes.filter((box) => !box.group && joint.nodes[box.node]!.op === "f");
+  expect(called.length).toBeGreaterThan(20);
+  for (const box of called) {
+    const { name } = joint.nodes[box.node]!;
+    expect(label(state, joint, box).title).toBe(name.length > 30 ? `${name.slice(0, 29)}…` : name);
+    expect(lines[lineOf.get(box.node)!]).toMatch(new RegExp(`^ *${name}[: ]`));
+  }
+  for (const row of rows.filter(({ group, node: index }) => !group && joint.nodes[index]!.op === "f"))
+    expect(rowText(state, joint, row).label).toBe(joint.nodes[row.node]!.name);
+});
 
 describe("search", () => {
   test("terms are parted by spaces, but not inside of quotes and brackets", () => {

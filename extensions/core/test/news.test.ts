@@ -54,6 +54,11 @@ class Process implements Source {
   code(id: string, stage: number): ReturnType<WholeSource["code"]> {
     return this.whole.code(id, stage);
   }
+
+  rows(kind: string): ReturnType<WholeSource["rows"]> {
+    this.loaded.push(kind);
+    return this.whole.rows(kind);
+  }
 }
 
 let process: Process;

@@ -95,6 +95,19 @@ describe("a recording in a kernel", () => {
     expect(recording.compilation(0).stages).toEqual([]);
   });
 
+  test("sends the rows of each kind, once, and they are those of a whole recording", async () => {
+    for (const kind of recording.index.rows.keys()) {
+      expect(recording.rows(kind)).toBeUndefined();
+      await recording.load([{ what: "rows", kind }]);
+      expect(recording.load([{ what: "rows", kind }])).toBeNull();
+      await whole.load([{ what: "rows", kind }]);
+      const { text_table, ...part } = recording.rows(kind)!.part;
+      expect({ ...part, text_table: undefined }).toEqual({ ...whole.rows(kind)!.part, text_table: undefined });
+      for (const number of text_table.numbers) expect(recording.rows(kind)!.text(number)).toBe(whole.text(number));
+    }
+    expect(recording.rows("timeline")!.part.own.size).toBe(recording.index.rows.get("timeline"));
+  });
+
   test("sends what is selected, and nothing twice", async () => {
     const state = new State(recording);
     await settled(state);

@@ -2,7 +2,7 @@
 // computes. Inductor numbers its calls in a comment above each, and lists the nodes that each computes. A recording of
 // torch's own may lack this list. Then the nodes listed above each kernel are used, which Inductor writes for a GPU.
 // For a CPU, a kernel is only named after the operators that it fuses (before decomposition), so the match is by
-// operator.
+// operator. AOTInductor's calls are in its C++ wrapper; the kernels' definitions are in a text of their own.
 
 import type { Graph, Node } from "../graph";
 
@@ -55,15 +55,15 @@ export function kernelsIn(text: string, computed: ReadonlyMap<string, readonly s
       listed = [];
       continue;
     }
-    if (/^\s*def call\(/.test(line)) inCall = true;
-    else if (inCall && /^\s*return\b/.test(line)) inCall = false;
+    if (/^\s*def call\(|^void AOTInductorModel::run_impl\(/.test(line)) inCall = true;
+    else if (inCall && /^\s*return\b|^\} \/\/ AOTInductorModel/.test(line)) inCall = false;
     if (!inCall) continue;
     const number = NUMBERED.exec(line);
     const called = CALLED.exec(line)?.[1];
     if (number) {
       const key = `${number[1]}:${number[2]}`;
       numbered = computed.has(key) ? { name: number[1]!, key } : null;
-    } else if (numbered && !/^\s*(?:#|\/\/|$)/.test(line)) {
+    } else if (numbered && !/^\s*(?:#|\/\/|static constexpr |$)/.test(line)) {
       call(numbered.key, numbered.name, i);
       numbered = null;
     } else if (called) call(called, called, i);

@@ -18,6 +18,8 @@ import { quoted, replace } from "../dom";
 import { theme } from "./theme";
 import type { DiffOptions, Editor, Note, Reader, ReaderOptions } from "./types";
 
+const SIDEWAYS = 80; // pixels
+
 const setMarks = StateEffect.define<readonly number[]>();
 const marked = Decoration.line({ class: "aot-marked" });
 
@@ -35,8 +37,31 @@ const marks = StateField.define<DecorationSet>({
   provide: (field) => EditorView.decorations.from(field),
 });
 
+/** Shift with ← or → scrolls sideways; without it, they belong to the workbench. */
+const sideways = EditorView.domEventHandlers({
+  keydown({ key, shiftKey }, view) {
+    const step = shiftKey ? ({ ArrowLeft: -1, ArrowRight: 1 }[key] ?? 0) : 0;
+    view.scrollDOM.scrollLeft += step * SIDEWAYS;
+    return step !== 0;
+  },
+});
+
+/** Scrolls only the editor: by default, CodeMirror scrolls the notebook around it as well. */
+const scrollsAlone = EditorView.scrollHandler.of((view, range, { y, yMargin }) => {
+  const scroller = view.dom.closest<HTMLElement>(".cm-mergeView") ?? view.scrollDOM;
+  const line = view.lineBlockAt(range.head);
+  const top = view.documentTop + line.top - scroller.getBoundingClientRect().top;
+  const room = scroller.clientHeight - line.height;
+  if (y === "center") scroller.scrollTop += top - room / 2;
+  else if (top < yMargin) scroller.scrollTop += top - yMargin;
+  else if (top > room - yMargin) scroller.scrollTop += top - room + yMargin;
+  return true;
+});
+
 function shared(label: string): Extension {
   return [
+    scrollsAlone,
+    sideways,
     lineNumbers(),
     python(),
     theme,

@@ -4,14 +4,17 @@ import aliasing from "./aliasing.css";
 import backward from "./backward.css";
 import base from "./base.css";
 import cache from "./cache.css";
+import compared from "./compared.css";
 import compilations from "./compilations.css";
 import code from "./code.css";
 import facts from "./facts.css";
 import graph from "./graph.css";
+import records from "./records.css";
 import saved from "./saved.css";
 import shell from "./shell.css";
 import stages from "./stages.css";
 import tables from "./tables.css";
+import timeline from "./timeline.css";
 import wrapper from "./wrapper.css";
 
 export default [
@@ -24,8 +27,11 @@ export default [
   graph,
   aliasing,
   backward,
+  records,
   saved,
+  timeline,
   wrapper,
   facts,
   shell,
+  compared,
 ].join("\n");

@@ -1,18 +1,13 @@
 // Finds a node by a part of its name, target or module. The browser's own search cannot find lines that the editor has
 // not drawn, or nodes in a closed module.
 
-import { h } from "../dom";
+import { h, searchField } from "../dom";
 import type { Node } from "../graph";
 import type { State } from "../state";
 
 export function find(state: State): HTMLElement {
   const count = h("output", { "aria-live": "polite" });
-  const input = h("input", {
-    type: "search",
-    placeholder: "Find a node",
-    "aria-label": "Find a node; Enter goes to the next",
-    spellcheck: "false",
-  });
+  const input = searchField("Find a node", "Find a node; Enter goes to the next");
   const matches = (): number[] => {
     const text = input.value.trim().toLowerCase();
     if (!text || !state.graph) return [];

@@ -3,16 +3,32 @@
 import { aliasing } from "./aliasing";
 import { backward } from "./backward";
 import { code } from "./code";
+import { compared } from "./compared";
 import { compilations } from "./compilations";
 import { diff } from "./diff";
 import { evidence } from "./evidence";
 import { graph } from "./graph";
+import { records } from "./records";
 import { saved } from "./saved";
+import { timeline } from "./timeline";
 import type { View } from "./view";
 import { wrapper } from "./wrapper";
 import type { State } from "../state";
 
-export const VIEWS: readonly View[] = [code, diff, graph, backward, aliasing, saved, wrapper, evidence, compilations];
+export const VIEWS: readonly View[] = [
+  compared,
+  code,
+  diff,
+  graph,
+  backward,
+  aliasing,
+  saved,
+  wrapper,
+  evidence,
+  compilations,
+  timeline,
+  records,
+];
 
 /**
  * The view to show: the selected one, or, if the compilation has no such tab, the nearest one before it. The selection
@@ -25,9 +41,10 @@ export function viewOf(state: State): View {
 }
 
 /** The views for this kind of compilation that have something to show or may get it later. A program that ran in eager gets nothing more. */
-export function viewsOf({ compilation, recording, selection }: State): readonly View[] {
+export function viewsOf(state: State): readonly View[] {
+  const { compilation, recording, selection } = state;
   const ended =
     compilation.error?.ran_in_eager && recording.has({ what: "compilation", compilation: selection.compilation });
-  const views = VIEWS.filter((view) => view.applies?.(compilation) ?? true);
+  const views = VIEWS.filter((view) => view.applies?.(state) ?? true);
   return ended ? views.filter((view) => !view.isEmpty?.(compilation)) : views;
 }

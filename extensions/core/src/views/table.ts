@@ -1,13 +1,15 @@
 // A table with a caption, a head and rows of text. A column with an order is sortable. A row may be clicked, or reached
 // with Tab and chosen with Enter. When the selection changes, `reselect` marks other rows in a table that stays.
 
-import { type Child, h, replace, unquoted } from "../dom";
+import { type Child, h, replace } from "../dom";
+import { explained } from "../terms";
 
 const MOST_ROWS = 1500;
 
 export interface Column<Row> {
   readonly title: string;
-  readonly hint?: string; // what the column means
+  readonly term?: string; // its name in terms.toml, if that is not its title
+  readonly hint?: string; // what the column means, if it is not in terms.toml
   readonly kind?: "text" | "code" | "number" | "flags" | "prose";
   readonly order?: (row: Row) => number | string; // to sort by
   cell(row: Row): Child;
@@ -41,16 +43,20 @@ export function table<Row>(
   const fill = (sorted: readonly Row[]): void =>
     replace(body, ...sorted.slice(0, MOST_ROWS).map((row) => line(row, used, options)));
   const heads = used.map((column) =>
-    h("th", { scope: "col", class: column.kind ?? "text", title: column.hint }, column.order ? "" : column.title),
+    h(
+      "th",
+      {
+        scope: "col",
+        class: column.kind ?? "text",
+        ...explained("columns", column.term ?? column.title, column.hint),
+      },
+      column.order ? "" : column.title,
+    ),
   );
   used.forEach((column, i) => {
     if (column.order)
       heads[i]!.append(
-        h(
-          "button",
-          { type: "button", title: "sort", on: { click: () => sortBy(column, heads[i]!) } },
-          column.title || "kind",
-        ),
+        h("button", { type: "button", on: { click: () => sortBy(column, heads[i]!) } }, column.title || "kind"),
       );
   });
   const sortBy = (column: Column<Row>, head: HTMLElement): void => {
@@ -127,7 +133,7 @@ export function breakable(text: string): Child {
   return text.split(/(?<=[._/])/).map((word, i) => [i > 0 && h("wbr"), word]);
 }
 
-/** A short word in a rounded frame; `title` is a sentence that explains it. */
+/** A short word in a rounded frame, of terms.toml; `title` is what is special about this one. */
 export function chip(text: string, kind = "", title = ""): HTMLElement {
-  return h("span", { class: `chip ${kind}`, title: unquoted(title) || undefined }, text);
+  return h("span", { class: `chip ${kind}`, ...explained("badges", text, title) }, text);
 }

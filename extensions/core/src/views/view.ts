@@ -22,8 +22,8 @@ export interface Mounted {
 export interface View {
   readonly id: string;
   readonly title: string;
-  /** Whether the view is for compilations of this kind; for all, by default. */
-  applies?(compilation: CompilationData): boolean;
+  /** Whether there is a tab for the view: whether it is for this compilation, or recording; always, by default. */
+  applies?(state: State): boolean;
   /** Whether the view has nothing to show for a compilation that ran in eager; then it has no tab. */
   isEmpty?(compilation: CompilationData): boolean;
   /** A count for the tab, or "". */

@@ -4,10 +4,12 @@
 import { type Child, h, quoted } from "../../dom";
 import { bytes, plural, shape, viewStep } from "../../format";
 import type { State } from "../../state";
+import { explained } from "../../terms";
 import type { AliasTensor, InputRecord, StorageRecord, StorageWrite } from "../../wire";
 import { chip } from "../table";
 import { notesAbout, showLines } from "../wrapper/lines";
 import { chains, overlap } from "./geometry";
+import { tensorKey, writeKey } from "./rows";
 import { numbered, strip } from "./strip";
 
 const ROLES: Record<string, string> = {
@@ -22,10 +24,19 @@ const MOST_TENSORS = 400; // of one storage, as many as the recorder keeps
 const MOST_WRITES = 400;
 const FIRST_RUN = "metadata"; // the stage whose graph has the user's own statements
 
-export function board(state: State): HTMLElement {
+/** How a board is shown beside others. */
+export interface Beside {
+  readonly everything: boolean; // whether quiet storages have cards too
+  readonly lit: ReadonlySet<string>; // keys (rows.ts) of the rows to mark
+}
+
+const ALONE: Beside = { everything: false, lit: new Set() };
+
+export function board(state: State, beside = ALONE): HTMLElement {
   const { storages } = state.compilation;
-  const cards = storages.map((storage, i) => ({ storage, i })).filter(({ storage }) => isOfInterest(storage));
-  const quiet = storages.filter((storage) => !isOfInterest(storage));
+  const hasCard = (storage: StorageRecord): boolean => beside.everything || isOfInterest(storage);
+  const cards = storages.map((storage, i) => ({ storage, i })).filter(({ storage }) => hasCard(storage));
+  const quiet = storages.filter((storage) => !hasCard(storage));
   const tensors = storages.reduce((sum, storage) => sum + storage.tensors.length, 0);
   const writes = storages.reduce((sum, storage) => sum + storage.writes.length, 0);
   return h(
@@ -44,7 +55,7 @@ export function board(state: State): HTMLElement {
     h(
       "div",
       { class: "cards" },
-      cards.slice(0, MOST_CARDS).map(({ storage, i }) => card(state, readable(storage), i)),
+      cards.slice(0, MOST_CARDS).map(({ storage, i }) => card(state, readable(storage), i, beside.lit)),
     ),
     cards.length > MOST_CARDS &&
       h(
@@ -60,7 +71,7 @@ export function board(state: State): HTMLElement {
 function legend(tensors: readonly AliasTensor[], written: boolean): HTMLElement {
   const roles = Object.keys(ROLES).filter((role) => tensors.some((tensor) => tensor.role === role));
   const key = (kind: string, text: string): HTMLElement =>
-    h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
+    h("span", { class: "key", ...explained("colours", text) }, h("i", { class: kind, "aria-hidden": "true" }), text);
   return h(
     "p",
     { class: "strip-keys muted" },
@@ -114,7 +125,7 @@ function alone(storages: readonly StorageRecord[]): HTMLElement {
   );
 }
 
-function card(state: State, storage: StorageRecord, index: number): HTMLElement {
+function card(state: State, storage: StorageRecord, index: number, lit: ReadonlySet<string>): HTMLElement {
   const { compilation } = state;
   const notes = compilation.wrapper?.notes ?? [];
   const names = storage.tensors.flatMap((tensor) => tensor.names);
@@ -128,17 +139,14 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
       {},
       h("h3", {}, `storage ${index}`),
       h("span", { class: "faint" }, `${bytes(storage.nbytes)} · ${storage.device}`),
-      storage.tensors.some(({ role }) => role === "base") &&
-        chip("synthetic base", "alias", "inputs that overlap are traced as views of one tensor"),
-      duplicates(compilation.inputs, names).map((name) =>
-        chip(`${name} twice`, "alias", "one tensor is passed in two places"),
-      ),
+      storage.tensors.some(({ role }) => role === "base") && chip("synthetic base", "alias"),
+      duplicates(compilation.inputs, names).map((name) => chip(`${name} twice`, "alias")),
     ),
     h(
       "ol",
       { class: "windows" },
       chains(storage.tensors).map(({ index: i, depth }) =>
-        row(state, storage, storage.tensors[i]!, depth, written.has(i)),
+        row(state, storage, storage.tensors[i]!, depth, written.has(i), lit),
       ),
     ),
     storage.left_out > 0 &&
@@ -155,7 +163,7 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
         h(
           "ol",
           { class: "writes" },
-          storage.writes.map((write, number) => writeLine(state, storage, write, number + 1)),
+          storage.writes.map((write, number) => writeLine(state, storage, write, number + 1, lit)),
         ),
         landing(compilation.inputs, names),
       ),
@@ -189,12 +197,19 @@ function card(state: State, storage: StorageRecord, index: number): HTMLElement 
   );
 }
 
-function row(state: State, storage: StorageRecord, tensor: AliasTensor, depth: number, written: boolean): HTMLElement {
+function row(
+  state: State,
+  storage: StorageRecord,
+  tensor: AliasTensor,
+  depth: number,
+  written: boolean,
+  lit: ReadonlySet<string>,
+): HTMLElement {
   const cells = numbered(storage, tensor);
   const name = tensor.names.join(" = ") || tensor.node || "unnamed";
   const item = h(
     "li",
-    { class: `window ${tensor.role}` },
+    { class: `window ${tensor.role}${lit.has(tensorKey(tensor.names[0] ?? tensor.node)) ? " lit" : ""}` },
     h(
       "div",
       { class: "who" },
@@ -254,7 +269,13 @@ function nodeLink(state: State, node: string): (() => void) | null {
   };
 }
 
-function writeLine(state: State, storage: StorageRecord, write: StorageWrite, number: number): HTMLElement {
+function writeLine(
+  state: State,
+  storage: StorageRecord,
+  write: StorageWrite,
+  number: number,
+  lit: ReadonlySet<string>,
+): HTMLElement {
   const tensor = storage.tensors[write.tensor]!;
   const seen = storage.tensors
     .filter(
@@ -262,9 +283,10 @@ function writeLine(state: State, storage: StorageRecord, write: StorageWrite, nu
     )
     .flatMap((other) => other.names.slice(0, 1));
   const go = nodeLink(state, write.node);
+  const key = writeKey(number, write.operator, tensor.names[0] ?? tensor.node);
   return h(
     "li",
-    {},
+    { class: lit.has(key) ? "lit" : undefined },
     h("span", { class: "number" }, number),
     h(
       "span",
@@ -274,7 +296,7 @@ function writeLine(state: State, storage: StorageRecord, write: StorageWrite, nu
       h("code", {}, tensor.names[0] ?? (tensor.node || "an intermediate")),
       seen.length > 0 && [", which ", h("code", {}, seen.join(", ")), seen.length === 1 ? " sees" : " see"],
     ),
-    !write.grad_mode && chip("no_grad", "", "grad mode was off"),
+    !write.grad_mode && chip("no_grad"),
     write.source && h("small", { title: write.source }, place(write.source)),
     go && h("button", { type: "button", class: "link", on: { click: go } }, write.node),
   );

@@ -30,19 +30,17 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
   const shared = sharedStorages(inputs, storages);
   return [
     { title: "Input", kind: "code", cell: (row) => row.name },
-    { title: "Kind", cell: (row) => row.kind },
+    { title: "Kind", term: "Kind of an input", cell: (row) => row.kind },
     { title: "Tensor", kind: "code", cell: (row) => dtype(row.dtype) + shape(row.shape) },
     { title: "Device", cell: (row) => row.device },
     {
       title: "Autograd",
       kind: "flags",
-      hint: "whether the input requires grad, and whether it is a leaf",
       cell: (row) => (row.requires_grad ? chip(row.is_leaf ? "grad · leaf" : "grad", "grad") : ""),
     },
     {
       title: "Mutation",
       kind: "flags",
-      hint: "how the function mutates the input in place",
       cell: (row) => [
         row.mutates_data && chip("data", "warn", row.mutation),
         row.mutates_metadata && chip("metadata", "warn", row.mutation),
@@ -54,13 +52,11 @@ function inputColumns(inputs: readonly InputRecord[], storages: readonly Storage
     },
     {
       title: "Static",
-      hint: "whether the input has the same address in every call",
       cell: (row) => (row.static ? "yes" : ""),
     },
     {
       title: "Memory",
       kind: "flags",
-      hint: "inputs with the same number share memory",
       cell: (row) => [
         (shared.get(row.storage) ?? -1) >= 0 &&
           chip(`storage ${shared.get(row.storage)!}`, `storage s${[...shared.keys()].indexOf(row.storage) % 6}`),
@@ -84,14 +80,12 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
   {
     title: "Autograd",
     kind: "flags",
-    hint: "whether the output requires grad, and whether the backward takes a gradient for it",
     cell: (row) => [row.requires_grad && chip("grad", "grad"), row.has_tangent && chip("tangent")],
   },
   { title: "Rebuilt from", kind: "code", cell: (row) => row.base },
   {
     title: "By",
     kind: "code",
-    hint: "the view operators that rebuild the output",
     cell: (row) => row.view_chain.map(viewStep).join(""),
   },
   { title: "Why", kind: "prose", cell: (row) => quoted(row.reason) },
@@ -100,7 +94,7 @@ const OUTPUT_COLUMNS: Column<OutputRecord>[] = [
 export const aliasing: View = {
   id: "aliasing",
   title: "Aliasing",
-  applies: ({ kind }) => kind !== "compiled autograd",
+  applies: ({ compilation }) => compilation.kind !== "compiled autograd",
   isEmpty: ({ inputs, outputs, storages }) => !inputs.length && !outputs.length && !storages.length,
   needs: () => [],
   badge: ({ compilation: { inputs, outputs } }) =>

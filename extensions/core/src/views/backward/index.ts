@@ -4,6 +4,7 @@
 import { type Child, h, replace } from "../../dom";
 import { plural } from "../../format";
 import type { State } from "../../state";
+import { explained } from "../../terms";
 import type { CompilationData, VisitRecord } from "../../wire";
 import { notYet } from "../absent";
 import { chip } from "../table";
@@ -19,7 +20,7 @@ const PLUMBING = /^(getitem|validate_outputs)(_\d+)?$/; // steps that only take 
 export const backward: View = {
   id: "backward",
   title: "Backward",
-  applies: ({ kind }) => kind === KIND,
+  applies: ({ compilation }) => compilation.kind === KIND,
   isEmpty: ({ visits }) => !visits.length,
   badge: ({ compilation }) => String(compilation.visits.length || ""),
   needs: () => [],
@@ -71,7 +72,7 @@ function lead(visits: readonly VisitRecord[]): string {
 }
 
 function frame(visits: readonly VisitRecord[], body: HTMLElement): HTMLElement {
-  const head = (title: string, hint: string): HTMLElement => h("th", { scope: "col", title: hint }, title);
+  const head = (title: string): HTMLElement => h("th", { scope: "col", ...explained("columns", title) }, title);
   return h(
     "table",
     {},
@@ -82,13 +83,13 @@ function frame(visits: readonly VisitRecord[], body: HTMLElement): HTMLElement {
       h(
         "tr",
         {},
-        head("#", "the position in eager's order"),
-        head("Node", "the node of the autograd graph; for AccumulateGrad, the leaf"),
-        visits.some(({ hooks }) => hooks.length) && head("Hooks", "what is called at this node, in order"),
-        head("Became", "nodes of the captured graph"),
-        head("Waits for", "the nodes whose results it reads"),
-        head("Frees", "saved tensors and gradients that nothing reads afterwards"),
-        head("Runs in", "a graph for the compiler, or Python"),
+        head("#"),
+        head("Node"),
+        visits.some(({ hooks }) => hooks.length) && head("Hooks"),
+        head("Became"),
+        head("Waits for"),
+        head("Frees"),
+        head("Runs in"),
       ),
     ),
     body,
@@ -113,7 +114,7 @@ function row(state: State, i: number, choose: (i: number) => void): HTMLElement 
       h(
         "td",
         {},
-        visit.hooks.map((hook) => chip(hook.replace(/s$/, ""), "warn", "user's Python runs here")),
+        visit.hooks.map((hook) => chip(hook.replace(/s$/, ""), "warn")),
       ),
     h("td", { class: "code" }, steps(state, compilation, visit)),
     h(
@@ -125,8 +126,8 @@ function row(state: State, i: number, choose: (i: number) => void): HTMLElement 
     h(
       "td",
       {},
-      visit.parts.map((part) => chip(`part ${part}`, `storage s${part % 6}`, `graph ${part} for the compiler`)),
-      !visit.parts.length && chip("Python", "", "runs between two graphs"),
+      visit.parts.map((part) => chip(`part ${part}`, `storage s${part % 6}`)),
+      !visit.parts.length && chip("Python"),
     ),
   );
   element.addEventListener("click", ({ target }) => (target as Element).closest("button") || choose(i));

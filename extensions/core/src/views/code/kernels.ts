@@ -9,13 +9,16 @@ import type { Need } from "../../model";
 import type { State } from "../../state";
 import type { Context } from "../view";
 
+const AHEAD_OF_TIME = "inductor_aot_wrapper_code"; // the text in which AOTInductor calls its kernels
+
 /** The stage whose texts have the kernels of the selected graph, or null. */
 export function kernelText({ compilation, selection }: State): number | null {
   const { stages } = compilation;
   const named = stages.findLastIndex(({ code }) => code.has(`inductor ${selection.role}`));
   if (named >= 0) return named;
   const lower = stages.findLastIndex(
-    ({ name, code }) => name === "lower" && [...code.keys()].some((key) => key.endsWith(".py")),
+    ({ name, code }) =>
+      name === "lower" && [...code.keys()].some((key) => key.endsWith(".py") || key === AHEAD_OF_TIME),
   );
   return lower >= 0 && ["forward", "backward", "inference"].includes(selection.role) ? lower : null;
 }
@@ -119,6 +122,7 @@ export class KernelPane {
     const texts = this.context.state.compilation.stages[this.stage]!.code;
     const { role } = this.graph;
     if (texts.has(`inductor ${role}`)) return `inductor ${role}`;
+    if (texts.has(AHEAD_OF_TIME)) return AHEAD_OF_TIME;
     return [...texts].find(([, text]) => new RegExp(`AOT ID: \\['[^']*${role}`).test(text.slice(0, 200)))?.[0] ?? null;
   }
 }

@@ -4,9 +4,11 @@
 import { changes } from "../../changes";
 import { type Child, h, quoted, replace } from "../../dom";
 import { bytes, milliseconds } from "../../format";
+import { inFull } from "../../outcome";
 import type { State } from "../../state";
 import type { CompilationData } from "../../wire";
 import { chip, table } from "../table";
+import { boards, type Column } from "../compared/columns";
 import { differingFacts } from "./facts";
 
 interface StageRow {
@@ -20,18 +22,24 @@ export function comparison(state: State, other: number): HTMLElement {
   const b = recording.compilation(other);
   const facts = differingFacts(a, b);
   const place = h("section", { class: "comparison", "aria-label": "Two compilations compared" });
-  const title = (letter: string, { id, name }: CompilationData): Child => [
-    chip(letter, letter === "A" ? "grad" : "alias"),
-    h("b", {}, `${id} · ${name} `),
-  ];
+  const letters = { A: a, B: b };
+  const title = (letter: keyof typeof letters): string => `${letter} · ${letters[letter].id}`;
+  const columns = (
+    [
+      [state.selection.compilation, "A"],
+      [other, "B"],
+    ] as const
+  ).map(([compilation, letter]): Column => ({
+    compilation,
+    head: () => [mark(letter), h("h3", {}, letters[letter].id, " · ", letters[letter].name)],
+  }));
   replace(
     place,
     h(
       "p",
       { class: "lead" },
-      title("A", a),
-      " and ",
-      title("B", b),
+      "Two compilations compared ",
+      h("span", { class: "spring" }),
       h(
         "button",
         { type: "button", class: "small", on: { click: () => state.openView("diff") } },
@@ -40,14 +48,27 @@ export function comparison(state: State, other: number): HTMLElement {
       " ",
       h("button", { type: "button", class: "small", on: { click: () => state.compareWith(null) } }, "Close"),
     ),
+    h(
+      "section",
+      { class: "side-by-side", "aria-label": "Why they were compiled" },
+      columns.map((column) =>
+        h(
+          "div",
+          { class: "side" },
+          h("header", {}, column.head()),
+          why(state, recording.compilation(column.compilation)),
+        ),
+      ),
+    ),
+    (a.storages.length > 0 || b.storages.length > 0) && boards(state, columns),
     facts.length
       ? table(
           "Facts that differ",
           [
             { title: "About", cell: (row) => row.about },
             { title: "Fact", cell: (row) => row.fact },
-            { title: "A", kind: "code", cell: (row) => quoted(row.a || "–") },
-            { title: "B", kind: "code", cell: (row) => quoted(row.b || "–") },
+            { title: title("A"), term: "A", kind: "code", cell: (row) => quoted(row.a || "–") },
+            { title: title("B"), term: "B", kind: "code", cell: (row) => quoted(row.b || "–") },
           ],
           facts,
         )
@@ -56,8 +77,8 @@ export function comparison(state: State, other: number): HTMLElement {
       "Stages",
       [
         { title: "Stage", cell: (row) => row.name },
-        { title: "A", kind: "text", cell: (row) => cell(state, a, row.a) },
-        { title: "B", kind: "text", cell: (row) => cell(state, b, row.b) },
+        { title: title("A"), term: "A", kind: "text", cell: (row) => cell(state, a, row.a) },
+        { title: title("B"), term: "B", kind: "text", cell: (row) => cell(state, b, row.b) },
       ],
       matched(a, b),
       {
@@ -71,6 +92,28 @@ export function comparison(state: State, other: number): HTMLElement {
     ),
   );
   return place;
+}
+
+function mark(letter: "A" | "B"): HTMLElement {
+  return chip(letter, letter === "A" ? "grad" : "alias");
+}
+
+/** Why a compilation was made: the sentence, the line that it is about, and what to do. */
+function why(state: State, { id, because, error }: CompilationData): Child {
+  const rows = state.recording.rows("why")?.part.why ?? [];
+  const found = rows.filter(({ compilation }) => compilation === id);
+  if (found.length)
+    return found.map(({ words, code, place, fix }) =>
+      h(
+        "div",
+        { class: "why" },
+        h("p", {}, quoted(words)),
+        place && h("p", { class: "line" }, h("span", { class: "faint" }, place), code && h("code", {}, code)),
+        fix && h("p", {}, h("b", {}, "What to do: "), quoted(fix)),
+      ),
+    );
+  if (because.length) return h("p", { class: "why" }, quoted(because[0]!));
+  return h("p", { class: "why muted" }, error ? inFull(error) : "No earlier program was tried for this call.");
 }
 
 /** The stages of both in order; a stage that only one has keeps its position. */

@@ -2,34 +2,36 @@
 // two of them: their stages, and the facts that differ.
 
 import { answered, answeredInFull, colourOfAnswer } from "../../cached";
-import { h, quoted, replace } from "../../dom";
+import { h, quoted, replace, searchField } from "../../dom";
 import { milliseconds } from "../../format";
 import { related } from "../../related";
 import { colourOf, inShort } from "../../outcome";
-import type { Need } from "../../model";
+import type { Need, Recording } from "../../model";
+import type { CompilationHead } from "../../wire";
+import { explained } from "../../terms";
 import { chip } from "../table";
 import type { Context, Mounted, View } from "../view";
 import { comparison } from "./comparison";
 import { EVERYTHING, list, type Order, type Query, type Row } from "./list";
 
 const MOST_ROWS = 500;
+const MOST_FILLED = 40; // compilations of a log that are read to fill their columns
 
 export const compilations: View = {
   id: "compilations",
   title: "Compilations",
   badge: ({ recording }) => String(recording.index.compilations.length),
   needs({ selection }): Need[] {
-    return selection.against ? [{ what: "compilation", compilation: selection.against.compilation }] : [];
+    if (!selection.against) return [];
+    return [
+      { what: "compilation", compilation: selection.against.compilation },
+      { what: "rows", kind: "why" },
+    ];
   },
   mount(parent: HTMLElement, { state }: Context): Mounted {
-    let heads = state.recording.index.compilations;
+    let heads = headsOf(state.recording);
     let query: Query = EVERYTHING;
-    const search = h("input", {
-      type: "search",
-      placeholder: "Name, id, guard, error",
-      "aria-label": "Search the compilations",
-      spellcheck: "false",
-    });
+    const search = searchField("Name, id, guard, error", "Search the compilations");
     const count = h("output", { class: "muted", "aria-live": "polite" });
     const body = h("tbody", {});
     const head = h("tr", {});
@@ -53,24 +55,28 @@ export const compilations: View = {
     };
     search.addEventListener("input", () => ask({ text: search.value }));
 
-    const columns: readonly { title: string; by?: Order; hint?: string }[] = [
+    const columns: readonly { title: string; by?: Order; term?: string }[] = [
       { title: "Id", by: "order" },
       { title: "Function", by: "name" },
       ...(ranks.length > 1 ? [{ title: "Rank", by: "rank" as const }] : []),
-      { title: "Kind" },
+      { title: "Kind", term: "Kind of a compilation" },
       { title: "Stages", by: "stages" },
-      { title: "Nodes", by: "nodes", hint: "of the compilation's largest graph" },
-      { title: "Time", by: "time", hint: "of all stages" },
-      ...(asked ? [{ title: "Cache", hint: "what aotviz's cache said" }] : []),
-      { title: "Why", hint: "why no existing program matched the call" },
-      { title: "A/B", hint: "compare with the open compilation" },
+      { title: "Nodes", by: "nodes" },
+      { title: "Time", by: "time" },
+      ...(asked ? [{ title: "Cache", term: "What the cache said" }] : []),
+      { title: "Why" },
+      { title: "A/B" },
     ];
-    const heading = ({ title, by, hint }: (typeof columns)[number]): HTMLElement => {
-      if (!by) return h("th", { scope: "col", title: hint }, title);
+    const heading = ({ title, by, term }: (typeof columns)[number]): HTMLElement => {
+      if (!by) return h("th", { scope: "col", ...explained("columns", term ?? title) }, title);
       const mine = query.by === by;
       return h(
         "th",
-        { scope: "col", title: hint, "aria-sort": mine ? (query.down ? "descending" : "ascending") : "none" },
+        {
+          scope: "col",
+          ...explained("columns", term ?? title),
+          "aria-sort": mine ? (query.down ? "descending" : "ascending") : "none",
+        },
         h(
           "button",
           { type: "button", class: "sort", on: { click: () => ask({ by, down: mine && !query.down }) } },
@@ -199,16 +205,59 @@ export const compilations: View = {
     );
 
     let shown = "";
+    let filled: unknown = null; // the index whose unknown columns are being filled
+    let gone = false;
+    const fill = async (): Promise<void> => {
+      const { recording } = state;
+      filled = recording.index;
+      const unknown = recording.index.compilations.flatMap(({ stages }, i) => (stages ? [] : [i]));
+      let isNew = false;
+      for (const compilation of unknown.slice(0, MOST_FILLED)) {
+        const coming = recording.load([{ what: "compilation", compilation }]);
+        if (!coming) continue;
+        await coming.catch(() => undefined); // then its columns stay empty
+        if (gone || filled !== recording.index) return;
+        isNew = true;
+      }
+      if (isNew) state.arrived();
+    };
     const update = (): void => {
+      const { recording } = state;
       const { compilation, against } = state.selection;
-      const key = JSON.stringify([compilation, against, state.compilation.stages.length]);
-      if (shown === key && heads === state.recording.index.compilations) return;
-      heads = state.recording.index.compilations;
+      const now = headsOf(recording);
+      const opened = now.filter(({ stages }) => stages > 0).length;
+      const whys = recording.rows("why")?.part.why.length;
+      const key = JSON.stringify([compilation, against, state.compilation.stages.length, opened, whys]);
+      if (filled !== recording.index) void fill();
+      if (shown === key && indexShown === recording.index) return;
+      indexShown = recording.index;
+      heads = now;
       shown = key;
       draw();
       replace(place, against && against.compilation !== compilation && comparison(state, against.compilation));
     };
+    let indexShown: unknown = null;
     update();
-    return { update, destroy() {} };
+    return {
+      update,
+      destroy() {
+        gone = true;
+      },
+    };
   },
 };
+
+/** The heads of all compilations. What a log's head does not say is known when the compilation is loaded. */
+function headsOf(recording: Recording): CompilationHead[] {
+  return recording.index.compilations.map((head, position) => {
+    const data = recording.compilation(position);
+    if (head.stages || !data.stages.length) return head;
+    const graphs = data.stages.flatMap(({ graphs: numbers }) => [...numbers.values()]);
+    return {
+      ...head,
+      stages: data.stages.length,
+      elapsed_ns: data.stages.reduce((sum, { elapsed_ns }) => sum + elapsed_ns, 0),
+      nodes: graphs.reduce((most, number) => Math.max(most, recording.graphValues(data, number).length), 0),
+    };
+  });
+}

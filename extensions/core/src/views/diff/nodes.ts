@@ -28,8 +28,8 @@ export function nodeTable(state: State, before: Graph, after: Graph, other: Comp
   const summary = h(
     "p",
     { class: "lead" },
-    chip(`+${count("added")}`, "added", "nodes added"),
-    chip(`−${count("removed")}`, "removed", "nodes removed"),
+    chip(`+${count("added")}`, "added"),
+    chip(`−${count("removed")}`, "removed"),
     chip(`${count("changed")} changed`, "warn"),
     chip(`${count("same")} the same`),
   );
@@ -61,11 +61,13 @@ export function nodeTable(state: State, before: Graph, after: Graph, other: Comp
         },
         {
           title: other ? titled(other) : "Before",
+          term: "Before",
           kind: "code",
           cell: (row) => side(row.before, row.before && text(row.before, before), type(row.before)),
         },
         {
           title: other ? titled(state.compilation) : "After",
+          term: "After",
           kind: "code",
           cell: (row) => side(row.after, row.after && text(row.after, after), type(row.after)),
         },

@@ -2,6 +2,7 @@
 
 import { h } from "../../dom";
 import { thousands } from "../../format";
+import { explained } from "../../terms";
 import { type ColourBy, COLOURINGS, type Colouring } from "./colouring";
 
 /** The reader's settings for the drawing, kept across the stages. */
@@ -38,7 +39,9 @@ export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions
   const select = h(
     "select",
     { class: "small", "aria-label": "Colour by" },
-    Object.entries(COLOURINGS).map(([by, text]) => h("option", { value: by, selected: by === wishes.by }, text)),
+    Object.entries(COLOURINGS).map(([by, text]) =>
+      h("option", { value: by, selected: by === wishes.by, ...explained("colours", text) }, text),
+    ),
   );
   select.addEventListener("change", () => {
     wishes.by = select.value as ColourBy;
@@ -78,16 +81,20 @@ export function legend(
   colouring: Colouring,
   has: { lanes: ReadonlySet<string>; across: boolean; alias: boolean; saved: boolean; gradients: boolean },
 ): HTMLElement {
-  const key = (kind: string, text: string): HTMLElement =>
-    h("span", { class: "key" }, h("i", { class: kind, "aria-hidden": "true" }), text);
+  const key = (kind: string, text: string, term = text): HTMLElement =>
+    h("span", { class: "key", ...explained("colours", term) }, h("i", { class: kind, "aria-hidden": "true" }), text);
   const swatch = (colour: number): string => (colouring.ramp ? `swatch r${colour}` : `swatch c${colour}`);
   return h(
     "div",
     { class: "legend" },
     colouring.by === "direction"
       ? [has.lanes.size > 1 && [key("forward", "forward"), key("backward", "backward")]]
-      : colouring.legend.map(({ text, colour, count }) => key(swatch(colour), `${text} · ${thousands(count)}`)),
-    colouring.by !== "direction" && !colouring.legend.length && h("span", {}, "no node has this property"),
+      : colouring.legend.map(({ text, colour, count }) =>
+          key(swatch(colour), `${text} · ${thousands(count)}`, COLOURINGS[colouring.by]),
+        ),
+    colouring.by !== "direction" &&
+      !colouring.legend.length &&
+      h("span", { class: "none" }, "no node has this property"),
     has.saved && key("saved-mark", "saves for the backward"),
     has.gradients && key("gradient-mark", "returns a gradient"),
     has.across && key("line across", "forward value used by the backward"),

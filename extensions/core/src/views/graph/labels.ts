@@ -31,11 +31,12 @@ export function label(state: State, graph: Graph, box: Box): Label {
   const node = graph.nodes[box.node]!;
   if (node.op === "o") return sized("output", box.lane === "backward" ? "gradients" : "outputs", "");
   const type = format.value(state.recording, node.value, state.compilation.values);
-  return sized(
-    node.op === "p" || node.op === "a" ? "input" : "node",
-    clip(nodeTitle(node, box.parent.path)),
-    clip(type),
-  );
+  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(named(node, box.parent.path)), clip(type));
+}
+
+/** A node's name as in the code, such as `mul_1`; of an input, the user's name. */
+function named(node: Node, within = ""): string {
+  return node.op === "f" || node.op === "m" ? node.name : nodeTitle(node, within);
 }
 
 /** The text of a row of the outline. */
@@ -51,7 +52,7 @@ export function rowText(state: State, graph: Graph, row: Row): { label: string; 
   const node = graph.nodes[row.node]!;
   const type = format.value(state.recording, node.value, state.compilation.values);
   return {
-    label: node.op === "f" || node.op === "m" ? node.name : nodeTitle(node),
+    label: named(node),
     detail: type,
     title: `${node.name} = ${node.target}${type && `: ${type}`}`,
   };

@@ -1,6 +1,6 @@
 // The search field of the graph: it lists the results while the reader types, steps through them, and jumps on Enter.
 
-import { h, replace } from "../../dom";
+import { h, keepInView, replace } from "../../dom";
 import * as format from "../../format";
 import type { Graph } from "../../graph";
 import type { State } from "../../state";
@@ -60,7 +60,7 @@ export function searchBox(state: State, found: (nodes: readonly number[]) => voi
     list.querySelectorAll('[aria-selected="true"]').forEach((row) => row.setAttribute("aria-selected", "false"));
     const row = cursor >= 0 ? list.children[cursor] : undefined;
     row?.setAttribute("aria-selected", "true");
-    row?.scrollIntoView({ block: "nearest" });
+    if (row) keepInView(list, row);
     if (row) input.setAttribute("aria-activedescendant", row.id);
     else input.removeAttribute("aria-activedescendant");
   };

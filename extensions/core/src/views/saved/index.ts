@@ -2,9 +2,10 @@
 // recomputed instead, which nodes read it, and whether its memory may be reused. A click goes to the node. The bars
 // filter the list.
 
-import { type Child, h, notice, quoted, replace } from "../../dom";
+import { type Child, h, notice, quoted, replace, searchField } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
 import type { State } from "../../state";
+import { explained } from "../../terms";
 import { notYet } from "../absent";
 import { breakable, chip, codeText, type Column, reselect, table } from "../table";
 import type { Context, Mounted, View } from "../view";
@@ -13,13 +14,7 @@ import { bars, inGroup, steps } from "./plot";
 import { whatIf } from "./what_if";
 
 const MOST_READERS = 3;
-const FATES: Record<Fate, readonly [string, string, string]> = {
-  // text, kind of chip, meaning
-  saved: ["saved", "alias", "kept by the forward for the backward"],
-  shared: ["shared", "alias", "in the memory of another saved value, and counted there"],
-  input: ["input", "", "an input, or a view of one: the caller holds its memory anyway, so keeping it costs nothing"],
-  recomputed: ["recomputed", "warn", "the backward runs the node again instead of reading a saved value"],
-};
+const FATES: Record<Fate, string> = { saved: "alias", shared: "alias", input: "", recomputed: "warn" }; // kinds of chips
 
 function columns(state: State, rows: readonly Row[]): Column<Row>[] {
   const largest = Math.max(1, ...rows.map((row) => row.nbytes ?? 0));
@@ -27,6 +22,7 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
   return [
     {
       title: "Value",
+      term: "Saved value",
       kind: "code",
       order: (row) => row.name,
       cell: (row) => [
@@ -37,13 +33,13 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
     {
       title: "Kind",
       kind: "flags",
-      hint: "donated: the backward may overwrite it; checked: it must not be changed in place before the backward",
+      term: "Kind of a saved value",
       order: (row) => `${row.fate} ${row.donated ? 0 : 1}`,
       cell: (row) => [
-        chip(...FATES[row.fate]),
+        chip(row.fate, FATES[row.fate]),
         row.fate !== "recomputed" && [
           chip(row.donated ? "donated" : "kept", row.donated ? "added" : "", row.whyDonated),
-          row.checked && chip("checked", "", "its version is checked before the backward"),
+          row.checked && chip("checked"),
           row.hook && chip("packed", "", row.hook),
         ],
       ],
@@ -57,7 +53,6 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
     {
       title: "Made by",
       kind: "code",
-      hint: "the operator or input, and its module",
       order: (row) => row.module + row.producer,
       cell: (row) => [codeText(row.producer), row.module && h("small", {}, breakable(row.module))],
     },
@@ -66,7 +61,6 @@ function columns(state: State, rows: readonly Row[]): Column<Row>[] {
     {
       title: "Read by",
       kind: "code",
-      hint: "nodes of the backward, in their order",
       order: (row) => row.until,
       cell: (row) => readers(state, row.consumers),
     },
@@ -161,7 +155,7 @@ function openNode(state: State, role: string, name: string): void {
 export const saved: View = {
   id: "saved",
   title: "Saved tensors",
-  applies: ({ kind }) => kind !== "compiled autograd",
+  applies: ({ compilation }) => compilation.kind !== "compiled autograd",
   isEmpty: ({ saved_tensors }) => !saved_tensors.length,
   needs: () => [],
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
@@ -182,17 +176,12 @@ function build(parent: HTMLElement, state: State): void {
   const rows = rowsOf(state.compilation).sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
   if (!rows.length) return replace(parent, nothingSaved(state));
   const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
-  const filter = h("input", {
-    type: "search",
-    placeholder: "Filter",
-    "aria-label": "Filter the values by name, operator, module or source",
-    spellcheck: "false",
-  });
+  const filter = searchField("Filter", "Filter the values by name, operator, module or source");
   const fate = h(
     "select",
     { "aria-label": "Which values" },
     h("option", { value: "" }, "all values"),
-    (Object.keys(FATES) as Fate[]).map((name) => h("option", { value: name }, FATES[name][0])),
+    (Object.keys(FATES) as Fate[]).map((name) => h("option", { value: name }, name)),
     h("option", { value: "donated" }, "donated"),
   );
   const inModules = rows.some(({ module }) => module !== "");
@@ -321,5 +310,5 @@ function lead(rows: readonly Row[]): HTMLElement {
 }
 
 function key(kind: string, text: string): HTMLElement {
-  return h("span", { class: "key" }, h("i", { class: kind }), text);
+  return h("span", { class: "key", ...explained("colours", text) }, h("i", { class: kind }), text);
 }

@@ -4,6 +4,7 @@
 import { type Child, h, keepInView, notice, quoted, replace } from "../../dom";
 import { bytes, plural, thousands } from "../../format";
 import type { State } from "../../state";
+import { explained } from "../../terms";
 import { onlyIn, type Row, rowsOf, type Totals, totals } from "./ledger";
 
 const CANCELLED = "It was cancelled."; // the message of aotviz/widgets/replies.py
@@ -163,8 +164,7 @@ function comparison(mine: readonly Row[], other: readonly Row[]): HTMLElement {
           "tr",
           {},
           h("td", {}),
-          ["now", "what if"].map((title) => h("th", { scope: "col" }, title)),
-          h("th", { scope: "col" }, "change"),
+          ["now", "what if", "change"].map((title) => h("th", { scope: "col", ...explained("columns", title) }, title)),
         ),
       ),
       h(

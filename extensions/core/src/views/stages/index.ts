@@ -1,16 +1,17 @@
 // The rail lists every stage in order: what it changed, how long it took, and what graphs exist after it. Stages that
-// changed nothing can be hidden. The arrow keys step through the stages, and "play" steps automatically. Later results
+// changed nothing are hidden at first, and the bar says how many. The arrow keys step through the stages, and "play" steps automatically. Later results
 // of the compilation are below: a backward that was lowered on first use, compilations of gradients of gradients, and
 // the next compilation of the same function.
 
 import { changes, type GraphChange } from "../../changes";
-import { append, h, keepInView, quoted, replace, unquoted } from "../../dom";
+import { append, h, keepInView, quoted, replace } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
 import { type Recording } from "../../model";
 import { colourOf, endedAs } from "../../outcome";
 import { type Related, related } from "../../related";
 import { type Replay, replays } from "../../replays";
 import type { State } from "../../state";
+import { explained } from "../../terms";
 import type { CompilationData, ErrorRecord, StageRecord } from "../../wire";
 import { chip } from "../table";
 import { cacheItem } from "./cache";
@@ -26,9 +27,9 @@ export interface Rail extends Mounted {
 
 export function stages(parent: HTMLElement, { state }: Context): Rail {
   let shown: unknown = null;
+  let told: boolean | null = null; // of the bar: whether every stage is shown
   let among: unknown = null; // the compilations that were searched for related ones
   let rows: HTMLElement[] = [];
-  let hiding = false;
   let timer: ReturnType<typeof setInterval> | undefined;
   const bar = h("div", { class: "rail-bar" });
   const list = h("ol", {
@@ -86,9 +87,8 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
     );
   };
   const renderBar = (): void => {
-    const same = state.compilation.stages.filter(
-      (stage) => !stage.changed && stage.name !== state.compilation.error?.stage,
-    ).length;
+    const same = rows.filter(isUnchanged).length;
+    const all = state.selection.everyStage;
     replace(
       bar,
       h(
@@ -104,26 +104,27 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
       ),
       same > 0 &&
         h(
-          "label",
-          { class: "hide-same" },
-          h("input", {
-            type: "checkbox",
-            checked: hiding,
+          "button",
+          {
+            type: "button",
+            class: "link hide-same",
+            "aria-pressed": String(all),
+            ...explained("words", "no-op stage"),
             on: {
-              change: () => {
-                hiding = !hiding;
-                update();
+              click: () => {
+                state.showEveryStage(!all);
+                bar.querySelector<HTMLElement>(".hide-same")?.focus({ preventScroll: true });
               },
             },
-          }),
-          `hide ${same} unchanged`,
+          },
+          all ? `hide ${same} that changed nothing` : `${same} changed nothing: show`,
         ),
     );
   };
   const go = (index: number | undefined, focus: boolean): void => {
     if (index === undefined) return;
     state.openStage(index);
-    if (focus) rows[index]?.focus();
+    if (focus) rows[index]?.focus({ preventScroll: true });
   };
   const step = (by: number, focus = false): void => {
     const open = visible();
@@ -153,16 +154,21 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
   };
 
   const update = (): void => {
+    const { everyStage } = state.selection;
     if (shown !== state.compilation.stages) {
       shown = state.compilation.stages;
       build();
+      told = !everyStage;
+    }
+    if (told !== everyStage) {
+      told = everyStage;
       renderBar();
     }
     if (among !== state.recording.index) linkRelated();
     said.textContent = state.news && `New: ${state.news}`;
     rows.forEach((element, i) => {
       const selected = i === state.selection.stage;
-      element.hidden = hiding && !selected && element.classList.contains("same");
+      element.hidden = !state.selection.everyStage && !selected && isUnchanged(element);
       element.setAttribute("aria-selected", String(selected));
       element.tabIndex = selected ? 0 : -1;
     });
@@ -171,6 +177,10 @@ export function stages(parent: HTMLElement, { state }: Context): Rail {
   };
   update();
   return { update, step, play, destroy: () => clearInterval(timer) };
+}
+
+function isUnchanged(row: HTMLElement): boolean {
+  return row.classList.contains("same");
 }
 
 function row(
@@ -190,7 +200,7 @@ function row(
       role: "option",
       class: `stage${stage.changed || failed ? "" : " same"}${stage.replayed ? " replayed" : ""}${failed ? ` ${endedIn(compilation.error!)}` : ""}`,
       data: { stage: stage.name },
-      title: unquoted(stage.summary),
+      ...explained("stages", stage.name, stage.summary),
     },
     h("span", { class: "number" }, index + 1),
     h(

@@ -1,0 +1,269 @@
+"""What went wrong in exports (`torch.export`, draft export), and how to cure it.
+
+Torch says it in three ways. `TORCH_DTRACE=folder` and draft export log a record for each decision and each fake kernel;
+`TORCH_TRACE` alone logs the graph up to the statement that raised; and an export by Dynamo (`strict=True`), or a
+`torch.compile(fullgraph=True)`, logs the message of its error. All three give the same points here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from aotviz.explain.explanation import Point, counted, sentence
+from aotviz.explain.misses import LIBRARY
+from aotviz.explain.rows import Facts
+from aotviz.recording.events import ShapeRecord
+from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
+from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
+
+EXPORT, DRAFT = "export", "draft export"
+KINDS = (EXPORT, DRAFT)
+WITHOUT_GUARDS = (*KINDS, "AOTInductor", "AOTAutograd")  # each is a call of its own
+SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
+ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*)(?:\s*:[^=]+)?\s*=\s*(?!=)")
+UNDECIDED = re.compile(r"Could not (?:guard on|extract \w+ \w+ from) data-dependent expression (?P<expr>.+?) \(")
+NO_FAKE = re.compile(r"no fake impl registered for <?(?:CustomOpDef\()?(?P<op>[\w:.]+)")
+TORCHS = frozenset(("aten", "prims", "prim", "inductor", "quantized", "c10d", "_c10d_functional", "higher_order"))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One cause, which an export may meet several times."""
+
+    text: str  # a sentence without its beginning: "needs to know whether `u0 > 3`, …"
+    code: str
+    place: str
+    fix: str
+    stops: bool  # the export failed because of it
+
+
+def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
+    """One point for each cause: what stopped an export first, then what makes a draft unsound."""
+    met: dict[str, list[tuple[int, Problem]]] = {}
+    for place, compilation in enumerate(facts.data.compilations):
+        if only in (None, place) and compilation.kind in KINDS:
+            for problem in _problems(facts, place):
+                met.setdefault(problem.text, []).append((place, problem))
+    points = []
+    for group in sorted(met.values(), key=lambda group: not group[0][1].stops):
+        places, problem = [place for place, _ in group], group[0][1]
+        ids = list(dict.fromkeys(facts.id(place) for place in places))
+        name = ids[0] if len(ids) == 1 else f"{ids[0]} and {counted(len(ids) - 1, 'other export')}"
+        times = f" (met {len(places)} times)" if len(places) > len(ids) else ""
+        told = sentence(f"{name}{times} {problem.text}")
+        spent = sum(map(facts.seconds, dict.fromkeys(places)))
+        points.append(Point(told, problem.code, problem.place, problem.fix, True, spent))
+    return points
+
+
+def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
+    """What a log says of the other exports: that they succeeded, or that it does not tell."""
+    good: list[str] = []
+    silent: list[str] = []
+    for place, compilation in enumerate(facts.data.compilations):
+        if only in (None, place) and compilation.kind in KINDS and not compilation.error:
+            if any(True for _ in _problems(facts, place)):
+                continue
+            (good if facts.text_of(place, "exported_program") >= 0 else silent).append(facts.id(place))
+    points = [Point(sentence(f"{_ids(good)} succeeded"))] if good else []
+    if silent:
+        told = f"the log does not say whether {_ids(silent)} succeeded, and has no exported program"
+        fix = "Set TORCH_DTRACE=folder in place of TORCH_TRACE: torch then also logs exported programs and decisions."
+        points.append(Point(sentence(told), fix=fix))
+    return points
+
+
+def of_message(facts: Facts, place: int, reason: str) -> Problem | None:
+    """The same, from the message of an error; None if it is about something else."""
+    stack = reason.partition("from user code:")[2].strip("\n").partition("\n\n")[0]
+    frames = user_frames(stack) or user_frames(facts.text(facts.data.compilations[place].stack))
+    at = next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
+    if match := UNDECIDED.search(reason):
+        return _undecided(facts, facts.data.compilations[place].log, match["expr"], at)
+    if match := NO_FAKE.search(reason):
+        return _no_fake(match["op"].replace("::", "."), at)
+    return None
+
+
+def _problems(facts: Facts, place: int) -> Iterator[Problem]:
+    compilation = facts.data.compilations[place]
+    rows, log = facts.about(place, facts.data.shapes), compilation.log
+    failed, undecided = facts.failure(place), False
+    if failed is not None and (found := of_message(facts, place, facts.text(failed.fail_reason))):
+        yield found  # torch also logs it as the rows below
+        return
+    program = facts.text(facts.text_of(place, "exported_program"))
+    partial = last_line(facts.text(_partial(facts, place)))
+    for row in rows:
+        expression, at = facts.text(row.expression), _user_line(facts, row)
+        if row.kind == "guard_on_data_dependent_error":
+            undecided = True
+            yield _undecided(facts, log, expression, _made_at(facts, rows, expression) or _line(partial))
+        elif row.kind == "propagate_real_tensors_provenance":
+            yield _undecided(facts, log, expression, at, facts.text(row.value))
+        elif row.kind == "missing_fake_kernel":
+            yield _no_fake(expression, _line_of(program, expression), stops=False)
+        elif row.kind == "mismatched_fake_kernel":
+            yield _wrong_fake(expression, facts.text(row.reason), _line_of(program, expression))
+        elif row.kind == "guard_added" and compilation.kind == DRAFT:
+            yield _guarded(expression, facts.text(row.source), at)
+    if partial.code and not undecided:
+        yield _stopped(facts, log, partial)
+    elif compilation.error is not None and not compilation.error.type:
+        guards = dict.fromkeys(facts.text(row.expression) for row in rows if row.kind.startswith("guard_added"))
+        met = f" Torch had added the guards {', '.join(f'`{guard}`' for guard in guards)}." if guards else ""
+        called = user_frames(facts.text(compilation.stack))
+        yield Problem(
+            f"did not finish: the log has no exported program, so an error was raised that torch does not log.{met}",
+            called[-1].code if called else "", str(called[-1]) if called else "",
+            "Run the program in eager with the same inputs. If that works, the error is about `dynamic_shapes`: "
+            "`torch.export.export` prints it.", True,
+        )  # fmt: skip
+
+
+def _undecided(facts: Facts, log: int, expression: str, at: SourceLine, decided: str = "") -> Problem:
+    """A condition on a value that is not known while tracing. `decided`: what a draft export took it for."""
+    origins = [_origin(facts, log, symbol) for symbol in dict.fromkeys(SYMBOL.findall(expression))]
+    said, names = [words for words, _, _ in origins if words], {symbol: name for _, symbol, name in origins if name}
+    spoken = SYMBOL.sub(lambda match: names.get(match[0], match[0]), expression)
+    from_where = f" {'; '.join(said)}." if said else ""
+    if decided:
+        text = (
+            f"took `{spoken}` for {decided}, as it is for the example inputs, and asserts that it stays so. The "
+            f"exported program raises an error for other inputs. A `torch.export.export` would fail here.{from_where}"
+        )
+    else:
+        text = f"failed because it has to know whether `{spoken}` (`{expression}`) while tracing.{from_where}"
+        text = text.replace(f"`{spoken}` (`{expression}`)", f"`{spoken}`") if spoken == expression else text
+    yes, no = f"`torch._check({spoken})`", f"`torch._check(not ({spoken}))`"
+    check = {"": f"{yes} or {no}", "True": yes, "False": no}.get(decided, f"`torch._check({spoken} == {decided})`")
+    fix = (
+        f"If the answer is always the same, say so before this line: {check}. If both answers occur, keep both in "
+        "the program with `torch.cond` or `torch.where`. If the number is known before the export, pass a Python int."
+    )
+    return Problem(text, at.code, str(at), fix, not decided)
+
+
+def _origin(facts: Facts, log: int, symbol: str) -> tuple[str, str, str]:
+    """(where a symbol comes from, the symbol, the user's name for it)."""
+    for row in reversed(facts.data.shapes):
+        if row.origin.log != log or not row.kind.startswith("create_") or facts.text(row.expression) != symbol:
+            continue
+        source, at = user_name(facts.text(row.source)), _user_line(facts, row)
+        if row.kind == "create_symbol":
+            value = facts.text(row.value)
+            return f"`{symbol}` is `{source}`" + (f", {value} in the example" if value else ""), symbol, source
+        match = ASSIGNED.match(at.code)
+        where = f" by `{at.code}` ({at})" if at.code else ""
+        said = f"`{symbol}` is read out of a tensor{where}, so its value is not known before the program runs"
+        return said, symbol, match["name"] if match else ""
+    return "", symbol, ""
+
+
+def _no_fake(operator: str, at: SourceLine, stops: bool = True) -> Problem:
+    name = _operator(operator)
+    told = "failed because" if stops else "had to run the real kernel because"
+    return Problem(
+        f"{told} the operator `{name}` has no fake kernel, which says the shape and dtype of its results without "
+        "computing them",
+        at.code, str(at),
+        f"Register one: `@torch.library.register_fake(\"{name}\")` on a function with the operator's arguments that "
+        "returns, for example, `torch.empty_like(x)`.",
+        stops,
+    )  # fmt: skip
+
+
+def _wrong_fake(operator: str, reason: str, at: SourceLine) -> Problem:
+    name = _operator(operator)
+    return Problem(
+        f"found that the fake kernel of `{name}` does not say what the real kernel does ({reason.strip()}), so "
+        "programs exported with it may be wrong",
+        at.code, str(at),
+        f"Correct the function that is registered by `torch.library.register_fake(\"{name}\")`; "
+        "`torch.library.opcheck` tests it.",
+        False,
+    )  # fmt: skip
+
+
+def _guarded(expression: str, sources: str, at: SourceLine) -> Problem:
+    named = ", ".join(f"`{symbol}` is `{user_name(source)}`" for symbol, source in _mapping(sources).items())
+    return Problem(
+        f"added the guard `{expression}`{f' ({named})' if named else ''}: the program is valid only for sizes for "
+        "which it holds, which may contradict the `dynamic_shapes` that you gave",
+        at.code, str(at),
+        "If the guard always holds, give the dimension that range or relation in `dynamic_shapes` (`torch.export.Dim`);"
+        " otherwise change the line that needs it.",
+        False,
+    )  # fmt: skip
+
+
+def _stopped(facts: Facts, log: int, last: Statement) -> Problem:
+    """From the graph up to the error, when the log says nothing else."""
+    if SYMBOL.search(last.condition) and re.search(r"[<>=]|Eq|Ne", last.condition):
+        return _undecided(facts, log, last.condition, _line(last))
+    namespace = last.operator.partition(".")[0]
+    if last.operator and not last.type and namespace not in TORCHS:
+        return _no_fake(last.operator, _line(last))
+    types = ", ".join(f"`{name}`: {type}" for name, type in last.types.items() if type)
+    if last.type:
+        told = "failed after this line was traced; torch does not log the error"
+    else:
+        told = f"failed in `{last.code.partition(' = ')[2] or last.code}`" + (f" ({types})" if types else "")
+        told += "; torch does not log the error's message"
+    return Problem(told, last.source, last.place, "Call the module in eager with the same inputs first.", True)
+
+
+def _partial(facts: Facts, place: int) -> int:
+    artifacts = facts.about(place, facts.data.artifacts)
+    return next((a.text for a in artifacts if facts.text(a.name) == "make_fx_fail_partial"), -1)
+
+
+def _user_line(facts: Facts, row: ShapeRecord) -> SourceLine:
+    """The innermost line of a row's stack that is not a library's."""
+    frames = user_frames(facts.text(row.stack))
+    return next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
+
+
+def _made_at(facts: Facts, rows: Sequence[ShapeRecord], expression: str) -> SourceLine | None:
+    """The line that computed an expression."""
+    made = (
+        _user_line(facts, row)
+        for row in rows
+        if row.kind == "expression_created" and facts.text(row.expression) == expression
+    )
+    return next((line for line in made if line.line), None)
+
+
+def _line(statement: Statement) -> SourceLine:
+    file, _, line = statement.place.rpartition(":")
+    return SourceLine(file, int(line), "", statement.source) if line.isdigit() else UNKNOWN
+
+
+def _line_of(program: str, operator: str) -> SourceLine:
+    place, code = line_of_operator(program, operator)
+    return _line(Statement(place=place, source=code))
+
+
+def _operator(name: str) -> str:
+    """As `torch.library` writes it.
+
+    >>> _operator("corpus.no_fake.default"), _operator("torch.ops.my.op.out")
+    ('corpus::no_fake', 'my::op')
+    """
+    parts = name.removeprefix("torch.ops.").split(".")
+    return "::".join(parts[:2])
+
+
+def _mapping(text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _ids(ids: list[str]) -> str:
+    return ", ".join(ids) if len(ids) <= 3 else f"{', '.join(ids[:2])} and {len(ids) - 2} more"

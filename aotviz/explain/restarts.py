@@ -1,0 +1,54 @@
+"""Where Dynamo analysed a function again from its first line, and what that cost.
+
+It does so when it learns something too late: that the graph must end early, or that a value may not be a constant.
+Restarts at a graph break are told together, because each graph break is explained by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+from aotviz.explain.explanation import Point, counted, seconds, sentence
+from aotviz.explain.rows import Facts
+
+LOST = ("dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s")  # the best known first
+MOST_NAMED = 3
+
+
+def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
+    """One point for the restarts at graph breaks and one for each other reason, the costliest first."""
+    met: dict[str, list[int]] = defaultdict(list)  # reason -> compilations, once for each restart
+    lost: dict[str, float] = defaultdict(float)
+    for record in facts.data.metrics:
+        place = record.origin.compilation
+        reasons = _reasons(facts.text(record.texts.get("restart_reasons", -1)))
+        if place < 0 or not reasons or only not in (None, place):
+            continue
+        times = ((record.numbers.get(name) or 0) / (1e6 if name.endswith("_us") else 1) for name in LOST)
+        spent = next((time for time in times if time), 0.0)
+        broken = bool(facts.about(place, facts.data.graph_breaks))
+        for reason in reasons:
+            said = "" if broken else " ".join(reason.partition("\n")[0].split())
+            met[said].append(place)
+            lost[said] += spent / len(reasons)  # the log has one time for all restarts of a compilation
+    points = []
+    for reason in sorted(met, key=lambda reason: -lost[reason]):
+        names = [f"`{name}`" for name in dict.fromkeys(map(facts.function, met[reason]))]
+        more = f" and {counted(len(names) - MOST_NAMED, 'other function')}" if len(names) > MOST_NAMED else ""
+        told = f"Dynamo analysed {', '.join(names[:MOST_NAMED])}{more} again from the first line"
+        often = counted(len(met[reason]), "time")
+        cost = f"what it had done before took {seconds(lost[reason])}" if lost[reason] else "the log does not time it"
+        why = "at a graph break that it had not expected" if not reason else f"because: {reason}"
+        where = facts.frame_place(met[reason][0]) if len(names) == 1 else ""
+        fix = "Remove those graph breaks: each has a point of its own." if not reason else ""
+        points.append(Point(sentence(f"{told} ({often}; {cost}) {why}"), "", where, fix, seconds=lost[reason]))
+    return points
+
+
+def _reasons(text: str) -> list[str]:
+    try:
+        found = json.loads(text) if text else []
+    except ValueError:
+        return []
+    return [str(reason) for reason in found] if isinstance(found, list) else []

@@ -1,0 +1,180 @@
+"""Records without a compile id: `torch.export`, draft export, AOTInductor, and AOTAutograd called directly.
+
+Only Dynamo numbers its compilations. A record that another entry point wrote has the whole Python stack instead, and
+the outermost frame that belongs to an entry point says which one it was, and which line of the user called it. Draft
+export writes a log file of its own, in which some records have no stack; these belong to the entry that is open.
+
+An export with `strict=True` lets Dynamo capture its graph. Dynamo numbers that capture as if it were the first
+compilation of the process (0/0), between two events without an id. It is a part of the export, not a compilation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aotviz.logs import known
+from aotviz.logs.lines import Record
+from aotviz.logs.resets import BEGIN_BYTES
+from aotviz.logs.stacks import stack_text
+from aotviz.recording.events import NONE, ErrorRecord
+from aotviz.recording.printed_lines import last_line
+from aotviz.recording.strings import clean
+
+if TYPE_CHECKING:
+    from aotviz.logs.assembler import Assembler, Compilation, Place, Stream
+
+EXPORT, DRAFT, AOTI, AOT = "export", "draft export", "AOTInductor", "AOTAutograd"
+KINDS = frozenset((EXPORT, DRAFT, AOTI, AOT))
+NAMES = {EXPORT: "torch.export", DRAFT: "torch.export.draft_export", AOTI: "AOTInductor", AOT: "AOTAutograd"}
+FUNCTIONS = (  # the files and the functions of an entry point; the first that matches a frame counts
+    (DRAFT, re.compile(r"(?:^|/)torch/export/"), re.compile(r"draft_export")),
+    (EXPORT, re.compile(r"(?:^|/)torch/export/"), re.compile(r"export(?:_for_\w+)?|_export")),
+    (AOTI, re.compile(r"(?:^|/)torch/_inductor/"), re.compile(r"aoti_compile_and_package|aot_compile|compile_fx_aot")),
+    (AOT, re.compile(r"(?:^|/)torch/_functorch/"), re.compile(r"aot_(?:function|module\w*|export_\w+|compile_\w+)")),
+)
+LATER = known.SHAPES | {"exported_program"}  # records of an export that is open
+DESCRIBED = frozenset(("describe_storage", "describe_tensor", "describe_source"))
+CAPTURE_EVENT = b'"name": "fullgraph_capture"'
+AOTI_EVENT, BEGINS = b'"name": "compile_fx_aot"', b'"ph": "B"'
+ABOUT_PROCESS = frozenset(("str", "artifact/torch_version"))
+
+
+@dataclass
+class Open:
+    """The entry point whose records are read now."""
+
+    compilation: Compilation
+    call: tuple[object, ...]  # the frames down to the entry point
+    timed: bool = False  # whether its first event was read
+    ended: bool = False  # whether its last event was read
+    describer: object = None  # of the inputs' descriptions: each export has its own
+    fresh: bool = False  # whether torch has said that an export begins, and nothing else yet
+    capturing: bool = False  # whether Dynamo captures a graph for it now
+    captured: str = ""  # Dynamo's id of that capture
+
+
+def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Compilation | None:
+    """The compilation of a record without a compile id, which is new if the record begins one; None if it has none."""
+    content = record.content if isinstance(record.content, dict) else {}
+    label = f"artifact/{content.get('name')}" if record.kind == "artifact" else record.kind
+    if label in ABOUT_PROCESS:
+        return None
+    if record.kind == "chromium_event":
+        return _timed(assembler, stream, record)
+    entry, depth, frames = _entry(stream, record.head.get("stack"))
+    opened: Open | None = stream.entry
+    if not entry:
+        if record.head.get("stack") and opened is not None and opened.captured and not opened.call:
+            return _no_export(stream, opened)
+        if opened is not None and record.kind in LATER and opened.compilation.kind in (EXPORT, DRAFT):
+            return opened.compilation
+        if record.kind not in LATER and record.kind != "export":
+            return None
+        entry = DRAFT if not stream.log.torch and record.kind != "export" else EXPORT
+    call = tuple((frame.get("filename"), frame.get("line")) for frame in frames[: depth + 1])
+    describer = content.get("describer_id") if record.kind in DESCRIBED else None
+    if opened is not None and opened.compilation.kind == entry and record.kind != "export":
+        again = entry == EXPORT and None not in (describer, opened.describer) and describer != opened.describer
+        if not again and (opened.call == call or not opened.call):
+            opened.call, opened.describer = call, opened.describer if describer is None else describer
+            opened.fresh = False
+            _called(assembler, stream, opened.compilation, frames[:depth])
+            return opened.compilation
+    fresh = record.kind == "export"
+    stream.entry = Open(_begin(assembler, stream, entry), call, describer=describer, fresh=fresh)
+    _called(assembler, stream, stream.entry.compilation, frames[:depth])
+    return stream.entry.compilation
+
+
+def _timed(assembler: Assembler, stream: Stream, record: Record) -> Compilation | None:
+    """The compilation of an event, which has no stack. AOTInductor's, and Dynamo's captures, begin and end with one."""
+    head, opened = (record.payload or b"")[:BEGIN_BYTES], stream.entry
+    if CAPTURE_EVENT in head and BEGINS in head:
+        if opened is None or not opened.fresh:
+            opened = stream.entry = Open(_begin(assembler, stream, EXPORT), ())
+        opened.fresh, opened.capturing = False, True
+        return opened.compilation
+    if opened is not None and opened.capturing:
+        opened.capturing = CAPTURE_EVENT not in head
+        return opened.compilation
+    if AOTI_EVENT in head and BEGINS in head and (opened is None or opened.compilation.kind != AOTI or opened.timed):
+        opened = stream.entry = Open(_begin(assembler, stream, AOTI), ())
+    if opened is None or opened.ended or opened.compilation.kind != AOTI:
+        return None
+    opened.timed = True
+    opened.ended = AOTI_EVENT in head and BEGINS not in head
+    return opened.compilation
+
+
+def capturing(stream: Stream, compile_id: str) -> Compilation | None:
+    """The export for which Dynamo captures a graph under this id now, or None."""
+    opened: Open | None = stream.entry
+    if opened is None or not opened.capturing or opened.captured not in ("", compile_id):
+        return None
+    found = opened.compilation
+    if not opened.captured:
+        opened.captured, found.called, found.compile_id = compile_id, found.compile_id, compile_id
+    return found
+
+
+def _no_export(stream: Stream, opened: Open) -> Compilation:
+    """What Dynamo captured turns out to be a compilation of another kind, such as `aot_compile`."""
+    found, stream.entry = opened.compilation, None
+    del stream.compilations[found.reset, found.called]
+    found.kind = found.called = found.name = ""
+    stream.compilations[found.reset, found.compile_id] = stream.latest[found.compile_id] = found
+    return found
+
+
+def _entry(stream: Stream, stack: Any) -> tuple[str, int, list[dict[str, Any]]]:
+    """(kind of the entry point, index of its frame, the frames); "" if no frame belongs to one."""
+    frames = [frame for frame in stack if isinstance(frame, dict)] if isinstance(stack, list) else []
+    for depth, frame in enumerate(frames):
+        file, name = stream.files.name(frame.get("filename")), str(frame.get("name"))
+        for kind, files, functions in FUNCTIONS:
+            if functions.fullmatch(name) and files.search(file.replace("\\", "/")):
+                return kind, depth, frames
+    return "", NONE, []
+
+
+def _begin(assembler: Assembler, stream: Stream, kind: str) -> Compilation:
+    count = sum(found.kind == kind for (_, found) in stream.compilations.items())
+    found = assembler.begin(stream, f"{kind} {count + 1}" if count else kind, kind)
+    found.name = NAMES[kind]
+    return found
+
+
+def _called(assembler: Assembler, stream: Stream, compilation: Compilation, frames: list[dict[str, Any]]) -> None:
+    if frames and compilation.stack == NONE:
+        compilation.stack = assembler.text(stack_text(frames, stream.files))
+
+
+def note(record: Record, place: Place) -> None:
+    """What a record says of how its export ended."""
+    compilation = place.compilation
+    if compilation is None or compilation.kind not in (EXPORT, DRAFT):
+        return
+    content = record.content if isinstance(record.content, dict) else {}
+    name = content.get("name") if record.kind == "artifact" else ""
+    if record.kind == "export":
+        compilation.logs_result = True
+    elif record.kind == "exported_program":
+        compilation.finished = True
+    elif record.kind == "guard_on_data_dependent_error":
+        said = f"could not decide {content.get('expr')}"
+        compilation.error = ErrorRecord("torch.export", "GuardOnDataDependentSymNode", clean(said))
+    elif name == "make_fx_fail_partial":
+        last = last_line(record.text)
+        message = f"tracing stopped in: {last.code}" if last.code else "tracing stopped"
+        error = compilation.error or ErrorRecord("torch.export", "", clean(message))
+        compilation.error = ErrorRecord(error.stage, error.type, error.message, place=clean(last.place))
+
+
+def unfinished(compilation: Compilation) -> ErrorRecord | None:
+    """The compilation's error, also of an export that logs its program and has logged none: it raised something."""
+    logs_result = compilation.kind == DRAFT or compilation.logs_result
+    if not logs_result or compilation.finished or compilation.error is not None:
+        return compilation.error
+    return ErrorRecord("torch.export", "", "it did not finish: the log has no exported program")

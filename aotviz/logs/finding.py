@@ -1,0 +1,94 @@
+"""Find the logs that a user asks for: files, folders, patterns and URLs. A folder may also contain other files."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeGuard
+
+from aotviz.logs.log_files import AnyLog, LogFile
+from aotviz.recording.files import RecordingError
+
+Where = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Remote = Callable[[str], tuple[Sequence[AnyLog], list[str]]]
+
+MOST_NAMED = 5  # files that a note names
+
+
+def is_url(item: str | os.PathLike[str]) -> TypeGuard[str]:
+    """Whether this is a URL, as opposed to a path on this machine.
+
+    >>> is_url("s3://bucket/job/"), is_url("traces/*.log"), is_url("C:/traces")
+    (True, False, False)
+    """
+    return isinstance(item, str) and "://" in item
+
+
+def find(where: Where, limit_mb: int | None, remote: Remote) -> tuple[list[AnyLog], list[str]]:
+    """(the logs, notes about files that were left out). Raises RecordingError if there is no log.
+
+    `remote` is called for each URL, and returns its logs and the names of other files there.
+    """
+    wanted = [where] if isinstance(where, (str, os.PathLike)) else list(where)
+    if not wanted:
+        raise RecordingError("no path was given. Pass a log, a folder of logs, or a pattern such as 'traces/*.log'.")
+    logs: dict[str, AnyLog] = {}
+    others: list[str] = []
+    for item in wanted:
+        if is_url(item):
+            found_logs, found_others = remote(item)
+            logs |= {log.name: log for log in found_logs}
+            others += found_others
+            continue
+        path = Path(item)
+        is_file = path.is_file()
+        for found in [path] if is_file else _in_folder(path) if path.is_dir() else _matches(path):
+            log = LogFile(found, limit_mb)
+            if log.is_log():
+                logs.setdefault(os.path.realpath(found), log)
+            elif is_file:
+                raise RecordingError(no_log(log))
+            else:
+                others.append(found.name)
+    if not logs:
+        looked = f"{len(others)} file{'' if len(others) == 1 else 's'} there" if others else "it is empty"
+        names = ", ".join(map(str, wanted))
+        raise RecordingError(
+            f"{names}: not a log of torch's structured trace ({looked}). To write one, run the program with "
+            "TORCH_TRACE=folder in its environment."
+        )
+    return sorted(logs.values(), key=lambda log: log.order), [_left_out(others)] if others else []
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """All files in the folder and its subfolders, except for hidden ones."""
+    found: list[Path] = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found.extend(Path(root, name) for name in sorted(names) if not name.startswith("."))
+    return [path for path in found if path.is_file()]
+
+
+def _matches(pattern: Path) -> list[Path]:
+    found = [Path(name) for name in sorted(glob.glob(str(pattern), recursive=True))]
+    if not found:
+        what = "no file matches it" if glob.has_magic(str(pattern)) else "there is no such file or folder"
+        raise RecordingError(f"{pattern}: {what}. Check the value of TORCH_TRACE.")
+    return [path for path in found if path.is_file()]
+
+
+def no_log(log: AnyLog) -> str:
+    """Why a file that the user named cannot be read."""
+    if log.read(8, 0).startswith(b"\x93AOTVIZ"):
+        return f"{log.name}: a recording of aotviz, not a log of torch's. Open it with aotviz.load."
+    what = "it is empty" if log.size == 0 else "no line near its beginning belongs to torch's structured trace"
+    return f"{log.name}: {what}. Pass a file that a run with TORCH_TRACE=folder wrote."
+
+
+def _left_out(others: list[str]) -> str:
+    names = ", ".join(others[:MOST_NAMED])
+    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    what = "1 file is not a log and was" if len(others) == 1 else f"{len(others)} files are not logs and were"
+    return f"{what} left out: {names}{more}"
