@@ -17,6 +17,7 @@ from aotviz.recording.events import ComparedInputs, RecordingData
 from aotviz.recording.files import RecordingError
 from aotviz.recording.holders import Changed, Holder, Live, Whole
 from aotviz.recording.store import Store
+from aotviz.widgets.bookmarks import bookmark
 from aotviz.widgets.html import write_html
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from aotviz.explain.explanation import Explanation
     from aotviz.explain.marked_frame import ExplainedTable
+    from aotviz.widgets.workbench import Workbench
 
 
 class Recording:
@@ -238,6 +240,27 @@ class Recording:
         {1}
         """
         return self._content.follow(changed)
+
+    def show(self, view: str = "", *, compilation: int | str = 0, stage: str = "", graph: str = "") -> Workbench:
+        """The workbench, opened at a place: `recording.show("saved tensors", stage="partition")`.
+
+        Args:
+            view: the text of a tab: "code", "diff", "graph", "saved tensors", ...; upper case does not matter.
+            compilation: its position or id, as in `recording[...]`.
+            stage: the name of a stage of that compilation.
+            graph: which graph of that stage: "joint", "forward", ...
+
+        Raises ValueError or LookupError for a name that does not exist; the message lists those that do.
+
+        >>> import torch, aotviz
+        >>> f = aotviz.compile(lambda x: x.sin(), backend="eager")
+        >>> _ = f(torch.ones(3))
+        >>> f.recording.show("wrapper", stage="link").bookmark
+        {'view': 'wrapper', 'compilation': '0', 'stage': 'link'}
+        """
+        from aotviz.widgets.workbench import Workbench  # anywidget is slow to import, and may be absent
+
+        return Workbench(self, bookmark=bookmark(view, self[compilation], stage, graph))
 
     def to_bytes(self) -> bytes:
         """gzip(msgpack) of `data`, for a widget or a page."""

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.reading.recording import Recording
 from aotviz.recording import files
-from aotviz.widgets import packing, parts, subshells, summary, workbench
+from aotviz.widgets import bookmarks, packing, parts, subshells, summary, workbench
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests import corpus
@@ -180,6 +181,38 @@ def test_what_is_synced_stays_small() -> None:
     state = Workbench(recording()).get_state()
     assert len(state["_esm"]) < 4000
     assert "compilations" not in str(state)
+
+
+def test_a_recording_is_shown_at_a_view_and_a_stage() -> None:
+    shown = Recording(recording().data).show("Saved tensors", stage="partition", graph="backward")
+    bundle = shown._repr_mimebundle_()
+    assert bundle is not None
+    held = bundle[1][workbench.KEPT]["bookmark"]
+    assert held == {"view": "saved", "compilation": "0", "stage": "partition", "role": "backward"}
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ({"view": "memory"}, "no view 'memory'; the workbench has side by side, code, diff"),
+        ({"stage": "cut"}, "no stage 'cut'. Stages: ["),
+        ({"stage": "partition", "graph": "joint"}, "stage 'partition' has ['backward', 'forward']"),
+        ({"graph": "joint"}, "a graph needs a stage"),
+        ({"compilation": "9/9"}, "no compilation '9/9'"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_named(place: dict[str, str], says: str) -> None:
+    with pytest.raises((ValueError, LookupError), match=re.escape(says)):
+        Recording(recording().data).show(**place)
+
+
+def test_the_names_of_views_are_the_texts_of_the_tabs() -> None:
+    views = {}
+    for path in (ROOT / "extensions/core/src/views").glob("*/index.ts"):
+        source = path.read_text(encoding="utf-8")
+        if found := re.search(r'^  id: "(\w+)",\n  title: "([^"]+)"', source, re.MULTILINE):
+            views[found[2].lower()] = found[1]
+    assert views == bookmarks.VIEWS
 
 
 def test_a_frontend_without_widgets_gets_a_summary() -> None:

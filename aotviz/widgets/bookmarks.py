@@ -1,0 +1,44 @@
+"""Where a workbench opens: a bookmark names a compilation, a stage, a graph and a view, which stay valid when numbers
+change.
+
+The front end reads bookmarks leniently (`Bookmark` in extensions/core/src/state.ts), because an old one may name what
+no longer exists. `Recording.show` checks the names, because an author of a notebook should hear of a wrong one.
+"""
+
+from __future__ import annotations
+
+from aotviz.recording.compilation import Compilation
+
+VIEWS = {  # the text of a tab, in lower case: the view's id in extensions/core/src/views
+    "side by side": "compared",
+    "code": "code",
+    "diff": "diff",
+    "graph": "graph",
+    "backward": "backward",
+    "aliasing": "aliasing",
+    "saved tensors": "saved",
+    "wrapper": "wrapper",
+    "evidence": "evidence",
+    "compilations": "compilations",
+    "timeline": "timeline",
+    "records": "records",
+}
+
+
+def bookmark(view: str, compilation: Compilation, stage: str, graph: str) -> dict[str, str]:
+    """What the workbench is to select; "" leaves the choice to it.
+
+    Raises ValueError for an unknown view, and LookupError for an unknown stage or graph; both list what there is.
+    """
+    found = {"view": view, "compilation": compilation.id, "stage": stage, "role": graph}
+    if view:
+        if view.lower() not in VIEWS:
+            raise ValueError(f"no view {view!r}; the workbench has {', '.join(VIEWS)}")
+        found["view"] = VIEWS[view.lower()]
+    graphs = {record.name: sorted(record.graphs) for record in compilation.data.stages}
+    if stage and stage not in graphs:
+        raise LookupError(f"{compilation.name}: no stage {stage!r}. Stages: {list(graphs)}")
+    if graph and graph not in graphs.get(stage, ()):
+        where = f"stage {stage!r} has {graphs[stage]}" if stage else "a graph needs a stage"
+        raise LookupError(f"{compilation.name}: no graph {graph!r}; {where}")
+    return {name: text for name, text in found.items() if text}
