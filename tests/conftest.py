@@ -32,6 +32,7 @@ SPREAD = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook, once
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name not in SPREAD:
