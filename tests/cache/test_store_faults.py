@@ -62,7 +62,11 @@ def test_a_broken_file_never_gives_what_was_not_saved(first: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\0" + bytes(4080), os.urandom(8192)])
+@pytest.mark.parametrize(
+    "content",
+    [b"not a database", b"SQLite format 3\0" + bytes(4080), os.urandom(8192)],
+    ids=["text", "the head of a database", "random bytes"],
+)
 def test_a_foreign_file_is_set_aside_and_a_fresh_one_begun(
     store: Store, content: bytes, told: list[warnings.WarningMessage]
 ) -> None:
