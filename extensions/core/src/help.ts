@@ -15,10 +15,24 @@ export interface Help {
   key(event: KeyboardEvent): void;
 }
 
-export function helpDialog(body: HTMLElement, keys: readonly (readonly [string, string])[]): Help {
+export function helpDialog(body: HTMLElement, keys: readonly (readonly [string, string])[], tour: () => void): Help {
   const root = (): Document | ShadowRoot => body.getRootNode() as Document | ShadowRoot;
   const close = h("button", { type: "button", class: "small", on: { click: () => show(false) } }, "Close");
   const input = searchField("Find a word: donated, tangent, Split …", "Find a word");
+  const start = h(
+    "button",
+    {
+      type: "button",
+      class: "small help-tour",
+      on: {
+        click: () => {
+          show(false);
+          tour();
+        },
+      },
+    },
+    "A tour through this recording",
+  );
   const words = h("div", { class: "help-words", "aria-live": "polite" });
   const scroller = h(
     "div",
@@ -41,7 +55,7 @@ export function helpDialog(body: HTMLElement, keys: readonly (readonly [string, 
   const element = h(
     "div",
     { class: "help", role: "dialog", "aria-modal": "true", "aria-label": "What is this?", hidden: true },
-    h("div", { class: "help-card" }, h("header", {}, h("h2", {}, "What is this?"), input, close), scroller),
+    h("div", { class: "help-card" }, h("header", {}, h("h2", {}, "What is this?"), input, start, close), scroller),
   );
   let from: Element | null = null; // had the focus before
 
@@ -80,7 +94,7 @@ export function helpDialog(body: HTMLElement, keys: readonly (readonly [string, 
     open: (word) => show(true, word),
     close: () => show(false),
     key(event) {
-      const stops: readonly HTMLElement[] = [input, close, scroller];
+      const stops: readonly HTMLElement[] = [input, start, close, scroller];
       const at = stops.indexOf(root().activeElement as HTMLElement);
       if (event.key === "Tab") stops[(at + (event.shiftKey ? stops.length - 1 : 1)) % stops.length]!.focus();
       else if (event.key === "Escape" || (event.key === "?" && at !== 0)) show(false);

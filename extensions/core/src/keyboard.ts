@@ -4,6 +4,7 @@
 import { h } from "./dom";
 import { type Help, helpDialog } from "./help";
 import type { State } from "./state";
+import type { Tour } from "./tour";
 import { VIEWS, viewsOf } from "./views/registry";
 import type { Rail } from "./views/stages";
 
@@ -28,8 +29,8 @@ export interface Keyboard {
   readonly button: HTMLElement;
 }
 
-export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HTMLElement): Keyboard {
-  const help = helpDialog(body, KEYS);
+export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HTMLElement, tour: Tour): Keyboard {
+  const help = helpDialog(body, KEYS, tour.start);
   const button = h(
     "button",
     {
@@ -69,12 +70,13 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.composedPath()[0] as Element;
     if (help.isOpen) return help.key(event);
+    if (!target.matches(WRITES) && !ownArrows(event, target) && tour.key(event)) return;
     if (event.key === "Escape") {
       if (target.matches(WRITES)) body.focus({ preventScroll: true });
       else if (state.selection.node >= 0) state.openNode(-1);
       return;
     }
-    if (target.closest(WRITES) || (event.key.startsWith("Arrow") && target.closest(OWN_ARROWS))) return;
+    if (target.closest(WRITES) || ownArrows(event, target)) return;
     const choose = otherRadio(target, { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key] ?? 0);
     const action = choose ?? actions[event.key];
     if (!action) return;
@@ -85,6 +87,10 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
   body.tabIndex = -1; // so that a click anywhere gives the workbench the focus
   keepFocus(body);
   return { help, button };
+}
+
+function ownArrows({ key }: KeyboardEvent, target: Element): boolean {
+  return key.startsWith("Arrow") && target.closest(OWN_ARROWS) !== null;
 }
 
 /** Chooses the neighbour of a radio button, and gives it the focus even if the choice is drawn again; else null. */

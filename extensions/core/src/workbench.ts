@@ -17,6 +17,7 @@ import { type Bookmark, State } from "./state";
 import css from "./styles";
 import { explained, termOf } from "./terms";
 import { followTheme } from "./theme";
+import { tourOf } from "./tour";
 import { facts } from "./views/facts";
 import { find } from "./views/find";
 import { viewOf, viewsOf } from "./views/registry";
@@ -221,8 +222,9 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
 
   const shown = new Panel(panel, context);
   const steps = stages(rail, context);
-  const parts: Mounted[] = [steps, facts(side, context), shown];
-  const keys = keyboard(place.body, state, steps, finder);
+  const tour = tourOf(place.body, rail, state);
+  const parts: Mounted[] = [steps, facts(side, context), shown, tour];
+  const keys = keyboard(place.body, state, steps, finder, tour);
   place.body.append(keys.help.element);
   const render = (): void => {
     replace(stageHead, ...stageLine(state, keys.help.open));

@@ -15,6 +15,7 @@ import shell from "./shell.css";
 import stages from "./stages.css";
 import tables from "./tables.css";
 import timeline from "./timeline.css";
+import tour from "./tour.css";
 import wrapper from "./wrapper.css";
 
 export default [
@@ -34,4 +35,5 @@ export default [
   facts,
   shell,
   compared,
+  tour,
 ].join("\n");

@@ -1,0 +1,146 @@
+"""A first visit offers a tour of eight steps through the reader's own recording. Each step points at the real thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from aotviz.widgets.html import write_html
+from tests.ui import puzzle
+from tests.ui.test_accessibility import serious
+
+NO_STORAGE = (
+    "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError') } })"
+)
+STEPS = [  # what is opened, the element that the ring is around, and a part of what it says
+    (None, ".rail .stages", "metadata"),
+    ("aliasing", ".writes li >> nth=0", "writes a"),
+    ("aliasing", ".card .windows >> nth=0", "base of a, b"),
+    ("wrapper", ".aot-marked", "base.copy_(out[0])"),
+    ("graph", ".roles", "backward"),
+    ("saved", "tr:has(th:has-text('detach_2'))", "detach_2"),
+    ("evidence", ".panel tbody tr >> nth=0", "primals_3"),
+    (None, ".help-button", "?"),
+]
+AROUND = """([ring, element]) => {
+    const [outer, inner] = [ring, element].map((one) => one.getBoundingClientRect());
+    const near = (one, two) => Math.abs(one - two) < 12;
+    return near(outer.left, inner.left) && near(outer.top, inner.top) && near(outer.bottom, inner.bottom);
+}"""
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_html(puzzle.recording(), tmp_path_factory.mktemp("tour") / "puzzle.html")
+
+
+@pytest.fixture
+def page(browser: Browser, theme: str, html: Path) -> Iterator[Page]:
+    page = browser.new_page(
+        viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True, reduced_motion="reduce"
+    )  # type: ignore[arg-type]
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(html.as_uri())
+    yield page
+    assert problems == []
+    page.close()
+
+
+def at(page: Page, number: int) -> None:
+    expect(page.locator(".tour-card")).to_contain_text(f"{number} of 8")
+
+
+def test_each_step_opens_a_view_and_points_at_what_it_says(page: Page, theme: str, screenshots: Path) -> None:
+    page.get_by_role("button", name="A tour of eight steps through this recording").click()
+    for number, (view, element, text) in enumerate(STEPS, 1):
+        at(page, number)
+        if view:
+            expect(page.locator(f"[role=tab][data-view={view}]")).to_have_attribute("aria-selected", "true")
+        expect(page.locator(element).first).to_contain_text(text)
+        expect(page.locator(".tour-ring")).to_be_visible()
+        if number > 1:  # the list of stages is longer than the page
+            handles = [page.locator(".tour-ring").element_handle(), page.locator(element).first.element_handle()]
+            page.wait_for_function(AROUND, arg=handles)
+        if number in (2, 4):
+            assert serious(page) == []
+            page.screenshot(path=screenshots / f"tour-{theme}-{number}.png", animations="disabled")
+        page.keyboard.press("Enter" if number % 2 else "ArrowRight")
+    expect(page.locator(".tour-card")).to_be_hidden()
+    expect(page.locator(".tour-ring")).to_be_hidden()
+
+
+def test_keys_go_on_and_back_and_skip_and_the_focus_returns(page: Page) -> None:
+    page.locator('.stage[data-stage="metadata"]').focus()
+    page.keyboard.press("?")
+    page.get_by_role("button", name="A tour through this recording").click()
+    at(page, 1)
+    expect(page.locator(".tour-card").get_by_role("button", name="Next")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    at(page, 2)
+    page.keyboard.press("ArrowLeft")
+    at(page, 1)
+    page.keyboard.press("Shift+Tab")  # Skip: Back is disabled on the first step
+    page.keyboard.press("Enter")
+    expect(page.locator(".tour-card")).to_be_hidden()
+    page.keyboard.press("?")
+    page.get_by_role("button", name="A tour through this recording").click()
+    page.keyboard.press("ArrowRight")
+    page.locator(".panel .card h3").first.click()  # the workbench stays usable
+    page.keyboard.press("ArrowRight")
+    at(page, 3)
+    page.keyboard.press("Escape")
+    expect(page.locator(".tour-card")).to_be_hidden()
+    page.keyboard.press("2")  # the keys belong to the workbench again
+    expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize("answer", ["A tour of eight steps through this recording", "Do not offer the tour again"])
+def test_the_offer_is_answered_once_and_for_ever(browser: Browser, html: Path, answer: str) -> None:
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto(html.as_uri())
+    page.get_by_role("button", name=answer).click()
+    expect(page.locator(".invitation")).to_have_count(0)
+    page.reload()
+    expect(page.locator(".stage[aria-selected=true]")).to_be_visible()
+    expect(page.locator(".invitation")).to_have_count(0)
+    expect(page.locator(".tour-card")).to_be_hidden()
+    context.close()
+
+
+def test_where_nothing_can_be_remembered_only_the_help_offers_it(browser: Browser, html: Path) -> None:
+    page = browser.new_page(offline=True)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.add_init_script(NO_STORAGE)
+    page.goto(html.as_uri())
+    expect(page.locator(".stage[aria-selected=true]")).to_be_visible()
+    expect(page.locator(".invitation")).to_have_count(0)
+    page.keyboard.press("?")
+    page.get_by_role("button", name="A tour through this recording").click()
+    at(page, 1)
+    assert problems == []
+    page.close()
+
+
+def test_the_card_stays_inside_a_narrow_cell(page: Page, theme: str, screenshots: Path) -> None:
+    page.set_viewport_size({"width": 500, "height": 800})
+    page.screenshot(path=screenshots / f"tour-{theme}-500-offer.png", animations="disabled")
+    page.locator(".invitation .link").click()
+    for number in range(1, 9):
+        at(page, number)
+        expect(page.locator(".tour-ring")).to_be_visible()
+        card, frame = page.locator(".tour-card").bounding_box(), page.locator(".workbench").bounding_box()
+        assert card
+        assert frame
+        assert frame["x"] <= card["x"]
+        assert card["x"] + card["width"] <= frame["x"] + frame["width"]
+        assert frame["y"] <= card["y"]
+        assert card["y"] + card["height"] <= frame["y"] + frame["height"]
+        if number == 2:
+            page.screenshot(path=screenshots / f"tour-{theme}-500.png", animations="disabled")
+        page.keyboard.press("Enter")
