@@ -26,17 +26,29 @@ def test_a_choice_by_value_says_where_and_what_to_do() -> None:
             return x * 2
         return x
 
-    with pytest.raises(Refused, match=r"asks for the value of a tensor at .*`if x.sum.. > 0:`.*torch.where") as caught:
+    with pytest.raises(
+        Refused, match=r"value of a tensor that depends on 'x', at .*`if x.sum.. > 0:`.*where"
+    ) as caught:
         alone(chooses)(torch.ones(2))
     assert caught.value.reason == "value of a tensor"
 
 
-def test_a_complex_value_is_asked_for_in_vain_too() -> None:
+def test_a_value_is_named_by_the_variables_of_the_part_that_asks_for_it() -> None:
+    def asks(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        w = w + 1
+        loss, größe = (x * w).sum(), x.sum()
+        return [w.cos(), x * 2 if loss > größe else x]
+
+    with pytest.raises(Refused, match=r"the value of a tensor that depends on 'loss' and 'größe', at "):
+        alone(asks)(torch.ones(2), torch.ones(2))
+
+
+def test_the_value_of_a_complex_number_is_refused_too() -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return x * x.sum().item()
 
     assert alone(scaled)(torch.ones(2)).tolist() == [2.0, 2.0]  # torch has a symbol for a float
-    with pytest.raises(Refused, match=r"asks for the value of a tensor at .*\.item\(\)") as caught:
+    with pytest.raises(Refused, match=r"value of a tensor that depends on 'x', at .*\.item\(\)") as caught:
         alone(scaled)(torch.ones(2, dtype=torch.complex64))
     assert caught.value.reason == "value of a tensor"
 

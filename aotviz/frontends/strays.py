@@ -7,10 +7,11 @@ tensor is then searched for in everything that the function can reach, so that o
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ import torch
 from aotviz.frontends.requests import Modules
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
-from aotviz.ir.user_code import is_library
+from aotviz.ir.user_code import is_library, variables
 from aotviz.tracing import fakes
 from aotviz.tracing.outside import reachable
 
@@ -69,15 +70,16 @@ def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = Mapp
 
 
 def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refused:
-    """The refusal of a program that reads the value of a tensor. It names the line, and the buffer if there is one."""
+    """The refusal of a program that reads the value of a tensor. It names the line, and the buffer or the variables."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = traceback.extract_tb(error.__traceback__)
-    own = [line for line in lines if not is_library(line.filename)] or [
-        line for line in lines if _of_a_module(line.filename)
+    steps = list(zip(frames, lines, strict=True))
+    own = [step for step in steps if not is_library(step[1].filename)] or [
+        step for step in steps if _of_a_module(step[1].filename)
     ]
-    where = f" at {own[-1].filename}:{own[-1].lineno} `{own[-1].line}`" if own else ""
+    where = f" at {own[-1][1].filename}:{own[-1][1].lineno} `{own[-1][1].line}`" if own else ""
     paths = {id(module): path for path, module in root.named_modules()} if root is not None else {}
-    for frame, line in reversed(list(zip(frames, lines, strict=True))):
+    for frame, line in reversed(steps):
         module = frame.f_locals.get("self")
         if not isinstance(module, torch.nn.Module):
             continue
@@ -85,7 +87,18 @@ def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refus
         if read:
             path = ".".join(part for part in (paths.get(id(module), ""), read[0]) if part)
             return Refused("value of a tensor", f"of the buffer {path!r} of {type(module).__name__}", where)
-    return Refused("value of a tensor", "of a tensor", where)
+    return Refused("value of a tensor", _by_its_variables(*own[-1]) if own else "of a tensor", where)
+
+
+def _by_its_variables(frame: FrameType, line: traceback.FrameSummary) -> str:
+    """The tensor whose value is asked for at `line`, by the names of the tensors in the part of the line that asks."""
+    asks = linecache.getline(line.filename, line.lineno or 0).encode()  # the columns count bytes
+    if line.colno is not None and line.end_colno is not None and line.lineno == line.end_lineno:
+        asks = asks[line.colno : line.end_colno]
+    found = variables(frame)
+    words = dict.fromkeys(re.findall(r"(?<![\w.])[^\W\d]\w*", asks.decode(errors="replace")))
+    names = [repr(word) for word in words if isinstance(found.get(word), torch.Tensor)]
+    return f"of a tensor that depends on {' and '.join(names)}," if names else "of a tensor"
 
 
 def _of_a_module(filename: str) -> bool:
