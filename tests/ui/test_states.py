@@ -164,7 +164,7 @@ def test_a_failure_is_told_in_the_words_that_the_caller_got(page: Page, tmp_path
     open_page(page, tmp_path, refused())
     failure = page.get_by_role("alert")
     expect(failure).to_contain_text(
-        "Refused in metadata: the program asks for the value of a tensor that depends on 'x', at"
+        "Refused in metadata: the program asks for the value of a tensor that depends on 'x' and 'w', at"
     )
     expect(failure).to_contain_text("Use torch.where, or torch.cond for a choice")
     expect(failure.locator("code").first).to_have_text("return x if (x * w).sum() > 0 else w")
