@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,12 @@ def test_a_right_call_is_right_and_has_torchs_graphs() -> None:
     assert found.same_graphs
     assert [check.role for check in found.graphs] == ["joint", "forward", "backward"]
     assert found.first_difference == ""
+
+
+def test_graphs_are_compared_again_where_a_cache_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AOTVIZ_CACHE_DIR", str(tmp_path))  # a program from the cache has no graphs to compare
+    found = [aotviz.verify(step, *inputs()).same_graphs for _ in range(2)]
+    assert found == [True, True]
 
 
 @pytest.mark.parametrize(

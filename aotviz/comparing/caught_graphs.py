@@ -44,7 +44,7 @@ def torchs(fn: Any, compiler: Callable[..., Any] = run_graph, **settings: Any) -
 
 def ours(fn: Any, compiler: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
     """`fn` compiled by aotviz's `aot_function`."""
-    return aot_function(as_module(fn), compiler, record=False, **settings)
+    return aot_function(as_module(fn), compiler, record=False, cache=False, **settings)
 
 
 def graphs_of(
