@@ -99,6 +99,25 @@ def test_a_partitioner_that_saves_the_wrong_value_is_found() -> None:
     assert found.node == "cos"
 
 
+def test_a_pass_of_torchs_settings_is_found() -> None:
+    """The trace below it is right: the pass is not in it."""
+
+    def swaps(joint: Any, inputs: Any) -> Any:
+        for node in joint.graph.find_nodes(op="call_function", target=aten.sub.Tensor):
+            node.args = (node.args[1], node.args[0])
+        joint.recompile()
+        return joint
+
+    def difference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.exp() - y).relu().sum()
+
+    with torch._functorch.config.patch(joint_custom_pass=swaps):
+        found = aotviz.bisect(difference, torch.ones(2, requires_grad=True), torch.ones(2), repro=None)
+    assert (found.stage, found.node, found.operator) == ("partition", "sub", "aten.sub.Tensor")
+    assert found.place == line_of("(x.exp() - y).relu()")
+    assert found.tried[0] == ("traced", "right")
+
+
 def cosine_for_sine(graph: Any, example_inputs: Any) -> Any:
     """A backend that has a bug: it takes the cosine where the graph asks for the sine."""
     for node in graph.graph.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -53,6 +54,25 @@ def test_a_partitioner_that_there_is_not_is_named():
     compiled = torch.compile(torch.sin, backend="aotviz_eager", options={"partition_fn": "half"})
     with pytest.raises(Exception, match="there is no partitioner 'half'; there are default_partition, min_cut"):
         compiled(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("half", "says"),
+    [
+        (0, "partition_fn 'forgets' returned a forward with 0 outputs. It needs the first 1 of the joint graph"),
+        (1, "partition_fn 'forgets' returned a backward with 1 outputs. It needs the last 2 of the joint graph"),
+    ],
+)
+def test_a_partitioner_that_forgets_an_output_is_named(half, says):
+    def forgets(joint, joint_inputs, **others):
+        halves = default_partition(joint, joint_inputs, **others)
+        output = halves[half].graph.output_node()
+        output.args = (output.args[0][:half],)
+        return halves
+
+    compiled = aotviz.compile(lambda x, w: (x * w).sum(), backend="eager", partition_fn=forgets)
+    with pytest.raises(Exception, match=re.escape(says)):
+        compiled(torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True))
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])

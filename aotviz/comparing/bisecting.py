@@ -153,6 +153,7 @@ def _ladder(settings: dict[str, Any]) -> list[Rung]:
         full,
         **compilers(run_graph),
         partition_fn=default_partition,
+        joint_custom_pass=None,
         joint_pass=None,
         decompositions=None,
         keep_inference_input_mutations=False,
@@ -162,6 +163,9 @@ def _ladder(settings: dict[str, Any]) -> list[Rung]:
     if full.decompositions:
         options = replace(options, decompositions=full.decompositions)
         rungs.append(Rung("trace", "with decompositions", options))
+    if full.joint_custom_pass is not None:
+        options = replace(options, joint_custom_pass=full.joint_custom_pass)
+        rungs.append(Rung("partition", "with your joint pass", options))
     if full.joint_pass is not None:
         options = replace(options, joint_pass=full.joint_pass)
         rungs.append(Rung("partition", "with the joint pass", options, lowering))

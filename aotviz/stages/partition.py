@@ -15,6 +15,7 @@ between the call and its backward. Autograd notices them, except writes with ano
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -60,13 +61,16 @@ def run(call: JointGraph) -> Split:
             for node in filter(_is_clone_of_input, joint.graph.nodes):
                 if "recompute" not in node.meta:
                     must_save(node)
+            expected = len(call.slots) + tokens, len(graphs.outputs(joint.graph))
             with sharing(call.options.partition_fn, share, joint.graph):
-                return call.options.partition_fn(
+                forward, backward = call.options.partition_fn(
                     joint,
                     joint_inputs,
-                    num_fwd_outputs=len(call.slots) + tokens,
+                    num_fwd_outputs=expected[0],
                     static_lifetime_input_indices=list(call.meta.static_input_indices),
                 )
+            _check_outputs(forward, backward, *expected, call.options.partition_fn)
+            return forward, backward
 
         forward, backward = cut(module)
         protected: set[str] = set()
@@ -95,6 +99,24 @@ def run(call: JointGraph) -> Split:
         unpacked={},
     )
     return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in saved_values.passed_unsaved(split))))
+
+
+def _check_outputs(
+    forward: fx.GraphModule, backward: fx.GraphModule, results: int, joint: int, partition_fn: Callable[..., Any]
+) -> None:
+    """Raise ValueError if a half lacks one of the `joint` outputs; the first `results` of them are the forward's."""
+    name = getattr(partition_fn, "__name__", partition_fn)
+    returned = len(graphs.outputs(forward.graph)), len(graphs.outputs(backward.graph))
+    if returned[0] < results:
+        raise ValueError(
+            f"partition_fn {name!r} returned a forward with {returned[0]} outputs. It needs the first {results} of the "
+            "joint graph (num_fwd_outputs), and then what it saves."
+        )
+    if returned[1] != joint - results:
+        raise ValueError(
+            f"partition_fn {name!r} returned a backward with {returned[1]} outputs. It needs the last "
+            f"{joint - results} of the joint graph, the gradients, those included that are None."
+        )
 
 
 def _is_clone_of_input(node: fx.Node) -> bool:
