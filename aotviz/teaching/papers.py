@@ -1,0 +1,49 @@
+"""What a student hands in: the answers, as JSON that anyone can read. Nothing in it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aotviz.explain.explanation import counted
+from aotviz.teaching.answers import Plain
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The answers of one student."""
+
+    course: str
+    student: str
+    answers: Mapping[str, Mapping[str, Plain]]  # puzzle -> question -> answer
+
+    def of(self, puzzle: str) -> Mapping[str, Plain]:
+        """The answers to the questions of a puzzle."""
+        return self.answers.get(puzzle, {})
+
+
+def write(path: str | os.PathLike[str], paper: Paper) -> str:
+    """Write a paper, and say in words what was written."""
+    content = {"course": paper.course, "student": paper.student, "answers": paper.answers}
+    Path(path).write_text(json.dumps(content, indent=1, default=sorted), encoding="utf-8")  # sets become lists
+    count = sum(map(len, paper.answers.values()))
+    return f"{counted(count, 'answer')} of {paper.student} to {paper.course!r}, in {os.fspath(path)}"
+
+
+def read(path: str | os.PathLike[str], course: str) -> Paper:
+    """Read a paper. Raises ValueError if the file is no paper of that course."""
+    try:
+        content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+        paper = Paper(content["course"], content["student"], content["answers"])
+        valid = all(isinstance(of_one, dict) for of_one in paper.answers.values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} is no paper that Course.hand_in wrote: {error!r}") from error
+    if not valid:
+        raise ValueError(f"{os.fspath(path)} is no paper that Course.hand_in wrote: a puzzle has no table of answers")
+    if paper.course != course:
+        raise ValueError(f"{os.fspath(path)} is a paper of {paper.course!r}, and not of {course!r}")
+    return paper
