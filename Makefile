@@ -86,7 +86,7 @@ bench: $(READY) ## overhead per call, compile time by stage, cost of recording, 
 goldens: $(READY) ## write the golden files anew; look at the diff before committing
 	AOTVIZ_UPDATE_GOLDENS=1 $(BIN)/python -m pytest -q -k golden
 
-images: $(READY) ## docs/images/: every view of GPT-2 and of an aliasing puzzle, and logs; look at each before committing
+images: $(READY) ## docs/images/: views of GPT-2, of an aliasing puzzle and of a backward, and logs; look at each before committing
 	$(BIN)/python -m tests.ui.images
 	$(BIN)/python -m tests.ui.log_images
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,32 @@ def test_stages_that_a_page_names_exist_and_its_links_lead_somewhere(page: str) 
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     missing = [link for link in links if link and "://" not in link and not (path.parent / link).exists()]
     assert not missing
+
+
+def images(text: str) -> set[str]:
+    """The pictures that a page shows: in Markdown, or in HTML for a light and a dark one."""
+    return {*re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text), *re.findall(r'(?:src|srcset)="([^"]+)"', text)}
+
+
+def test_each_picture_is_shown_and_each_shown_picture_exists() -> None:
+    shown = {
+        (page.parent / image).resolve()
+        for page in [ROOT / "README.md", *DOCS.rglob("*.md")]
+        for image in images(page.read_text(encoding="utf-8"))
+    }
+    kept = set((DOCS / "images").iterdir())
+    assert not sorted(str(path) for path in shown - kept), "of these a page has the link, but the picture is not there"
+    assert not sorted(str(path) for path in kept - shown), "no page shows these: delete them"
+
+
+def test_each_picture_of_the_gallery_leads_to_a_page() -> None:
+    gallery = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\[!\[[^\]]+\]\([^)]+\)\]\((\S+\.md)[^)]*\)", gallery)
+    assert len(linked) == len(images(gallery)) == 12
+    assert all((DOCS / page).exists() for page in linked)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
+def test_the_python_of_a_page_is_python(page: Path) -> None:
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        ast.parse(textwrap.dedent(code))

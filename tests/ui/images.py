@@ -1,6 +1,7 @@
-"""Pictures for the docs: every view, for a GPT-2 of twelve layers in training and for an aliasing puzzle of ten lines.
+"""Pictures for the docs: a GPT-2 of twelve layers in training, an aliasing puzzle of ten lines, and a whole backward.
 
-`python -m tests.ui.images` (or `make images`) writes them to docs/images/, light and dark. Look at each of them.
+`python -m tests.ui.images` (or `make images`) writes them to docs/images/. Look at each of them. tests/test_docs.py
+fails if a page does not use one of them.
 """
 
 from __future__ import annotations
@@ -35,24 +36,29 @@ class Shot:
     find: str = ""  # part of the name of a node that is looked for
 
 
-SHOTS = (
+OF_PUZZLE = (Shot("aliasing", "metadata"), Shot("wrapper", "link", "", ".note:has(> code)"))
+OF_GPT2 = (
+    Shot("graph", "trace"),
     Shot("code", "partition", "backward", find="mul_"),
     Shot("diff", "partition", "forward"),
-    Shot("graph", "trace"),
-    Shot("aliasing", "metadata"),
     Shot("saved", "partition"),
-    Shot("wrapper", "link", "", ".note:has(> code)"),
     Shot("evidence", "partition"),
 )
+OF_BACKWARD = (Shot("backward", "capture"),)
+THEMES = ("light", "dark")
 
 
 def gpt2() -> FixtureRecording:
     """A training step of twelve layers."""
-    torch._dynamo.reset()  # its name is that of a first compilation
-    step, batch = demo.gpt2(layers=12)
-    compiled = aotviz.compile(step, backend="eager")
-    loss, _ = compiled(*batch)
-    loss.backward()
+    for layers in (
+        1,
+        12,
+    ):  # the first compilation of a process also imports modules, which is not what the times are to show
+        torch._dynamo.reset()
+        step, batch = demo.gpt2(layers=layers)
+        compiled = aotviz.compile(step, backend="eager")
+        loss, _ = compiled(*batch)
+        loss.backward()
     return FixtureRecording(compiled.recording.data)
 
 
@@ -79,13 +85,35 @@ def take(page: Page, shot: Shot, path: Path) -> None:
         close.click()
 
 
-def pictures(browser: Browser, name: str, recording: FixtureRecording) -> None:
+def backward() -> FixtureRecording:
+    """A whole backward: a residual connection, and a hook."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    up, down, x = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8), torch.randn(4, 8)
+    down.weight.register_hook(clip)
+    with aotviz.compiled_autograd(backend="eager") as recording:
+        (x + down(torch.nn.functional.gelu(up(x)))).square().mean().backward()
+    aotviz.compiled_autograd.reset()
+    return FixtureRecording(recording.data)
+
+
+def clip(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.clamp(-1, 1)
+
+
+def pictures(
+    browser: Browser,
+    name: str,
+    recording: FixtureRecording,
+    shots: tuple[Shot, ...],
+    themes: tuple[str, ...] = ("light",),
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         html = write_html(recording, Path(folder) / "page.html")
-        for theme in ("light", "dark"):
+        for theme in themes:
             page = browser.new_page(viewport=SIZE, color_scheme=theme, offline=True)  # type: ignore[arg-type]
             page.goto(html.as_uri())
-            for shot in SHOTS:
+            for shot in shots:
                 take(page, shot, FOLDER / f"{name}-{shot.view}-{theme}.png")
             page.close()
 
@@ -101,19 +129,20 @@ def input_sets(browser: Browser) -> None:
     found = aotviz.compare_inputs(double, overlapping=(m[:5], m[3:]), separate=(x.clone(), x.clone()), same=(x, x))
     with tempfile.TemporaryDirectory() as folder:
         found.to_html(Path(folder) / "page.html")
-        for theme in ("light", "dark"):
-            page = browser.new_page(viewport={"width": 1280, "height": 1300}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
-            page.goto((Path(folder) / "page.html").as_uri())
-            expect(page.locator(".drawn[aria-busy]")).to_have_count(0)
-            page.screenshot(path=FOLDER / f"input-sets-{theme}.png", animations="disabled")
-            page.close()
+        page = browser.new_page(viewport={"width": 1280, "height": 1300}, color_scheme="light", offline=True)
+        page.goto((Path(folder) / "page.html").as_uri())
+        expect(page.locator(".drawn[aria-busy]")).to_have_count(0)
+        page.screenshot(path=FOLDER / "input-sets-light.png", animations="disabled")
+        page.close()
 
 
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     with finder.browser() as browser:
-        pictures(browser, "puzzle", puzzle.recording())
-        pictures(browser, "gpt2", gpt2())
+        pictures(browser, "puzzle", puzzle.recording(), OF_PUZZLE[:1], THEMES)
+        pictures(browser, "puzzle", puzzle.recording(), OF_PUZZLE[1:])
+        pictures(browser, "gpt2", gpt2(), OF_GPT2)
+        pictures(browser, "whole", backward(), OF_BACKWARD)
         input_sets(browser)
     print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")
     return 0
