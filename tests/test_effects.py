@@ -299,3 +299,11 @@ def test_an_operator_with_a_backward_of_its_own_is_differentiated_by_it(custom):
     f(xs[0]).backward()
     aotviz.compile(f, backend="eager", debug=True)(xs[1]).backward()
     assert torch.equal(xs[0].grad, xs[1].grad)
+
+
+def test_the_recording_says_why_an_operator_is_kept():
+    compiled = aotviz.compile(chatty, backend="eager", cache=False)
+    compiled(torch.ones(2))
+    reasons = compiled.recording[0].evidence.query("stage == 'metadata'")
+    kept = reasons[reasons.reason == "it has side effects: a token keeps its calls, and their order"]
+    assert kept.subject.tolist() == ["aten._print.default", "aotviz_effects.note.default", "print"]

@@ -368,7 +368,7 @@ def test_the_lesson_as_it_stands_asks_and_shows_no_answer(lesson: Ran) -> None:
 def test_the_lessons_wrong_answers_are_told_why(lesson: Ran) -> None:
     for puzzle, (_, said, _) in lesson.predicted.items():
         assert set(said.outcomes.values()) == {Outcome.WRONG}, puzzle
-        assert said.reasons or puzzle == "an_effect", puzzle  # the recording has no reason for an effect's order
+        assert said.reasons, puzzle
 
 
 def test_the_lessons_folded_answers_are_right(lesson: Ran) -> None:

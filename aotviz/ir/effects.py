@@ -54,6 +54,12 @@ def kinds(graph: fx.Graph) -> list[Any]:
     return list(dict.fromkeys(map(kind_of, calls)))
 
 
+def operators(graph: fx.Graph) -> list[str]:
+    """The names of the operators with side effects in a graph, each once."""
+    calls = graph.find_nodes(op="call_function", target=WITH_EFFECTS)
+    return list(dict.fromkeys(str(call.args[1]) for call in calls))
+
+
 def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
     """Close the effects traced so far: create tokens where they were discovered, and sink `last`. Edits `graph`."""
     for node in graph.find_nodes(op="placeholder"):

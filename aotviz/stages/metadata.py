@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import effects
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.refusals import Refused
@@ -241,6 +242,8 @@ def _evidence(
             reasons.append(Reason(output.name, f"it is the same object as {outputs[fact.same_object_as].name}"))
         elif fact.output_type is not OutputType.non_alias:
             reasons.append(Reason(output.name, f"it is {fact.output_type.value}"))
+    for operator in effects.operators(forward.trace.graph):
+        reasons.append(Reason(operator, "it has side effects: a token keeps its calls, and their order"))
     for event in forward.ledger.events:
         if isinstance(event, Hooked) and event.why:
             why = f"Python calls it in each backward, so the backward is split there: {event.why}"
