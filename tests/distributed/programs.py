@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -147,6 +148,12 @@ def ddp_around(compiled: Compile, step: Step) -> None:
 
 def ddp_static(compiled: Compile, step: Step) -> None:
     ddp(compiled, step, static_graph=True)
+
+
+def ddp_in_buckets(compiled: Compile, step: Step) -> None:
+    """Dynamo splits the graph, one part for each bucket of gradients, and compiles each part on FakeTensors."""
+    with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", 4096):  # of 1 MB, more than the whole model
+        ddp(compiled, step, bucket_cap_mb=0.005)
 
 
 def ddp_accumulating(compiled: Compile, step: Step) -> None:
@@ -435,6 +442,7 @@ def collectives(compiled: Compile, step: Step) -> None:
 PROGRAMS: dict[str, Callable[[Compile, Step], None]] = {
     "DDP": ddp,
     "DDP, static graph": ddp_static,
+    "DDP, several buckets": ddp_in_buckets,
     "DDP around the compiled module": ddp_around,
     "DDP, no_sync": ddp_accumulating,
     "FSDP2, per layer": fsdp_layers,

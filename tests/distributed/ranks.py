@@ -41,10 +41,14 @@ class Found:
 
 
 class Ranks:
-    """`world` processes, started at the first job. A job's backend is EAGER, one of OURS, or one of torch.compile's."""
+    """`world` processes, started at the first job. A job's backend is EAGER, one of OURS, or one of torch.compile's.
 
-    def __init__(self, world: int) -> None:
+    `cache` is the folder of their cache; without one, they compile.
+    """
+
+    def __init__(self, world: int, cache: Path | None = None) -> None:
         self.world = world
+        self.cache = cache
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.folder = Path(self._temporary.name)
         self._processes: list[subprocess.Popen[str]] = []
@@ -87,6 +91,8 @@ class Ranks:
             return
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environment |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
+        if self.cache is not None:
+            environment["AOTVIZ_CACHE_DIR"] = str(self.cache)
         meeting = f"meeting-{next(self._number)}"
         for rank in range(self.world):
             said = (self.folder / f"said-{rank}.txt").open("a")
