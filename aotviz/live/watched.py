@@ -32,6 +32,7 @@ from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import NONE, CompilationData, RecordingData
 from aotviz.recording.holders import Changed, Live
+from aotviz.recording.paintings import Paintings
 from aotviz.recording.store import Store
 from aotviz.recording.strings import StringTable, clean
 
@@ -204,6 +205,10 @@ class Watched:
     @property
     def dropped(self) -> int:
         return self._log.dropped + self._own.dropped
+
+    @property
+    def paintings(self) -> Paintings:
+        return self._own.paintings
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:

@@ -7,11 +7,13 @@ are `Graph` objects, and the recording displays itself in a notebook or prints i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from aotviz.explain import answers, cache_misses, graph_breaks, graph_changes, rank_runs, ranks, recompiles, timeline
-from aotviz.recording import files, log_tables, merging, trace_files
+from aotviz.recording import files, log_tables, merging, paintings, trace_files
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import ComparedInputs, RecordingData
 from aotviz.recording.files import RecordingError
@@ -54,7 +56,7 @@ class Recording:
     @property
     def data(self) -> RecordingData:
         """The recording in its wire format (events.py), as it is now. For a log this reads every graph."""
-        return self._content.data
+        return self._painted(self._content.data)
 
     @property
     def dropped(self) -> int:
@@ -225,6 +227,72 @@ class Recording:
         """`timeline` as a plotly icicle: widths are seconds; click to zoom."""
         return timeline.figure(*answers.asked(self, compilation))
 
+    def paint(
+        self,
+        values: pd.Series[Any] | Mapping[Any, Any],
+        label: str | None = None,
+        *,
+        unit: str = "",
+        compilation: str | int = 0,
+        stage: str | None = None,
+        graph: str | None = None,
+        groups: str = "largest",
+        note: str = "",
+    ) -> None:
+        """Show values of nodes, such as the time of each kernel, as colours of the graph.
+
+        The workbench shows them with a legend and a table, and the recording keeps them in `save` and `to_html`. Text
+        and booleans become categories; NaN and infinity have colours of their own. A second painting with the same
+        label replaces the first.
+
+        Args:
+            values: a Series with the names of nodes as index. A value is of every graph that has a node of that name,
+                because a node keeps its name from stage to stage. If only one is meant, use `stage` and `graph`, or an
+                index with the levels "stage", "graph" and "node".
+            label: what is shown; by default the name of the Series.
+            unit: of the numbers, e.g. "µs".
+            compilation: its id or its position.
+            stage, graph: the only stage, e.g. "partition", and the only graph, e.g. "backward", that has the nodes.
+            groups: what a closed module shows: "largest" or "sum" of its nodes' numbers.
+            note: a sentence to show with it.
+
+        Names that no graph has are kept, and a UserWarning lists them.
+
+        Raises:
+            ValueError: no name is that of a node, a node has several values, or there are no values.
+            LookupError: there is no such compilation, stage or graph.
+            TypeError: `values` is not a Series, or its numbers are complex.
+
+        >>> import aotviz, pandas, torch
+        >>> f = aotviz.compile(lambda x: x.sin() + x.cos(), backend="eager")
+        >>> _ = f(torch.ones(3))
+        >>> f.recording.paint(pandas.Series({"sin": 4.2, "cos": 3.9}), "time", unit="µs")
+        >>> f.recording.paintings[["label", "node", "value"]].values.tolist()
+        [['time', 'sin', 4.2], ['time', 'cos', 3.9]]
+        """
+        made, unknown = paintings.painting(
+            values,
+            found := self[compilation],
+            label=label,
+            unit=unit,
+            note=note,
+            stage=stage,
+            graph=graph,
+            groups=groups,
+        )
+        if unknown:
+            paintings.warn_of(unknown, found)
+        self._content.paintings.put(made)
+
+    def unpaint(self, label: str, compilation: str | int = 0) -> None:
+        """Take a painting away. Raises LookupError, which lists the labels, if there is no such painting."""
+        self._content.paintings.remove(self[compilation].id, label)
+
+    @property
+    def paintings(self) -> pd.DataFrame:
+        """What was painted, one row per name: compilation, label, stage, graph ("" means all), node, value, unit."""
+        return paintings.frame(self._content.paintings.records)
+
     def follow(self, changed: Changed) -> Changed:
         """Call `changed()` whenever there is more to read. Returns a function that ends this.
 
@@ -239,7 +307,13 @@ class Recording:
         >>> set(moves)
         {1}
         """
-        return self._content.follow(changed)
+        stops = [self._content.follow(changed), self._content.paintings.follow(changed)]
+
+        def stop() -> None:
+            for one in stops:
+                one()
+
+        return stop
 
     def show(self, view: str = "", *, compilation: int | str = 0, stage: str = "", graph: str = "") -> Workbench:
         """The workbench, opened at a place: `recording.show("saved tensors", stage="partition")`.
@@ -367,12 +441,17 @@ class Recording:
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         """The rows of torch's logs, and their texts; without graphs that are expensive to read."""
-        return self._content.rows
+        data, texts = self._content.rows
+        return self._painted(data), texts
 
     @property
     def listed(self) -> tuple[RecordingData, Sequence[str]]:
         """`rows`, and the rows of aotviz's own compilations: their guards, graph breaks, symbols and cache lookups."""
         return self._content.listed
+
+    def _painted(self, data: RecordingData) -> RecordingData:
+        painted = list(self._content.paintings.records)
+        return data if data.paintings == painted else replace(data, paintings=painted)
 
     def _count(self) -> str:
         count = f"{len(self)} compilation{'' if len(self) == 1 else 's'}"

@@ -527,6 +527,24 @@ class ComparedInputs(Frozen, frozen=True):
     sentences: list[str]  # one for each difference; `code` in backquotes
 
 
+class Painting(Frozen, frozen=True):
+    """A number or a category of the user's for each of some nodes, shown as the colour of these nodes."""
+
+    compilation: str  # its id
+    label: str  # the user's; one compilation has each label once
+    unit: str  # of the numbers, "" if unknown
+    note: str  # a remark to show with it, or ""
+    groups: str  # what a closed module shows: "largest" | "sum" of its nodes
+    names: list[str]  # of the nodes
+    stages: list[str]  # one per name: the stage that it is of; "" means every stage
+    graphs: list[str]  # one per name: the role of the graph that it is of; "" means every graph
+    numbers: list[float]  # one per name; empty for categories
+    texts: list[str]  # one per name: its category; empty for numbers
+    stage: str  # where it is opened: the name of the stage
+    graph: str  # the role of the graph
+    node: str = ""  # the node that is selected, or ""
+
+
 class RankLane(Frozen, frozen=True):
     """What some ranks run, in order."""
 
@@ -586,3 +604,4 @@ class RecordingData(Frozen, frozen=True):
     compared: ComparedInputs | None = None  # what `aotviz.compare_inputs` found
     rank_differences: list[RankDifference] = []  # found when it is shown or saved (explain/ranks.py), for the workbench
     why: list[WhyCompiled] = []  # one for each recompile, found in the same way (explain/recompiles.py)
+    paintings: list[Painting] = []  # in the order in which they were added

@@ -172,6 +172,10 @@ def check(data: RecordingData) -> None:
         _check_compilation(compilation, texts, f"compilation {compilation.id}")
         _within([compilation.log], len(data.logs), f"compilation {compilation.id}, log")
     _check_logged(data, texts)
+    for painting in data.paintings:
+        columns = [painting.stages, painting.graphs, painting.numbers or painting.texts]
+        if any(len(column) != len(painting.names) for column in columns):
+            raise Damage(f"painting {painting.label}: a column has not one entry for each of its names")
 
 
 def _check_compilation(compilation: CompilationData, texts: int, where: str) -> None:

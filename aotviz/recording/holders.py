@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from aotviz.recording import progress
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import CompilationData, RecordingData
 from aotviz.recording.merging import merge, with_rows
+from aotviz.recording.paintings import Paintings
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 
@@ -62,6 +64,10 @@ class Recorded(Content, Protocol):
     @property
     def notes(self) -> list[str]: ...
 
+    def paint(self, *args: Any, **options: Any) -> None: ...
+
+    def unpaint(self, label: str, compilation: str | int = 0) -> None: ...
+
 
 class Holder(Content, Protocol):
     """What a Recording needs from its content. What is here is right for content that is complete and never changes."""
@@ -82,6 +88,11 @@ class Holder(Content, Protocol):
 
     def follow(self, changed: Changed) -> Changed:
         return lambda: None
+
+    @cached_property
+    def paintings(self) -> Paintings:
+        """The user's values for nodes. They can be added to every recording."""
+        return Paintings(self.rows[0].paintings)
 
     def __iter__(self) -> Iterator[Compilation]: ...
 
@@ -144,6 +155,10 @@ class Live(Holder):
         self._store = store
         self._known: dict[tuple[str, int], Compilation] = {}  # by id and revision
         self._unpacked: deque[tuple[str, int]] = deque()  # keys of the compilations that were unpacked, the latest last
+
+    @property
+    def paintings(self) -> Paintings:  # of the store, which several recordings read
+        return self._store.paintings
 
     @property
     def data(self) -> RecordingData:

@@ -63,4 +63,10 @@ def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
         for compilation in data.compilations
     )
     merged = merge(parts, recordings[0].producer, sum(data.dropped for data in recordings))
+    paintings = [
+        replace(painting, compilation=f"rank {rank}: {painting.compilation}")
+        for rank, data in enumerate(recordings)
+        for painting in data.paintings
+    ]
+    merged = replace(merged, paintings=paintings)
     return with_rows(merged, [rows for data in recordings for rows in _rows_of(data)])

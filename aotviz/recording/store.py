@@ -31,6 +31,7 @@ from aotviz.recording.events import (
     WrapperRecord,
 )
 from aotviz.recording.node_arguments import PackedGraph, Row
+from aotviz.recording.paintings import Paintings
 from aotviz.recording.progress import Progress
 from aotviz.recording.saved import Kept
 from aotviz.recording.strings import StringTable
@@ -352,6 +353,7 @@ class Store:
             )
         self.max_compilations = max_compilations
         self.max_bytes = max_bytes
+        self.paintings = Paintings()
         self._lock = threading.Lock()
         self._logs: list[tuple[str, CompilationLog]] = []
         self._added = 0

@@ -39,7 +39,7 @@ class WorkbenchHTML(HTMLExporter):
         """The page and nbconvert's resources. Raises FrontEndMissing if the viewer is needed but is not built."""
         shown = copy.deepcopy(nb)
         outputs = [output for cell in shown.cells for output in cell.get("outputs", ()) if "data" in output]
-        found = [place(output.data, bookmark(output, nb.metadata)) for output in outputs]
+        found = [place(output.data, stored(output, nb.metadata)) for output in outputs]
         page, resources = super().from_notebook_node(shown, resources, **options)
         if any(found):
             body, end, rest = page.rpartition("</body>")
@@ -47,21 +47,23 @@ class WorkbenchHTML(HTMLExporter):
         return page, resources
 
 
-def bookmark(output: Any, notebook: Any) -> dict[str, str]:
-    """What was selected in an output: as our JupyterLab extension stored it, else from the widget's state."""
+def stored(output: Any, notebook: Any) -> dict[str, Any]:
+    """What a reader changed in an output: as our JupyterLab extension stored it, else from the widget's state."""
     model = output.data.get(WIDGET, {})
     held = [
-        output.get("metadata", {}).get(KEPT),
         notebook.get("widgets", {}).get(STATES, {}).get("state", {}).get(model.get("model_id"), {}).get("state"),
+        output.get("metadata", {}).get(KEPT),
     ]
-    for holder in held:
-        marked = holder.get("bookmark") if isinstance(holder, dict) else None
-        if isinstance(marked, dict) and marked:
-            return {name: value for name, value in marked.items() if isinstance(value, str)}
-    return {}
+    return {name: value for holder in held if isinstance(holder, dict) for name, value in holder.items() if value}
 
 
-def place(data: Any, selected: dict[str, str]) -> bool:
+def bookmark(stored: dict[str, Any]) -> dict[str, str]:
+    """What was selected."""
+    marked = stored.get("bookmark")
+    return {name: value for name, value in marked.items() if isinstance(value, str)} if isinstance(marked, dict) else {}
+
+
+def place(data: Any, stored: dict[str, Any]) -> bool:
     """Put a workbench into an output's data (a mapping of MIME types) if it contains a recording; return whether."""
     kept = data.get(KEPT)
     if not isinstance(kept, str) or not kept:
@@ -70,9 +72,10 @@ def place(data: Any, selected: dict[str, str]) -> bool:
     summary = summary if isinstance(summary, str) else "".join(summary)
     for other in [kind for kind in data if kind != "text/plain"]:
         del data[other]  # nbconvert would prefer a widget, which needs a kernel, to HTML
-    selection = html.escape(json.dumps(selected))
+    selection, painted = html.escape(json.dumps(bookmark(stored))), html.escape(str(stored.get("painted", "")))
     data["text/html"] = (
-        f'<div class="aotviz-output"><div class="aotviz-place" data-bookmark="{selection}">{summary}</div>'
+        f'<div class="aotviz-output"><div class="aotviz-place" data-bookmark="{selection}" data-painted="{painted}">'
+        f"{summary}</div>"
         f'<script type="text/plain" class="aotviz-recording">{html.escape(kept)}</script></div>'
     )
     return True

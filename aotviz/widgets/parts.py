@@ -38,6 +38,7 @@ from aotviz.recording.events import (
     LogRecord,
     MetricsRecord,
     Origin,
+    Painting,
     RankDifference,
     RecordingData,
     ShapeRecord,
@@ -88,6 +89,7 @@ class RecordingIndex(Frozen, frozen=True):
     compilations: list[CompilationHead]
     rows: dict[str, int] = {}  # kind of rows (see RowsPart) -> how many there are
     compared: ComparedInputs | None = None  # the sets of inputs, and how they differ
+    paintings: list[Painting] = []
 
 
 class TextTable(Frozen, frozen=True):
@@ -121,6 +123,12 @@ class CodePart(Frozen, frozen=True):
     """The texts of one stage."""
 
     code: dict[str, str]
+
+
+class PaintingsPart(Frozen, frozen=True):
+    """The paintings alone: what a notebook keeps of those that were added after a recording was shown."""
+
+    paintings: list[Painting]
 
 
 class StageSpan(Frozen, array_like=True, frozen=True):
@@ -168,6 +176,7 @@ def index(recording: Recorded) -> RecordingIndex:
         compilations=[head(compilation) for compilation in recording.compilations],
         rows=_counts(recording),
         compared=recording.rows[0].compared,
+        paintings=recording.rows[0].paintings,
     )
 
 

@@ -13,10 +13,11 @@ in the output's metadata, first by Python and then by the extension.
 
 from __future__ import annotations
 
+import base64
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
@@ -25,6 +26,9 @@ from aotviz.explain import answers
 from aotviz.recording.holders import Recorded
 from aotviz.widgets import packing, parts, static_files, subshells, summary
 from aotviz.widgets.replies import Answers, OnStage
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KEPT = "application/vnd.aotviz.recording+gzip"  # base64; "" for a recording that is too large
 AS_PAGE = (
@@ -47,6 +51,8 @@ class Workbench(anywidget.AnyWidget):
     _esm = traitlets.Unicode().tag(sync=True)
     bookmark = traitlets.Dict(traitlets.Unicode(), help="what is selected: names of compilation, stage, view, node")
     bookmark.tag(sync=True)
+    painted = traitlets.Unicode(help='the paintings, for the notebook to keep: base64 of a PaintingsPart, or ""')
+    painted.tag(sync=True)
 
     def __init__(self, recording: Recorded, **traits: Any) -> None:
         self._recording = recording
@@ -54,9 +60,39 @@ class Workbench(anywidget.AnyWidget):
         self._stop: Callable[[], None] | None = None  # stops following the recording
         self._told = False  # whether the page has been notified since it last asked for the index
         super().__init__(_esm=static_files.read("widget.js").decode(), **traits)
+        self._keep_paintings()
         subshells.answer_where_asked(self.comm, _is_what_if)
         self._answers = Answers(self.send)
         self.on_msg(self._answer)
+
+    def paint(self, values: pd.Series[Any] | Mapping[Any, Any], label: str | None = None, **options: Any) -> None:
+        """Show values of nodes as colours of the graph, in this workbench and all others of the recording.
+
+        The arguments and errors are those of `Recording.paint`. The painting is kept in the recording, and in the
+        widget's state in the notebook.
+
+        >>> import aotviz, pandas, torch
+        >>> from aotviz.widgets.workbench import Workbench
+        >>> f = aotviz.compile(lambda x: x.sin() + x.cos(), backend="eager")
+        >>> _ = f(torch.ones(3))
+        >>> workbench = Workbench(f.recording)
+        >>> workbench.paint(pandas.Series({"sin": 4.2, "cos": 3.9}), "time", unit="µs")
+        >>> len(f.recording.paintings)
+        2
+        """
+        self.bookmark = {}  # so that the page opens at the painting
+        self._recording.paint(values, label, **options)
+        self._keep_paintings()
+
+    def unpaint(self, label: str, compilation: str | int = 0) -> None:
+        """Take a painting away. Raises LookupError, which lists the labels, if there is no such painting."""
+        self._recording.unpaint(label, compilation)
+        self._keep_paintings()
+
+    def _keep_paintings(self) -> None:
+        paintings = self._recording.rows[0].paintings
+        packed = parts.pack(parts.PaintingsPart(paintings)) if paintings else b""
+        self.painted = base64.b64encode(packed).decode()
 
     def _answer(self, _widget: Any, message: Any, _buffers: Any) -> None:
         """Send the bytes that the page asks for: {"ask": what, "question": id} -> {"answer": id} and one buffer.
@@ -78,6 +114,11 @@ class Workbench(anywidget.AnyWidget):
             return b""
         if what == ["index"]:
             self._follow()
+            self._keep_paintings()
+        match what:
+            case ["unpaint", str(compilation), str(label)]:
+                self.unpaint(label, compilation)
+                return b""
         return parts.packed(self._recording, what, on_stage)
 
     def _follow(self) -> None:

@@ -136,6 +136,26 @@ def input_sets(browser: Browser) -> None:
         page.close()
 
 
+def painted(browser: Browser) -> None:
+    """The memory that each node of a GPT-2 of two layers makes, as docs/workbench.md paints it."""
+    torch._dynamo.reset()
+    step, batch = demo.gpt2(layers=2)
+    compiled = aotviz.compile(step, backend="eager", cache=False)
+    compiled(*batch)[0].backward()
+    recording = compiled.recording
+    nodes = recording[0].graph("joint").nodes.set_index("name")
+    recording.paint(nodes.made_bytes[nodes.made_bytes > 0] / 1024, "memory made", unit="KiB", groups="sum")
+    with tempfile.TemporaryDirectory() as folder:
+        html = write_html(FixtureRecording(recording.data), Path(folder) / "page.html")
+        for theme in ("light", "dark"):
+            page = browser.new_page(viewport=SIZE, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+            page.goto(html.as_uri())
+            page.get_by_role("button", name="Values").click()
+            expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
+            page.screenshot(path=FOLDER / f"painted-{theme}.png", animations="disabled")
+            page.close()
+
+
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     with finder.browser() as browser:
@@ -144,6 +164,7 @@ def main() -> int:
         pictures(browser, "gpt2", gpt2(), OF_GPT2)
         pictures(browser, "whole", backward(), OF_BACKWARD)
         input_sets(browser)
+        painted(browser)
     print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")
     return 0
 

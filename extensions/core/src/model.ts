@@ -146,6 +146,11 @@ export class Recording {
     return this.source.whatIf !== undefined;
   }
 
+  /** Takes a painting away. The index says so after `refresh`. */
+  async unpaint(compilation: string, label: string): Promise<void> {
+    await this.source.unpaint(compilation, label);
+  }
+
   /** The compilation, partitioned in another way: its stages and facts. Null without a kernel. */
   whatIf(compilation: number, wish: Wish, wait: Wait): Promise<CompilationData> | null {
     return this.source.whatIf?.(this.compilation(compilation).id, wish, wait).then((part) => part.compilation) ?? null;

@@ -13,6 +13,7 @@ import {
   type GraphPart,
   type GraphSnapshot,
   NONE,
+  type Painting,
   type RecordingData,
   type RecordingIndex,
   type RowsPart,
@@ -35,6 +36,8 @@ export interface Source {
   code(id: string, stage: number): Soon<CodePart>;
   /** The rows of a kind, and what a text number in them says. */
   rows(kind: string): Soon<Rows>;
+  /** Takes a painting away. */
+  unpaint(compilation: string, label: string): Soon<void>;
   /** The compilation, partitioned in another way; absent without a live program. */
   whatIf?(id: string, wish: Wish, wait: Wait): Promise<CompilationPart>;
 }
@@ -48,7 +51,10 @@ export interface Rows {
 const NO_TEXTS: TextTable = { numbers: [], texts: [] };
 
 export class WholeSource implements Source {
-  constructor(private readonly data: RecordingData) {}
+  constructor(
+    private readonly data: RecordingData,
+    private paintings: readonly Painting[] = data.paintings,
+  ) {}
 
   get strings(): readonly string[] {
     return this.data.strings;
@@ -57,7 +63,9 @@ export class WholeSource implements Source {
   index(): RecordingIndex {
     const { format, version, producer, dropped, notes, compilations, compared } = this.data;
     const rows = rowCounts(this.data);
-    return { format, version, producer, dropped, notes, compilations: compilations.map(head), rows, compared };
+    const heads = compilations.map(head);
+    const paintings = [...this.paintings];
+    return { format, version, producer, dropped, notes, compilations: heads, rows, compared, paintings };
   }
 
   compilation(id: string): CompilationPart {
@@ -87,6 +95,10 @@ export class WholeSource implements Source {
 
   rows(kind: string): Rows {
     return { part: rowsOf(this.data, kind), text: (number) => this.strings[number] ?? "" };
+  }
+
+  unpaint(compilation: string, label: string): void {
+    this.paintings = this.paintings.filter((one) => one.compilation !== compilation || one.label !== label);
   }
 
   private find(id: string): CompilationData {
@@ -177,7 +189,8 @@ export type Question =
   | readonly ["compilation", string]
   | readonly ["graph", string, number]
   | readonly ["code", string, number]
-  | readonly ["rows", string];
+  | readonly ["rows", string]
+  | readonly ["unpaint", string, string];
 
 /** How to wait for an answer: only as long as a reader would wait, unless `patient`. */
 export interface Wait {
@@ -237,6 +250,10 @@ export class KernelSource implements Source {
     const part = (await decodePart(await this.ask(["rows", kind], { patient: true }), "RowsPart")) as RowsPart;
     const texts = new Map(part.text_table.numbers.map((number, i) => [number, part.text_table.texts[i] ?? ""]));
     return { part, text: (number) => texts.get(number) ?? "" };
+  }
+
+  async unpaint(compilation: string, label: string): Promise<void> {
+    await this.ask(["unpaint", compilation, label]);
   }
 
   async whatIf(id: string, { partition_fn, memory_budget }: Wish, wait: Wait): Promise<CompilationPart> {

@@ -4,7 +4,8 @@
 
 import type { Graph, Node } from "./graph";
 import { type Need, previousGraph, type Recording } from "./model";
-import type { CompilationData, StageRecord } from "./wire";
+import { same } from "./news";
+import type { CompilationData, Painting, StageRecord } from "./wire";
 
 export interface Selection {
   readonly compilation: number;
@@ -15,6 +16,7 @@ export interface Selection {
   readonly nodes: readonly number[]; // all selected nodes of the graph, `node` among them
   readonly everyStage: boolean; // whether the rail also shows the stages that changed nothing
   readonly against: Against | null; // what the diff compares with; null for the previous stage
+  readonly painting: string; // the label of the painting that colours the graph, or ""
 }
 
 /** A graph to compare with: of the stage with that name, else of the stage with the selected stage's name. */
@@ -39,6 +41,7 @@ export interface Bookmark {
   readonly view?: string;
   readonly node?: string; // name
   readonly stages?: string; // "all": the rail also shows the stages that changed nothing
+  readonly painting?: string; // its label
 }
 
 /** Properties that identify a node in another graph. */
@@ -59,6 +62,7 @@ export class State {
     nodes: [],
     everyStage: false,
     against: null,
+    painting: "",
   };
   private opened = false; // whether a stage has been selected, which needs the loaded compilation
   // The first of these names that the compilation has is selected when it arrives.
@@ -78,6 +82,10 @@ export class State {
     this.current = { ...this.current, compilation, view, everyStage: bookmark.stages === "all" };
     if (bookmark.stage !== undefined) this.meantStage = { names: [bookmark.stage], role: bookmark.role ?? "" };
     if (bookmark.node !== undefined) this.meantNode = { name: bookmark.node };
+    const { paintings } = recording.index;
+    const last = paintings[paintings.length - 1];
+    if (bookmark.painting !== undefined) this.current = { ...this.current, painting: bookmark.painting };
+    else if (last && !Object.keys(bookmark).length) this.mean(last);
     this.settle();
   }
 
@@ -92,6 +100,7 @@ export class State {
       ...(this.stage && { stage: this.stage.name, role: this.current.role }),
       ...(this.node && { node: this.node.name }),
       ...(this.current.everyStage && { stages: "all" }),
+      ...(this.painting && { painting: this.painting.label }),
     };
   }
 
@@ -110,6 +119,16 @@ export class State {
 
   get node(): Node | null {
     return this.graph?.nodes[this.current.node] ?? null;
+  }
+
+  /** The user's paintings of the compilation. */
+  get paintings(): readonly Painting[] {
+    return this.recording.index.paintings.filter(({ compilation }) => compilation === this.compilation.id);
+  }
+
+  /** The painting that colours the graph, or null. */
+  get painting(): Painting | null {
+    return this.paintings.find(({ label }) => label === this.current.painting) ?? null;
   }
 
   /** What must be loaded for `graph`, or for the graph of another stage and role. */
@@ -189,6 +208,27 @@ export class State {
     this.set({ stage, role: roleOf(record, role), node: -1 });
   }
 
+  /** Colours the graph with a painting; "" for none. */
+  openPainting(label: string): void {
+    this.set({ painting: label });
+  }
+
+  /** Takes a painting away. In a kernel it is taken from the recording. */
+  async takeAway({ compilation, label }: Painting): Promise<void> {
+    await this.recording.unpaint(compilation, label);
+    await this.refresh();
+  }
+
+  /** Where a painting is to be opened. */
+  private mean({ compilation, label, stage, graph, node }: Painting): void {
+    const position = this.recording.index.compilations.findIndex(({ id }) => id === compilation);
+    this.opened = false;
+    this.meantStage = { names: [stage], role: graph };
+    this.meantNode = node ? { name: node } : null;
+    const at = { compilation: Math.max(0, position), stage: 0, role: "", node: -1, nodes: [] };
+    this.current = { ...this.current, ...at, view: "graph", painting: label };
+  }
+
   /** Sets what to compare with; null for the previous stage. */
   compareWith(against: Against | null): void {
     this.set({ against });
@@ -227,8 +267,10 @@ export class State {
 
   /** Loads what the kernel has recorded since, and keeps the selection. */
   async refresh(): Promise<void> {
+    const before = this.recording.index.paintings;
     const news = await this.recording.refresh(this.current.compilation);
     if (!news) return;
+    const added = this.recording.index.paintings.findLast((one) => !before.some((other) => same(one, other)));
     this.said = news.said || this.said;
     const { against } = this.current;
     const opposite = against ? (news.moved[against.compilation] ?? -1) : -1;
@@ -236,11 +278,14 @@ export class State {
       compilation: Math.max(0, news.moved[this.current.compilation] ?? 0),
       against: against && opposite >= 0 ? { ...against, compilation: opposite } : null,
     });
+    if (!added) return;
+    const shown = this.current;
+    this.mean(added);
+    this.set({}, shown);
   }
 
-  private set(change: Partial<Selection>): void {
-    const before = this.current;
-    this.current = { ...before, ...(change.node !== undefined && { nodes: [] }), ...change };
+  private set(change: Partial<Selection>, before = this.current): void {
+    this.current = { ...this.current, ...(change.node !== undefined && { nodes: [] }), ...change };
     this.settle();
     for (const listener of [...this.listeners]) listener(this.current, before);
   }

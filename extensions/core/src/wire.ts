@@ -481,6 +481,23 @@ export interface ComparedInputs {
   readonly sentences: string[]; // one for each difference; `code` in backquotes
 }
 
+/** A number or a category of the user's for each of some nodes, shown as the colour of these nodes. */
+export interface Painting {
+  readonly compilation: string; // its id
+  readonly label: string; // the user's; one compilation has each label once
+  readonly unit: string; // of the numbers, "" if unknown
+  readonly note: string; // a remark to show with it, or ""
+  readonly groups: string; // what a closed module shows: "largest" | "sum" of its nodes
+  readonly names: string[]; // of the nodes
+  readonly stages: string[]; // one per name: the stage that it is of; "" means every stage
+  readonly graphs: string[]; // one per name: the role of the graph that it is of; "" means every graph
+  readonly numbers: number[]; // one per name; empty for categories
+  readonly texts: string[]; // one per name: its category; empty for numbers
+  readonly stage: string; // where it is opened: the name of the stage
+  readonly graph: string; // the role of the graph
+  readonly node: string; // the node that is selected, or ""
+}
+
 /** What some ranks run, in order. */
 export interface RankLane {
   readonly ranks: string; // "rank 1", "ranks 0, 2 and 3"
@@ -537,6 +554,7 @@ export interface RecordingData {
   readonly compared: ComparedInputs | null; // what `aotviz.compare_inputs` found
   readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py), for the workbench
   readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
+  readonly paintings: Painting[]; // in the order in which they were added
 }
 
 /** What a list of compilations shows of one. */
@@ -569,6 +587,7 @@ export interface RecordingIndex {
   readonly compilations: CompilationHead[];
   readonly rows: ReadonlyMap<string, number>; // kind of rows (see RowsPart) -> how many there are
   readonly compared: ComparedInputs | null; // the sets of inputs, and how they differ
+  readonly paintings: Painting[];
 }
 
 /** Some of a recording's texts: `texts[i]` is the text of number `numbers[i]`. */
@@ -598,6 +617,11 @@ export interface GraphPart {
 /** The texts of one stage. */
 export interface CodePart {
   readonly code: ReadonlyMap<string, string>;
+}
+
+/** The paintings alone: what a notebook keeps of those that were added after a recording was shown. */
+export interface PaintingsPart {
+  readonly paintings: Painting[];
 }
 
 /** When a stage of aotviz's own pipeline ran here. */
@@ -1125,6 +1149,24 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["sentences", ["list","str"]],
     ],
   },
+  Painting: {
+    array: false,
+    fields: [
+      ["compilation", "str"],
+      ["label", "str"],
+      ["unit", "str"],
+      ["note", "str"],
+      ["groups", "str"],
+      ["names", ["list","str"]],
+      ["stages", ["list","str"]],
+      ["graphs", ["list","str"]],
+      ["numbers", ["list","float"]],
+      ["texts", ["list","str"]],
+      ["stage", "str"],
+      ["graph", "str"],
+      ["node", "str", ""],
+    ],
+  },
   RankLane: {
     array: false,
     fields: [
@@ -1180,6 +1222,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["compared", ["or",["record","ComparedInputs"],"none"], null],
       ["rank_differences", ["list",["record","RankDifference"]], []],
       ["why", ["list",["record","WhyCompiled"]], []],
+      ["paintings", ["list",["record","Painting"]], []],
     ],
   },
   CompilationHead: {
@@ -1214,6 +1257,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["compilations", ["list",["record","CompilationHead"]]],
       ["rows", ["map","str","int"], {}],
       ["compared", ["or",["record","ComparedInputs"],"none"], null],
+      ["paintings", ["list",["record","Painting"]], []],
     ],
   },
   TextTable: {
@@ -1247,6 +1291,12 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
     array: false,
     fields: [
       ["code", ["map","str","str"]],
+    ],
+  },
+  PaintingsPart: {
+    array: false,
+    fields: [
+      ["paintings", ["list",["record","Painting"]]],
     ],
   },
   StageSpan: {

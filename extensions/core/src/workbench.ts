@@ -1,7 +1,8 @@
 // The workbench shows a recording in an element. It has a rail of stages, tabs of views, and the facts of the selected
 // node, with one shared selection. It is in a shadow root, which isolates its styles from those of the page.
 
-import { decodeRecording, type Opening, RecordingError } from "./decode";
+import { fromBase64 } from "./bytes";
+import { decodePart, decodeRecording, type Opening, RecordingError } from "./decode";
 import { answered, answeredInFull, colourOfAnswer, ranHere } from "./cached";
 import { append, type Child, h, notice, replace, quoted } from "./dom";
 import { milliseconds, plural } from "./format";
@@ -24,7 +25,7 @@ import { viewOf, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
 import type { Context, Mounted } from "./views/view";
-import type { CompilationHead, RecordingData } from "./wire";
+import type { CompilationHead, Painting, PaintingsPart, RecordingData } from "./wire";
 
 const UNSEEN_MS = 200; // without a frame: the page is in the background
 const MOST_OPTIONS = 100; // compilations in the list of the head; the compilations view can search more
@@ -42,6 +43,8 @@ export interface Options {
   /** The initial selection: the last bookmark that an earlier page's `onSelect` got. */
   readonly bookmark?: Bookmark;
   readonly onSelect?: (bookmark: Bookmark) => void;
+  /** Paintings in place of the recording's: base64 of a PaintingsPart; "" for the recording's own. */
+  readonly painted?: string;
   /** Whether to take the focus immediately, for a page with nothing else on it. */
   readonly focus?: boolean;
   /** Calls back whenever the recording has grown, until the returned function is called. */
@@ -76,10 +79,17 @@ export function openRecording(
 ): Promise<Workbench> {
   return openSource(
     element,
-    async (say) => new WholeSource(await decodeRecording(await bytes, (size) => say(`Opening ${size} …`))),
+    async (say) => {
+      const data = await decodeRecording(await bytes, (size) => say(`Opening ${size} …`));
+      return new WholeSource(data, options.painted ? await paintingsIn(options.painted) : data.paintings);
+    },
     host,
     options,
   );
+}
+
+async function paintingsIn(text: string): Promise<readonly Painting[]> {
+  return ((await decodePart(fromBase64(text), "PaintingsPart")) as PaintingsPart).paintings;
 }
 
 /** Shows the recording that a kernel sends part by part, or the error. */

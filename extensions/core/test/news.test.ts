@@ -47,6 +47,10 @@ class Process implements Source {
       : part;
   }
 
+  unpaint(compilation: string, label: string): void {
+    this.whole.unpaint(compilation, label);
+  }
+
   graph(id: string, number: number): ReturnType<WholeSource["graph"]> {
     return this.whole.graph(id, number);
   }

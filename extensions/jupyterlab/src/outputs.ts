@@ -43,6 +43,12 @@ export const notebooks: DocumentRegistry.WidgetExtension = {
   },
 };
 
+/** What a reader selected, and the paintings, as Workbench.painted has them. */
+interface Stored {
+  readonly bookmark: Bookmark;
+  readonly painted: string;
+}
+
 export class OutputView extends Panel implements IRenderMime.IRenderer {
   private model: IRenderMime.IMimeModel | null = null;
   private shown = ""; // the part of the model that is shown
@@ -61,10 +67,10 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
     this.addClass("aotviz-Output");
     for (const event of ["pointerdown", "keydown"])
       this.node.addEventListener(event, () => (this.touched = true), { capture: true });
-    this.node.addEventListener("aotviz-bookmark", (event) => this.remember((event as CustomEvent<Bookmark>).detail));
+    this.node.addEventListener("aotviz-stored", (event) => this.remember((event as CustomEvent<Stored>).detail));
   }
 
-  /** Called for each change of the output. If only the bookmark changed, there is nothing to do. */
+  /** Called for each change of the output. If only what is stored changed, there is nothing to do. */
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.model = model;
     const shown = JSON.stringify([model.trusted, model.data[KEPT], model.data[WIDGET]]);
@@ -113,8 +119,8 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
       this.kept = new RecordingView(
         { load: async () => (await import("@aotviz/core")).fromBase64(text) },
         {
-          bookmark: bookmarkIn(model),
-          onSelect: (bookmark) => this.remember(bookmark),
+          ...storedIn(model),
+          onSelect: (bookmark) => this.remember({ ...storedIn(this.model ?? model), bookmark }),
         },
       );
     } else if (SUMMARY in model.data) {
@@ -127,15 +133,19 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
   }
 
   /**
-   * Writes the selection into the output's metadata, so that a reopened notebook and nbconvert's page start with it.
+   * Writes the selection and the paintings into the output's metadata, so that a reopened notebook and nbconvert's page
+   * start with them.
    */
-  private remember(bookmark: Bookmark): void {
-    if (!this.touched) return;
+  private remember(stored: Stored): void {
+    const { model } = this;
+    if (!this.touched && stored.painted === (model && storedIn(model).painted)) return;
     clearTimeout(this.rest);
     this.rest = setTimeout(() => {
       const { model } = this;
-      if (this.isDisposed || !model || JSON.stringify(bookmark) === JSON.stringify(bookmarkIn(model))) return;
-      model.setData({ metadata: { ...model.metadata, [KEPT]: { bookmark: { ...bookmark } } } });
+      if (this.isDisposed || !model || JSON.stringify(stored) === JSON.stringify(storedIn(model))) return;
+      const { bookmark, painted } = stored;
+      const kept = { bookmark: { ...bookmark }, ...(painted && { painted }) };
+      model.setData({ metadata: { ...model.metadata, [KEPT]: kept } });
     }, REST_MS);
   }
 
@@ -145,9 +155,12 @@ export class OutputView extends Panel implements IRenderMime.IRenderer {
   }
 }
 
-/** The bookmark in an output's metadata, which is untrusted: only strings are read. */
-function bookmarkIn({ metadata }: IRenderMime.IMimeModel): Bookmark {
-  const held = (metadata[KEPT] as { bookmark?: unknown } | undefined)?.bookmark;
+/** What an output's metadata, which is untrusted, keeps: only strings are read. */
+function storedIn({ metadata }: IRenderMime.IMimeModel): Stored {
+  const { bookmark: held, painted } = (metadata[KEPT] ?? {}) as { bookmark?: unknown; painted?: unknown };
   const entries = typeof held === "object" && held !== null ? Object.entries(held) : [];
-  return Object.fromEntries(entries.filter(([, value]) => typeof value === "string"));
+  return {
+    bookmark: Object.fromEntries(entries.filter(([, value]) => typeof value === "string")),
+    painted: typeof painted === "string" ? painted : "",
+  };
 }

@@ -69,12 +69,12 @@ function openWhereSeen(): void {
         seen.unobserve(target);
         const place = document.createElement("div");
         target.replaceChildren(place);
-        const bookmark = JSON.parse((target as HTMLElement).dataset["bookmark"] ?? "{}") as Bookmark;
+        const { bookmark, painted } = (target as HTMLElement).dataset;
         void openRecording(
           place,
           Promise.resolve().then(() => embedded(target.nextElementSibling)),
           host,
-          { bookmark },
+          { bookmark: JSON.parse(bookmark ?? "{}") as Bookmark, painted: painted ?? "" },
         );
       }
     },

@@ -9,6 +9,7 @@ type Answer = { answer?: string; error?: string; changed?: boolean; progress?: s
 
 interface Model {
   get(name: "bookmark"): Bookmark;
+  get(name: "painted"): string;
   set(name: "bookmark", value: Bookmark): void;
   save_changes(): void;
   send(content: unknown): void;
@@ -172,7 +173,8 @@ async function render({ model, el }: { model: Model; el: HTMLElement }): Promise
           model.set("bookmark", bookmark);
           model.save_changes();
           // Extensions/jupyterlab keeps it.
-          el.dispatchEvent(new CustomEvent("aotviz-bookmark", { detail: bookmark, bubbles: true, composed: true }));
+          const detail = { bookmark, painted: model.get("painted") };
+          el.dispatchEvent(new CustomEvent("aotviz-stored", { detail, bubbles: true, composed: true }));
         },
       },
     );

@@ -7,6 +7,7 @@ import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 import type { ValueRecord } from "../../wire";
 import { call } from "../../code/python";
+import { valueOf } from "../graph/painting";
 import type { Context, Mounted } from "../view";
 
 const MANY = 12; // users shown before "and n more"
@@ -49,7 +50,13 @@ export function facts(parent: HTMLElement, { state }: Context): Mounted {
         { class: "call" },
         node.op === "p" || node.op === "o" ? node.target : call(node, graph, state.recording),
       ),
-      h("dl", {}, ...valueFacts(state, node.value, ""), ...nodeFacts(state, graph, node)),
+      h(
+        "dl",
+        {},
+        ...state.paintings.flatMap((one) => fact(one.label, valueOf(one, graph, state.stage?.name ?? "", node.name))),
+        ...valueFacts(state, node.value, ""),
+        ...nodeFacts(state, graph, node),
+      ),
       elsewhere(state, node),
     );
     parent.scrollTop = 0;

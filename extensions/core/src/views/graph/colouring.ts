@@ -8,9 +8,10 @@ import { type Box, returnedValues } from "../../layout/picture";
 import type { Graph, Node } from "../../graph";
 import { madeBytes } from "../../sizes";
 import type { State } from "../../state";
-import type { ValueRecord } from "../../wire";
+import type { Painting, ValueRecord } from "../../wire";
 import { operator } from "./labels";
 import { CATEGORIES, RAMP } from "./palette";
+import { scaleOf, shown, together, type Value, valuesIn } from "./painting";
 
 export const COLOURINGS = {
   direction: "forward / backward",
@@ -22,6 +23,12 @@ export const COLOURINGS = {
   bytes: "bytes allocated (≈ cost)",
 } as const;
 export type ColourBy = keyof typeof COLOURINGS;
+const PAINTED = "painted"; // with the user's own values
+
+/** What the colours mean, as terms.toml has it. */
+export function propertyOf({ by }: Colouring): string {
+  return by === PAINTED ? PAINTED : COLOURINGS[by];
+}
 
 export interface LegendEntry {
   readonly text: string;
@@ -36,10 +43,11 @@ export interface Tint {
 }
 
 export interface Colouring {
-  readonly by: ColourBy;
+  readonly by: ColourBy | typeof PAINTED;
   readonly ramp: boolean;
   readonly legend: readonly LegendEntry[];
   readonly tints: readonly (Tint | null)[]; // per box; null if it does not have the property
+  readonly said?: readonly (string | undefined)[]; // per box: its value, written in place of its type
 }
 
 const KINDS: readonly (readonly [string, RegExp])[] = [
@@ -75,10 +83,21 @@ export function kindOf(node: Node): string {
   return KINDS.find(([, pattern]) => pattern.test(name))?.[0] ?? OTHER_KIND;
 }
 
+/** The colours of the user's painting if one is selected, else by a property. */
 export function colouring(state: State, graph: Graph, boxes: readonly Box[], by: ColourBy): Colouring {
+  const { painting, stage } = state;
+  if (painting) return byValue(painting, valuesIn(painting, graph, stage?.name ?? "").of, graph, boxes);
   if (by === "direction") return { by, ramp: false, legend: [], tints: boxes.map(() => null) };
   if (by === "bytes") return byBytes(state, graph, boxes);
-  const keyOf = keys(state, graph, by);
+  return byCategory(graph, boxes, by, keys(state, graph, by));
+}
+
+function byCategory(
+  graph: Graph,
+  boxes: readonly Box[],
+  by: Colouring["by"],
+  keyOf: (node: Node) => string,
+): Colouring {
   const counts = new Map<string, number>();
   const keyed = graph.nodes.map((node) => {
     const key = keyOf(node);
@@ -129,6 +148,43 @@ function eachNode(group: Group, visit: (node: number) => void): void {
     at.nodes.forEach(visit);
     stack.push(...at.groups);
   }
+}
+
+function byValue(
+  painting: Painting,
+  values: readonly (Value | undefined)[],
+  graph: Graph,
+  boxes: readonly Box[],
+): Colouring {
+  const { unit, groups } = painting;
+  if (painting.texts.length) {
+    const said = boxes.map((box) => (box.group ? undefined : values[box.node]?.toString()));
+    return { ...byCategory(graph, boxes, PAINTED, ({ index }) => String(values[index] ?? "")), said };
+  }
+  const isNumber = (value: Value | undefined): value is number => typeof value === "number";
+  const numbers = values.filter(isNumber);
+  const totals = boxes.map((box) => {
+    const own = values[box.node];
+    if (!box.group) return isNumber(own) ? own : undefined;
+    const inside: number[] = [];
+    eachNode(box.group, (node) => {
+      const value = values[node];
+      if (isNumber(value)) inside.push(value);
+    });
+    return together(inside, groups);
+  });
+  const scale = scaleOf(groups === "sum" ? totals.filter(isNumber) : numbers, unit);
+  return {
+    by: PAINTED,
+    ramp: true,
+    legend: scale.legend(numbers),
+    tints: totals.map((total) => (total === undefined ? null : { colour: scale.colour(total), shares: [] })),
+    said: totals.map((total, box) => {
+      if (total === undefined) return undefined;
+      const text = shown(total, unit);
+      return !boxes[box]!.group ? text : groups === "sum" ? `${text} in all` : `largest ${text}`;
+    }),
+  };
 }
 
 function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {

@@ -3,7 +3,7 @@
 import { h } from "../../dom";
 import { thousands } from "../../format";
 import { explained } from "../../terms";
-import { type ColourBy, COLOURINGS, type Colouring } from "./colouring";
+import { type ColourBy, type Colouring, propertyOf } from "./colouring";
 
 /** The reader's settings for the drawing, kept across the stages. */
 export interface Wishes {
@@ -12,15 +12,16 @@ export interface Wishes {
   chain: boolean; // highlight all that a node depends on and all that depends on it, not only one step
   flat: boolean; // without groups
   outline: boolean;
+  values: boolean; // the table of a painting's values
 }
 
 export interface ControlActions {
-  changed(what: "colour" | "aliases" | "chain" | "flat" | "outline"): void;
+  changed(what: "aliases" | "chain" | "flat" | "outline"): void;
   everything(open: boolean): void;
   zoom(key: "+" | "-" | "0"): void;
 }
 
-export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions): HTMLElement {
+export function bar(wishes: Wishes, search: HTMLElement, chooser: HTMLElement, actions: ControlActions): HTMLElement {
   const toggle = (what: "aliases" | "chain" | "flat" | "outline", text: string, title: string): HTMLElement => {
     const button = h(
       "button",
@@ -36,23 +37,12 @@ export function bar(wishes: Wishes, search: HTMLElement, actions: ControlActions
   };
   const button = (text: string, title: string, click: () => void): HTMLElement =>
     h("button", { type: "button", class: "small", title, "aria-label": title, on: { click } }, text);
-  const select = h(
-    "select",
-    { class: "small", "aria-label": "Colour by" },
-    Object.entries(COLOURINGS).map(([by, text]) =>
-      h("option", { value: by, selected: by === wishes.by, ...explained("colours", text) }, text),
-    ),
-  );
-  select.addEventListener("change", () => {
-    wishes.by = select.value as ColourBy;
-    actions.changed("colour");
-  });
   return h(
     "div",
     { class: "bar graph-bar", role: "toolbar", "aria-label": "Graph" },
     toggle("outline", "Outline", "Show the graph as a list beside the drawing"),
     search,
-    h("label", { class: "colour-by" }, h("span", {}, "Colour"), select),
+    chooser,
     toggle("aliases", "Aliases", "Draw which values share memory"),
     toggle(
       "chain",
@@ -90,7 +80,7 @@ export function legend(
     colouring.by === "direction"
       ? [has.lanes.size > 1 && [key("forward", "forward"), key("backward", "backward")]]
       : colouring.legend.map(({ text, colour, count }) =>
-          key(swatch(colour), `${text} · ${thousands(count)}`, COLOURINGS[colouring.by]),
+          key(swatch(colour), `${text} · ${thousands(count)}`, propertyOf(colouring)),
         ),
     colouring.by !== "direction" &&
       !colouring.legend.length &&

@@ -12,8 +12,10 @@ import type { Rectangle } from "../../layout/placed";
 import type { Graph, Node } from "../../graph";
 import type { Need } from "../../model";
 import type { State } from "../../state";
+import type { Painting } from "../../wire";
 import { noGraph, withoutGraph } from "../absent";
 import type { Context, Mounted, View } from "../view";
+import { type Chooser, chooser } from "./chooser";
 import { colouring, fateGraphs } from "./colouring";
 import { advice, bar, legend, waiting, type Wishes } from "./controls";
 import { emphasis, touching } from "./emphasis";
@@ -28,6 +30,7 @@ import { join, lanesOf, placeOf, type Scene } from "./scene";
 import { searchBox } from "./searchbox";
 import { Surface } from "./surface";
 import { tipOf } from "./tip";
+import { paintingKey, type ValuesTable, valuesTable } from "./values";
 
 const MOST_BOXES = 60_000;
 const AT_ONCE = 100_000; // nodes: a graph with at most this many is grouped into modules without a progress bar
@@ -70,6 +73,8 @@ class GraphView implements Mounted {
   private readonly tree;
   private readonly search;
   private readonly map;
+  private readonly chooser: Chooser;
+  private readonly values: ValuesTable;
   private readonly themes: MutationObserver;
   private palette: Palette;
   private shown: Graph | null = null;
@@ -79,6 +84,7 @@ class GraphView implements Mounted {
   private rows: readonly Row[] = [];
   private running: AbortController | null = null; // the running layout, which the reader can cancel
   private grouping = new AbortController(); // cancels the grouping of the graph into modules
+  private painting: Painting | null = null; // that colours the drawing
   private missedIn = -1; // the last stage for which a note said that it lacks the followed node
   private own = false; // the selection came from the canvas, so the node is already visible
 
@@ -91,6 +97,7 @@ class GraphView implements Mounted {
     this.kept = kept.get(this.state)!;
     this.wishes = this.kept.wishes ??= {
       by: "direction",
+      values: false,
       aliases: true,
       chain: false,
       flat: false,
@@ -99,6 +106,7 @@ class GraphView implements Mounted {
     this.box = h("div", { class: "graph-view" });
     replace(parent, this.box);
     this.palette = readPalette(this.box);
+    this.values = valuesTable(this.state);
     this.search = searchBox(this.state, (nodes) => this.mark(nodes));
     this.tree = outline({
       open: (group, open) => this.openGroup(group, open, false),
@@ -123,7 +131,19 @@ class GraphView implements Mounted {
       else return;
       event.preventDefault();
     });
-    const controls = bar(this.wishes, this.search.element, {
+    this.chooser = chooser(this.state, {
+      property: (by) => {
+        this.wishes.by = by;
+        this.state.openPainting("");
+        this.recolour();
+      },
+      values: (shown) => {
+        this.wishes.values = shown;
+        this.updatePainting();
+      },
+      failed: (why) => replace(this.note, `The painting could not be taken away: ${why}`),
+    });
+    const controls = bar(this.wishes, this.search.element, this.chooser.element, {
       changed: (what) => this.wished(what),
       everything: (open) => (open ? this.everything(true) : this.startOver()),
       zoom: (key) => this.surface.key(key),
@@ -131,7 +151,7 @@ class GraphView implements Mounted {
     this.stage.append(this.surface.canvas, this.map.element, this.overlay, this.tip);
     this.box.append(
       controls,
-      h("div", { class: "graph-body" }, this.tree.element, this.stage),
+      h("div", { class: "graph-body" }, this.tree.element, this.stage, this.values.element),
       h("div", { class: "graph-foot" }, this.note, this.status, this.keys),
     );
     this.box.classList.toggle("outlined", this.wishes.outline);
@@ -160,6 +180,7 @@ class GraphView implements Mounted {
       return;
     }
     if (!this.box.isConnected) replace(this.parent, this.box);
+    this.updatePainting();
     if (this.shown !== graph) return this.change(graph);
     if (selection.node >= 0) {
       this.kept.node = { graph, node: graph.nodes[selection.node]! };
@@ -170,6 +191,17 @@ class GraphView implements Mounted {
     if (!this.hierarchy) return; // it is still being built
     if (selection.node >= 0 && this.reveal(selection.node)) void this.lay(null, selection.node);
     else this.select(!this.own);
+  }
+
+  /** The chooser and the table of values, and the colours if another painting is selected. */
+  private updatePainting(): void {
+    const { painting, graph } = this.state;
+    this.chooser.update(this.wishes.by);
+    this.values.element.hidden = !painting || !this.wishes.values;
+    if (painting) this.values.update();
+    const other = this.painting !== painting;
+    this.painting = painting;
+    if (other && graph === this.shown) this.recolour();
   }
 
   /** Shows another graph. A very large one is grouped into modules in steps, so that the page stays responsive. */
@@ -489,13 +521,12 @@ class GraphView implements Mounted {
     this.describe();
   }
 
-  private wished(what: "colour" | "aliases" | "chain" | "flat" | "outline"): void {
+  private wished(what: "aliases" | "chain" | "flat" | "outline"): void {
     if (what === "outline") this.box.classList.toggle("outlined", this.wishes.outline);
     else if (what === "flat") {
       this.drawn = null;
       void this.lay(null, this.state.selection.node);
-    } else if (what === "colour") this.recolour();
-    else if (what === "aliases") this.redraw({ aliases: this.wishes.aliases });
+    } else if (what === "aliases") this.redraw({ aliases: this.wishes.aliases });
     else this.select(false);
   }
 
@@ -528,6 +559,7 @@ class GraphView implements Mounted {
     const { boxes: drawnBoxes } = scene.picture;
     replace(
       this.keys,
+      this.painting && paintingKey(this.painting, this.shown!, this.state.stage?.name ?? ""),
       legend(drawn.colouring, {
         lanes: new Set(drawnBoxes.map(({ lane }) => lane)),
         across: has("across"),

@@ -76,6 +76,12 @@ export function operator(target: string): string {
   return namespaced ? parts[parts.length - 2]! : parts[parts.length - 1]!;
 }
 
+/** A label with a value of the user's in place of the type, as far as the box has room. */
+export function withValue(label: Label, value: string): Label {
+  const room = Math.max(4, Math.floor((label.size.width - (label.kind === "module" ? 30 : 6)) / DETAIL_LETTER));
+  return { ...label, detail: value.length > room ? `${value.slice(0, room - 1)}…` : value };
+}
+
 function clip(text: string): string {
   const line = text.slice(0, 4 * MOST).replace(/\s+/g, " ");
   return line.length > MOST ? `${line.slice(0, MOST - 1)}…` : line;

@@ -4,7 +4,7 @@
 import { TITLE } from "../../layout/placed";
 import type { Colouring } from "./colouring";
 import type { Grid } from "./grid";
-import type { Label } from "./labels";
+import { type Label, withValue } from "./labels";
 import type { ColourName, Palette } from "./palette";
 import { type Cluster, openTitle, type Route, type Scene } from "./scene";
 
@@ -287,9 +287,10 @@ function paintBox(ctx: CanvasRenderingContext2D, drawn: Drawn, index: number, pa
             : null;
   if (ring)
     outline(ctx, drawn.scene, index, colour[ring], (index === emphasis.selected ? 2.5 : 1.6) / Math.min(1, scale));
+  const said = drawn.labels[index]!.detail && drawn.colouring.said?.[index];
   paintText(
     ctx,
-    drawn.labels[index]!,
+    said ? withValue(drawn.labels[index]!, said) : drawn.labels[index]!,
     x,
     y,
     width,

@@ -40,7 +40,8 @@ export interface Palette {
   readonly sans: string;
 }
 
-export const RAMP = 5;
+export const RAMP = 5; // steps of one colour
+const RAMP_COLOURS = 2 * RAMP + 3; // up, down, and those of painting.ts: zero, not a number, infinite
 
 export function readPalette(element: HTMLElement): Palette {
   const probes = document.createElement("span");
@@ -54,7 +55,11 @@ export function readPalette(element: HTMLElement): Palette {
   const several = (name: string, count: number): (() => string)[] =>
     Array.from({ length: count }, (_, i) => probe("color", `graph-${name}-${i}`));
   const colours = NAMES.map((name) => [name, probe("color", `graph-${name}`)] as const);
-  const [category, categoryFill, ramp] = [several("c", CATEGORIES), several("f", CATEGORIES), several("r", RAMP)];
+  const [category, categoryFill, ramp] = [
+    several("c", CATEGORIES),
+    several("f", CATEGORIES),
+    several("r", RAMP_COLOURS),
+  ];
   const [mono, sans] = [probe("fontFamily", "aot-mono"), probe("fontFamily", "aot-sans")];
   element.append(probes); // all at once, so that the browser computes the styles once
   const read = (all: readonly (() => string)[]): string[] => all.map((one) => one());

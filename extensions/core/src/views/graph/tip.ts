@@ -19,7 +19,8 @@ export function tipOf(hit: Hit, drawn: Drawn, graph: Graph): string {
   const box = scene.picture.boxes[hit.box]!;
   const { title, detail } = labels[hit.box]!;
   const tint = colouring.tints[hit.box];
-  const category = tint && colouring.legend.find(({ colour }) => colour === tint.colour)?.text;
+  const said = colouring.said?.[hit.box];
+  const category = !said && tint && colouring.legend.find(({ colour }) => colour === tint.colour)?.text;
   const node = graph.nodes[box.node];
   const source = node?.source?.code;
   return [
@@ -27,6 +28,7 @@ export function tipOf(hit: Hit, drawn: Drawn, graph: Graph): string {
       ? `${box.group.path || box.group.label} ${detail}: click to open`
       : `${node && node.op === "f" ? `${node.name} = ${node.target}` : title}  ${detail}`,
     source,
+    said,
     category && (box.group && !colouring.ramp ? `mostly ${category}` : category),
     box.saved > 0 && `saves ${plural(box.saved, "value")} for the backward`,
     box.gradients > 0 && `returns ${plural(box.gradients, "gradient")}`,
