@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aotviz.comparing import locating
+from aotviz.comparing import errors, locating
 from aotviz.comparing.given_call import in_eager, place, refuse_unsteady, trial_of
 from aotviz.comparing.judging import judge
 from aotviz.comparing.locating import Culprit, Watch
@@ -24,8 +24,12 @@ from aotviz.frontends.compiling import compile_program
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.lowerings import EAGER, Lowering, lowering_named, run_graph
 from aotviz.options import Options, compilers
+from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session
 from aotviz.torch_private.partitioners import default_partition
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REPRO = "aotviz_repro.py"
 
@@ -43,6 +47,20 @@ class Bisection:
     code: str = ""  # the text of that line
     what: str = ""  # how the values differ
     repro: Path | None = None
+    recording: Recording | None = field(default=None, repr=False, compare=False)  # the graph, painted with `errors`
+
+    @property
+    def errors(self) -> pd.Series[Any]:
+        """How wrong the nodes are, by graph ("" means all of the stage's) and node; empty if that is unknown.
+
+        It is the largest absolute difference of an element: NaN if only one is NaN, infinite if the dtypes, shapes or
+        devices differ. If there is no right value to compare with, it is a text.
+        """
+        import pandas as pd  # imported here because it takes half a second
+
+        if self.recording is None:
+            return pd.Series(dtype=float)
+        return self.recording.paintings.set_index(["graph", "node"]).value
 
     def __bool__(self) -> bool:
         return bool(self.stage)
@@ -60,6 +78,10 @@ class Bisection:
         """The text of `str(self)`, escaped for HTML."""
         return f"<pre style='white-space:pre-wrap'>{escape(str(self))}</pre>"
 
+    def _ipython_display_(self) -> None:
+        """The text; and in a notebook, the graph after the stage at fault, painted with the error of each node."""
+        errors.display(str(self), self._repr_html_(), self.recording)
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -70,6 +92,7 @@ class Rung:
     options: Options
     lowering: Lowering = EAGER  # whose context it is compiled in
     watch: Watch = field(default_factory=Watch)
+    sessions: list[Session] = field(default_factory=list)  # with what was recorded, one for each compilation
 
     def candidate(self) -> Candidate:
         """A compiler with this rung's options that records the value of every node."""
@@ -81,8 +104,9 @@ class Rung:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if not known:
                     request = request_for(fn, args, kwargs, options, root=root_of(fn))
+                    self.sessions.append(Session(True, request.name))
                     with self.lowering.around():
-                        program = compile_program(request, Session(False, request.name))
+                        program = compile_program(request, self.sessions[-1])
                     known.append(program.function)
                 return known[0](*args, **kwargs)
 
@@ -137,6 +161,11 @@ def bisect(
         stage, culprit = (rung.stage, culprit) if culprit is not None else _without_node(rung, below, verdict)
         at, code = place(culprit.stack), locating.code_of(culprit.stack)
         found = Bisection(name, tuple(tried), stage, culprit.node, culprit.operator, at, code, culprit.what)
+        if culprit.values:
+            # A decomposition is judged by the graph without it.
+            shown = below if below is not None and rung.stage == "trace" else rung
+            recording = errors.painted(shown.sessions, stage, culprit.node, culprit.values, str(found))
+            found = replace(found, recording=recording)
         written = None if repro is None else write_repro(Path(repro), fn, args, kwargs, settings, str(found))
         return replace(found, repro=written)
     return Bisection(name, tuple(tried))

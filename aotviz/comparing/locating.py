@@ -6,6 +6,7 @@ rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.comparing.errors import RECEIVED, error
 from aotviz.comparing.observed import SEED, Setup, same
 from aotviz.frontends.functions import make_boxed_func
 from aotviz.ir import graphs
@@ -29,6 +31,7 @@ class Culprit:
     operator: str
     stack: str
     what: str
+    values: Mapping[str, float | str] = field(default_factory=dict)  # by node name, with RECEIVED: how wrong it is
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Watch:
     """Records what graphs compute: every node of an uncompiled graph, and the inputs and outputs of a compiled one."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Value] = {}  # by node name; a saved value in the backward has the suffix _RECEIVED
+        self.values: dict[str, Value] = {}  # by node name; a saved value in the backward has the suffix RECEIVED
         self.compilations: dict[str, Compilation] = {}
 
     def watching(self, options: Options) -> Options:
@@ -86,9 +89,6 @@ class Watch:
         return compile
 
 
-_RECEIVED = " in the backward"
-
-
 class _Written(fx.Interpreter):
     """Runs a graph and records every value."""
 
@@ -102,7 +102,7 @@ class _Written(fx.Interpreter):
             if n.op != "output":
                 known = self.watch.values.get(n.name)
                 saved = known is not None and known.node.op != n.op  # a placeholder for a saved value
-                self.watch.values[n.name + _RECEIVED * saved] = Value(n, (), {}, _kept(result))
+                self.watch.values[n.name + RECEIVED * saved] = Value(n, (), {}, _kept(result))
             return result
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         before = tuple(_kept(a) for a in args), {k: _kept(v) for k, v in kwargs.items()}
@@ -162,8 +162,8 @@ def _first(value: torch.Tensor) -> str:
     return f"[{', '.join(numbers)}{', …' if value.numel() > 4 else ''}]"
 
 
-def _blame(value: fx.Node, what: str) -> Culprit:
-    return Culprit(value.name, str(value.target), str(value.meta.get("stack_trace") or ""), what)
+def _blame(value: fx.Node, what: str, values: Mapping[str, float | str] | None = None) -> Culprit:
+    return Culprit(value.name, str(value.target), str(value.meta.get("stack_trace") or ""), what, values or {})
 
 
 def fake_and_real(watch: Watch) -> Culprit | None:
@@ -174,7 +174,8 @@ def fake_and_real(watch: Watch) -> Culprit | None:
             continue
         what = _misdescribed(said, value.result)
         if what:
-            return _blame(value.node, f"the fake implementation of {value.node.target} returns {what}")
+            lie = f"the fake implementation of {value.node.target} returns {what}"
+            return _blame(value.node, lie, {value.node.name: "its fake implementation differs"})
     return None
 
 
@@ -194,6 +195,8 @@ def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
         setup.fn(*setup.args, **setup.kwargs)
     known = [value for result in eager.computed for value in _tensors(result)]
     good: set[str] = set()
+    said: dict[str, float | str] = {}
+    first: fx.Node | None = None
     for name, value in watch.values.items():
         if value.node.meta.get("partitioner_tag") == "is_backward":
             continue
@@ -202,9 +205,10 @@ def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
         computes = value.node.op == "call_function" and operators.is_operator(value.node.target) and bool(results)
         if not computes or all(any(same(result, other) for other in known) for result in results):
             good.add(name)
-        elif reached:
-            return _blame(value.node, "no operator that eager runs returns this value")
-    return None
+        elif reached and first is None:
+            first = value.node
+        said[name] = "eager has this value" if name in good else "eager never has this value"
+    return first and _blame(first, "no operator that eager runs returns this value", said)
 
 
 class _Operators(TorchDispatchMode):
@@ -228,40 +232,53 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def wrong_decomposition(watch: Watch, decompositions: Mapping[Any, Any]) -> Culprit | None:
     """The first operator whose decomposition gives another result, for the operator's inputs in this call."""
-    for value in watch.values.values():
+    values: dict[str, float | str] = {}
+    first: Culprit | None = None
+    for name, value in watch.values.items():
         decomposition = decompositions.get(value.node.target)
         if value.node.op != "call_function" or decomposition is None or operators.is_random(value.node.target):
             continue
         try:
             with torch.no_grad():
                 found = decomposition(*_kept(list(value.args)), **{k: _kept(v) for k, v in value.kwargs.items()})
-        except Exception as error:
-            return _blame(value.node, f"its decomposition raised {type(error).__name__}: {error}")
-        if found is NotImplemented:
-            continue
-        what = parted(value.result, found)
-        if what:
-            whose = f"the decomposition {getattr(decomposition, '__name__', decomposition)} of {value.node.target}"
-            return _blame(value.node, f"{whose} computes something else: {what}")
-    return None
+        except Exception as failure:
+            what = f"its decomposition raised {type(failure).__name__}: {failure}"
+            values[name] = math.inf
+        else:
+            if found is NotImplemented:
+                continue
+            what = parted(value.result, found)
+            if what:
+                whose = f"the decomposition {getattr(decomposition, '__name__', decomposition)} of {value.node.target}"
+                what = f"{whose} computes something else: {what}"
+            values[name] = error(value.result, found)
+        if what and first is None:
+            first = _blame(value.node, what)
+    return first and replace(first, values=values)
 
 
 def by_name(below: Watch, watch: Watch) -> Culprit | None:
     """The first node whose value differs from that of the node with the same name in the right run below."""
+    values: dict[str, float | str] = {}
+    first: Culprit | None = None
     for name, value in watch.values.items():
-        known = below.values.get(name.removesuffix(_RECEIVED))
-        if known is None:
+        known = below.values.get(name.removesuffix(RECEIVED))
+        if known is None or value.node.op == "output":
             continue
-        what = parted(known.result, value.result)
+        values[name] = error(known.result, value.result)
+        what = parted(known.result, value.result) if first is None else ""
         if what:
             changed = "" if known.node.target == value.node.target else f" (it was {known.node.target})"
             if value.node.op == "placeholder":
                 what = f"the backward receives another value under this name than the forward computed: {what}"
-            return _blame(value.node, what + changed)
+            first = _blame(value.node, what + changed)
+    if first is not None:
+        return replace(first, values=values)
     strangers = [value for value in watch.values.values() if value.node.name not in below.values]
     for value in strangers:
         if all(source.name in below.values for source in value.node.all_input_nodes):
-            return _blame(value.node, "the first node that was not there before; the results differ after it")
+            what = "the first node that was not there before; the results differ after it"
+            return replace(_blame(value.node, what), values={**values, value.node.name: math.inf})
     return None
 
 
@@ -281,7 +298,10 @@ def wrong_compilation(watch: Watch) -> Culprit | None:
             return replace(culprit, what=f"{role} graph: {culprit.what}")
         end = graphs.outputs(made.graph.graph)[ends[0]]
         what = f"output {ends[0]} is wrong, although each node by itself is compiled correctly"
-        return _blame(end, f"{role} graph: {what}: {parted(expected[ends[0]], made.outputs[ends[0]])}")
+        what = f"{role} graph: {what}: {parted(expected[ends[0]], made.outputs[ends[0]])}"
+        ends_of = zip(graphs.outputs(made.graph.graph), expected, made.outputs, strict=False)
+        values = {node.name: error(one, other) for node, one, other in ends_of if isinstance(node, fx.Node)}
+        return replace(_blame(end, what), values=values)
     return None
 
 
@@ -298,10 +318,12 @@ def _inside(made: Compilation, truth: Watch) -> Culprit | None:
         found = compiled([_kept(a) for a in made.inputs])
     except Exception:  # the compiler may fail on a graph with other outputs; the caller then blames the output
         return None
-    for name, result in zip(names, found, strict=False):
-        what = parted(truth.values[name].result, result)
+    pairs = [(truth.values[name], result) for name, result in zip(names, found, strict=False)]
+    for value, result in pairs:
+        what = parted(value.result, result)
         if what:
-            return _blame(truth.values[name].node, what)
+            errors = {value.node.name: error(value.result, result) for value, result in pairs}
+            return replace(_blame(value.node, what), values=errors)
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from aotviz.comparing import caught_graphs
+from aotviz.comparing import caught_graphs, errors
 from aotviz.comparing.bisecting import Bisection, bisect
 from aotviz.comparing.given_call import fresh, in_eager, place, refuse_unsteady
 from aotviz.comparing.judging import judge
@@ -129,6 +129,10 @@ class Verification:
             f"<table><caption>{escape(self.name)}: {verdict}</caption>"
             f"<thead>{head}</thead><tbody>{body}</tbody></table>{first}"
         )
+
+    def _ipython_display_(self) -> None:
+        """The table; and in a notebook, if aotviz is wrong, the graph painted with the error of each node."""
+        errors.display(str(self), self._repr_html_(), self.cause.recording if self.cause is not None else None)
 
 
 def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Verification:

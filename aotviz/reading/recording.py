@@ -238,6 +238,7 @@ class Recording:
         graph: str | None = None,
         groups: str = "largest",
         note: str = "",
+        node: str = "",
     ) -> None:
         """Show values of nodes, such as the time of each kernel, as colours of the graph.
 
@@ -255,6 +256,7 @@ class Recording:
             stage, graph: the only stage, e.g. "partition", and the only graph, e.g. "backward", that has the nodes.
             groups: what a closed module shows: "largest" or "sum" of its nodes' numbers.
             note: a sentence to show with it.
+            node: the node at which it is opened.
 
         Names that no graph has are kept, and a UserWarning lists them.
 
@@ -279,6 +281,7 @@ class Recording:
             stage=stage,
             graph=graph,
             groups=groups,
+            node=node,
         )
         if unknown:
             paintings.warn_of(unknown, found)

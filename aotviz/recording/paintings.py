@@ -108,7 +108,8 @@ def painting(
     if len(unknown) == len(keys):
         raise ValueError(f"no graph of {compilation.name} has a node with these names: {_listed(unknown)}")
     most = Counter(place for found in places for place in found)
-    at = max(names, key=lambda place: most[place])  # the first of those with the most of them
+    # The first of the graphs with the most of them, among those with `node`.
+    at = max(names, key=lambda place: (node in names[place], most[place]))
     given = label if label is not None else series.name
     made = Painting(
         compilation=compilation.id,

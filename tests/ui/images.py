@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,6 +157,34 @@ def painted(browser: Browser) -> None:
             page.close()
 
 
+def wrong(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    hidden = (hidden @ weight).tanh()
+    return (hidden.sin() * hidden).sum() + (hidden * 2).exp().mean()
+
+
+def cosines(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+    """A compiler that makes cosines of sines."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default):
+        node.target = torch.ops.aten.cos.default
+    graph.recompile()
+    return graph.forward
+
+
+def errors(browser: Browser) -> None:
+    """What `aotviz.bisect` shows of a wrong compiler, in docs/verify.md."""
+    call = torch.linspace(-1, 1, 12).view(3, 4), torch.linspace(1, 2, 16).view(4, 4).requires_grad_()
+    found = aotviz.bisect(wrong, *call, options={"backend": cosines}, repro=None)
+    with tempfile.TemporaryDirectory() as folder:
+        html = write_html(FixtureRecording(found.recording.data), Path(folder) / "page.html")
+        for theme in ("light", "dark"):
+            page = browser.new_page(viewport=SIZE, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+            page.goto(html.as_uri())
+            expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
+            expect(page.locator(".painting-key")).to_be_visible()
+            page.screenshot(path=FOLDER / f"errors-{theme}.png", animations="disabled")
+            page.close()
+
+
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     with finder.browser() as browser:
@@ -165,6 +194,7 @@ def main() -> int:
         pictures(browser, "whole", backward(), OF_BACKWARD)
         input_sets(browser)
         painted(browser)
+        errors(browser)
     print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")
     return 0
 

@@ -71,6 +71,7 @@ describe("colours of numbers", () => {
     const scale = scaleOf([10, 20, 60], "µs");
     expect([10, 20, 60].map((value) => scale.colour(value))).toEqual([0, 1, STEPS - 1]);
     expect(scale.said).toBe("");
+    expect(scaleOf([0, 10, 60], "").colour(0)).toBe(ZERO);
     expect(scale.legend([10, 20, 60]).map(({ text, count }) => [text, count])).toEqual([
       ["10 to 20 µs", 1],
       ["20 to 30 µs", 1],

@@ -214,7 +214,7 @@ export const WORDS: readonly (readonly [string, string, string, readonly string[
   ["device", "colours", "One colour for each device of a node's result. An edge between two colours is a copy.", ["device"]],
   ["shared storage", "colours", "One colour for each memory that several nodes share. Nodes whose memory is their own have no colour.", ["shared storage"]],
   ["saved / recomputed", "colours", "One colour for values that are saved for the backward, another for those that it computes again. Other nodes have no colour.", ["saved / recomputed"]],
-  ["painted", "colours", "Your own values of the nodes, from `recording.paint`: numbers from light to dark, negative ones in blue, categories in one colour each. A closed module shows its largest node or the sum. The value stands in the box in place of the type.", ["painted"]],
+  ["painted", "colours", "Your own values of the nodes, from `recording.paint`: numbers from light to dark, negative ones in blue, and one colour for each category. A node has its value in place of its type, and a closed module the largest of its nodes or their sum.", ["painted"]],
   ["bytes allocated (≈ cost)", "colours", "Darker boxes allocate more memory. It is a rough measure of cost, because most operators are limited by memory traffic.", ["bytes allocated (≈ cost)"]],
   ["saves for the backward", "colours", "The mark at the right of a box: its value is saved for the backward. A number says how many values of a group are.", ["saves for the backward"]],
   ["returns a gradient", "colours", "The mark at the left of a box: it returns a gradient of an input. A number says how many nodes of a group do.", ["returns a gradient"]],

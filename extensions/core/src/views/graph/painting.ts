@@ -84,8 +84,8 @@ export function scaleOf(values: readonly number[], unit: string): Scale {
   const most = sizes.reduce((a, b) => Math.max(a, b), 0);
   const smallest = sizes.reduce((a, b) => Math.min(a, b), most);
   const ratio = most >= WIDE * smallest && smallest > 0;
-  const apart = ratio || signed; // zero is not a step of its colour
-  const least = ratio ? smallest : signed ? 0 : finite.reduce((a, b) => Math.min(a, b), most);
+  const apart = ratio || signed || finite.includes(0); // zero has its own colour
+  const least = signed && !ratio ? 0 : smallest;
   const edge = (step: number): number =>
     ratio ? least * (most / least) ** (step / STEPS) : least + ((most - least) * step) / STEPS;
   const stepOf = (size: number): number => {

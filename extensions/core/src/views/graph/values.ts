@@ -1,6 +1,6 @@
 // The values of a painting as a table beside the drawing: sorted, searched, and a click selects the node.
 
-import { h, replace, searchField } from "../../dom";
+import { h, quoted, replace, searchField } from "../../dom";
 import { plural, thousands } from "../../format";
 import type { Graph } from "../../graph";
 import type { State } from "../../state";
@@ -64,7 +64,7 @@ export function paintingKey(painting: Painting, graph: Graph, stage: string): HT
   return h(
     "div",
     { class: "painting-key" },
-    painting.note && h("p", {}, painting.note),
+    painting.note && h("p", {}, quoted(painting.note)),
     h("strong", {}, titleOf(painting)),
     steps && h("span", {}, steps),
     missing.length > 0 &&
