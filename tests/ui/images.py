@@ -6,11 +6,13 @@ fails if a page does not use one of them.
 
 from __future__ import annotations
 
+import linecache
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from playwright.sync_api import Browser, Page, expect
@@ -157,9 +159,12 @@ def painted(browser: Browser) -> None:
             page.close()
 
 
-def wrong(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    hidden = (hidden @ weight).tanh()
-    return (hidden.sin() * hidden).sum() + (hidden * 2).exp().mean()
+WRONG = """\
+def loss(x, weight):
+    hidden = (x @ weight).tanh()
+    wave = hidden.sin()
+    return (wave * hidden).sum() + (hidden * 2).exp().mean()
+"""
 
 
 def cosines(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
@@ -173,7 +178,10 @@ def cosines(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
 def errors(browser: Browser) -> None:
     """What `aotviz.bisect` shows of a wrong compiler, in docs/verify.md."""
     call = torch.linspace(-1, 1, 12).view(3, 4), torch.linspace(1, 2, 16).view(4, 4).requires_grad_()
-    found = aotviz.bisect(wrong, *call, options={"backend": cosines}, repro=None)
+    linecache.cache["train.py"] = (len(WRONG), None, WRONG.splitlines(keepends=True), "train.py")
+    names: dict[str, Any] = {}
+    exec(compile(WRONG, "train.py", "exec"), names)
+    found = aotviz.bisect(names["loss"], *call, options={"backend": cosines}, repro=None)
     with tempfile.TemporaryDirectory() as folder:
         html = write_html(FixtureRecording(found.recording.data), Path(folder) / "page.html")
         for theme in ("light", "dark"):

@@ -85,7 +85,7 @@ export function scaleOf(values: readonly number[], unit: string): Scale {
   const smallest = sizes.reduce((a, b) => Math.min(a, b), most);
   const ratio = most >= WIDE * smallest && smallest > 0;
   const apart = ratio || signed || finite.includes(0); // zero has its own colour
-  const least = signed && !ratio ? 0 : smallest;
+  const least = apart && !ratio ? 0 : smallest;
   const edge = (step: number): number =>
     ratio ? least * (most / least) ** (step / STEPS) : least + ((most - least) * step) / STEPS;
   const stepOf = (size: number): number => {
