@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+import aotviz
 from aotviz import pipeline
 from aotviz.explain.terms import terms
 from aotviz.logs import known
@@ -136,3 +139,18 @@ def test_each_picture_of_the_gallery_leads_to_a_page() -> None:
 def test_the_python_of_a_page_is_python(page: Path) -> None:
     for code in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         ast.parse(textwrap.dedent(code))
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_no_link_is_broken(tmp_path: Path) -> None:
+    """Links to pages, headings, pictures and notebooks; and each public name has its docstring on the page of names."""
+    site = tmp_path / "site"
+    options = ["-W", "--keep-going", "-q", "-c", DOCS / "site"]
+    command = [sys.executable, "-m", "sphinx", "-b", "html", *options, DOCS, site]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    names = (site / "site" / "reference.html").read_text(encoding="utf-8")
+    assert not [name for name in aotviz.__all__ if f'id="aotviz.{name}"' not in names]
+    listed = (site / "index.html").read_text(encoding="utf-8")
+    pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
+    assert not [page for page in pages if f'href="{page}.html"' not in listed]

@@ -61,7 +61,7 @@ def aot_export_module(
 ) -> tuple[fx.GraphModule, GraphSignature]:
     """torch's `aot_export_module`: a module as one functional graph of flat inputs, and its signature.
 
-    The graph takes (*parameters, *buffers, *user inputs) and returns (*mutated inputs, *user outputs, *gradients).
+    The graph takes `(*parameters, *buffers, *user inputs)`, and returns `(*mutated inputs, *user outputs, *gradients)`.
     If the module calls operators with side effects, the graph also takes and returns tokens, before the others.
     If the module assigns a tensor to an attribute while it runs, the assignment is undone, with a warning. If it
     assigns a buffer, the new value is an output of the graph, as if the module had written to the buffer.
