@@ -33,7 +33,7 @@ demo: $(READY) ## a GPT-2 training step through the pipeline; writes demo.aotviz
 	$(BIN)/python -m aotviz demo $(ARGS)
 
 lab: $(READY) ## JupyterLab on the tour
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/01_tour.ipynb $(ARGS)
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir="$(CURDIR)" notebooks/01_tour.ipynb $(ARGS)
 
 test: $(READY) ## the tests, but for the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import nbformat
@@ -24,6 +25,13 @@ def test_notebook_is_kept_without_outputs(path: Path) -> None:
         if cell.cell_type == "code":
             assert not cell.outputs
             assert cell.execution_count is None
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_links_of_a_notebook_lead_to_files(path: Path) -> None:
+    texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    links = re.findall(r"\]\(([^)#:]+)\)", "\n".join(texts))
+    assert not [link for link in links if not (path.parent / link).exists()]
 
 
 @pytest.mark.parametrize("path", IN_A_KERNEL, ids=lambda path: path.stem)

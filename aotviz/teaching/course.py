@@ -108,7 +108,7 @@ class Course:
         import pandas as pd
 
         rows = [
-            (title, question, repr(puzzle.right(question)))
+            (title, question, shown(puzzle.right(question)))
             for title, puzzle in self.puzzles.items()
             for question in puzzle.tries.asked
         ]

@@ -28,6 +28,7 @@ class Outcome(StrEnum):
 MARKS = {Outcome.RIGHT: "✓", Outcome.WRONG: "✗", Outcome.NOTED: "✓"}
 BACKGROUNDS = {Outcome.RIGHT: "rgba(46,160,67,.25)", Outcome.WRONG: "rgba(218,54,51,.25)"}  # on light and dark
 CELL = "text-align:left;vertical-align:top;padding:.3em .8em .3em 0;border:0;background:transparent"
+CODE = "white-space:pre-wrap;overflow-wrap:anywhere"  # in a narrow notebook the verdict must stay in sight
 JUDGED = (Outcome.RIGHT, Outcome.WRONG)
 
 
@@ -98,8 +99,9 @@ def _seen(row: Answered) -> str:
 
 
 def _verdict(row: Answered) -> str:
-    background = BACKGROUNDS.get(row.outcome, "transparent")
-    return f"<span style='background:{background};padding:0 .4em;border-radius:2px'>{html.escape(row.said)}</span>"
+    background = BACKGROUNDS.get(row.outcome)
+    style = f"background:{background};padding:0 .4em;border-radius:2px;white-space:nowrap" if background else ""
+    return f"<span style='{style}'>{html.escape(row.said)}</span>"
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
@@ -107,4 +109,4 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 
 def _code(text: str) -> str:
-    return f"<code>{html.escape(text)}</code>" if text else ""
+    return f"<code style='{CODE}'>{html.escape(text)}</code>" if text else ""

@@ -65,3 +65,10 @@ def test_a_student_predicts_is_told_why_and_sees_the_board(lab: Server, lab_page
     answer.locator("summary").click()
     expect(answer).to_contain_text("copies the new value into the caller's tensor")
     page.screenshot(path=screenshots / "course-dark-answered.png")
+
+    page.set_viewport_size({"width": 500, "height": 900})
+    page.evaluate("() => { window.jupyterapp.shell.collapseLeft(); }")
+    said.scroll_into_view_if_needed()
+    for verdict in said.get_by_text("✓ right").all():
+        expect(verdict).to_be_in_viewport(ratio=1)
+    page.screenshot(path=screenshots / "course-dark-narrow.png")
