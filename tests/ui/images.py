@@ -73,7 +73,7 @@ def take(page: Page, shot: Shot, path: Path) -> None:
         role.click()
     expect(page.locator(".notice.loading")).to_have_count(0, timeout=60_000)
     if shot.find:
-        page.get_by_label("Find a node").fill(shot.find)
+        page.get_by_label("Search the recording").fill(shot.find)
         page.keyboard.press("Enter")
     if shot.click and page.locator(shot.click).count():
         page.locator(shot.click).first.click()
@@ -82,7 +82,7 @@ def take(page: Page, shot: Shot, path: Path) -> None:
         expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
     page.screenshot(path=path, animations="disabled")
     if shot.find:
-        page.get_by_label("Find a node").fill("")
+        page.get_by_label("Search the recording").fill("")
     close = page.locator(".facts").get_by_label("Close")
     if close.is_visible():
         close.click()

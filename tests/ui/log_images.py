@@ -45,7 +45,7 @@ def kernel(page: Page) -> None:
     page.locator("[role=tab][data-view=code]").click()
     page.get_by_role("button", name="Kernels").click()
     expect(page.get_by_label("Generated kernels").locator(".bar")).to_contain_text("kernels")
-    page.get_by_label("Find a node").fill("addmm")
+    page.get_by_label("Search the recording").fill("addmm")
     page.keyboard.press("Enter")
     page.mouse.move(0, 0)
     page.mouse.wheel(0, 4000)

@@ -52,9 +52,9 @@ def test_the_page_and_the_workbench_say_first_what_may_hang_and_draw_it(page: Pa
     page.mouse.wheel(0, 2000)
     page.screenshot(path=screenshots / "ranks-in-workbench.png")
     assert serious(page) == []
-    page.get_by_label("Search the records").fill("square")
+    page.get_by_label("Search the recording").fill("square")
     expect(found).to_have_count(1)
-    page.get_by_label("Search the records").fill("")
+    page.get_by_label("Search the recording").fill("")
     one = found.nth(0).get_by_role("button").last
     name = one.inner_text()
     one.click()

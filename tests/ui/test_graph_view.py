@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 import aotviz
 from aotviz.frontends import demo
@@ -204,39 +204,44 @@ def test_everything_is_reached_with_the_keyboard_alone(page: Page, plain: Path) 
     page.keyboard.press("i")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("/")
-    expect(page.get_by_label("Search the graph.")).to_be_focused()
+    expect(page.get_by_label("Search the recording")).to_be_focused()
     page.locator("canvas.drawing").focus()
     page.keyboard.press("Escape")
     expect(page.locator(".facts h3")).to_be_hidden()
 
 
+def found(page: Page) -> Locator:
+    """What the search lists of the open graph."""
+    return page.locator(".results [role=group]").first.locator("[role=option]")
+
+
 def test_a_search_lists_jumps_and_opens_what_hides_a_node(page: Page, plain: Path, screenshots: Path) -> None:
     open_graph(page, plain)
-    search = page.get_by_label("Search the graph.")
+    search = page.get_by_label("Search the recording")
     search.fill("op:gelu_backward")
-    expect(page.locator(".results [role=option]")).to_have_count(3)
+    expect(found(page)).to_have_count(3)
     page.screenshot(path=screenshots / "graph-search.png")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator(".facts h3")).to_have_text("gelu_backward_1")
-    expect(page.locator(".graph-search output")).to_have_text("2 of 3")
+    expect(page.locator(".find output")).to_have_text("2 of 3")
     expect(page.locator('.outline [aria-selected="true"]')).to_contain_text("gelu_backward_1")
-    page.get_by_label("Next result").click()
+    page.get_by_label("Next node found").click()
     expect(page.locator(".facts h3")).to_have_text("gelu_backward")
-    page.get_by_label("Previous result").click()
+    page.get_by_label("Previous node found").click()
     expect(page.locator(".facts h3")).to_have_text("gelu_backward_1")
     search.fill("shape:[64, 8]")
-    expect(page.locator(".graph-search output")).to_contain_text("3 results")
+    expect(page.locator(".find output")).to_contain_text("3 results")
     search.fill("line:model.py:13 module:blocks.2")
-    expect(page.locator(".results [role=option]")).to_have_count(2)
+    expect(found(page)).to_have_count(2)
     search.fill("nothing-like-this")
-    expect(page.locator(".results")).to_contain_text("No node matches.")
+    expect(page.locator(".results")).to_contain_text("Nothing matches.")
 
 
 def test_a_node_that_a_stage_does_not_have_is_said_to_be_gone(page: Page, plain: Path) -> None:
     open_graph(page, plain, "decompose")
-    page.get_by_label("Search the graph.").fill("name:mm_1")
+    page.get_by_label("Search the recording").fill("name:mm_1")
     page.keyboard.press("Enter")
     expect(page.locator(".facts h3")).to_have_text("mm_1")
     page.locator('.stage[data-stage="trace"]').click()
@@ -249,7 +254,7 @@ def test_a_node_that_a_stage_does_not_have_is_said_to_be_gone(page: Page, plain:
 
 def test_a_node_is_followed_through_stages_that_do_not_have_it(page: Page, plain: Path) -> None:
     open_graph(page, plain, "decompose")
-    search = page.get_by_label("Search the graph.")
+    search = page.get_by_label("Search the recording")
     search.fill("name:gelu_backward")
     page.keyboard.press("Enter")
     expect(page.locator(".facts h3")).to_have_text("gelu_backward")  # not the first that begins so
@@ -275,8 +280,8 @@ def test_a_node_is_followed_through_stages_that_do_not_have_it(page: Page, plain
 
 def test_a_search_by_shape_shows_the_shapes_and_where_each_node_is(page: Page, gpt2: Path, screenshots: Path) -> None:
     open_graph(page, gpt2)
-    page.get_by_label("Search the graph.").fill("[2, 64, 128]")
-    option = page.locator(".results [role=option]").first
+    page.get_by_label("Search the recording").fill("[2, 64, 128]")
+    option = found(page).first
     expect(option).to_contain_text("f32[2, 64, 128]")
     page.screenshot(path=screenshots / "graph-search-shape.png")
     cut = "(option) => [...option.children].slice(0, 3).some((cell) => cell.scrollWidth > cell.clientWidth)"

@@ -158,10 +158,10 @@ def test_a_node_is_found_by_part_of_its_name(page: Page, tmp_path: Path) -> None
     open_page(page, write_html(recording(), tmp_path / "find.html"))
     view(page, "graph")
     expect(page.locator(".outline .row").first).to_be_visible()
-    page.get_by_label("Find a node").fill("gelu_backward")
+    page.get_by_label("Search the recording").fill("gelu_backward")
     page.keyboard.press("Enter")
-    expect(page.locator(".facts h3")).to_contain_text("gelu_backward")
-    expect(page.locator(".find output")).to_have_text("1 of 3")
+    expect(page.locator(".facts h3")).to_have_text("gelu_backward")  # that has this whole name
+    expect(page.locator(".find output")).to_have_text("3 of 3")
     expect(page.locator(".outline [aria-selected=true]")).to_contain_text("gelu_backward")
 
 

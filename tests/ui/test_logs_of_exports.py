@@ -56,12 +56,12 @@ def test_aotinductor_has_stages_and_shows_the_code_that_it_generated(opened, scr
     page.get_by_role("button", name="Kernels").click()
     kernels = page.get_by_label("Generated kernels")
     expect(kernels.locator(".bar")).to_contain_text("3 kernels")
-    page.get_by_label("Find a node").fill("addmm")
+    page.get_by_label("Search the recording").fill("addmm")
     page.keyboard.press("Enter")
     expect(kernels.locator(".bar")).to_have_text("aoti_torch_cpu_addmm_out")
     expect(kernels.locator(".cm-content")).to_contain_text("aoti_torch_cpu_addmm_out(buf1")  # it scrolls there
     page.screenshot(path=screenshots / "log-aotinductor.png")
-    page.get_by_label("Find a node").fill("relu")
+    page.get_by_label("Search the recording").fill("relu")
     page.keyboard.press("Enter")
     expect(kernels.locator(".bar")).to_have_text("cpp_fused_relu_1")
 

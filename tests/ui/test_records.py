@@ -44,7 +44,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
 
 def search(page: Page, words: str) -> None:
-    page.get_by_label("Search the records").fill(words)
+    page.get_by_label("Search the recording").fill(words)
 
 
 def test_a_page_is_there_only_for_what_a_recording_has(opened: Open) -> None:

@@ -84,11 +84,11 @@ def test_compilations_are_searched_sorted_and_compared(
     page.locator("[role=tab][data-view=compilations]").click()
     rows = page.locator(".compilations tbody tr")
     expect(rows).to_have_count(5)
-    page.get_by_label("Search the compilations").fill("net shape")
+    page.get_by_label("Search the recording").fill("net shape")
     expect(rows).to_have_count(1)
-    page.get_by_label("Search the compilations").fill("nowhere")
+    page.get_by_label("Search the recording").fill("nowhere")
     expect(rows).to_contain_text("No compilation matches.")
-    page.get_by_label("Search the compilations").fill("")
+    page.get_by_label("Search the recording").fill("")
     page.get_by_role("button", name="Nodes").click()
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Nodes")
     page.screenshot(path=screenshots / f"shell-{theme}-compilations.png")
@@ -327,7 +327,7 @@ def test_keys_work_wherever_a_click_left_the_focus(page: Page, tmp_path: Path) -
     expect(page.locator(".facts")).to_be_hidden()
     page.keyboard.press("/")
     page.keyboard.type("p2")  # text, and no keys
-    expect(page.get_by_label("Find a node")).to_have_value("p2")
+    expect(page.get_by_label("Search the recording")).to_have_value("p2")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Your code").click()  # which is drawn again
     page.keyboard.press("2")

@@ -90,6 +90,15 @@ export function keepInView(scroller: Element, element: Element): void {
     scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
 }
 
+/** The same for all that the element is in, up to `within`, and that included. */
+export function bring(element: Element, within: Element): void {
+  for (let scroller = element.parentElement; scroller; scroller = scroller.parentElement) {
+    if (scroller.scrollHeight > scroller.clientHeight && /auto|scroll/.test(getComputedStyle(scroller).overflowY))
+      keepInView(scroller, element);
+    if (scroller === within) break;
+  }
+}
+
 const CODE = /`([^`]*)`/;
 
 /** A sentence in which `code` in backticks becomes a code element. Use it for every sentence of a recording. */

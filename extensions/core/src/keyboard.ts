@@ -3,6 +3,7 @@
 
 import { h } from "./dom";
 import { type Help, helpDialog } from "./help";
+import type { SearchBox } from "./search";
 import type { State } from "./state";
 import type { Tour } from "./tour";
 import { VIEWS, viewsOf } from "./views/registry";
@@ -14,7 +15,7 @@ const KEYS: readonly (readonly [string, string])[] = [
   ["Shift ← →", "code: scroll sideways"],
   ["p", "play: go through the stages automatically"],
   ["1 … 9", "the views, in the order of their tabs"],
-  ["/", "find a node; Enter goes to the next result"],
+  ["/ Ctrl+F", "search nodes, lines, stages, inputs, outputs and words; Enter goes to the next result"],
   ["r", "the next graph of the stage: forward, backward"],
   ["n N", "next and previous node"],
   ["Esc", "clear the selected node, or close this window"],
@@ -29,7 +30,7 @@ export interface Keyboard {
   readonly button: HTMLElement;
 }
 
-export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HTMLElement, tour: Tour): Keyboard {
+export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: SearchBox, tour: Tour): Keyboard {
   const help = helpDialog(body, KEYS, tour.start);
   const button = h(
     "button",
@@ -62,13 +63,20 @@ export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: HT
     r: nextRole,
     n: () => nextNode(1),
     N: () => nextNode(-1),
-    "/": () => finder.querySelector("input")?.focus(),
+    "/": finder.focus,
     "?": () => help.open(),
     ...Object.fromEntries(VIEWS.slice(0, 9).map((_, i) => [String(i + 1), () => openTab(i)])),
   };
   body.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.composedPath()[0] as Element;
+    // A second Ctrl+F is the browser's own search.
+    const finds = event.key === "f" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
+    if (finds && !event.defaultPrevented && !help.isOpen && !finder.element.contains(target)) {
+      event.preventDefault();
+      event.stopPropagation();
+      return finder.focus();
+    }
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (help.isOpen) return help.key(event);
     if (!target.matches(WRITES) && !ownArrows(event, target) && tour.key(event)) return;
     if (event.key === "Escape") {

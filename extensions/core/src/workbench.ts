@@ -14,13 +14,14 @@ import { Recording, timed } from "./model";
 import { colourOf, endedAs } from "./outcome";
 import { messageOf, Panel } from "./panel";
 import { type Ask, KernelSource, type Source, WholeSource } from "./source";
+import { searchBox } from "./search";
+import { Search } from "./search/search";
 import { type Bookmark, State } from "./state";
 import css from "./styles";
 import { explained, termOf } from "./terms";
 import { followTheme } from "./theme";
 import { tourOf } from "./tour";
 import { facts } from "./views/facts";
-import { find } from "./views/find";
 import { viewOf, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
@@ -211,12 +212,13 @@ function awaitFirst(place: Frame, recording: Recording, host: Host, layouter: La
 
 function showState(place: Frame, recording: Recording, host: Host, layouter: Layouter, options: Options): Shown {
   const state = new State(recording, options.bookmark);
-  const context: Context = { state, host, layouter, root: place.root };
+  const search = new Search(state);
+  const context: Context = { state, host, layouter, root: place.root, search };
   const head = h("header", { class: "head" });
   const rail = h("nav", { class: "rail", "aria-label": "Stages" });
   const stageHead = h("div", { class: "stage-head" });
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-  const finder = find(state);
+  const finder = searchBox(state, search, (word) => keys.help.open(word));
   const panel = h("section", { class: "panel", role: "tabpanel" });
   const side = h("aside", { class: "facts", "aria-label": "Selected node" });
   replace(
@@ -240,6 +242,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
     replace(stageHead, ...stageLine(state, keys.help.open));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
+    finder.update();
   };
   let headOf: unknown[] = [];
   const renderHeadOnce = (): void => {
@@ -249,7 +252,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
     } = state;
     if (headOf[0] === stages && headOf[1] === error && headOf[2] === index) return;
     headOf = [stages, error, index];
-    renderHead(head, state, finder, keys.button);
+    renderHead(head, state, finder.element, keys.button);
   };
   const stop = state.subscribe(() => {
     renderHeadOnce();

@@ -25,7 +25,7 @@ import { closedLane, rowsOf } from "../src/views/graph/outline";
 import { type Drawn, levelOf, NOTHING, paint } from "../src/views/graph/paint";
 import type { Palette } from "../src/views/graph/palette";
 import { join, lanesOf, type Scene } from "../src/views/graph/scene";
-import { parseQuery, SearchIndex } from "../src/views/graph/search";
+import { parseQuery, SearchIndex } from "../src/search/nodes";
 import { graphOf, network, node } from "./made";
 
 let state: State;

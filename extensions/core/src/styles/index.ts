@@ -11,6 +11,7 @@ import facts from "./facts.css";
 import graph from "./graph.css";
 import records from "./records.css";
 import saved from "./saved.css";
+import search from "./search.css";
 import shell from "./shell.css";
 import stages from "./stages.css";
 import tables from "./tables.css";
@@ -34,6 +35,7 @@ export default [
   wrapper,
   facts,
   shell,
+  search,
   compared,
   tour,
 ].join("\n");

@@ -1,7 +1,7 @@
 // The tour: a card that goes through the steps (steps.ts), and a ring around what each one points at. The workbench
 // behind it stays usable. On a first visit the rail offers the tour once; "?" starts it at any time.
 
-import { h, keepInView, quoted, replace } from "../dom";
+import { bring, h, quoted, replace } from "../dom";
 import type { State } from "../state";
 import type { Mounted } from "../views/view";
 import { answered, mayInvite } from "./remembered";
@@ -183,13 +183,6 @@ function invite(
   );
   rail.append(element);
   return { remove };
-}
-
-/** Scrolls what the element is in, and never the page around the workbench. */
-function bring(element: Element, body: HTMLElement): void {
-  for (let scroller = element.parentElement; scroller && scroller !== body; scroller = scroller.parentElement)
-    if (scroller.scrollHeight > scroller.clientHeight && /auto|scroll/.test(getComputedStyle(scroller).overflowY))
-      keepInView(scroller, element);
 }
 
 interface Box {

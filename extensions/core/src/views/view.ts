@@ -3,6 +3,7 @@
 import type { Host } from "../host";
 import type { Layouter } from "../layout/layouter";
 import type { Need } from "../model";
+import type { Search } from "../search/search";
 import type { State } from "../state";
 import type { CompilationData } from "../wire";
 
@@ -11,6 +12,7 @@ export interface Context {
   readonly host: Host;
   readonly layouter: Layouter;
   readonly root: Document | ShadowRoot; // where styles and focus live
+  readonly search: Search;
 }
 
 export interface Mounted {

@@ -1,12 +1,13 @@
 // The user's inputs and outputs: which share memory, which are mutated, how outputs are rebuilt, and why. A board of
 // the storages is above the tables. A torch log or a recording of an older version has only the tables.
 
-import { h, notice, quoted, replace } from "../../dom";
+import { bring, h, notice, quoted, replace } from "../../dom";
 import { dtype, shape, viewStep } from "../../format";
 import type { InputRecord, OutputRecord, StorageRecord } from "../../wire";
 import { notYet } from "../absent";
-import { chip, type Column, table } from "../table";
+import { chip, type Column, reselect, table } from "../table";
 import type { Context, Mounted, View } from "../view";
+import { takeAsked } from "./asked";
 import { board } from "./board";
 
 /**
@@ -101,7 +102,18 @@ export const aliasing: View = {
     inputs.length || outputs.length ? `${inputs.length}→${outputs.length}` : "",
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown: unknown[] = [];
+    let asked = ""; // the row of an input or an output
     const update = (): void => {
+      build();
+      const name = takeAsked(state);
+      if (name === null) return;
+      asked = name;
+      reselect(parent);
+      const row = parent.querySelector("tr[aria-current]");
+      if (row) bring(row, parent);
+    };
+    const selected = ({ name }: { readonly name: string }): boolean => name === asked;
+    const build = (): void => {
       const { inputs, outputs, storages } = state.compilation;
       if (shown[0] === inputs && shown[1] === outputs && shown[2] === storages) return;
       shown = [inputs, outputs, storages];
@@ -120,8 +132,8 @@ export const aliasing: View = {
           "div",
           { class: "page" },
           storages.length > 0 && board(state),
-          table(`Inputs (${inputs.length})`, inputColumns(inputs, storages), inputs),
-          table(`Outputs (${outputs.length})`, OUTPUT_COLUMNS, outputs),
+          table(`Inputs (${inputs.length})`, inputColumns(inputs, storages), inputs, { selected }),
+          table(`Outputs (${outputs.length})`, OUTPUT_COLUMNS, outputs, { selected }),
         ),
       );
     };

@@ -149,7 +149,7 @@ function stateOf(state: State, compilation: number): State {
     if (now.view === before.view) return;
     state.openCompilation(compilation, own.compilation.stages[now.stage]?.name);
     const asked = takeAsked(own);
-    if (asked) showLines(state, asked);
+    if (asked) showLines(state, asked.notes);
     else state.openView(now.view);
   });
   return own;

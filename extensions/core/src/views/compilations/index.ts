@@ -2,7 +2,7 @@
 // two of them: their stages, and the facts that differ.
 
 import { answered, answeredInFull, colourOfAnswer } from "../../cached";
-import { h, quoted, replace, searchField } from "../../dom";
+import { h, quoted, replace } from "../../dom";
 import { milliseconds } from "../../format";
 import { related } from "../../related";
 import { colourOf, inShort } from "../../outcome";
@@ -28,10 +28,9 @@ export const compilations: View = {
       { what: "rows", kind: "why" },
     ];
   },
-  mount(parent: HTMLElement, { state }: Context): Mounted {
+  mount(parent: HTMLElement, { state, search }: Context): Mounted {
     let heads = headsOf(state.recording);
-    let query: Query = EVERYTHING;
-    const search = searchField("Name, id, guard, error", "Search the compilations");
+    let query: Query = { ...EVERYTHING, text: search.textIn("compilations") };
     const count = h("output", { class: "muted", "aria-live": "polite" });
     const body = h("tbody", {});
     const head = h("tr", {});
@@ -53,7 +52,7 @@ export const compilations: View = {
       select.addEventListener("change", () => ask(options[Number(select.value)]![1]));
       return select;
     };
-    search.addEventListener("input", () => ask({ text: search.value }));
+    const unsubscribe = search.subscribe(() => ask({ text: search.textIn("compilations") }));
 
     const columns: readonly { title: string; by?: Order; term?: string }[] = [
       { title: "Id", by: "order" },
@@ -178,7 +177,6 @@ export const compilations: View = {
       h(
         "div",
         { class: "bar" },
-        search,
         choice("Kind", [["any kind", { kind: "" }], ...kinds.map((kind) => [kind, { kind }] as const)]),
         choice("Rank", [["any rank", { rank: null }], ...ranks.map((rank) => [`rank ${rank}`, { rank }] as const)]),
         heads.some(({ because, error, cache }) => because.length || error || cache) &&
@@ -241,6 +239,7 @@ export const compilations: View = {
     return {
       update,
       destroy() {
+        unsubscribe();
         gone = true;
       },
     };

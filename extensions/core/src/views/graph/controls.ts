@@ -21,7 +21,7 @@ export interface ControlActions {
   zoom(key: "+" | "-" | "0"): void;
 }
 
-export function bar(wishes: Wishes, search: HTMLElement, chooser: HTMLElement, actions: ControlActions): HTMLElement {
+export function bar(wishes: Wishes, chooser: HTMLElement, actions: ControlActions): HTMLElement {
   const toggle = (what: "aliases" | "chain" | "flat" | "outline", text: string, title: string): HTMLElement => {
     const button = h(
       "button",
@@ -41,7 +41,6 @@ export function bar(wishes: Wishes, search: HTMLElement, chooser: HTMLElement, a
     "div",
     { class: "bar graph-bar", role: "toolbar", "aria-label": "Graph" },
     toggle("outline", "Outline", "Show the graph as a list beside the drawing"),
-    search,
     chooser,
     toggle("aliases", "Aliases", "Draw which values share memory"),
     toggle(

@@ -1,6 +1,6 @@
 // The graph by modules, which are closed at first. A click opens a module or selects a node. The selected node is
 // always made visible, whichever view selected it. This file connects the parts: the drawing (picture, layout, scene),
-// the canvas (surface.ts), the outline, the search and the controls.
+// the canvas (surface.ts), the outline and the controls.
 
 import { atOnce, inSteps } from "../../breath";
 import { h, replace } from "../../dom";
@@ -27,7 +27,6 @@ import { closedLane, outline, type Row, rowsOf } from "./outline";
 import { type Drawn, NOTHING } from "./paint";
 import { type Palette, readPalette } from "./palette";
 import { join, lanesOf, placeOf, type Scene } from "./scene";
-import { searchBox } from "./searchbox";
 import { Surface } from "./surface";
 import { tipOf } from "./tip";
 import { paintingKey, type ValuesTable, valuesTable } from "./values";
@@ -71,7 +70,7 @@ class GraphView implements Mounted {
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly surface: Surface;
   private readonly tree;
-  private readonly search;
+  private readonly unsubscribe: () => void;
   private readonly map;
   private readonly chooser: Chooser;
   private readonly values: ValuesTable;
@@ -80,7 +79,6 @@ class GraphView implements Mounted {
   private shown: Graph | null = null;
   private hierarchy: Hierarchy | null = null;
   private drawn: Drawn | null = null;
-  private found: readonly number[] = []; // nodes: the search results
   private rows: readonly Row[] = [];
   private running: AbortController | null = null; // the running layout, which the reader can cancel
   private grouping = new AbortController(); // cancels the grouping of the graph into modules
@@ -107,14 +105,13 @@ class GraphView implements Mounted {
     replace(parent, this.box);
     this.palette = readPalette(this.box);
     this.values = valuesTable(this.state);
-    this.search = searchBox(this.state, (nodes) => this.mark(nodes));
+    this.unsubscribe = context.search.subscribe(() => this.mark());
     this.tree = outline({
       open: (group, open) => this.openGroup(group, open, false),
       select: (node) => this.state.openNode(node),
       cursor: (row) => this.point(row),
       neighbour: (node, which) => this.state.openNode(this.shown?.nodes[node]?.[which][0] ?? node),
-      key: (key) =>
-        key === "/" ? (this.search.focus(), true) : key === "Escape" ? (this.letGo(), true) : this.surface.key(key),
+      key: (key) => (key === "Escape" ? (this.letGo(), true) : this.surface.key(key)),
     });
     this.map = minimap((x, y) => {
       const { width, height, scale } = this.surface.view;
@@ -126,9 +123,8 @@ class GraphView implements Mounted {
       moved: () => this.map.frame(this.surface.view),
     });
     this.surface.canvas.addEventListener("keydown", (event) => {
-      if (event.key === "/") this.search.focus();
-      else if (event.key === "Escape") this.letGo();
-      else return;
+      if (event.key !== "Escape") return;
+      this.letGo();
       event.preventDefault();
     });
     this.chooser = chooser(this.state, {
@@ -143,7 +139,7 @@ class GraphView implements Mounted {
       },
       failed: (why) => replace(this.note, `The painting could not be taken away: ${why}`),
     });
-    const controls = bar(this.wishes, this.search.element, this.chooser.element, {
+    const controls = bar(this.wishes, this.chooser.element, {
       changed: (what) => this.wished(what),
       everything: (open) => (open ? this.everything(true) : this.startOver()),
       zoom: (key) => this.surface.key(key),
@@ -164,6 +160,7 @@ class GraphView implements Mounted {
   }
 
   destroy(): void {
+    this.unsubscribe();
     this.grouping.abort();
     this.running = null;
     this.themes.disconnect();
@@ -258,7 +255,6 @@ class GraphView implements Mounted {
       node = found.same;
     } else if (node >= 0) this.kept.node = { graph, node: graph.nodes[node]! };
     if (fresh) this.drawn = null;
-    this.search.update();
     if (node >= 0) this.reveal(node);
     void this.lay(null, node);
   }
@@ -491,7 +487,6 @@ class GraphView implements Mounted {
       });
     if (follow && node >= 0) this.revealNode(node);
     this.tree.select(nodes, node, follow || this.own);
-    this.search.update();
   }
 
   private revealNode(node: number): void {
@@ -499,8 +494,8 @@ class GraphView implements Mounted {
     if (box >= 0) this.surface.reveal(this.drawn!.scene.places[box]!);
   }
 
-  private mark(nodes: readonly number[]): void {
-    this.found = nodes;
+  /** Marks what the search found. */
+  private mark(): void {
     if (this.drawn) this.redraw({ found: this.boxesOf(this.drawn.scene.picture) });
   }
 
@@ -508,7 +503,7 @@ class GraphView implements Mounted {
   private boxesOf(seen: Picture): Set<number> {
     const { graph, selection } = this.state;
     const several = graph === this.shown && selection.nodes.length > 1 ? selection.nodes : [];
-    return new Set([...this.found, ...several].map((node) => seen.boxOf(node)));
+    return new Set([...this.context.search.nodes, ...several].map((node) => seen.boxOf(node)));
   }
 
   private redraw(change: Partial<Drawn>): void {

@@ -36,7 +36,7 @@ export function label(state: State, graph: Graph, box: Box): Label {
 
 /** A node's name as in the code, such as `mul_1`; of an input, the user's name. */
 function named(node: Node, within = ""): string {
-  return node.op === "f" || node.op === "m" ? node.name : nodeTitle(node, within);
+  return node.op === "p" || node.op === "o" ? nodeTitle(node, within) : node.name;
 }
 
 /** The text of a row of the outline. */

@@ -1,7 +1,7 @@
 // What a recording says in rows, of all compilations: stacks, graph breaks, guards, symbolic shapes, cache lookups,
-// metrics and links. A page for each kind of which there is something; its search looks in all that a row says.
+// metrics and links. A page for each kind of which there is something; the search looks in all that a row says.
 
-import { h, replace, searchField } from "../../dom";
+import { h, replace } from "../../dom";
 import { thousands } from "../../format";
 import type { State } from "../../state";
 import type { Context, Mounted, View } from "../view";
@@ -29,16 +29,15 @@ export const records: View = {
     const page = pageOf(state);
     return page ? [{ what: "rows", kind: page.kind }] : [];
   },
-  mount(parent: HTMLElement, { state }: Context): Mounted {
+  mount(parent: HTMLElement, { state, search }: Context): Mounted {
     const choice = h("div", { class: "choice pages", role: "radiogroup", "aria-label": "Records" });
-    const search = searchField("Search", "Search the records");
     const count = h("output", { class: "muted", "aria-live": "polite" });
     const place = h("div", { class: "page records" });
-    replace(parent, h("div", { class: "bar" }, choice, search, count), place);
+    replace(parent, h("div", { class: "bar" }, choice, count), place);
     let shown: readonly unknown[] = [];
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const words = (): string[] => search.value.toLowerCase().match(/\S+/g) ?? [];
-    search.addEventListener("input", () => {
+    const words = (): string[] => search.textIn("records").toLowerCase().match(/\S+/g) ?? [];
+    const unsubscribe = search.subscribe(() => {
       clearTimeout(timer);
       const page = pageOf(state);
       if (page && state.recording.rowCount(page.kind) > LARGE) timer = setTimeout(update, REST_MS);
@@ -46,7 +45,7 @@ export const records: View = {
     });
     const choose = (page: Page): void => {
       chosen.set(state, page.kind);
-      search.value = "";
+      if (search.textIn("records")) search.set("");
       state.openView("records"); // its rows may have to be loaded
       choice.querySelector<HTMLElement>("[aria-checked=true]")?.focus({ preventScroll: true });
     };
@@ -54,7 +53,7 @@ export const records: View = {
       const page = pageOf(state);
       const rows = page && state.recording.rows(page.kind);
       if (!page || !rows) return;
-      const now = [page, rows, state.recording.index, search.value];
+      const now = [page, rows, state.recording.index, search.textIn("records")];
       if (now.every((part, i) => part === shown[i])) return;
       const same = now.slice(0, 3).every((part, i) => part === shown[i]);
       shown = now;
@@ -84,6 +83,12 @@ export const records: View = {
       replace(place, count.textContent.startsWith("0 of") ? h("p", { class: "muted" }, "Nothing matches.") : content);
     };
     update();
-    return { update, destroy: () => clearTimeout(timer) };
+    return {
+      update,
+      destroy() {
+        unsubscribe();
+        clearTimeout(timer);
+      },
+    };
   },
 };

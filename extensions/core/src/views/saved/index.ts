@@ -2,8 +2,9 @@
 // recomputed instead, which nodes read it, and whether its memory may be reused. A click goes to the node. The bars
 // filter the list.
 
-import { type Child, h, notice, quoted, replace, searchField } from "../../dom";
+import { type Child, h, notice, quoted, replace } from "../../dom";
 import { bytes, dtype, plural, shape } from "../../format";
+import type { Search } from "../../search/search";
 import type { State } from "../../state";
 import { explained } from "../../terms";
 import { notYet } from "../absent";
@@ -159,24 +160,28 @@ export const saved: View = {
   isEmpty: ({ saved_tensors }) => !saved_tensors.length,
   needs: () => [],
   badge: ({ compilation }) => String(compilation.saved_tensors.length || ""),
-  mount(parent: HTMLElement, { state }: Context): Mounted {
+  mount(parent: HTMLElement, { state, search }: Context): Mounted {
     let shown: unknown = null;
+    let narrow = (): void => undefined;
     const update = (): void => {
       const { saved_tensors } = state.compilation;
       if (shown === saved_tensors) return reselect(parent);
       shown = saved_tensors;
-      build(parent, state);
+      narrow = build(parent, state, search);
     };
     update();
-    return { update, destroy() {} };
+    return { update, destroy: search.subscribe(() => narrow()) };
   },
 };
 
-function build(parent: HTMLElement, state: State): void {
+/** Returns what lists the rows again when the search changed. */
+function build(parent: HTMLElement, state: State, search: Search): () => void {
   const rows = rowsOf(state.compilation).sort((a, b) => (b.nbytes ?? Infinity) - (a.nbytes ?? Infinity) || 0);
-  if (!rows.length) return replace(parent, nothingSaved(state));
+  if (!rows.length) {
+    replace(parent, nothingSaved(state));
+    return () => undefined;
+  }
   const [plot, curve, ledger] = [h("div"), h("div"), h("div")];
-  const filter = searchField("Filter", "Filter the values by name, operator, module or source");
   const fate = h(
     "select",
     { "aria-label": "Which values" },
@@ -193,7 +198,7 @@ function build(parent: HTMLElement, state: State): void {
   );
   let chosen = "";
   const list = (): void => {
-    const text = filter.value.trim().toLowerCase();
+    const text = search.textIn("saved").trim().toLowerCase();
     const found = rows.filter(
       (row) =>
         inGroup(row, by.value as Grouping, chosen) &&
@@ -212,7 +217,7 @@ function build(parent: HTMLElement, state: State): void {
               selected: (row) => row.name === state.node?.name,
             },
           )
-        : notice("empty", "No value matches.", "Clear the filter to see all."),
+        : notice("empty", "No value matches.", "Clear the search, or choose all values, to see all."),
     );
   };
   const draw = (): void =>
@@ -235,7 +240,6 @@ function build(parent: HTMLElement, state: State): void {
             "This log has no graph of the backward, so the readers of each value are unknown.",
           ),
     );
-  filter.addEventListener("input", list);
   fate.addEventListener("change", list);
   by.addEventListener("change", () => {
     chosen = "";
@@ -268,13 +272,14 @@ function build(parent: HTMLElement, state: State): void {
         ),
       ),
       whatIf(state, rows, compare),
-      h("div", { class: "filters" }, filter, fate),
+      h("div", { class: "filters" }, fate),
       ledger,
     ),
   );
   draw();
   compare(null);
   list();
+  return list;
 }
 
 function nothingSaved(state: State): HTMLElement {

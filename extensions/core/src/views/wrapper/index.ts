@@ -17,6 +17,7 @@ export const wrapper: View = {
   mount(parent: HTMLElement, { state, host, root }: Context): Mounted {
     let reader: Reader | null = null;
     let shown: WrapperRecord | null | undefined;
+    let line = -1; // a line to show that has no note
     let pick: ((chosen: readonly number[], scrollCode: boolean) => void) | null = null;
 
     const update = (): void => {
@@ -25,8 +26,9 @@ export const wrapper: View = {
       const asked = takeAsked(state);
       if (asked && record) {
         const notes = ordered(record);
+        line = asked.line;
         pick?.(
-          asked.map((number) => notes.indexOf(record.notes[number]!)),
+          asked.notes.map((number) => notes.indexOf(record.notes[number]!)),
           true,
         );
       }
@@ -60,7 +62,8 @@ export const wrapper: View = {
         cards.forEach((element, i) => element.setAttribute("aria-pressed", String(chosen.includes(i))));
         replace(said, quoted(chosen.map((i) => sentence(notes[i]!)).join(" · ")));
         const first = chosen[0];
-        if (first === undefined) return reader?.mark([], false);
+        if (first === undefined) return reader?.mark(line < 0 ? [] : [line], line >= 0);
+        line = -1;
         bringIntoView(cards[first]!);
         reader?.mark(
           chosen.flatMap((i) => linesOf(notes[i]!, record)),
@@ -125,7 +128,7 @@ export const wrapper: View = {
                 false,
               ),
           });
-          if (wanted.length) choose(wanted, true);
+          if (wanted.length || line >= 0) choose(wanted, true);
         },
         () => replace(place, h("pre", { tabindex: "0" }, record.source)),
       );

@@ -3,20 +3,33 @@
 import type { State } from "../../state";
 import type { WrapperNote } from "../../wire";
 
-/** The notes that the wrapper view should show, by their number in the record. They are not part of the selection. */
-const asked = new WeakMap<State, readonly number[]>();
+/** What the wrapper view should show. It is not part of the selection. */
+interface Asked {
+  readonly notes: readonly number[]; // by their number in the record
+  readonly line: number; // from 0, where no note is about it; else -1
+}
+const asked = new WeakMap<State, Asked>();
 
 /** Opens the wrapper view at the lines of some notes. */
 export function showLines(state: State, notes: readonly number[]): void {
-  asked.set(state, notes);
+  asked.set(state, { notes, line: -1 });
   state.openView("wrapper");
 }
 
-/** Returns the requested notes once, and clears the request. */
-export function takeAsked(state: State): readonly number[] | null {
-  const notes = asked.get(state) ?? null;
+/** Opens the wrapper view at a line, from 0, and at the notes about it. */
+export function showLine(state: State, line: number): void {
+  const notes = (state.compilation.wrapper?.notes ?? []).flatMap(({ first, last }, i) =>
+    first - 1 <= line && line < last ? [i] : [],
+  );
+  asked.set(state, { notes, line: notes.length ? -1 : line });
+  state.openView("wrapper");
+}
+
+/** Returns what was requested once, and clears the request. */
+export function takeAsked(state: State): Asked | null {
+  const found = asked.get(state) ?? null;
   asked.delete(state);
-  return notes;
+  return found;
 }
 
 /** The numbers of the notes that are about one of some names. */

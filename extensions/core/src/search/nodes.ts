@@ -1,9 +1,9 @@
 // Finds nodes by their properties. All words must occur; `op:`, `name:`, `shape:`, `dtype:`, `line:` and `module:` say
 // in which property. The browser's own search finds nothing in a canvas or a closed group.
 
-import * as format from "../../format";
-import type { Graph, Node } from "../../graph";
-import type { State } from "../../state";
+import * as format from "../format";
+import type { Graph, Node } from "../graph";
+import type { State } from "../state";
 
 export const FIELDS = ["name", "op", "shape", "dtype", "line", "module"] as const;
 export type Field = (typeof FIELDS)[number];
