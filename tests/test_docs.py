@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -139,6 +140,19 @@ def test_each_picture_of_the_gallery_leads_to_a_page() -> None:
 def test_the_python_of_a_page_is_python(page: Path) -> None:
     for code in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         ast.parse(textwrap.dedent(code))
+
+
+PRINTED = [page for page in sorted(DOCS.glob("*.md")) if "\n```text\n" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", PRINTED, ids=lambda path: path.stem)
+def test_a_page_prints_what_it_says(page: Path, capsys: pytest.CaptureFixture[str], clean_dynamo: None) -> None:
+    """A ```text block is what the Python above it prints. Other Python of the pages is pieces, and is not run."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    for (language, code), (following, expected) in itertools.pairwise(blocks):
+        if (language, following) == ("python", "text"):
+            exec(compile(code, "example.py", "exec"), {"__name__": "__main__"})
+            assert capsys.readouterr().out.strip("\n") == expected.strip("\n")
 
 
 @pytest.mark.slow
