@@ -17,7 +17,7 @@ import torch
 import aotviz
 from aotviz.reading.recording import Recording
 from aotviz.recording import files
-from aotviz.recording.events import Painting
+from aotviz.recording.findings import Painting
 from aotviz.widgets import parts
 from aotviz.widgets.notebooks import STATES, WIDGET, WorkbenchHTML
 from aotviz.widgets.workbench import KEPT, Workbench

@@ -14,7 +14,7 @@ from torch import fx
 
 import aotviz
 from aotviz.comparing.errors import error
-from aotviz.recording.events import Painting
+from aotviz.recording.findings import Painting
 
 aten = torch.ops.aten
 

@@ -23,7 +23,7 @@ from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import producer, record
 from aotviz.recording import progress
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import ComparedInputs, InputSet
+from aotviz.recording.findings import ComparedInputs, InputSet
 from aotviz.recording.merging import merge
 from aotviz.recording.strings import clean
 from aotviz.torch_private import pytree

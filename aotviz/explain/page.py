@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from aotviz.explain import answers, cache_misses, ranks, recompiles, timeline
 from aotviz.explain.explanation import counted, in_html, seconds
 from aotviz.explain.timeline import Span
-from aotviz.recording.events import RankDifference
+from aotviz.recording.findings import RankDifference
 from aotviz.recording.holders import Recorded
 
 WIDTH, ROW = 1000, 18  # of the drawing, in its own units

@@ -18,7 +18,7 @@ from aotviz.explain.explanation import Explanation, Point, counted, named_ranks,
 from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rank_runs import Operation
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import RankDifference, RankLane
+from aotviz.recording.findings import RankDifference, RankLane
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import call
 

@@ -23,7 +23,8 @@ from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, 
 from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
-from aotviz.recording.events import NONE, CompilationData, WhyCompiled
+from aotviz.recording.events import NONE, CompilationData
+from aotviz.recording.findings import WhyCompiled
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable

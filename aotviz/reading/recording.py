@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from aotviz.explain import answers, cache_misses, graph_breaks, graph_changes, rank_runs, ranks, recompiles, timeline
 from aotviz.recording import files, log_tables, merging, paintings, trace_files
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import ComparedInputs, RecordingData
+from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError
+from aotviz.recording.findings import ComparedInputs
 from aotviz.recording.holders import Changed, Holder, Live, Whole
 from aotviz.recording.store import Store
 from aotviz.widgets.bookmarks import bookmark

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from aotviz.recording.events import Painting
+from aotviz.recording.findings import Painting
 from aotviz.recording.strings import clean
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from aotviz.recording.events import (
     AliasTensor,
     CompilationData,
-    Frozen,
     SavedTensorRecord,
     StageRecord,
     StorageRecord,
     StorageWrite,
 )
+from aotviz.recording.frozen import Frozen
 from aotviz.recording.saved import cost
 
 if TYPE_CHECKING:

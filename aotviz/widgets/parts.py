@@ -27,25 +27,22 @@ from aotviz.recording.events import (
     ArtifactRecord,
     CacheAnswer,
     CacheLookup,
-    ComparedInputs,
     CompilationData,
     ErrorRecord,
     EventTable,
-    Frozen,
     GraphBreak,
     GraphSnapshot,
     GuardRecord,
     LogRecord,
     MetricsRecord,
     Origin,
-    Painting,
-    RankDifference,
     RecordingData,
     ShapeRecord,
     Text,
     ValueRecord,
-    WhyCompiled,
 )
+from aotviz.recording.findings import ComparedInputs, Painting, RankDifference, WhyCompiled
+from aotviz.recording.frozen import Frozen
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sizes import graph_bytes
 

@@ -1,4 +1,4 @@
-// Generated from aotviz.recording.events and aotviz.widgets.parts by generate_types.py; don't edit.
+// Generated from aotviz.recording.events and aotviz.recording.findings and aotviz.widgets.parts by generate_types.py; don't edit.
 
 export const FORMAT = "aotviz";
 export const VERSION = 5;
@@ -467,6 +467,38 @@ export interface ArtifactRecord {
   readonly fields: number; // the record without its payload, as JSON; -1 if that says no more
 }
 
+/**
+ * A whole recording, as in a file.
+ *
+ * The lists after `notes` are what a log says. Our own pipeline fills four, in rows of no log: `cache_lookups`, and
+ * for a compilation that Dynamo asked for, `guards`, `graph_breaks` and `shapes`.
+ */
+export interface RecordingData {
+  readonly format: string;
+  readonly version: number;
+  readonly producer: ReadonlyMap<string, string>; // versions of "aotviz", "torch", "python"
+  readonly strings: string[];
+  readonly compilations: CompilationData[];
+  readonly dropped: number; // compilations left out because the recording was full
+  readonly notes: string[]; // what a user should know of how it was read, e.g. files that were ignored
+  readonly logs: LogRecord[];
+  readonly guards: GuardRecord[];
+  readonly recompiles: RecompileRecord[];
+  readonly cache_lookups: CacheLookup[];
+  readonly graph_breaks: GraphBreak[];
+  readonly metrics: MetricsRecord[];
+  readonly events: EventTable;
+  readonly shapes: ShapeRecord[];
+  readonly storages: StorageDescription[];
+  readonly tensors: TensorDescription[];
+  readonly collectives: CollectiveSchedule[];
+  readonly artifacts: ArtifactRecord[];
+  readonly compared: ComparedInputs | null; // what `aotviz.compare_inputs` found
+  readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py), for the workbench
+  readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
+  readonly paintings: Painting[]; // in the order in which they were added
+}
+
 /** One of several sets of inputs that a function was compiled for. */
 export interface InputSet {
   readonly name: string; // the user's
@@ -523,38 +555,6 @@ export interface WhyCompiled {
   readonly code: string; // the user's line that they are about, "" if unknown
   readonly place: string; // where that line is: "model.py:17"
   readonly fix: string; // what to do; "" if nothing
-}
-
-/**
- * A whole recording, as in a file.
- *
- * The lists after `notes` are what a log says. Our own pipeline fills four, in rows of no log: `cache_lookups`, and
- * for a compilation that Dynamo asked for, `guards`, `graph_breaks` and `shapes`.
- */
-export interface RecordingData {
-  readonly format: string;
-  readonly version: number;
-  readonly producer: ReadonlyMap<string, string>; // versions of "aotviz", "torch", "python"
-  readonly strings: string[];
-  readonly compilations: CompilationData[];
-  readonly dropped: number; // compilations left out because the recording was full
-  readonly notes: string[]; // what a user should know of how it was read, e.g. files that were ignored
-  readonly logs: LogRecord[];
-  readonly guards: GuardRecord[];
-  readonly recompiles: RecompileRecord[];
-  readonly cache_lookups: CacheLookup[];
-  readonly graph_breaks: GraphBreak[];
-  readonly metrics: MetricsRecord[];
-  readonly events: EventTable;
-  readonly shapes: ShapeRecord[];
-  readonly storages: StorageDescription[];
-  readonly tensors: TensorDescription[];
-  readonly collectives: CollectiveSchedule[];
-  readonly artifacts: ArtifactRecord[];
-  readonly compared: ComparedInputs | null; // what `aotviz.compare_inputs` found
-  readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py), for the workbench
-  readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
-  readonly paintings: Painting[]; // in the order in which they were added
 }
 
 /** What a list of compilations shows of one. */
@@ -1133,6 +1133,34 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["fields", "int"],
     ],
   },
+  RecordingData: {
+    array: false,
+    fields: [
+      ["format", "str"],
+      ["version", "int"],
+      ["producer", ["map","str","str"]],
+      ["strings", ["list","str"]],
+      ["compilations", ["list",["record","CompilationData"]]],
+      ["dropped", "int"],
+      ["notes", ["list","str"], []],
+      ["logs", ["list",["record","LogRecord"]], []],
+      ["guards", ["list",["record","GuardRecord"]], []],
+      ["recompiles", ["list",["record","RecompileRecord"]], []],
+      ["cache_lookups", ["list",["record","CacheLookup"]], []],
+      ["graph_breaks", ["list",["record","GraphBreak"]], []],
+      ["metrics", ["list",["record","MetricsRecord"]], []],
+      ["events", ["record","EventTable"], {"name":[],"start_us":[],"duration_us":[],"parent":[],"compilation":[],"log":[],"line":[],"thread":[],"args":[]}],
+      ["shapes", ["list",["record","ShapeRecord"]], []],
+      ["storages", ["list",["record","StorageDescription"]], []],
+      ["tensors", ["list",["record","TensorDescription"]], []],
+      ["collectives", ["list",["record","CollectiveSchedule"]], []],
+      ["artifacts", ["list",["record","ArtifactRecord"]], []],
+      ["compared", ["or",["record","ComparedInputs"],"none"], null],
+      ["rank_differences", ["list",["record","RankDifference"]], []],
+      ["why", ["list",["record","WhyCompiled"]], []],
+      ["paintings", ["list",["record","Painting"]], []],
+    ],
+  },
   InputSet: {
     array: false,
     fields: [
@@ -1195,34 +1223,6 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["code", "str"],
       ["place", "str"],
       ["fix", "str"],
-    ],
-  },
-  RecordingData: {
-    array: false,
-    fields: [
-      ["format", "str"],
-      ["version", "int"],
-      ["producer", ["map","str","str"]],
-      ["strings", ["list","str"]],
-      ["compilations", ["list",["record","CompilationData"]]],
-      ["dropped", "int"],
-      ["notes", ["list","str"], []],
-      ["logs", ["list",["record","LogRecord"]], []],
-      ["guards", ["list",["record","GuardRecord"]], []],
-      ["recompiles", ["list",["record","RecompileRecord"]], []],
-      ["cache_lookups", ["list",["record","CacheLookup"]], []],
-      ["graph_breaks", ["list",["record","GraphBreak"]], []],
-      ["metrics", ["list",["record","MetricsRecord"]], []],
-      ["events", ["record","EventTable"], {"name":[],"start_us":[],"duration_us":[],"parent":[],"compilation":[],"log":[],"line":[],"thread":[],"args":[]}],
-      ["shapes", ["list",["record","ShapeRecord"]], []],
-      ["storages", ["list",["record","StorageDescription"]], []],
-      ["tensors", ["list",["record","TensorDescription"]], []],
-      ["collectives", ["list",["record","CollectiveSchedule"]], []],
-      ["artifacts", ["list",["record","ArtifactRecord"]], []],
-      ["compared", ["or",["record","ComparedInputs"],"none"], null],
-      ["rank_differences", ["list",["record","RankDifference"]], []],
-      ["why", ["list",["record","WhyCompiled"]], []],
-      ["paintings", ["list",["record","Painting"]], []],
     ],
   },
   CompilationHead: {

@@ -21,11 +21,13 @@ import { advice, bar, legend, waiting, type Wishes } from "./controls";
 import { emphasis, touching } from "./emphasis";
 import { Grid, type Hit } from "./grid";
 import { became } from "./identity";
+import { gone } from "./gone";
 import { label, rowText } from "./labels";
 import { minimap, overviewOf } from "./minimap";
 import { closedLane, outline, type Row, rowsOf } from "./outline";
 import { type Drawn, NOTHING } from "./paint";
 import { type Palette, readPalette } from "./palette";
+import { boxes, refusal, TooMany } from "./refusal";
 import { join, lanesOf, placeOf, type Scene } from "./scene";
 import { Surface } from "./surface";
 import { tipOf } from "./tip";
@@ -263,30 +265,7 @@ class GraphView implements Mounted {
   private sayGone(graph: Graph): void {
     if (!this.kept.node) return;
     this.missedIn = this.state.selection.stage;
-    const { node } = this.kept.node;
-    const { kin, by } = became(node, graph);
-    const { stage } = this.state;
-    const buttons = kin.map((index) =>
-      h(
-        "button",
-        { type: "button", class: "link", on: { click: () => this.state.openNode(index) } },
-        graph.nodes[index]!.name,
-      ),
-    );
-    const links = buttons.flatMap((button, i) => (i ? [", ", button] : [button]));
-    const place = stage ? `${stage.name}${stage.graphs.size > 1 ? ` (${graph.role})` : ""}` : "this stage";
-    replace(
-      this.note,
-      h("code", {}, node.name),
-      ` is not in ${place}. `,
-      kin.length
-        ? [
-            by === "call" ? "Nodes here from the same call: " : "Nodes here from the same source line: ",
-            links as (HTMLElement | string)[],
-            ".",
-          ]
-        : "This graph has no node from the same call or source line.",
-    );
+    replace(this.note, ...gone(this.state, this.kept.node.node, graph));
   }
 
   /** Deselects the node and stops following it. */
@@ -388,20 +367,10 @@ class GraphView implements Mounted {
   }
 
   private refusal(error: unknown): HTMLElement {
-    const close: [string, () => void] = ["Close all modules", () => this.startOver()];
-    if (error instanceof TooMany)
-      return advice(
-        "empty",
-        `${boxes(error.boxes)} are too many to draw.`,
-        "The outline and the search still show all of them. Close some modules to see the rest as a drawing.",
-        close,
-      );
-    return advice(
-      "error",
-      "The graph could not be laid out.",
-      String(error),
-      ["Try again", () => void this.lay(null, -1)],
-      close,
+    return refusal(
+      error,
+      () => void this.lay(null, -1),
+      () => this.startOver(),
     );
   }
 
@@ -604,15 +573,5 @@ class GraphView implements Mounted {
     const { width, height } = this.surface.view;
     this.tip.style.left = `${Math.max(4, Math.min(x + 14, width - this.tip.offsetWidth - 6))}px`;
     this.tip.style.top = `${y + 18 + this.tip.offsetHeight > height ? Math.max(4, y - this.tip.offsetHeight - 10) : y + 18}px`;
-  }
-}
-
-function boxes(count: number): string {
-  return count === 1 ? "1 box" : `${format.thousands(count)} boxes`;
-}
-
-class TooMany extends Error {
-  constructor(readonly boxes: number) {
-    super();
   }
 }
