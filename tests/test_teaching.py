@@ -65,14 +65,14 @@ def test_right_answers_are_right_and_the_recording_says_why(puzzle: Puzzle) -> N
     page = said._repr_html_()
     assert page.count("✓ right") == 3
     assert "<code>output[0]</code>: it is a view of an input" in page
-    assert "eager [0, 0, 2, 2], compiled [0, 0, 2, 2]" in repr(said)
+    assert "right answer [0, 0, 2, 2], compiled [0, 0, 2, 2]" in repr(said)
 
 
-def test_wrong_answers_get_eagers_value_and_the_reasons_and_no_traceback(puzzle: Puzzle) -> None:
+def test_wrong_answers_get_the_right_ones_and_the_reasons_and_no_traceback(puzzle: Puzzle) -> None:
     said = puzzle.predict(WRONG)
     assert set(said.outcomes.values()) == {Outcome.WRONG}
-    assert [row.eager for row in said.rows] == ["[0, 0, 2, 2]", "{'x'}", ""]  # the wrapper is not eager's
-    assert [row.compiled for row in said.rows] == ["[0, 0, 2, 2]", "{'x'}", "True"]
+    assert [row.right for row in said.rows] == ["[0, 0, 2, 2]", "{'x'}", "True"]
+    assert [row.compiled for row in said.rows] == ["[0, 0, 2, 2]", "{'x'}", ""]  # eager has no wrapper
     assert said.reasons
     assert said._repr_html_().count("✗ wrong") == 3
 
@@ -87,7 +87,7 @@ def test_an_unanswered_question_says_what_is_expected_and_not_what_is_right(puzz
     assert not said.reasons
     for text in (repr(said), said._repr_html_()):
         assert "[0, 0" not in text
-        assert "eager" not in text
+        assert "right answer" not in text
 
 
 def test_the_reasons_wait_until_all_questions_are_answered(puzzle: Puzzle) -> None:
@@ -153,6 +153,28 @@ def test_a_question_that_has_no_value_says_so(puzzle: Puzzle, question: str, sai
     assert row.outcome is Outcome.NO_QUESTION
     assert row.note.startswith(said)
     assert puzzle.counts()["questions"] == 0
+
+
+def test_a_value_of_one_way_of_playing_is_not_compared_with_the_compiled_one(puzzle: Puzzle) -> None:
+    (row,) = puzzle.predict({"by_eager.x": [0, 0, 2, 2]}).rows
+    assert (row.right, row.compiled) == ("[0, 0, 2, 2]", "")
+
+
+@pytest.mark.parametrize("predictions", [["x"], ..., {"x"}, None])
+def test_predictions_that_are_no_dict_are_told_what_is_expected(puzzle: Puzzle, predictions: Any) -> None:
+    assert "Expected a dict" in puzzle.predict(predictions)._repr_html_()
+    assert puzzle.predict({1: 1}).outcomes == {"1": Outcome.RIGHT}
+    assert puzzle.predict({None: ...}).outcomes == {"None": Outcome.UNANSWERED}
+
+
+def test_a_variable_of_the_scene_may_have_a_name_that_a_question_can_use(course: Course) -> None:
+    @course.puzzle("Names", double, minutes=1)
+    def names(double: Any) -> dict[str, Any]:
+        saved, wrapper = double(torch.ones(3)), 5
+        return locals()
+
+    (first, second) = names.predict({"saved": [2, 2], "wrapper": 5}).rows
+    assert (first.right, first.compiled, second.right, second.compiled) == ("[2, 2]", "[2, 2]", "5", "5")
 
 
 def test_texts_are_escaped(puzzle: Puzzle) -> None:
@@ -229,7 +251,7 @@ def test_the_compiled_value_is_shown_where_it_differs(course: Course) -> None:
         return locals()
 
     (row,) = differs.predict({"count": 1}).rows
-    assert (row.outcome, row.eager, row.compiled) == (Outcome.RIGHT, "1", "0")
+    assert (row.outcome, row.right, row.compiled) == (Outcome.RIGHT, "1", "0")
 
 
 def test_each_play_gets_a_module_as_it_was(course: Course) -> None:
@@ -271,7 +293,7 @@ def test_an_exam_notes_answers_and_judges_none(exam: Puzzle) -> None:
     said = exam.predict({**WRONG, "x": RIGHT["x"]})
     assert set(said.outcomes.values()) == {Outcome.NOTED}
     assert not said.reasons
-    assert not {"right", "wrong", "eager"} & set(said._repr_html_().replace(">", " ").replace("<", " ").split())
+    assert not {"right", "wrong"} & set(said._repr_html_().replace(">", " ").replace("<", " ").split())
     assert isinstance(exam.see(view="aliasing"), Prediction)
     assert exam._course.progress().columns.tolist() == ["minutes", "questions", "answered"]
     assert exam.predict({"x": 3}).outcomes == {"x": Outcome.UNCLEAR}  # the form of an answer may be mended
@@ -444,4 +466,4 @@ def test_the_example_of_the_page_runs_and_each_name_of_its_table_can_be_asked() 
     assert set(eval(second, scope).outcomes.values()) == {Outcome.UNANSWERED}
     named = "".join(re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE))
     for question in re.findall(r"`([^`]+)`", named):
-        scope["centred"]._stage.value(question, compiled=True)
+        scope["centred"]._stage.value_compiled(question)

@@ -81,7 +81,7 @@ def misunderstood(answer: Any, right: Plain, names: Collection[str]) -> str:
     """
     try:
         given = plain(answer)
-    except TypeError:
+    except Exception:  # of a tensor, which may have no elements to list
         return _other(answer, right)
     if isinstance(right, set):
         given = names_of(given)
@@ -89,11 +89,8 @@ def misunderstood(answer: Any, right: Plain, names: Collection[str]) -> str:
             return _other(answer, right)
         unknown = sorted(given - set(names))
         return f"there is no variable `{unknown[0]}`; the variables are {', '.join(names)}" if unknown else ""
-    if (
-        given is None or right is None
-    ):  # None may be predicted for everything: whether there is a value is a question too
-        return ""
-    return "" if _kind(given) == _kind(right) else _other(answer, right)
+    # None may be predicted for everything, because whether there is a value is a question too.
+    return "" if None in (given, right) or _kind(given) == _kind(right) else _other(answer, right)
 
 
 def _other(answer: Any, right: Plain) -> str:

@@ -50,7 +50,7 @@ class Course:
     A write that is seen outside
       x: not answered yet: a list of 4 numbers
       same_storage('head') = {'x'}: ✓ right
-        eager {'x'}, compiled {'x'}
+        right answer {'x'}, compiled {'x'}
     >>> course.progress().loc["A write that is seen outside", ["questions", "right"]].tolist()
     [2, 1]
     """
@@ -183,13 +183,15 @@ class Puzzle:
 
         Other values are those of eager. No answer raises an error.
         """
+        if not isinstance(predictions, Mapping):
+            return Prediction(self.title, (), hint="Expected a dict: each question, a text, with its answer.")
         rows, answers, right = [], {}, {}
         for question, answer in predictions.items():
-            row = self._judged(question, answer)
+            row = self._judged(str(question), answer)
             rows.append(row)
             if row.outcome in (*JUDGED, Outcome.NOTED):
-                answers[question] = plain(answer)
-                right[question] = row.outcome is Outcome.RIGHT
+                answers[row.question] = plain(answer)
+                right[row.question] = row.outcome is Outcome.RIGHT
         self.tries.note(tuple(row.question for row in rows if row.outcome is not Outcome.NO_QUESTION), answers, right)
         complete = self._course.judged and len(answers) == len(rows)
         return Prediction(self.title, tuple(rows), tuple(reasons(self._stage.recording, self._why)) if complete else ())
@@ -212,7 +214,7 @@ class Puzzle:
 
     def right(self, question: str) -> Plain:
         """The right answer to a question. Raises what the expression raises."""
-        return plain(self._stage.value(question, compiled=self._stage.asks_the_compiler(question)))
+        return plain(self._stage.value(question))
 
     def points(self, answers: Mapping[str, Any]) -> int:
         """How many of the questions that were asked here are answered rightly."""
@@ -249,13 +251,11 @@ class Puzzle:
         if not self._course.judged:
             return Answered(question, shown(given), Outcome.NOTED)
         outcome = Outcome.RIGHT if agrees(answer, right) else Outcome.WRONG
-        if self._stage.asks_the_compiler(question):
-            return Answered(question, shown(given), outcome, compiled=shown(right))
-        return Answered(question, shown(given), outcome, shown(right), self._compiled(question))
+        compiled = "" if self._stage.says_how(question) else self._compiled(question)
+        return Answered(question, shown(given), outcome, shown(right), compiled)
 
     def _compiled(self, question: str) -> str:
-        """The value of a question about eager with the compiled program."""
         try:
-            return shown(plain(self._stage.value(question, compiled=True)))
+            return shown(plain(self._stage.value_compiled(question)))
         except Exception as error:  # the scene took another way, so that a variable is missing
             return type(error).__name__

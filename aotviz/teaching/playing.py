@@ -27,6 +27,7 @@ from aotviz.torch_private import tensors
 Program = Callable[..., Any]
 Scene = Callable[[Any], Mapping[str, Any]]
 COMPILED = frozenset({"wrapper", "graph_inputs", "graph_outputs", "saved", "stages", "compilations", "recording"})
+PLAYED = {"by_eager": "eager", "by_aotviz": "aotviz", "by_torch": "torch"}  # name in a question -> property of Stage
 
 
 @dataclass(frozen=True)
@@ -128,21 +129,28 @@ class Stage:
     def tensor_names(self) -> list[str]:
         return [name for name, value in self.eager.variables.items() if isinstance(value, torch.Tensor)]
 
-    def asks_the_compiler(self, question: str) -> bool:
-        """Whether a question is about what only a compiled program has, such as its graph."""
-        return bool(_names_in(question) & COMPILED)
+    def value(self, question: str) -> Any:
+        """The value of an expression: in eager, but with the compiled program if it names what only that has."""
+        compiled = _names_in(question) & COMPILED - self.eager.variables.keys()
+        return self._value(question, self.aotviz if compiled else self.eager)
 
-    def value(self, question: str, compiled: bool) -> Any:
-        """The value of an expression after the scene, in eager or with the compiled program."""
-        played = self.aotviz if compiled else self.eager
+    def value_compiled(self, question: str) -> Any:
+        """The value with the compiled program."""
+        return self._value(question, self.aotviz)
+
+    def says_how(self, question: str) -> bool:
+        """Whether an expression itself says how the scene is played. Otherwise it has a value in eager and another one
+        with the compiled program, which should be equal."""
+        return bool(_names_in(question) & (COMPILED | PLAYED.keys()) - self.eager.variables.keys())
+
+    def _value(self, question: str, played: Played) -> Any:
         names = _names_in(question)
-        scope = {**getattr(self.scene, "__globals__", {}), **played.names}
-        for name, kind in (("by_eager", "eager"), ("by_aotviz", "aotviz"), ("by_torch", "torch")):
-            if name in names:
-                scope[name] = types.SimpleNamespace(**getattr(self, kind).names)
+        scope = dict(getattr(self.scene, "__globals__", {}))
+        for name in names & PLAYED.keys():
+            scope[name] = types.SimpleNamespace(**getattr(self, PLAYED[name]).names)
         if names & COMPILED:
             scope |= facts(self.recording)
-        return eval(question.strip(), scope)
+        return eval(question.strip(), scope | played.names)
 
 
 def _names_in(question: str) -> set[str]:

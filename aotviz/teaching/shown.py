@@ -39,8 +39,8 @@ class Answered:
     question: str  # a Python expression
     answer: str
     outcome: Outcome
-    eager: str = ""  # the value in eager; "" if it is not judged, or is about the compiled program
-    compiled: str = ""  # the value with the compiled program; "" if it is not judged
+    right: str = ""  # the right answer; "" if it is not judged
+    compiled: str = ""  # what eager's value is with the compiled program; "" if the right answer is not eager's
     note: str = ""  # what is expected, or why it cannot be asked
 
     @property
@@ -70,7 +70,8 @@ class Prediction:
             answer = f" = {row.answer}" if row.answer else ""
             lines.append(f"  {row.question}{answer}: {row.said}")
             if row.outcome in JUDGED:
-                lines.append(f"    {_seen(row)}")
+                compiled = f", compiled {row.compiled}" if row.compiled else ""
+                lines.append(f"    right answer {row.right}{compiled}")
         lines += [f"  - {reason}" for reason in self.reasons]
         return "\n".join([*lines, *([self.hint] if self.hint else [])])
 
@@ -78,7 +79,7 @@ class Prediction:
         columns = {
             "question": [row.question for row in self.rows],
             "you": [row.answer for row in self.rows],
-            "eager": [row.eager for row in self.rows],
+            "right answer": [row.right for row in self.rows],
             "compiled": [row.compiled for row in self.rows],
         }
         columns = {name: values for name, values in columns.items() if any(values)}
@@ -92,10 +93,6 @@ class Prediction:
         why = f"<p style='margin:.6em 0 0'><b>Why</b>, as aotviz recorded it:</p><ul>{items}</ul>" if items else ""
         hint = f"<p style='margin:.6em 0 0'>{in_html(self.hint)}</p>" if self.hint else ""
         return f"<div>{table if self.rows else ''}{why}{hint}</div>"
-
-
-def _seen(row: Answered) -> str:
-    return ", ".join(f"{name} {value}" for name, value in (("eager", row.eager), ("compiled", row.compiled)) if value)
 
 
 def _verdict(row: Answered) -> str:
