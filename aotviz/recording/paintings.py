@@ -131,11 +131,13 @@ def painting(
 
 def warn_of(unknown: Sequence[Any], compilation: Compilation) -> None:
     """Warn of names that no graph has, at the user's line."""
-    count = "1 name of the Series is" if len(unknown) == 1 else f"{len(unknown)} names of the Series are"
+    is_one = len(unknown) == 1
+    count = "1 name of the Series is" if is_one else f"{len(unknown)} names of the Series are"
+    colours = "colours" if is_one else "colour"
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("aotviz."):
         level, frame = level + 1, frame.f_back
-    said = f"{count} in no graph of {compilation.name}, and colour nothing: {_listed(unknown)}"
+    said = f"{count} in no graph of {compilation.name}, and {colours} nothing: {_listed(unknown)}"
     warnings.warn(said, stacklevel=level)
 
 

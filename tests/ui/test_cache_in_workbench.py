@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ MISS = LookUp(
         "torch": ("2.12.1", "2.13.0"),
     },
 )
+INPUTS = MISS.differs["inputs"][1] + "\ntorch.float32 (8) strides (1) on cpu" * 9
+MISS_OF_MANY_INPUTS = replace(MISS, differs={**MISS.differs, "inputs": ("", INPUTS)})
 GUARD_MISS = LookUp(Outcome.GUARD_MISS, key="ab" * 18, reason="`x.shape[0]` must be at least 17, and it is 16")
 BYPASS = LookUp(
     Outcome.BYPASS,
@@ -70,7 +73,9 @@ def compiled(*lookups: LookUp) -> Recording:
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_html(compiled(MISS, HIT, GUARD_MISS, BYPASS), tmp_path_factory.mktemp("cache") / "cache.html")
+    return write_html(
+        compiled(MISS_OF_MANY_INPUTS, HIT, GUARD_MISS, BYPASS), tmp_path_factory.mktemp("cache") / "cache.html"
+    )
 
 
 @pytest.fixture
@@ -88,9 +93,15 @@ def test_a_miss_shows_the_ingredients_that_differ_side_by_side(page: Page, theme
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
     expect(answer).to_contain_text("nearest c0ffeec0ffee")
+    now = answer.get_by_role("group", name="inputs").locator("dd").nth(1)  # long, so it is folded
+    assert now.bounding_box()["height"] < 100
+    now.locator("summary").click()
+    expect(now.locator("details > code")).to_contain_text("on cpu\ntorch.float32 (8) strides (1) on cpu")
+    assert now.bounding_box()["height"] > 200
+    now.locator("summary").click()
     third = answer.get_by_role("group", name="torch", exact=True)
     expect(third).to_be_hidden()
-    answer.locator("summary").focus()
+    answer.get_by_text("1 other ingredient").focus()
     page.keyboard.press("Enter")
     expect(third.locator("dd")).to_have_text(["2.12.1", "2.13.0"])
     expect(page.locator(".head .chip").nth(1)).to_have_text("cache miss")

@@ -8,6 +8,7 @@ import { chip } from "../table";
 
 const MOST_OPEN = 2; // ingredients that differ; the others are folded
 const KEY_LETTERS = 12;
+const LONG = 120; // letters of a value; the rest is folded, or one value would fill the rail
 
 /** Null if the cache was not asked. */
 export function cacheItem({ cache, replayed }: CompilationData): HTMLElement | null {
@@ -41,8 +42,15 @@ function value(when: string, text: string, kind: string): HTMLElement {
     "div",
     {},
     h("dt", {}, when),
-    h("dd", {}, text ? h("code", { class: kind }, text) : h("span", { class: "faint" }, "nothing")),
+    h("dd", {}, text ? folded(text, kind) : h("span", { class: "faint" }, "nothing")),
   );
+}
+
+function folded(text: string, kind: string): HTMLElement {
+  const code = h("code", { class: kind }, text);
+  if (text.length <= LONG) return code;
+  const head = h("code", { class: kind }, `${text.slice(0, LONG / 3).trimEnd()}…`);
+  return h("details", { class: "long" }, h("summary", {}, head, " "), code);
 }
 
 function keys({ key, nearest, saved_at_unix_s }: CacheAnswer): Child[] {
