@@ -65,7 +65,7 @@ def test_right_answers_are_right_and_the_recording_says_why(puzzle: Puzzle) -> N
     page = said._repr_html_()
     assert page.count("✓ right") == 3
     assert "<code>output[0]</code>: it is a view of an input" in page
-    assert "right answer [0, 0, 2, 2], compiled [0, 0, 2, 2]" in repr(said)
+    assert "answer [0, 0, 2, 2], compiled [0, 0, 2, 2]" in repr(said)
 
 
 def test_wrong_answers_get_the_right_ones_and_the_reasons_and_no_traceback(puzzle: Puzzle) -> None:
@@ -87,7 +87,7 @@ def test_an_unanswered_question_says_what_is_expected_and_not_what_is_right(puzz
     assert not said.reasons
     for text in (repr(said), said._repr_html_()):
         assert "[0, 0" not in text
-        assert "right answer" not in text
+        assert "compiled" not in text
 
 
 def test_the_reasons_wait_until_all_questions_are_answered(puzzle: Puzzle) -> None:

@@ -50,7 +50,7 @@ class Course:
     A write that is seen outside
       x: not answered yet: a list of 4 numbers
       same_storage('head') = {'x'}: ✓ right
-        right answer {'x'}, compiled {'x'}
+        answer {'x'}, compiled {'x'}
     >>> course.progress().loc["A write that is seen outside", ["questions", "right"]].tolist()
     [2, 1]
     """

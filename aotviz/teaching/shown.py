@@ -28,7 +28,8 @@ class Outcome(StrEnum):
 MARKS = {Outcome.RIGHT: "✓", Outcome.WRONG: "✗", Outcome.NOTED: "✓"}
 BACKGROUNDS = {Outcome.RIGHT: "rgba(46,160,67,.25)", Outcome.WRONG: "rgba(218,54,51,.25)"}  # on light and dark
 CELL = "text-align:left;vertical-align:top;padding:.3em .8em .3em 0;border:0;background:transparent"
-CODE = "white-space:pre-wrap;overflow-wrap:anywhere"  # in a narrow notebook the verdict must stay in sight
+CODE = "white-space:pre-wrap"  # in a narrow notebook the verdict must stay in sight
+QUESTION = f"{CODE};overflow-wrap:anywhere"
 JUDGED = (Outcome.RIGHT, Outcome.WRONG)
 
 
@@ -71,7 +72,7 @@ class Prediction:
             lines.append(f"  {row.question}{answer}: {row.said}")
             if row.outcome in JUDGED:
                 compiled = f", compiled {row.compiled}" if row.compiled else ""
-                lines.append(f"    right answer {row.right}{compiled}")
+                lines.append(f"    answer {row.right}{compiled}")
         lines += [f"  - {reason}" for reason in self.reasons]
         return "\n".join([*lines, *([self.hint] if self.hint else [])])
 
@@ -79,14 +80,15 @@ class Prediction:
         columns = {
             "question": [row.question for row in self.rows],
             "you": [row.answer for row in self.rows],
-            "right answer": [row.right for row in self.rows],
+            "answer": [row.right for row in self.rows],
             "compiled": [row.compiled for row in self.rows],
         }
         columns = {name: values for name, values in columns.items() if any(values)}
         head = [*columns, ""]
         body = "".join(
-            f"<tr style='background:transparent'>{_row('td', [*map(_code, values), _verdict(row)])}</tr>"
-            for row, *values in zip(self.rows, *columns.values(), strict=True)
+            f"<tr style='background:transparent'>"
+            f"{_row('td', [_code(question, QUESTION), *map(_code, values), _verdict(row)])}</tr>"
+            for row, question, *values in zip(self.rows, *columns.values(), strict=True)
         )
         table = f"<table style='margin:0'><thead><tr>{_row('th', head)}</tr></thead><tbody>{body}</tbody></table>"
         items = "".join(f"<li>{in_html(reason)}</li>" for reason in self.reasons)
@@ -105,5 +107,5 @@ def _row(tag: str, cells: Sequence[str]) -> str:
     return "".join(f"<{tag} style='{CELL}'>{cell}</{tag}>" for cell in cells)
 
 
-def _code(text: str) -> str:
-    return f"<code style='{CODE}'>{html.escape(text)}</code>" if text else ""
+def _code(text: str, style: str = CODE) -> str:
+    return f"<code style='{style}'>{html.escape(text)}</code>" if text else ""
