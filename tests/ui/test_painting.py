@@ -16,6 +16,7 @@ from aotviz.reading.recording import Recording
 from aotviz.recording import files
 from aotviz.widgets.notebooks import STATES, WIDGET, WorkbenchHTML
 from aotviz.widgets.workbench import Workbench
+from tests.ui.test_states import Kernel
 
 
 class Block(torch.nn.Module):
@@ -120,3 +121,23 @@ def test_a_page_of_nbconvert_has_what_was_painted_after_the_output(
     expect(page.locator(".graph-foot .keys")).to_contain_text("error")
     expect(page.locator(".graph-foot .keys")).to_contain_text("2.6 to 3 · 1")
     page.close()
+
+
+def test_a_workbench_that_is_shown_opens_what_is_painted_and_the_kernel_hears_what_is_taken_away(
+    still_page: Page, trained: bytes, monkeypatch: pytest.MonkeyPatch, theme: str
+) -> None:
+    page = still_page
+    kernel = Kernel(page, monkeypatch, Recording(files.unpack(trained)))
+    expect(page.locator(".cm-content")).to_be_visible()
+    kernel.widget.paint({"gelu": 1.0, "add": 3.0}, "error", stage="partition", graph="forward")
+    assert kernel.sent[-1][0] == {"changed": True}
+    page.evaluate("window.changed()")
+    expect(page.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    expect(page.locator(".graph-foot .keys")).to_contain_text("2.6 to 3 · 1")
+    kernel.widget.paint({"gelu": 5.0, "add": 3.0}, "error", stage="partition", graph="forward")
+    page.evaluate("window.changed()")
+    expect(page.locator(".graph-foot .keys")).to_contain_text("4.6 to 5 · 1")
+    page.get_by_label("Take this painting away").click()
+    expect(page.get_by_label("Colour by")).to_have_value("direction")
+    assert kernel.recording.paintings.empty
+    assert kernel.widget.painted == ""

@@ -265,6 +265,9 @@ WIDGET = """async (entry) => {
     },
   };
   const el = document.getElementById("out");
+  window.changed = () => {
+    for (const hear of [...handlers["msg:custom"]]) hear({ changed: true }, []);
+  };
   window.restart = () => {
     for (const hear of handlers.comm_live_update) hear();
     el.className = "jupyter-widgets-disconnected";
@@ -277,11 +280,11 @@ WIDGET = """async (entry) => {
 class Kernel:
     """The Python side of a widget, for a page without Jupyter: it can fall silent, and forget."""
 
-    def __init__(self, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, page: Page, monkeypatch: pytest.MonkeyPatch, recorded: Any = None) -> None:
         self.silent_to = ""
         self.sent: list[tuple[dict[str, Any], list[bytes]]] = []
         monkeypatch.setattr(Workbench, "send", lambda _, content, buffers=None: self.sent.append((content, buffers)))
-        self.recording = recording()
+        self.recording = recorded or recording()
         self.widget = Workbench(self.recording)
         page.expose_function("kernel", self.answer)
         page.set_content("<!doctype html><div id=out></div>")
