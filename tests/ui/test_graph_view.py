@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from aotviz.reading.recording import Recording
 from aotviz.recording import events
 from aotviz.widgets.html import write_html
 from tests.ui.fixture import Builder, Ref, Strings, recording
+from tests.ui.test_accessibility import serious
 
 INK = """(canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -208,6 +210,36 @@ def test_everything_is_reached_with_the_keyboard_alone(page: Page, plain: Path) 
     page.locator("canvas.drawing").focus()
     page.keyboard.press("Escape")
     expect(page.locator(".facts h3")).to_be_hidden()
+
+
+SHARE = """() => {
+  const root = document.querySelector("#workbench").shadowRoot;
+  const area = (of) => {
+    const { width, height } = root.querySelector(of).getBoundingClientRect();
+    return width * height;
+  };
+  return area(".stage-area") / area(".workbench");
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_at_200_percent_zoom_the_graph_has_half_of_the_workbench(
+    browser: Browser, plain: Path, theme: Literal["light", "dark"], screenshots: Path
+) -> None:
+    page = browser.new_page(  # a window of 1280 x 800
+        viewport={"width": 640, "height": 400}, device_scale_factor=2, color_scheme=theme, reduced_motion="reduce"
+    )
+    open_graph(page, plain, "partition")
+    assert page.evaluate(SHARE) > 0.5
+    rail = page.locator(".rail-list").bounding_box()
+    stage = page.locator(".stage[aria-selected=true]").bounding_box()
+    assert rail
+    assert stage
+    assert rail["x"] - 1 <= stage["x"]
+    assert stage["x"] + stage["width"] <= rail["x"] + rail["width"] + 1  # it is scrolled to
+    assert serious(page) == []
+    page.screenshot(path=screenshots / f"graph-zoomed-{theme}.png")
+    page.close()
 
 
 def found(page: Page) -> Locator:

@@ -88,6 +88,9 @@ export function keepInView(scroller: Element, element: Element): void {
   if (inner.top < outer.top) scroller.scrollTop -= outer.top - inner.top;
   else if (inner.bottom > outer.bottom)
     scroller.scrollTop += Math.min(inner.bottom - outer.bottom, inner.top - outer.top);
+  if (inner.width > outer.width) return; // a long row stays at its beginning
+  if (inner.left < outer.left) scroller.scrollLeft -= outer.left - inner.left;
+  else if (inner.right > outer.right) scroller.scrollLeft += inner.right - outer.right;
 }
 
 /** The same for all that the element is in, up to `within`, and that included. */

@@ -16,6 +16,7 @@ import { type Graph, runsBackward } from "../src/graph";
 import { Recording } from "../src/model";
 import { State } from "../src/state";
 import { join, lanesOf, type Scene, stretch } from "../src/views/graph/scene";
+import { crossings } from "./crossings";
 import { graphOf, made, network, node } from "./made";
 
 let state: State;
@@ -367,6 +368,31 @@ describe("layouts", () => {
     }
     expect(column(input(0, []))).toBeNull();
     expect(column(path(false, [0, -1, 0, 0], [-1], [60]))).toBeNull();
+  });
+  test("in the plain layout no edge runs under a box, in groups and flat, in both lanes", () => {
+    const deep = network(240, 6);
+    const groups = hierarchy(deep, new Set());
+    const lanes = [
+      ...[firstOpen(tree), everything(tree)].flatMap((open) => laneInputs(joint, tree, open)),
+      ...laneInputs(joint, tree, new Set(), true),
+      ...laneInputs(deep, groups, everything(groups)),
+      ...laneInputs(deep, groups, firstOpen(groups)),
+      ...laneInputs(deep, groups, new Set(), true),
+      input(5, [
+        [0, 1],
+        [1, 2],
+        [2, 3],
+        [0, 3],
+        [0, 4],
+        [3, 1], // a way back
+      ]),
+    ];
+    for (const lane of lanes) expect(crossings(lane, layered(lane))).toBe(0);
+    const straight = lanes.map((lane) => crossings(lane, { ...layered(lane), curves: [] }));
+    expect(Math.max(...straight)).toBeGreaterThan(10); // so the test can tell
+  });
+  test("graphviz leads edges around boxes in a picture of a readable size", () => {
+    for (const lane of laneInputs(joint, tree, everything(tree))) expect(crossings(lane, dot(lane))).toBe(0);
   });
   test("the plain layout survives a cycle, which closed modules can make", () => {
     const cycle = input(3, [

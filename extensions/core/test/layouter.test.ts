@@ -137,7 +137,7 @@ describe("the layouter", () => {
       asked.push(question);
       return { id: question.id, error: "broken" };
     });
-    expect((await answering.layout([lane(2000)])).note).toContain("too many boxes");
+    expect((await answering.layout([lane(2000)])).note).toContain("so many boxes");
     expect(asked).toHaveLength(0);
     await expect(answering.layout([lane(4000)])).rejects.toThrow("broken");
     expect(asked[0]!.plain).toBe(true);

@@ -7,15 +7,13 @@ const POINTS = 72; // graphviz: sizes in inches, positions in points; one point 
 const LETTER = 7.5; // points: width of a letter of a title in graphviz
 const LETTER_WIDTH = 7; // points: assumed width of every letter
 export const GAP_X = 15.84; // pixels between the boxes of a row
-const ROUTED = 110; // boxes: up to here edges are routed around boxes; above, they are straight, which is faster
 
 export function toDot(lane: LaneInput): string {
-  const boxes = lane.width.length;
   const inside = indicesBy(lane.cluster);
   const below = indicesBy(lane.parent);
   const out = [
     "digraph {",
-    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=${(GAP_X / POINTS).toFixed(2)} ranksep=${(RANK_GAP / POINTS).toFixed(3)} splines=${boxes <= ROUTED ? "true" : "line"} margin=0 ` +
+    `graph [rankdir=${lane.upward ? "BT" : "TB"} nodesep=${(GAP_X / POINTS).toFixed(2)} ranksep=${(RANK_GAP / POINTS).toFixed(3)} splines=true margin=0 ` +
       "nslimit=1 nslimit1=1 mclimit=0.1 newrank=false];",
     'node [shape=box fixedsize=true label=""];',
     "edge [arrowhead=none];",

@@ -1,10 +1,11 @@
 // A layout without a library, a worker or dummy nodes. The longest path gives the row of a box, and the mean position
-// of its neighbours gives its order in the row. Long edges cross boxes, but 20,000 nodes take a fraction of a second,
-// and layouts that route every long edge overflow. It is used for large pictures and if graphviz cannot run.
+// of its neighbours gives its order in the row. Long edges pass the rows in their way through gaps (around.ts). 20,000
+// nodes take a fraction of a second. It is used for large pictures and if graphviz cannot run.
 //
 // Clusters are laid out from the inside out: the contents of a cluster are placed, and then the cluster counts as a box
 // of that size. A "unit" is a box, or a cluster in its parent; unit `boxes + c` is cluster c.
 
+import { around, type DrawnRow } from "./around";
 import { CLUSTER_PAD, type LaneInput, type LaneLayout, RANK_GAP, TITLE } from "./placed";
 
 const GAP_X = 18;
@@ -42,8 +43,9 @@ export function layered(lane: LaneInput): LaneLayout {
   sheet.height.set(lane.height);
   const rank = new Ranker(units);
   let whole = { width: 0, height: 0 };
+  const rows = new Map<number, DrawnRow[]>(); // by the unit of the container; at first from its top
   for (let cluster = lane.parent.length - 1; cluster >= -1; cluster--) {
-    const own = place(
+    const { rows: drawn, ...own } = place(
       inside.get(cluster) ?? [],
       edges.get(cluster) ?? [],
       sheet,
@@ -52,6 +54,7 @@ export function layered(lane: LaneInput): LaneLayout {
       cluster < 0 ? MARGIN : CLUSTER_PAD,
       cluster < 0 ? MARGIN : TITLE,
     );
+    rows.set(cluster < 0 ? -1 : boxes + cluster, drawn);
     if (cluster < 0) whole = own;
     else {
       sheet.width[boxes + cluster] = Math.max(own.width, lane.titles[cluster]! + 2 * CLUSTER_PAD);
@@ -75,7 +78,20 @@ export function layered(lane: LaneInput): LaneLayout {
     sheet.x[box]! += sheet.x[boxes + around]!;
     sheet.y[box]! += sheet.y[boxes + around]!;
   }
-  return { ...whole, x: sheet.x.slice(0, boxes), y: sheet.y.slice(0, boxes), clusters, curves: [] };
+  const rowOf = new Int32Array(units);
+  for (const [unit, drawn] of rows) {
+    const above = unit < 0 ? 0 : sheet.y[unit]!;
+    rows.set(
+      unit,
+      drawn.map(({ units: inRow, top, bottom }, i) => {
+        for (const one of inRow) rowOf[one] = i;
+        return { units: inRow, top: top + above, bottom: bottom + above };
+      }),
+    );
+  }
+  const groups = container.map((cluster) => (cluster < 0 ? -1 : boxes + cluster));
+  const curves = around(lane.from, lane.to, { ...sheet, container: groups, rows, rowOf });
+  return { ...whole, x: sheet.x.slice(0, boxes), y: sheet.y.slice(0, boxes), clusters, curves };
 }
 
 function push(lists: Map<number, number[]>, key: number, ...items: number[]): void {
@@ -113,7 +129,7 @@ function place(
   upward: boolean,
   pad: number,
   top: number,
-): { width: number; height: number } {
+): { width: number; height: number; rows: DrawnRow[] } {
   const rows = ranker.rows(units, edges);
   const neighbours = ranker.neighbours;
   const center = ranker.center;
@@ -144,6 +160,7 @@ function place(
   for (const unit of units) left = Math.min(left, center[unit]! - sheet.width[unit]! / 2);
   let y = top;
   let width = 0;
+  const drawn: DrawnRow[] = [];
   for (const row of upward ? broken.reverse() : broken) {
     let tall = 0;
     for (const unit of row) tall = Math.max(tall, sheet.height[unit]!);
@@ -152,9 +169,10 @@ function place(
       sheet.y[unit] = y + (tall - sheet.height[unit]!) / 2;
       width = Math.max(width, sheet.x[unit]! + sheet.width[unit]! + pad);
     }
+    drawn.push({ units: row, top: y, bottom: y + tall });
     y += tall + GAP_Y;
   }
-  return { width, height: y - (broken.length ? GAP_Y : 0) + pad };
+  return { width, height: y - (broken.length ? GAP_Y : 0) + pad, rows: drawn };
 }
 
 /** Splits a row into rows of at most `widest` pixels. */

@@ -9,7 +9,7 @@ import { column } from "./column";
 import { layered } from "./layered";
 import type { LaneInput, LaneLayout } from "./placed";
 
-export const GRAPHVIZ_BOXES = 600; // larger pictures use the plain layout
+export const GRAPHVIZ_BOXES = 260; // larger pictures use the plain layout: to lead edges around more takes graphviz seconds
 const BESIDE = 3000; // boxes: up to here the plain layout runs on the main thread
 const PATIENCE_MS = 2500;
 const WARM_AFTER_MS = 600;
@@ -131,7 +131,7 @@ export class Layouter {
     if (columns.length === lanes.length) return { lanes: columns, note: "" };
     const boxes = lanes.reduce((sum, lane) => sum + lane.width.length, 0);
     const large = boxes > GRAPHVIZ_BOXES;
-    const why = large ? "plain layout: too many boxes to route edges around them" : "";
+    const why = large ? "plain layout: graphviz takes too long for so many boxes" : "";
     if (large && boxes <= BESIDE) return { lanes: lanes.map(layered), note: why };
     const known = large ? [] : lanes.map((lane) => memory.recall(lane));
     const asked = lanes.filter((_, i) => !known[i]);

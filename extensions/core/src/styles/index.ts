@@ -12,6 +12,7 @@ import graph from "./graph.css";
 import records from "./records.css";
 import saved from "./saved.css";
 import search from "./search.css";
+import short from "./short.css";
 import shell from "./shell.css";
 import stages from "./stages.css";
 import tables from "./tables.css";
@@ -38,4 +39,5 @@ export default [
   search,
   compared,
   tour,
+  short,
 ].join("\n");
