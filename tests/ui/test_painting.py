@@ -16,7 +16,25 @@ from aotviz.reading.recording import Recording
 from aotviz.recording import files
 from aotviz.widgets.notebooks import STATES, WIDGET, WorkbenchHTML
 from aotviz.widgets.workbench import Workbench
+from tests.ui.test_accessibility import serious
 from tests.ui.test_states import Kernel
+
+CONTRASTS = """(view) => {
+  const canvas = document.createElement('canvas').getContext('2d');
+  const light = (name) => {
+    const probe = view.appendChild(document.createElement('i'));
+    probe.style.color = `var(${name})`;
+    canvas.fillStyle = getComputedStyle(probe).color;
+    canvas.fillRect(0, 0, 1, 1);
+    probe.remove();
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((part) => part / 255)
+      .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const text = light('--graph-text');
+  return Array.from({ length: 13 }, (_, i) => light(`--graph-r-${i}`)).map((fill) =>
+    (Math.max(text, fill) + 0.05) / (Math.min(text, fill) + 0.05));
+}"""  # of the text with each colour of numbers, as WCAG defines it
 
 
 class Block(torch.nn.Module):
@@ -71,6 +89,8 @@ def test_a_painting_is_opened_with_legend_chooser_and_table(
     table = page.locator(".painted-values")
     expect(table.locator("tbody tr").first).to_contain_text("NaN")
     page.screenshot(path=screenshots / f"painting-numbers-{theme}.png")
+    assert serious(page) == []
+    assert min(page.locator(".graph-view").evaluate(CONTRASTS)) > 4.5  # of the text in the boxes, which axe cannot see
     table.get_by_placeholder("Search values").fill(">900")
     expect(table.locator("output")).to_contain_text(" of ")
     expect(table.locator("tbody tr").first).to_contain_text("∞")
