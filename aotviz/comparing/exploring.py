@@ -20,6 +20,7 @@ import torch
 from aotviz.comparing import layouts
 from aotviz.comparing.compared_inputs import Comparison, comparison, compiled, name_of
 from aotviz.comparing.layouts import Layout
+from aotviz.comparing.names import BOX, Names
 from aotviz.reading.recording import Recording
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.holders import Replaceable
@@ -83,11 +84,11 @@ class Explorer(ipywidgets.VBox):
         back = ipywidgets.Button(description="As given", layout={"width": "auto"})
         back.on_click(lambda _: self.reset())
         in_main_shell(back)
-        boxes = [controls.box for controls in self._controls.values()]
+        boxes = [*(controls.box for controls in self._controls.values()), Names()]
         self.workbench = Workbench(Recording(self._holder))
         super().__init__(
             [
-                ipywidgets.HBox(boxes, layout={"flex_flow": "row wrap", "width": "100%"}),
+                ipywidgets.HBox(boxes, layout={"flex_flow": "row wrap", "width": "100%"}).add_class(BOX),
                 ipywidgets.HBox([back, self._said]),
                 self.workbench,
             ],

@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.ui import jupyter
 from tests.ui.jupyter import Server
+from tests.ui.test_accessibility import serious
 
 MADE = """
 import aotviz, torch
@@ -55,7 +56,9 @@ def test_a_slider_moves_an_input_and_the_board_and_the_wrapper_follow(
     expect(bench.locator(".differences li").first).to_contain_text("With given, a and b share a storage of 8 elements")
     expect(bench.locator(".differences li").first).to_contain_text("with now, a and b share a base of 8 elements")
     expect(handle).to_be_focused()
+    expect(page.get_by_role("slider", name="offset of b")).to_be_focused()
     page.screenshot(path=screenshots / "explored-light.png")
+    assert serious(page, "document.querySelector('.jp-OutputArea-output')") == []
 
     page.get_by_label("requires_grad").nth(1).check()
     expect(wrapper.nth(1)).to_contain_text("class double_autograd", timeout=30_000)
