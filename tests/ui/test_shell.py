@@ -378,6 +378,19 @@ def test_the_page_around_the_workbench_never_scrolls_by_itself(page: Page, tmp_p
             page.keyboard.press("n")
             page.wait_for_timeout(50)
             assert page.evaluate("window.scrollY") == before, tab.inner_text()
+    page.keyboard.press("?")
+    page.locator(".help-tour").evaluate("button => button.click()")
+    for step in range(1, 9):  # of the tour
+        expect(page.locator(".tour-card")).to_contain_text(f"{step} of 8")
+        expect(page.locator(".tour-ring")).not_to_have_attribute("style", "")
+        page.keyboard.press("Enter")
+        assert page.evaluate("window.scrollY") == before, step
+    page.keyboard.press("/")
+    page.keyboard.type("slice")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.evaluate("window.scrollY") == before
+    page.keyboard.press("Escape")
     page.locator("[role=tab][data-view=code]").evaluate("tab => tab.click()")
     page.locator(".cm-content").evaluate("code => code.focus({ preventScroll: true })")
     for _ in range(3):
