@@ -15,7 +15,7 @@ JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test test-all check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images docs corpus terms schema wheel lock clean
+.PHONY: help demo lab test test-all check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images notebooks docs corpus terms schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -89,6 +89,9 @@ goldens: $(READY) ## write the golden files anew; look at the diff before commit
 images: $(READY) ## docs/images/: views of GPT-2, of an aliasing puzzle and of a backward, and logs; look at each before committing
 	$(BIN)/python -m tests.ui.images
 	$(BIN)/python -m tests.ui.log_images
+
+notebooks: $(READY) ## run the notebooks that have stored outputs, and store them; others by ARGS=notebooks/FILE.ipynb
+	$(BIN)/python -m tests.stored_notebooks $(ARGS)
 
 docs: $(READY) ## the site of the documentation, in build/site; a broken link is an error
 	$(BIN)/python -m sphinx -b html -W --keep-going -q -c docs/site docs build/site $(ARGS)

@@ -1,0 +1,168 @@
+"""Run notebooks and store their outputs, so that a code host shows them: `python -m tests.stored_notebooks [FILE ...]`.
+
+Without files (`make notebooks`), it runs those that have stored outputs already. A workbench is stored as a picture,
+because a code host runs no widget. What differs from run to run (times, addresses, names of temporary files) is
+replaced, so a second run changes nothing. tests/test_notebooks.py compares the stored texts with those of its own run.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import nbformat
+import torch
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from playwright.sync_api import Browser, expect
+
+from aotviz.recording.events import FORMAT, VERSION, RecordingData
+from aotviz.widgets.html import to_html
+from aotviz.widgets.workbench import KEPT
+from tests.ui import browser as finder
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
+KEEP_ALL = "from aotviz.widgets import packing; packing.MOST_KEPT = 10**8"
+EMPTY = RecordingData(FORMAT, VERSION, {}, [], [], 0)  # the page is named after it
+SIZE = {"width": 1060, "height": 530}
+MOST = 150_000  # bytes of a picture
+TIME = r"\b\d[\d,]*(?:\.\d+)?(?:e-?\d+)?\s(ms|s|µs)\b"
+VOLATILE = (
+    (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"\S*/ipykernel_\d+/\d+\.py"), "cell.py"),
+    (re.compile(r"\b0x[0-9a-f]{6,}"), "0x…"),
+    (re.compile(re.escape(tempfile.gettempdir()) + r"/[\w./-]+"), "/tmp/…"),
+    (re.compile(TIME), r"… \1"),
+    (re.compile(r"\bseconds=[\d.e-]+"), "seconds=…"),
+)
+# The same in the workbench, without the bars that draw times. A layer of its own is drawn as a whole.
+SETTLE = """(workbench, volatile) => {
+  const walker = document.createTreeWalker(workbench, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode())
+    for (const [pattern, instead] of volatile)
+      walker.currentNode.data = walker.currentNode.data.replace(new RegExp(pattern, "g"), instead);
+  for (const bar of workbench.querySelectorAll(".stage .share")) bar.remove();
+  workbench.querySelector(".stage[aria-selected=true]").scrollIntoView({block: "center"});
+  workbench.style.transform = "translateZ(0)";
+}"""
+
+
+def settled(text: str) -> str:
+    """A text without what differs from run to run.
+
+    >>> settled("f took 12.5 ms at /tmp/ipykernel_7/12.py:3")
+    'f took … ms at cell.py:3'
+    """
+    for pattern, instead in VOLATILE:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def run(notebook: NotebookNode, folder: Path) -> None:
+    """Run all cells; `folder` is where they run. Large recordings are kept in outputs too, for their pictures."""
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(KEEP_ALL))
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    del notebook.cells[0]
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = _merged(cell.outputs)
+
+
+def _merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """The outputs, with one stream where a kernel has sent a text in pieces."""
+    merged: list[NotebookNode] = []
+    for output in outputs:
+        if merged and output.output_type == merged[-1].output_type == "stream" and output.name == merged[-1].name:
+            merged[-1].text += output.text
+        else:
+            merged.append(output)
+    return merged
+
+
+def texts(notebook: NotebookNode) -> dict[str, list[str]]:
+    """The settled texts of each code cell, by its id. Of a workbench, the first line, which says what it shows."""
+    found: dict[str, list[str]] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            found[cell.id] = [
+                "".join(output.get("text", "")) + _plain(output.get("data", {})) for output in cell.outputs
+            ]
+    return {id: [settled(text) for text in outputs] for id, outputs in found.items()}
+
+
+def _plain(data: dict[str, Any]) -> str:
+    text = str(data.get("text/plain", ""))
+    return text.partition("\n")[0] if KEPT in data or "image/png" in data else text
+
+
+def has_outputs(notebook: NotebookNode) -> bool:
+    return any(cell.outputs for cell in notebook.cells if cell.cell_type == "code")
+
+
+def store(notebook: NotebookNode, browser: Browser) -> None:
+    """Replace volatile parts of an executed notebook's outputs, and workbenches by pictures."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.metadata.pop("execution", None)
+            cell.execution_count -= 1  # KEEP_ALL was the first
+            for output in cell.outputs:
+                if "text" in output:
+                    output.text = settled(output.text)
+                if "data" in output:
+                    output.data = NotebookNode(_stored(output.data, output.metadata, browser))
+                    output.metadata = NotebookNode()
+    notebook.metadata["aotviz"] = {"outputs_of_torch": torch.__version__.partition("+")[0]}
+    for name in ("widgets", "language_info"):
+        notebook.metadata.pop(name, None)
+    notebook.metadata["language_info"] = {"name": "python"}
+
+
+def _stored(data: dict[str, Any], metadata: dict[str, Any], browser: Browser) -> dict[str, Any]:
+    if data.get(KEPT):
+        picture = photograph(base64.b64decode(data[KEPT]), metadata.get(KEPT, {}).get("bookmark", {}), browser)
+        return {"image/png": base64.b64encode(picture).decode(), "text/plain": settled(_plain(data))}
+    return {kind: settled(data[kind]) for kind in ("text/html", "text/plain") if isinstance(data.get(kind), str)}
+
+
+def photograph(packed: bytes, bookmark: dict[str, str], browser: Browser) -> bytes:
+    """A PNG of the workbench at a place; `packed` is what `packing.pack` returned."""
+    with tempfile.TemporaryDirectory() as folder:
+        html = Path(folder) / "page.html"
+        html.write_text(to_html(EMPTY, packed), encoding="utf-8")
+        context = browser.new_context(viewport=SIZE, offline=True, bypass_csp=True)  # type: ignore[arg-type]
+        context.add_init_script("localStorage.setItem('aotviz.tour', 'answered')")  # it is not offered
+        page = context.new_page()
+        page.goto(f"{html.as_uri()}#{urlencode(bookmark)}")
+        expect(page.locator(".stage[aria-selected=true]")).to_be_visible(timeout=60_000)
+        expect(page.locator(".notice.loading, canvas.drawing[aria-busy=true], .drawn[aria-busy]")).to_have_count(0)
+        volatile = [[pattern.pattern, instead.replace("\\", "$")] for pattern, instead in VOLATILE]
+        page.locator(".workbench").evaluate(SETTLE, volatile)
+        picture = page.screenshot(animations="disabled")
+        context.close()
+    if len(picture) > MOST:
+        raise ValueError(f"a picture of {len(picture):,} bytes is too large for a notebook: at {bookmark}")
+    return picture
+
+
+def main(paths: Iterable[str]) -> int:
+    chosen = [Path(path) for path in paths]
+    with finder.browser() as browser, tempfile.TemporaryDirectory() as folder:
+        for path in chosen or NOTEBOOKS:
+            notebook = nbformat.read(path, as_version=4)
+            if chosen or has_outputs(notebook):
+                run(notebook, Path(folder))
+                store(notebook, browser)
+                nbformat.write(notebook, path)
+                print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
