@@ -22,6 +22,7 @@ from aotviz.frontends import demo
 from aotviz.widgets.html import write_html
 from tests.ui import browser as finder
 from tests.ui import puzzle
+from tests.ui.conftest import TOUR_ANSWERED
 from tests.ui.fixture import ROOT, FixtureRecording
 
 FOLDER = ROOT / "docs" / "images"
@@ -115,6 +116,7 @@ def pictures(
         html = write_html(recording, Path(folder) / "page.html")
         for theme in themes:
             page = browser.new_page(viewport=SIZE, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+            page.add_init_script(TOUR_ANSWERED)
             page.goto(html.as_uri())
             for shot in shots:
                 take(page, shot, FOLDER / f"{name}-{shot.view}-{theme}.png")
@@ -133,6 +135,7 @@ def input_sets(browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found.to_html(Path(folder) / "page.html")
         page = browser.new_page(viewport={"width": 1280, "height": 1300}, color_scheme="light", offline=True)
+        page.add_init_script(TOUR_ANSWERED)
         page.goto((Path(folder) / "page.html").as_uri())
         expect(page.locator(".drawn[aria-busy]")).to_have_count(0)
         page.screenshot(path=FOLDER / "input-sets-light.png", animations="disabled")
@@ -151,6 +154,7 @@ def painted(browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as folder:
         html = write_html(FixtureRecording(recording.data), Path(folder) / "page.html")
         page = browser.new_page(viewport=SIZE, color_scheme="light", offline=True)
+        page.add_init_script(TOUR_ANSWERED)
         page.goto(html.as_uri())
         page.get_by_role("button", name="Values").click()
         expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
@@ -184,6 +188,7 @@ def errors(browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as folder:
         html = write_html(FixtureRecording(found.recording.data), Path(folder) / "page.html")
         page = browser.new_page(viewport=SIZE, color_scheme="light", offline=True)
+        page.add_init_script(TOUR_ANSWERED)
         page.goto(html.as_uri())
         expect(page.locator("canvas.drawing")).to_have_attribute("aria-busy", "false")
         expect(page.locator(".painting-key")).to_be_visible()
