@@ -41,6 +41,8 @@ VOLATILE = (
     (re.compile(TIME), r"… \1"),
     (re.compile(r"\bseconds=[\d.e-]+"), "seconds=…"),
 )
+# Numbers that another processor computes otherwise in the last digits, and what follows them in a line.
+COMPUTED = re.compile(r"-?\d[\d.]*(?:\.\d{3,}|e-?\d+)\b.*")
 # The same in the workbench, without the bars that draw times. A layer of its own is drawn as a whole.
 SETTLE = """(workbench, volatile) => {
   const walker = document.createTreeWalker(workbench, NodeFilter.SHOW_TEXT);
@@ -87,14 +89,26 @@ def _merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def texts(notebook: NotebookNode) -> dict[str, list[str]]:
-    """The settled texts of each code cell, by its id. Of a workbench, the first line, which says what it shows."""
+    """The settled texts of each code cell, by its id, without what a processor may compute otherwise.
+
+    Of a workbench, the first line, which says what it shows.
+    """
     found: dict[str, list[str]] = {}
     for cell in notebook.cells:
         if cell.cell_type == "code":
             found[cell.id] = [
                 "".join(output.get("text", "")) + _plain(output.get("data", {})) for output in cell.outputs
             ]
-    return {id: [settled(text) for text in outputs] for id, outputs in found.items()}
+    return {id: [comparable(settled(text)) for text in outputs] for id, outputs in found.items()}
+
+
+def comparable(text: str) -> str:
+    """A text without the digits of computed numbers, and without the spaces that align them.
+
+    >>> comparable("eager    1.0148721933364868 0.0558\\nnodes          86    1.5")
+    'eager #\\nnodes 86 1.5'
+    """
+    return re.sub(r"[ \t]+", " ", COMPUTED.sub("#", text))
 
 
 def _plain(data: dict[str, Any]) -> str:
