@@ -36,10 +36,10 @@ lab: $(READY) ## JupyterLab on the tour
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir="$(CURDIR)" notebooks/01_tour.ipynb $(ARGS)
 
 test: $(READY) ## the tests, but for the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m "not slow" $(ARGS)
 
 test-all: $(READY) ## all tests, as CI runs them
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## lint, format, types, walls, and that our text is ours
 	$(BIN)/ruff check .

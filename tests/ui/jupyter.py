@@ -181,6 +181,8 @@ QUIET = """async () => {
 CLOSE_ALL = """() => {
   for (const widget of [...window.jupyterapp.shell.widgets("main")]) widget.dispose();
 }"""
+# What a command returns may be too deep for Playwright to take.
+OPEN = "path => window.jupyterapp.commands.execute('docmanager:open', { path }).then(() => {})"
 TIDY = """async () => {
   const { shell, commands } = window.jupyterapp;
   for (const dialog of document.querySelectorAll(".jp-Dialog .jp-mod-reject")) dialog.click();
@@ -229,7 +231,7 @@ def write_notebook(path: Path, *cells: str) -> None:
 def open_notebook(page: Page, server: Server, name: str, seconds: float = 180) -> None:
     """Opens a notebook and returns when its kernel takes input. JupyterLab is loaded only where it is not yet."""
     if server.app == "jupyterlab" and is_open(page, server):
-        page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', { path })", name)
+        page.evaluate(OPEN, name)
     else:
         page.goto(f"{server.url}/{server.documents}/{name}?token={TOKEN}&reset")
         page.wait_for_function("() => window.jupyterapp !== undefined", timeout=seconds * 1000)
