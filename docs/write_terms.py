@@ -87,13 +87,19 @@ def stages() -> str:
 
 def words() -> str:
     rows = [
-        [term.name, term.group, term.plain, list(term.shown), *([term.before, term.after] if term.before else [])]
+        [
+            term.name,
+            term.group,
+            term.plain,
+            [text for text in term.shown if text != term.name],
+            *([term.before, term.after] if term.before else []),
+        ]
         for term in terms()
     ]
     lines = "".join(f"  {json.dumps(row, ensure_ascii=False)},\n" for row in rows)
     return (
         "// Made from aotviz/explain/terms.toml by `make terms`; do not edit.\n\n"
-        "/** name, group, two sentences, the texts shown for it; for a stage a program before and after it. */\n"
+        "/** name, group, two sentences, what else is shown for it; for a stage a program before and after it. */\n"
         "// prettier-ignore\n"
         "export const WORDS: readonly (readonly [string, string, string, readonly string[], string?, string?])[] = [\n"
         f"{lines}];\n"
