@@ -36,7 +36,8 @@ def explorer() -> Explorer:
 
 def control(found: Explorer, name: str, description: str) -> Any:
     """A control as a reader sees it: under the argument's name, by its own."""
-    (box,) = (box for box in found.children[0].children if f"<code>{name}</code>" in box.children[0].value)
+    boxes = [box for box in found.children[0].children if hasattr(box, "children")]  # beside the names of the sliders
+    (box,) = (box for box in boxes if f"<code>{name}</code>" in box.children[0].value)
     (one,) = (one for one in box.children[1:] if one.description == description)
     return one
 
