@@ -26,6 +26,7 @@ from aotviz.recording.events import FORMAT, VERSION, RecordingData
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import KEPT
 from tests.ui import browser as finder
+from tests.ui.conftest import TOUR_ANSWERED
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 KEEP_ALL = "from aotviz.widgets import packing; packing.MOST_KEPT = 10**8"
@@ -151,7 +152,7 @@ def photograph(packed: bytes, bookmark: dict[str, str], browser: Browser) -> byt
         html = Path(folder) / "page.html"
         html.write_text(to_html(EMPTY, packed), encoding="utf-8")
         context = browser.new_context(viewport=SIZE, offline=True, bypass_csp=True)  # type: ignore[arg-type]
-        context.add_init_script("localStorage.setItem('aotviz.tour', 'answered')")  # it is not offered
+        context.add_init_script(TOUR_ANSWERED)
         page = context.new_page()
         page.goto(f"{html.as_uri()}#{urlencode(bookmark)}")
         expect(page.locator(".stage[aria-selected=true]")).to_be_visible(timeout=60_000)

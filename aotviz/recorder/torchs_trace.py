@@ -1,4 +1,4 @@
-"""Writes what aotviz compiles to torch's own log, so that a job leaves a trace in `TORCH_TRACE` whoever compiles it.
+"""Writes what aotviz compiles to torch's own log, so that a job on aotviz leaves a trace in `TORCH_TRACE` too.
 
 An observer like the recorder, and independent of it: it also works with `record=False`. A session adds it only if
 torch's log is on. It writes the joint graph before it is partitioned, the other graphs and the facts about the call

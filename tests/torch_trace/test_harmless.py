@@ -1,4 +1,4 @@
-"""A log of a stranger harms nobody."""
+"""A stranger's log cannot harm its reader."""
 
 from __future__ import annotations
 

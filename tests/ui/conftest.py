@@ -7,6 +7,7 @@ before had, with nothing open and no kernel running.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,18 +41,26 @@ def theme(request: pytest.FixtureRequest) -> str:
 TOUR_ANSWERED = "localStorage.setItem('aotviz.tour', 'answered')"
 
 
-@pytest.fixture
-def still_page(browser: Browser, theme: str) -> Iterator[Page]:
-    """A page without network, without motion, and without the offer of a tour. Whatever it raises fails the test."""
+@contextmanager
+def still(browser: Browser, theme: str, *scripts: str) -> Iterator[Page]:
+    """A page without network and without motion, which runs `scripts` first. Whatever it raises fails the test."""
     page = browser.new_page(
         viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True, reduced_motion="reduce"
     )  # type: ignore[arg-type]
-    page.add_init_script(TOUR_ANSWERED)
+    for script in scripts:
+        page.add_init_script(script)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     yield page
     assert problems == []
     page.close()
+
+
+@pytest.fixture
+def still_page(browser: Browser, theme: str) -> Iterator[Page]:
+    """Such a page, without the offer of a tour."""
+    with still(browser, theme, TOUR_ANSWERED) as page:
+        yield page
 
 
 @pytest.fixture(scope="session")

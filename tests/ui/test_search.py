@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from aotviz.widgets.html import write_html
 from tests.ui import puzzle
-from tests.ui.conftest import TOUR_ANSWERED
 from tests.ui.test_accessibility import serious
 
 
@@ -20,18 +18,11 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(browser: Browser, theme: str, html: Path) -> Iterator[Page]:
-    page = browser.new_page(
-        viewport={"width": 1280, "height": 800}, color_scheme=theme, offline=True, reduced_motion="reduce"
-    )  # type: ignore[arg-type]
-    page.add_init_script(TOUR_ANSWERED)
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(html.as_uri())
-    page.locator('.stage[data-stage="partition"]').click()
-    yield page
-    assert problems == []
-    page.close()
+def page(still_page: Page, html: Path) -> Page:
+    still_page.set_viewport_size({"width": 1280, "height": 800})
+    still_page.goto(html.as_uri())
+    still_page.locator('.stage[data-stage="partition"]').click()
+    return still_page
 
 
 def test_hits_are_grouped_and_each_opens_in_its_view(page: Page, theme: str, screenshots: Path) -> None:

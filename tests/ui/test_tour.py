@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from aotviz.widgets.html import write_html
 from tests.ui import puzzle
+from tests.ui.conftest import still
 from tests.ui.test_accessibility import serious
 
 NO_STORAGE = (
@@ -39,15 +40,9 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(browser: Browser, theme: str, html: Path) -> Iterator[Page]:
-    page = browser.new_page(
-        viewport={"width": 1280, "height": 900}, color_scheme=theme, offline=True, reduced_motion="reduce"
-    )  # type: ignore[arg-type]
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(html.as_uri())
-    yield page
-    assert problems == []
-    page.close()
+    with still(browser, theme) as page:
+        page.goto(html.as_uri())
+        yield page
 
 
 def at(page: Page, number: int) -> None:
