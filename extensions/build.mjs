@@ -14,6 +14,7 @@ import { build } from "esbuild";
 
 import { zippedGraphviz } from "./graphviz.mjs";
 import { page, servedPage } from "./page/build.mjs";
+import { shortStyles } from "./styles.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = join(here, "..", "aotviz", "widgets", "static");
@@ -26,11 +27,11 @@ async function bundle(entry, options = {}) {
     write: false,
     format: "esm",
     target: "es2022",
-    loader: { ".css": "text" },
     charset: "utf8",
     legalComments: "none",
     logLevel: "warning",
     ...options,
+    plugins: [shortStyles, ...(options.plugins ?? [])],
   });
   return result.outputFiles[0].contents;
 }

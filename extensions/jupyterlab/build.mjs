@@ -15,6 +15,7 @@ import { build } from "esbuild";
 
 import { zippedGraphviz } from "../graphviz.mjs";
 import { page } from "../page/build.mjs";
+import { shortStyles } from "../styles.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = join(here, "labextension");
@@ -45,14 +46,14 @@ const common = {
   charset: "utf8",
   legalComments: "none",
   logLevel: "warning",
-  loader: { ".css": "text", ".svg": "text", ".html": "text" },
+  loader: { ".svg": "text", ".html": "text" },
   outdir: join(target, "static"),
   entryNames: "[name].[hash]",
   chunkNames: "[name].[hash]",
 };
 const files = [];
 async function bundle(options) {
-  const { outputFiles } = await build({ ...common, ...options });
+  const { outputFiles } = await build({ ...common, ...options, plugins: [shortStyles, ...(options.plugins ?? [])] });
   files.push(...outputFiles.map(({ path, contents }) => [basename(path), contents]));
   return basename(outputFiles[0].path);
 }
@@ -64,7 +65,12 @@ const graphviz = await bundle({
   format: "iife",
   plugins: [zippedGraphviz],
 });
-const script = await build({ ...common, entryPoints: [join(here, "../page/src/index.ts")], format: "iife" });
+const script = await build({
+  ...common,
+  entryPoints: [join(here, "../page/src/index.ts")],
+  format: "iife",
+  plugins: [shortStyles],
+});
 const editor = await build({ ...common, entryPoints: [join(here, "../core/src/editor/index.ts")], format: "esm" });
 const exported = Buffer.from(await page(script.outputFiles[0].contents, editor.outputFiles[0].contents, files[0][1]));
 const exportedName = `page.${createHash("sha256").update(exported).digest("hex").slice(0, 8)}.html`;
