@@ -31,6 +31,7 @@ def test_the_line_of_the_page_is_the_registrys_with_one_view_more() -> None:
     assert set(views.listed(added_view.blocks("ts")[1])) == {*now, "operators"}
 
 
+@pytest.mark.slow
 def test_the_view_and_its_test_have_the_right_types_and_make_no_circle(front_end: Path) -> None:
     added_view.npm("run check", front_end)
 

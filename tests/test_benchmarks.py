@@ -62,6 +62,7 @@ def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
     assert all(row.figure > 0 for row in found.rows)
 
 
+@pytest.mark.slow
 def test_a_first_compilation_is_measured_in_processes_of_their_own() -> None:
     (row,) = first_compile.run(1, first_compile.CASES[:1]).rows
     assert set(row.values) == {"torch", "ours"}
@@ -78,6 +79,7 @@ def test_a_whole_backward_is_measured_beside_torch_and_eager() -> None:
     assert all(row.figure > 0 for row in found.rows)
 
 
+@pytest.mark.slow
 def test_calls_with_subclasses_are_measured_with_and_without_making_them() -> None:
     found = subclasses.run(rounds=1, repeats=1)
     assert len(found.rows) == 2 * len(subclasses.CASES)
@@ -99,6 +101,7 @@ def test_a_stubbed_graph_runs_nothing_and_keeps_its_layout() -> None:
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compile", [aot_module, torch_aot_module], ids=["ours", "torch"])
 def test_a_compilation_that_was_measured_is_freed(compile: Callable[..., Any]) -> None:
     step = compiling.Step(compile, *compiling.training_step(1), partition_fn=default_partition)
@@ -145,6 +148,7 @@ def test_a_target_is_missed_where_the_whole_interval_lies_above_it() -> None:
     assert [met(1.01, None), met(1.01, (0.99, 1.03)), met(1.01, (1.004, 1.02))] == [False, True, False]
 
 
+@pytest.mark.slow
 def test_recording_is_measured_in_time_and_bytes() -> None:
     found = recording.run(rounds=1, layers=1)
     assert {row.case.split(": ")[1] for row in found.rows} == {"time", "bytes a node"}

@@ -29,6 +29,7 @@ def test_jupyterlab_loads_little_until_a_recording_is_opened() -> None:
     assert sizes["remoteEntry"] + sizes["plugins"] <= 60_000
 
 
+@pytest.mark.slow
 def test_five_stages_of_20000_nodes_fit_in_two_megabytes_offline_and_are_sent_in_parts() -> None:
     large = synthetic_graphs.recording("five stages", 20_000, stages=5)
     data = large.data

@@ -11,6 +11,7 @@ import aotviz.frontends.backend
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
 from tests.doors import alone
+from tests.tiers import slow
 
 torch.set_num_threads(1)
 
@@ -246,6 +247,7 @@ def test_a_handle_is_of_no_use_after_the_call():
         kept[0].remove()
 
 
+@pytest.mark.slow
 def test_a_hook_inside_on_a_result_that_others_come_from_hears_the_whole_gradient():
     def make(heard):
         hook = listening(heard)
@@ -421,7 +423,7 @@ def listening_to_several(mode, door, fn, which, used):
 @pytest.mark.parametrize("mode", ["all", "any"])
 @pytest.mark.parametrize("which", ["x z", "z", "w z first second", "first second", "x second"])
 @pytest.mark.parametrize("fn", [two_results, one_from_another])
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", ["aot_function", slow("aotviz_eager")])
 def test_a_hook_on_several_tensors_hears_none_for_those_that_get_no_gradient(door, fn, which, mode):
     torch._dynamo.reset()
     for used in (0, 1):

@@ -109,6 +109,7 @@ def test_a_compilation_under_a_torch_without_a_name_is_refused_before_it_begins(
     assert f"This is torch {torch.__version__}, which has no torch._C._storage_address; aotviz needs" in done.stdout
 
 
+@pytest.mark.slow
 def test_probing_loads_no_inductor():
     program = """
         import sys

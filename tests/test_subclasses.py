@@ -140,6 +140,7 @@ def test_a_model_whose_weights_are_subclasses_trains_as_in_eager(name, door):
                 assert_alike(one, other)
 
 
+@pytest.mark.slow
 def test_a_model_whose_weights_are_subclasses_goes_through_inductor():
     torch._dynamo.reset()
     model, x = in_int8(DispatchInt8), fresh(5, 4)

@@ -50,6 +50,7 @@ def test_a_case_that_takes_too_long_ends_the_process_and_is_known(tmp_path):
     assert sweep_ops.finished(log) == {"quick": {"key": "quick"}, "endless": crashed}
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_stopped(tmp_path, capsys):
     log = tmp_path / "sweep.jsonl"
     arguments = ["--out", str(log), "--op", "^(add|neg)$", "--samples", "1", "--candidate", "eager"]

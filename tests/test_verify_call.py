@@ -64,6 +64,7 @@ def test_a_wrong_call_names_stage_and_node() -> None:
     assert "step: wrong" in str(found)
 
 
+@pytest.mark.slow
 def test_a_refusal_is_told_from_a_wrong_result() -> None:
     def overlapping(x: torch.Tensor) -> torch.Tensor:
         x.as_strided((3, 3), (1, 1)).mul_(2)

@@ -43,6 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_front_end_and_no_sources_of_it(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
@@ -72,6 +73,7 @@ def test_every_file_of_the_front_end_is_within_bounds(wheel: Path) -> None:
     assert packed < 5_000_000, f"the wheel has grown to {packed / 1e6:.1f} MB"
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_reads_a_recording_without_torch_or_node(wheel: Path, tmp_path: Path) -> None:
     home = tmp_path / "empty"
     venv.create(home, with_pip=True)

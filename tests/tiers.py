@@ -17,15 +17,19 @@ def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def in_turns(cases: Iterable[Any], ways: Iterable[Any]) -> list[Any]:
-    """Parameter sets `(case, way)` of all pairs, slow but for one way a case.
+def in_turns(cases: Iterable[Any], ways: Iterable[Any], every: int = 1) -> list[Any]:
+    """Parameter sets `(case, way)` of all pairs, slow but for one way a case, of each case or each n-th.
 
     >>> [(*pair.values, bool(pair.marks)) for pair in in_turns("ab", [1, 2])]
     [('a', 1, False), ('a', 2, True), ('b', 1, True), ('b', 2, False)]
     """
     ways = list(ways)
     return [
-        pytest.param(case, way) if turn % len(ways) == index else slow(case, way)
+        pytest.param(case, way) if turn % every == 0 and turn // every % len(ways) == index else slow(case, way)
         for turn, case in enumerate(cases)
         for index, way in enumerate(ways)
     ]
+
+
+THEMES: list[Any] = ["light", slow("dark")]
+SCREENS: list[Any] = [(1280, "light"), slow(1280, "dark"), (500, "light")]  # width in pixels, theme

@@ -79,11 +79,12 @@ def table(columns: Columns, things: Iterable[Any]) -> pd.DataFrame:
     import pandas as pd  # imported here because it takes half a second, and only tables need it
 
     rows, series = list(things), {}
+    index = pd.RangeIndex(len(rows))
     for name, (dtype, read) in columns.items():
         cells = [read(thing) for thing in rows]
         kind: Any = dtype or ("object" if any(isinstance(cell, tuple) for cell in cells) else "str")
-        series[name] = pd.Series(cells, dtype=kind)
-    return pd.DataFrame(series)
+        series[name] = pd.Series(cells, index=index, dtype=kind)
+    return pd.DataFrame(series, index=index, copy=False)
 
 
 def records(kind: type[Frozen], found: Sequence[Frozen], names: Mapping[str, str] | None = None) -> pd.DataFrame:

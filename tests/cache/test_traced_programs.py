@@ -164,6 +164,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         asked(cache=3)
 
 
+@pytest.mark.slow
 def test_random_programs_are_in_a_second_process_what_they_were_in_the_first(tmp_path: Path) -> None:
     first, then = (run("warm", tmp_path, "aot_function", "7000", "0", "40") for _ in range(2))
     assert [now["verdict"] for now in then] == [before["verdict"] for before in first]

@@ -57,6 +57,7 @@ def test_processes_that_compile_and_are_killed_leave_a_sound_cache(tmp_path: Pat
     assert (checked.entries, checked.damaged) == (PROGRAMS, [])
 
 
+@pytest.mark.slow
 def test_processes_share_by_a_server_and_its_end_costs_one_warning(server: Server, tmp_path: Path) -> None:
     numbers = range(8)
 

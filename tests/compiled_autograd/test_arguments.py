@@ -206,6 +206,7 @@ def test_a_bound_method_is_one_backend_at_every_step():
     assert len(compiles.graphs) == 1
 
 
+@pytest.mark.slow
 def test_backends_that_are_made_at_every_step_do_not_stay():
     made = []
 

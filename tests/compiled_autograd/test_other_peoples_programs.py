@@ -50,7 +50,7 @@ def test_a_training_step_of_a_model_equals_eager(name, way):
     assert not [one.data.error for one in captured if one.data.error]
 
 
-@pytest.mark.parametrize(("name", "way"), in_turns(LOOPS, WAYS))
+@pytest.mark.parametrize(("name", "way"), in_turns(LOOPS, WAYS, every=4))
 def test_a_training_loop_leaves_what_eager_leaves(name, way):
     expected = loop_named(name)
     with aotviz.compiled_autograd(backend="eager"):
@@ -77,8 +77,11 @@ def verdicts(samples, candidate):
     return found
 
 
-@pytest.mark.parametrize("name", ["whole", "ours-whole"])
-@pytest.mark.parametrize("op", autograd_function_db, ids=name_of)
+@pytest.mark.parametrize(
+    ("op", "name"),
+    in_turns(autograd_function_db, ["whole", "ours-whole"]),
+    ids=lambda of: of if isinstance(of, str) else name_of(of),
+)
 def test_custom_functions_of_torchs_database_equal_eager(op, name):
     assert verdicts(list(Samples(op)), CANDIDATES[name]) == {}
 

@@ -120,6 +120,7 @@ def test_the_function_is_traced_under_the_modes_of_its_call():
     assert "bfloat16" in {str(value.dtype).removeprefix("torch.") for value in call.args}
 
 
+@pytest.mark.slow
 def test_nothing_of_a_trace_outlives_the_first_backward():
     def fn(x, w):
         return (x * w).sin()

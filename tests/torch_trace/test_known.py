@@ -95,6 +95,7 @@ def test_every_type_that_torch_writes_is_known() -> None:
     assert not unknown
 
 
+@pytest.mark.slow
 def test_the_search_finds_the_calls() -> None:
     """Torch 2.11 and later have more than a hundred; if this finds fewer, the test above claims little."""
     assert len(written()) > 100

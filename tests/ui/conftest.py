@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.tiers import THEMES
 from tests.ui import browser as finder
 from tests.ui import jupyter
 
@@ -33,7 +34,7 @@ def screenshots() -> Path:
     return folder
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=THEMES)
 def theme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

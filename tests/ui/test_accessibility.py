@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from aotviz.widgets.html import write_html
+from tests.tiers import THEMES
 from tests.ui import puzzle
 from tests.ui.fixture import ROOT
 from tests.ui.views import VIEWS
@@ -27,7 +28,7 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_html(puzzle.recording(), tmp_path_factory.mktemp("accessibility") / "puzzle.html")
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=THEMES)
 def page(browser: Browser, html: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=request.param, offline=True)
     page.goto(html.as_uri())

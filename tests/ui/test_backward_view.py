@@ -10,11 +10,12 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import aotviz
+from tests.tiers import THEMES
 from tests.ui.test_accessibility import serious
 from tests.ui.whole_backward import recording
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=THEMES)
 def page(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, offline=True, color_scheme=request.param)
     recording().save(tmp_path / "backward.aotviz")

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import aotviz
 from aotviz.comparing.compared_inputs import Comparison
+from tests.tiers import THEMES
 from tests.ui.test_accessibility import serious
 
 
@@ -35,7 +36,7 @@ def opened(browser: Browser, found: Comparison, folder: Path, width: int, theme:
     return page
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_sets_are_side_by_side_and_what_differs_is_lit(
     browser: Browser, three: Comparison, tmp_path: Path, screenshots: Path, theme: str
 ) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 import aotviz
 from aotviz.widgets import parts
 from tests.explain.logs import recording
+from tests.tiers import THEMES
 from tests.ui import jupyter
 from tests.ui.jupyter import Server
 from tests.ui.test_accessibility import serious
@@ -19,6 +20,7 @@ WATCHED = """
 import os
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
 import aotviz, torch
+from tests.tiers import THEMES
 
 def step(x):
     return (x.cos() + 1).sum()
@@ -37,7 +39,7 @@ def step(x: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return x * m, m[:2]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_a_page_says_why_b_was_compiled_and_shows_both_boards(
     browser: Browser, tmp_path: Path, screenshots: Path, theme: str
 ) -> None:

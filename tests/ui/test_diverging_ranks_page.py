@@ -10,12 +10,13 @@ from playwright.sync_api import Browser, Page, expect
 import aotviz
 from aotviz.widgets import parts
 from tests.explain.logs import recording
+from tests.tiers import THEMES
 from tests.ui.test_accessibility import serious
 
 ORDER = ["ranks 0, 2 and 3\tscale\tshift\tsquare", "rank 1\tscale\tsquare\tshift"]
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=THEMES)
 def page(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Page:
     path = tmp_path / "ranks.html"
     recording("ranks_diverge").to_html(path)

@@ -15,6 +15,7 @@ from aotviz.frontends import demo
 from aotviz.reading.recording import Recording
 from aotviz.recording import events
 from aotviz.widgets.html import write_html
+from tests.tiers import THEMES
 from tests.ui.fixture import Builder, Ref, Strings, recording
 from tests.ui.test_accessibility import serious
 
@@ -97,7 +98,7 @@ def status(page: Page) -> str:
     return page.locator(".graph-foot .status").inner_text()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_gpt2_opens_closed_and_opens_module_by_module(page: Page, gpt2: Path, theme: str, screenshots: Path) -> None:
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     open_graph(page, gpt2)
@@ -122,7 +123,7 @@ def test_gpt2_opens_closed_and_opens_module_by_module(page: Page, gpt2: Path, th
     assert page.locator("canvas.drawing").evaluate(INK) > 0.001
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_aliases_of_a_puzzle_are_drawn_and_can_be_hidden(
     page: Page, puzzle: Path, theme: str, screenshots: Path
 ) -> None:
@@ -222,7 +223,7 @@ SHARE = """() => {
 }"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_at_200_percent_zoom_the_graph_has_half_of_the_workbench(
     browser: Browser, plain: Path, theme: Literal["light", "dark"], screenshots: Path
 ) -> None:

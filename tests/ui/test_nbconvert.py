@@ -50,6 +50,7 @@ def opened(browser: Browser, html: Path) -> tuple[Page, list[str]]:
     return page, problems
 
 
+@pytest.mark.slow
 def test_a_converted_notebook_has_workbenches_that_work_offline(
     notebook: Any, browser: Browser, tmp_path: Path, screenshots: Path
 ) -> None:

@@ -12,6 +12,7 @@ import aotviz
 from aotviz.reading.recording import Recording
 from aotviz.widgets.html import to_html
 from tests import corpus
+from tests.tiers import SCREENS
 from tests.ui import puzzle
 from tests.ui.test_accessibility import serious
 
@@ -55,7 +56,7 @@ def test_a_page_is_there_only_for_what_a_recording_has(opened: Open) -> None:
     expect(page.locator(".panel tbody tr").first).to_contain_text("puzzle")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (500, "light")])
+@pytest.mark.parametrize(("width", "theme"), SCREENS)
 def test_stacks_are_a_tree_with_what_came_of_each_compilation(
     opened: Open, width: int, theme: str, screenshots: Path
 ) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 import aotviz
 from aotviz.widgets.html import write_html
 from tests import corpus
+from tests.tiers import THEMES
 from tests.ui import puzzle, whole_backward
 from tests.ui.fixture import recording
 from tests.ui.test_accessibility import serious
@@ -31,7 +32,7 @@ UNEXPLAINED = f"""body => [...body.querySelectorAll({WORDS!r})]
     .map((element) => element.dataset.stage ?? `${{element.className || element.tagName}}: ${{element.textContent}}`)"""
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=THEMES)
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=request.param, offline=True)
     yield page

@@ -16,6 +16,7 @@ from aotviz.recording.events import EventTable, RecordingData
 from aotviz.widgets import parts
 from aotviz.widgets.html import to_html
 from tests import corpus
+from tests.tiers import SCREENS
 from tests.ui.test_accessibility import serious
 
 PAINTED = "() => performance.getEntriesByName('aotviz timeline painted').length > 0"
@@ -61,7 +62,7 @@ def point(page: Page, share: float, y: float, click: bool = False) -> str:
     return page.locator(".timeline-view .said").inner_text()
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (500, "light")])
+@pytest.mark.parametrize(("width", "theme"), SCREENS)
 def test_a_log_of_two_ranks_has_two_lanes_with_spans_and_marks(
     opened: Open, width: int, theme: str, screenshots: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_layout_that_takes_long_can_be_cancelled_and_modules_closed_instead(pa
     expect(page.locator("[data-toggle=flat]")).to_have_attribute("aria-pressed", "false")
 
 
+@pytest.mark.slow
 def test_a_very_large_graph_says_how_far_it_is_and_can_be_cancelled(
     page: Page, tmp_path: Path, screenshots: Path
 ) -> None:

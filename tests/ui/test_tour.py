@@ -107,6 +107,7 @@ def test_the_offer_is_answered_once_and_for_ever(browser: Browser, html: Path, a
     context.close()
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_remembered_only_the_help_offers_it(browser: Browser, html: Path) -> None:
     page = browser.new_page(offline=True)
     problems: list[str] = []
