@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import torch
 import torch.fx as fx
 
 from aotviz.ir import graphs
@@ -55,11 +54,12 @@ def readable(module: fx.GraphModule) -> fx.GraphModule:
 def captured(call: WholeBackward) -> fx.GraphModule:
     """A copy of a captured backward, with torch's comments on which of autograd's nodes a line is of."""
     made = graphs.copied(call.graph)
+    constants = {node.target: node.meta["constant"] for node in made.find_nodes(op="get_attr")}
     for node in made.nodes:
         number = node.meta.get("visit")
         code = f"{call.visits[number].name} (NodeCall {number})" if isinstance(number, int) else ""
         node.meta = {"stack_trace": f'  File "backward", line 1, in autograd\n    {code}'} if code else {}
-    return fx.GraphModule(torch.nn.Module(), made)
+    return fx.GraphModule(constants, made)
 
 
 def descriptor(one: Descriptor | None) -> str:

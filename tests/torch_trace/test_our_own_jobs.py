@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,17 @@ def test_backwards_that_we_captured_are_in_the_log_with_their_reasons(job: Job, 
     assert read[1].data.because == ["autograd node 3 was SinBackward0 and is CosBackward0"]
     pages = theirs(rendered(job.log, tmp_path / "out"))
     assert pages["!0", 0, "compiled_autograd_graph"] == 1
+
+
+def test_a_captured_backward_with_constants_is_in_the_log(job: Job) -> None:
+    x = torch.ones(3, requires_grad=True)
+    compiled = torch.compile(lambda x: x * torch.tensor([1.0, 2.0, 3.0]), backend="aotviz_eager")
+    aotviz.compiled_autograd.reset()
+    torch._dynamo.compiled_autograd.reset()
+    with warnings.catch_warnings(action="error", category=RuntimeWarning), aotviz.compiled_autograd(backend="eager"):
+        compiled(x).sum().backward()
+    (text,) = (one for one in job.log.read_text().split("\nV") if '"compiled_autograd_graph"' in one)
+    assert "self.aot0__tensor_constant0" in text
 
 
 def test_a_setting_that_json_does_not_have_is_written_as_text(job: Job) -> None:
