@@ -17,6 +17,8 @@ from aotviz.widgets.html import write_html
 from tests import corpus
 from tests.ui.fixture import FixtureRecording, recording
 
+FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"  # two are drawn
+
 
 def several() -> FixtureRecording:
     """The fixture, its first function compiled twice, with the program for a gradient of its gradient."""
@@ -376,7 +378,7 @@ def test_the_page_around_the_workbench_never_scrolls_by_itself(page: Page, tmp_p
             expect(page.locator(".notice.loading")).to_have_count(0)
             page.keyboard.press("n")
             page.keyboard.press("n")
-            page.wait_for_timeout(50)
+            page.evaluate(FRAMES)  # what scrolls later does it by then
             assert page.evaluate("window.scrollY") == before, tab.inner_text()
     page.keyboard.press("?")
     page.locator(".help-tour").evaluate("button => button.click()")
