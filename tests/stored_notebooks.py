@@ -1,8 +1,9 @@
 """Run notebooks and store their outputs, so that a code host shows them: `python -m tests.stored_notebooks [FILE ...]`.
 
-Without files (`make notebooks`), it runs those that have stored outputs already. A workbench is stored as a picture,
-because a code host runs no widget. What differs from run to run (times, addresses, names of temporary files) is
-replaced, so a second run changes nothing. tests/test_notebooks.py compares the stored texts with those of its own run.
+Without files (`make notebooks`), it runs those that have stored outputs already. Workbenches and charts are stored as
+pictures, because a code host runs no scripts. What differs from run to run (times, addresses, names of temporary files)
+is replaced, so a second run changes nothing. tests/test_notebooks.py compares the stored texts with those of its own
+run. A cell with the tag "remove-output" is stored without its output: in a lesson, the output would be the answer.
 """
 
 from __future__ import annotations
@@ -26,20 +27,45 @@ from aotviz.recording.events import FORMAT, VERSION, RecordingData
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import KEPT
 from tests.ui import browser as finder
+from tests.ui import drawings, palette
 from tests.ui.conftest import TOUR_ANSWERED
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
-KEEP_ALL = "from aotviz.widgets import packing; packing.MOST_KEPT = 10**8"
+CHART = "application/vnd.plotly.v1+json"
+PREPARE = """
+def prepare():
+    import os
+    import re
+
+    import pandas
+    from aotviz.widgets import packing
+    from IPython import get_ipython
+
+    def without_times(frame):
+        measured = [name for name in frame.columns if re.search(r"(_ms|_ns|_s|seconds)$", str(name))]
+        return type(frame)(frame.assign(**dict.fromkeys(measured, "…"))).__finalize__(frame)
+
+    os.environ["AOTVIZ_CACHE_DIR"] = "off"
+    packing.MOST_KEPT = 10**8
+    formatters = get_ipython().display_formatter.formatters
+    formatters["text/html"].for_type(pandas.DataFrame, lambda frame: without_times(frame)._repr_html_())
+    formatters["text/plain"].for_type(pandas.DataFrame, lambda frame, page, _: page.text(repr(without_times(frame))))
+
+prepare()
+del prepare
+"""  # a notebook's first cell while it runs: nothing is cached, large recordings are kept too, and tables show no times
 EMPTY = RecordingData(FORMAT, VERSION, {}, [], [], 0)  # the page is named after it
 SIZE = {"width": 1060, "height": 530}
-MOST = 150_000  # bytes of a picture
-TIME = r"\b\d[\d,]*(?:\.\d+)?(?:e-?\d+)?\s(ms|s|µs)\b"
+MOST = 75_000  # bytes of a picture
+TIME = r"\b\d[\d,]*(?:\.\d+)?(?:e-?\d+)?\s(?:ms|s|µs)\b"
 VOLATILE = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
-    (re.compile(r"\S*/ipykernel_\d+/\d+\.py"), "cell.py"),
+    (re.compile(r"[^\s'\"`>]*/ipykernel_\d+/\d+\.py"), "cell.py"),
     (re.compile(r"\b0x[0-9a-f]{6,}"), "0x…"),
     (re.compile(re.escape(tempfile.gettempdir()) + r"/[\w./-]+"), "/tmp/…"),
-    (re.compile(TIME), r"… \1"),
+    (re.compile(r"\b[0-9a-z]{40,}\b"), "…"),  # a key of a cache
+    (re.compile(TIME), "… ms"),
+    (re.compile(r"(?:\w+ … \w+ \(\d+%\)(?:, )?)+"), "… (…%)"),  # parts of a time, the longest first
     (re.compile(r"\bseconds=[\d.e-]+"), "seconds=…"),
 )
 # Numbers that another processor computes otherwise in the last digits, and what follows them in a line.
@@ -68,8 +94,8 @@ def settled(text: str) -> str:
 
 
 def run(notebook: NotebookNode, folder: Path) -> None:
-    """Run all cells; `folder` is where they run. Large recordings are kept in outputs too, for their pictures."""
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(KEEP_ALL))
+    """Run all cells; `folder` is where they run. What cells show is as PREPARE says."""
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(PREPARE))
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     del notebook.cells[0]
@@ -92,11 +118,11 @@ def _merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
 def texts(notebook: NotebookNode) -> dict[str, list[str]]:
     """The settled texts of each code cell, by its id, without what a processor may compute otherwise.
 
-    Of a workbench, the first line, which says what it shows.
+    Of a workbench, the first line, which says what it shows; of a chart, its kind and title.
     """
     found: dict[str, list[str]] = {}
     for cell in notebook.cells:
-        if cell.cell_type == "code":
+        if cell.cell_type == "code" and not _gives_away(cell):
             found[cell.id] = [
                 "".join(output.get("text", "")) + _plain(output.get("data", {})) for output in cell.outputs
             ]
@@ -112,9 +138,19 @@ def comparable(text: str) -> str:
     return re.sub(r"[ \t]+", " ", COMPUTED.sub("#", text))
 
 
+def _gives_away(cell: NotebookNode) -> bool:
+    return "remove-output" in cell.metadata.get("tags", ())
+
+
 def _plain(data: dict[str, Any]) -> str:
+    if CHART in data:
+        return _described(data[CHART])
     text = str(data.get("text/plain", ""))
     return text.partition("\n")[0] if KEPT in data or "image/png" in data else text
+
+
+def _described(chart: dict[str, Any]) -> str:
+    return f"{' and '.join(trace['type'] for trace in chart['data'])}: {chart['layout']['title']['text']}"
 
 
 def has_outputs(notebook: NotebookNode) -> bool:
@@ -126,7 +162,9 @@ def store(notebook: NotebookNode, browser: Browser) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.metadata.pop("execution", None)
-            cell.execution_count -= 1  # KEEP_ALL was the first
+            cell.execution_count -= 1  # PREPARE was the first
+            if _gives_away(cell):
+                cell.outputs = []
             for output in cell.outputs:
                 if "text" in output:
                     output.text = settled(output.text)
@@ -142,8 +180,11 @@ def store(notebook: NotebookNode, browser: Browser) -> None:
 def _stored(data: dict[str, Any], metadata: dict[str, Any], browser: Browser) -> dict[str, Any]:
     if data.get(KEPT):
         picture = photograph(base64.b64decode(data[KEPT]), metadata.get(KEPT, {}).get("bookmark", {}), browser)
-        return {"image/png": base64.b64encode(picture).decode(), "text/plain": settled(_plain(data))}
-    return {kind: settled(data[kind]) for kind in ("text/html", "text/plain") if isinstance(data.get(kind), str)}
+    elif CHART in data:
+        picture = drawings.chart(data[CHART], browser, SIZE)
+    else:
+        return {kind: settled(data[kind]) for kind in ("text/html", "text/plain") if isinstance(data.get(kind), str)}
+    return {"image/png": base64.b64encode(picture).decode(), "text/plain": settled(_plain(data))}
 
 
 def photograph(packed: bytes, bookmark: dict[str, str], browser: Browser) -> bytes:
@@ -151,7 +192,7 @@ def photograph(packed: bytes, bookmark: dict[str, str], browser: Browser) -> byt
     with tempfile.TemporaryDirectory() as folder:
         html = Path(folder) / "page.html"
         html.write_text(to_html(EMPTY, packed), encoding="utf-8")
-        context = browser.new_context(viewport=SIZE, offline=True, bypass_csp=True)  # type: ignore[arg-type]
+        context = browser.new_context(viewport=SIZE, offline=True)  # type: ignore[arg-type]
         context.add_init_script(TOUR_ANSWERED)
         page = context.new_page()
         page.goto(f"{html.as_uri()}#{urlencode(bookmark)}")
@@ -159,7 +200,7 @@ def photograph(packed: bytes, bookmark: dict[str, str], browser: Browser) -> byt
         expect(page.locator(".notice.loading, canvas.drawing[aria-busy=true], .drawn[aria-busy]")).to_have_count(0)
         volatile = [[pattern.pattern, instead.replace("\\", "$")] for pattern, instead in VOLATILE]
         page.locator(".workbench").evaluate(SETTLE, volatile)
-        picture = page.screenshot(animations="disabled")
+        picture = palette.in_256_colours(page.screenshot(animations="disabled"), browser)
         context.close()
     if len(picture) > MOST:
         raise ValueError(f"a picture of {len(picture):,} bytes is too large for a notebook: at {bookmark}")

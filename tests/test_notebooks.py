@@ -31,7 +31,7 @@ def test_a_notebook_is_stored_as_make_notebooks_stores_it_or_without_outputs(pat
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             assert set(data) <= {"image/png", "text/html", "text/plain"}
-            assert len(data.get("image/png", "")) < 200_000  # of base64: 150 kB
+            assert len(data.get("image/png", "")) < 100_000  # of base64: 75 kB
             text = "".join([output.get("text", ""), data.get("text/html", ""), data.get("text/plain", "")])
             assert text == stored_notebooks.settled(text)
 

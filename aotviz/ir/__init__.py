@@ -1,0 +1,1 @@
+"""What stages hand on: the frozen forms, and the facts in them."""

@@ -1,0 +1,1 @@
+"""What runs on every call: the generated wrapper, the `autograd.Function`, and what they use."""

@@ -1,1 +1,1 @@
-"""The whole backward of a step, captured as one graph (SYSTEM.md F1-F4)."""
+"""The whole backward of a step, captured as one graph."""

@@ -1,0 +1,120 @@
+"""Pictures for the docs that are no view of the workbench: the layers of the house, the benchmarks, and an added view.
+
+Each is drawn from what it is about: pyproject.toml, benchmarks/results, and the code on docs/adding-a-view.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.offline
+from playwright.sync_api import Browser, Page, expect
+
+from aotviz.widgets import static_files
+from aotviz.widgets.html import write_html
+from tests import added_view
+from tests.ui import palette
+from tests.ui.conftest import TOUR_ANSWERED
+from tests.ui.fixture import ROOT, FixtureRecording
+
+STYLE = """<style>
+body { margin: 0; font: 14px "DejaVu Sans", sans-serif; color: #1f2328; background: white; }
+table { border-collapse: separate; border-spacing: 0 4px; padding: 12px; width: 100%; }
+td { padding: 5px 10px; background: #eef2f7; vertical-align: top; }
+td:first-child { width: 11em; font-family: "DejaVu Sans Mono", monospace; border-left: 5px solid #8b949e; }
+.read td { background: #e6f4ea; }
+.read td:first-child { border-color: #2e7d32; }
+.seam td { background: #fdeeda; }
+.seam td:first-child { border-color: #b35900; }
+p { margin: 4px 16px 14px; color: #59636e; }
+</style>"""
+
+
+def chart(figure: dict[str, Any], browser: Browser, size: dict[str, int]) -> bytes:
+    """A PNG of a plotly figure, as its JSON has it."""
+    page = browser.new_page(viewport=size)  # type: ignore[arg-type]
+    page.set_content("<body style='margin:0'>")
+    page.add_script_tag(content=plotly.offline.get_plotlyjs())
+    page.evaluate("({data, layout}) => Plotly.newPlot(document.body, data, layout, {staticPlot: true})", figure)
+    return _taken(page, browser)
+
+
+def _taken(page: Page, browser: Browser) -> bytes:
+    picture = page.screenshot(animations="disabled")
+    page.close()
+    return palette.in_256_colours(picture, browser)
+
+
+def house(browser: Browser) -> bytes:
+    """The layers that import-linter checks, each with the first paragraph of its docstring."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers, without_torch, *_ = project["tool"]["importlinter"]["contracts"]
+    rows = ""
+    for layer in layers["layers"]:
+        for name in layer.strip("()").split(" | "):
+            kind = "read" if f"aotviz.{name}" in without_torch["source_modules"] else ""
+            kind = "seam" if name == "torch_private" else kind
+            rows += f"<tr class='{kind}'><td>{name}</td><td>{_paragraph(name)}</td></tr>"
+    page = browser.new_page(viewport={"width": 1000, "height": 100})
+    page.set_content(f"{STYLE}<table>{rows}</table><p>Imports point down only. Green layers never import torch.</p>")
+    page.set_viewport_size({"width": 1000, "height": page.evaluate("document.documentElement.scrollHeight")})
+    return _taken(page, browser)
+
+
+def _paragraph(name: str) -> str:
+    folder = ROOT / "aotviz" / name
+    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    doc = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    text = html.escape(doc.partition("\n\n")[0].replace("\n", " "))
+    return re.sub("`(.+?)`", r"<code>\1</code>", text)
+
+
+def benchmarks(browser: Browser) -> bytes:
+    """Every figure that has a target, divided by it; one line for each file of benchmarks/results."""
+    figure = go.Figure()
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json"), reverse=True):
+        rows = [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if row["target"]]
+        ratios = [row["figure"] / row["target"] for row in rows]
+        for missed, colour in ((False, "#1f6feb"), (True, "#cf222e")):
+            found = [ratio for ratio in ratios if (ratio > 1) is missed]
+            marker = {"size": 11, "color": colour, "opacity": 0.7}
+            figure.add_scatter(x=found, y=[path.stem] * len(found), mode="markers", marker=marker)
+    figure.add_vline(1, line={"color": "#59636e", "dash": "dash"})
+    figure.update_layout(
+        template="plotly_white",
+        showlegend=False,
+        margin={"l": 150, "r": 20, "t": 50, "b": 50},
+        title="Each figure, divided by its target",
+        xaxis={"title": "figure / target (left of the line: the target is met)", "range": [0, 1.1]},
+    )
+    return chart(json.loads(figure.to_json()), browser, {"width": 1000, "height": 560})
+
+
+def added(browser: Browser, recording: FixtureRecording) -> bytes:
+    """The view that docs/adding-a-view.md adds, built as the page prints it."""
+    read = static_files.read
+    with tempfile.TemporaryDirectory() as folder:
+        added_view.put_into(Path(folder))
+        added_view.npm("run build", Path(folder))
+        built = Path(folder) / "aotviz" / "widgets" / "static"
+        static_files.read = lambda name: (built / name).read_bytes()
+        try:
+            html = write_html(recording, Path(folder) / "page.html")
+        finally:
+            static_files.read = read
+        page = browser.new_page(viewport={"width": 1280, "height": 640}, color_scheme="light", offline=True)
+        page.add_init_script(TOUR_ANSWERED)
+        page.goto(html.as_uri())
+        page.locator('.stage[data-stage="partition"]').click()
+        page.locator('[role=tab][data-view="operators"]').click()
+        page.locator(".panel tbody tr").nth(1).click()
+        expect(page.locator(".facts")).to_contain_text("selected nodes")
+        return _taken(page, browser)
