@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from aotviz.explain.terms import Term, terms
+from aotviz.explain.terms import Term, terms, what_is
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY, STAGES, WORDS = (
@@ -52,7 +52,9 @@ def glossary() -> str:
         MADE,
         "Words that aotviz uses in messages, tables, the generated code and the workbench. Words of torch\n"
         "(FakeTensor, tangent, partitioner, functionalization, grad mode) have torch's meaning.\n"
-        'In Python: `aotviz.what_is("donated")`. In the workbench: the tooltips, and the "?" at the top right.',
+        'In the workbench: the tooltips, and the "?" at the top right. In Python:',
+        '```python\nimport aotviz\n\nprint(aotviz.what_is("donated"))\n```',
+        f"```text\n{what_is('donated')}\n```",
     ]
     for group, (title, head, sentence) in SECTIONS.items():
         rows = [f"| {term.name} | {term.text} |" for term in of(group)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -94,6 +95,16 @@ def test_each_badge_of_the_workbench_has_a_term() -> None:
     assert not [badge for badge in known_badges if not any(term.is_called(badge) for term in listed)]
 
 
+@pytest.mark.parametrize(
+    "name", ["calls", "compile", "compiled_autograd", "first_compile", "step", "subclasses", "watching"]
+)
+def test_the_page_of_benchmarks_has_the_figures_of_the_file(name: str) -> None:
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    (about,) = (part for part in page.split("\n## ") if re.match(rf"[^\n]*`{name}`", part))
+    rows = json.loads((ROOT / "benchmarks/results" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    assert not [row["case"] for row in rows if f"{row['figure']:.3f}" not in about]
+
+
 @pytest.mark.parametrize(("call", "stages"), [("with gradients", TRAINING), ("without gradients", INFERENCE)])
 def test_the_page_about_stopping_lists_the_stages_in_their_order(call: str, stages: list[str]) -> None:
     page = (DOCS / "stepping.md").read_text(encoding="utf-8")
@@ -127,6 +138,14 @@ def test_each_picture_is_shown_and_each_shown_picture_exists() -> None:
     kept = set((DOCS / "images").iterdir())
     assert not sorted(str(path) for path in shown - kept), "of these a page has the link, but the picture is not there"
     assert not sorted(str(path) for path in kept - shown), "no page shows these: delete them"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
+def test_a_page_has_a_picture_or_an_output(page: Path) -> None:
+    """An output is a block without a language or with "text", or what a line of an example prints."""
+    text = page.read_text(encoding="utf-8")
+    languages = [language for language, _ in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
+    assert images(text) or {"", "text"} & {*languages} or re.search(r"^print\(.*\)  # ", text, re.MULTILINE)
 
 
 def test_each_picture_of_the_gallery_leads_to_a_page() -> None:

@@ -64,8 +64,9 @@ def test_the_page_counts_by_cause_and_names_what_is_missing():
 
 
 def test_a_section_written_anew_leaves_the_others_as_they_are():
-    page = report.replaced("", "B", "## B\n\nold\n", ["A", "B"])
+    page = report.replaced("# Head\n", "B", "## B\n\nold\n", ["A", "B"])
     page = report.replaced(page, "A", "## A\n\nfirst\n", ["A", "B"])
+    assert page.startswith("# Head\n\n## A\n")
     assert page.index("## A") < page.index("## B")
     again = report.replaced(page, "B", "## B\n\nnew\n", ["A", "B"])
     assert again == page.replace("old", "new")

@@ -11,17 +11,6 @@ BOTH = ("ours", "torch")
 STATUSES = ("equal", "details", "wrong", "raised")
 EXAMPLES, NAMED = 6, 20
 
-HEAD = """# Parity
-
-This page lists where aotviz, torch's own AOTAutograd and eager differ. `make parity` writes the first sections. It runs
-every case three times on the same inputs: in eager, through aotviz, and through torch's own pipeline with the same
-lowering. It compares outputs, gradients (None included), mutations, aliasing, strides and version counters with those
-of eager. The last sections come from sweeps. Each says what it compares and which command wrote it.
-
-*equal* means no difference. *details* means a difference that no ordinary program can turn into another number: the
-exact version counter, or the stride of a dimension of size one. *wrong* is any other difference. *raised* is an error.
-"""
-
 
 def section_text(
     title: str,
@@ -84,10 +73,9 @@ def cell(text: str) -> str:
 
 
 def replaced(page: str, title: str, text: str, titles: Sequence[str]) -> str:
-    """`page` with the section `title` replaced by `text`; the others stay, in the order of `titles`, then the rest."""
-    _, *parts = ("\n" + page).split("\n## ")
+    """`page` with the section `title` replaced by `text`; the rest stays: its head, `titles` in order, others."""
+    head, *parts = page.split("\n## ")
     known = {part.split("\n", 1)[0]: f"## {part}" for part in parts}
     known[title] = text
-    return "\n".join(
-        [HEAD, *(known[t].rstrip() + "\n" for t in [*titles, *(t for t in known if t not in titles)] if t in known)]
-    )
+    ordered = [known[t] for t in [*titles, *(t for t in known if t not in titles)] if t in known]
+    return "\n".join(part.rstrip() + "\n" for part in [head, *ordered])

@@ -1,4 +1,5 @@
 """Pictures for the docs: a GPT-2 of twelve layers in training, an aliasing puzzle of ten lines, and a whole backward.
+Those that are no view of the workbench come from drawings.py.
 
 `python -m tests.ui.images` (or `make images`) writes them to docs/images/. Look at each of them. tests/test_docs.py
 fails if a page does not use one of them.
@@ -7,6 +8,7 @@ fails if a page does not use one of them.
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,7 +23,7 @@ import aotviz
 from aotviz.frontends import demo
 from aotviz.widgets.html import write_html
 from tests.ui import browser as finder
-from tests.ui import puzzle
+from tests.ui import drawings, puzzle
 from tests.ui.conftest import TOUR_ANSWERED
 from tests.ui.fixture import ROOT, FixtureRecording
 
@@ -196,7 +198,15 @@ def errors(browser: Browser) -> None:
         page.close()
 
 
+def drawn(browser: Browser) -> None:
+    """What docs/developing.md, docs/benchmarks.md and docs/adding-a-view.md show."""
+    (FOLDER / "house.png").write_bytes(drawings.house(browser))
+    (FOLDER / "benchmarks.png").write_bytes(drawings.benchmarks(browser))
+    (FOLDER / "added-view.png").write_bytes(drawings.added(browser, puzzle.recording()))
+
+
 def main() -> int:
+    os.environ["AOTVIZ_CACHE_DIR"] = "off"  # the pictures are not of what this machine's cache knows
     FOLDER.mkdir(exist_ok=True)
     with finder.browser() as browser:
         pictures(browser, "puzzle", puzzle.recording(), OF_PUZZLE[:1], THEMES)
@@ -206,6 +216,7 @@ def main() -> int:
         input_sets(browser)
         painted(browser)
         errors(browser)
+        drawn(browser)
     print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")
     return 0
 
