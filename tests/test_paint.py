@@ -75,6 +75,18 @@ def test_a_second_painting_is_added_and_one_of_the_same_label_replaced(recording
     assert only(recording).label == "time"
 
 
+def test_a_painted_recording_is_shown_painted(recording: Recording) -> None:
+    assert "painting" not in recording.show("graph").bookmark
+    recording.paint({"tanh": 1}, "time")
+    recording.paint({"mm": 3}, "memory", stage="partition", graph="backward", node="mm")
+    place = {"compilation": "0", "stage": "partition", "role": "backward", "node": "mm", "painting": "memory"}
+    assert recording.show("graph").bookmark == {"view": "graph", **place}
+    assert recording.show().bookmark == {"view": "graph", **place}
+    elsewhere = recording.show("graph", stage="joint").bookmark
+    assert (elsewhere["stage"], elsewhere["painting"], "node" in elsewhere) == ("joint", "memory", False)
+    assert recording.show("code").bookmark == {"view": "code", "compilation": "0", "painting": "memory"}
+
+
 def test_names_that_no_graph_has_are_kept_and_named_at_the_users_line(recording: Recording) -> None:
     with pytest.warns(UserWarning, match=r"2 names of the Series are in no graph of .*: 'Tanh', 7") as caught:
         recording.paint(pd.Series({"tanh": 1.0, "Tanh": 2.0, 7: 3.0}), "time")

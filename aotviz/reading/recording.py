@@ -322,6 +322,9 @@ class Recording:
     def show(self, view: str = "", *, compilation: int | str = 0, stage: str = "", graph: str = "") -> Workbench:
         """The workbench, opened at a place: `recording.show("saved tensors", stage="partition")`.
 
+        If the compilation is painted, its graphs have the colours of the last painting; `show("graph")` opens that
+        graph.
+
         Args:
             view: the text of a tab: "code", "diff", "graph", "saved tensors", ...; upper case does not matter.
             compilation: its position or id, as in `recording[...]`.
@@ -338,7 +341,8 @@ class Recording:
         """
         from aotviz.widgets.workbench import Workbench  # anywidget is slow to import, and may be absent
 
-        return Workbench(self, bookmark=bookmark(view, self[compilation], stage, graph))
+        painted = self._content.paintings.records
+        return Workbench(self, bookmark=bookmark(view, self[compilation], stage, graph, painted))
 
     def to_bytes(self) -> bytes:
         """gzip(msgpack) of `data`, for a widget or a page."""

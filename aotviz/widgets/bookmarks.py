@@ -7,7 +7,10 @@ no longer exists. `Recording.show` checks the names, because an author of a note
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aotviz.recording.compilation import Compilation
+from aotviz.recording.findings import Painting
 
 VIEWS = {  # the text of a tab, in lower case: the view's id in extensions/core/src/views
     "side by side": "compared",
@@ -25,8 +28,12 @@ VIEWS = {  # the text of a tab, in lower case: the view's id in extensions/core/
 }
 
 
-def bookmark(view: str, compilation: Compilation, stage: str, graph: str) -> dict[str, str]:
+def bookmark(
+    view: str, compilation: Compilation, stage: str, graph: str, paintings: Sequence[Painting]
+) -> dict[str, str]:
     """What the workbench is to select; "" leaves the choice to it.
+
+    The last painting of the compilation colours its graphs. It also says which graph opens, if the arguments do not.
 
     Raises ValueError for an unknown view, and LookupError for an unknown stage or graph; both list what there is.
     """
@@ -41,4 +48,9 @@ def bookmark(view: str, compilation: Compilation, stage: str, graph: str) -> dic
     if graph and graph not in graphs.get(stage, ()):
         where = f"stage {stage!r} has {graphs[stage]}" if stage else "a graph needs a stage"
         raise LookupError(f"{compilation.name}: no graph {graph!r}; {where}")
+    for painted in paintings:
+        if painted.compilation == compilation.id:
+            found["painting"] = painted.label
+            if found["view"] in ("", "graph") and not stage:
+                found |= {"view": "graph", "stage": painted.stage, "role": painted.graph, "node": painted.node}
     return {name: text for name, text in found.items() if text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from urllib.parse import urlencode
 
 import nbformat
 import pandas as pd
@@ -110,6 +111,40 @@ def test_a_painting_is_opened_with_legend_chooser_and_table(
     expect(page.get_by_label("Colour by").locator("option", has_text="made by")).to_have_count(0)
     expect(page.get_by_label("Colour by").locator("option", has_text="change")).to_have_count(1)
     expect(keys).not_to_contain_text("cuBLAS")
+
+
+def test_a_graph_that_show_opens_has_the_colours_of_the_last_painting(
+    still_page: Page, recording: Recording, tmp_path: Path
+) -> None:
+    page = still_page
+    recording.to_html(tmp_path / "painted.html")
+    for at in ({}, {"stage": "partition", "graph": "backward"}):
+        bookmark = recording.show("graph", **at).bookmark
+        page.goto(f"{(tmp_path / 'painted.html').as_uri()}#{urlencode(bookmark)}")
+        page.reload()
+        expect(page.get_by_label("Colour by")).to_have_value("painting:time per kernel")
+        expect(page.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", bookmark["stage"])
+
+
+def test_the_search_finds_painted_values(
+    still_page: Page, recording: Recording, tmp_path: Path, theme: str, screenshots: Path
+) -> None:
+    page = still_page
+    node = recording[0].graph("backward").nodes.query("op == 'call_function'").name.iloc[-1]
+    recording.paint({node: "cuBLAS"}, "kernel library", stage="partition", graph="backward")
+    recording.to_html(tmp_path / "painted.html")
+    page.goto(f"{(tmp_path / 'painted.html').as_uri()}#view=code")
+    page.get_by_label("Search the recording").fill("cublas")
+    expect(page.locator(".results .group-title")).to_have_text("Painted values · 5")
+    page.screenshot(path=screenshots / f"painting-found-{theme}.png")
+    page.locator(".results").get_by_text("made by: cuBLAS").last.click()
+    expect(page.get_by_label("Colour by")).to_have_value("painting:made by")
+    expect(page.locator(".facts h3")).to_contain_text("addmm")
+    page.get_by_label("Search the recording").fill("kernel library")
+    page.keyboard.press("Enter")
+    expect(page.locator(".stage[aria-selected=true]")).to_have_attribute("data-stage", "partition")
+    expect(page.locator(".roles [aria-checked=true], .roles [aria-pressed=true]")).to_have_text("backward")
+    expect(page.locator(".facts h3")).to_have_text(node)
 
 
 def test_in_a_narrow_page_the_table_lies_over_the_drawing(

@@ -47,8 +47,7 @@ def page(browser: Browser, served: Server) -> Iterator[Page]:
 
 def place(notebook: Any) -> tuple[str, str] | None:
     """The stage and the view of it that a notebook shows when it is opened."""
-    (found,) = notebook["cells"][0]["outputs"]
-    bookmark = found["metadata"].get(KEPT, {}).get("bookmark")
+    bookmark = kept_in(notebook["cells"][0]).get("bookmark")
     return (bookmark["stage"], bookmark["view"]) if bookmark else None
 
 
@@ -80,6 +79,51 @@ def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
     expect(page.locator(".aotviz-RecordingView")).to_have_count(0, timeout=60_000)
     expect(bench.locator(".cm-content")).to_contain_text("def ", timeout=60_000)
     expect(bench).to_have_count(1)
+
+
+# Painted after it was shown, and several inputs side by side: both are kept with the recording of the output.
+SHOWN = CELL.replace("\ncompiled.recording", "\nworkbench = compiled.recording.show()\nworkbench")
+PAINT = 'workbench.paint({"sin": 4.2, "cos": 3.9}, "time", unit="µs")'
+COMPARE = """def double(a, b):
+    return a.mul_(2) + b
+
+m = torch.arange(8.0)
+aotviz.compare_inputs(double, overlapping=(m[:5], m[3:]), separate=(torch.ones(5), torch.ones(5)))"""
+
+
+@pytest.mark.slow
+def test_what_was_painted_and_compared_is_in_a_notebook_opened_without_its_kernel(
+    lab: Server, lab_page: Page, screenshots: Path
+) -> None:
+    page, notebook = lab_page, lab.work / "painted.ipynb"
+    page.set_viewport_size({"width": 1400, "height": 1500})
+    jupyter.write_notebook(notebook, SHOWN, PAINT, COMPARE)
+    jupyter.open_notebook(page, lab, notebook.name)
+    jupyter.run_all(page)
+    cells = page.locator(".jp-Notebook-cell")
+    expect(cells.nth(0).get_by_label("Colour by")).to_have_value("painting:time", timeout=90_000)
+    expect(cells.nth(2).locator(".differences li").first).to_be_visible(timeout=60_000)
+    sentence = cells.nth(2).locator(".differences li").first.inner_text()
+    jupyter.saved(page, notebook, lambda saved: "painted" in kept_in(saved["cells"][0]))
+
+    jupyter.end_kernels(lab)
+    page.evaluate(jupyter.CLOSE_ALL)
+    jupyter.open_notebook(page, lab, notebook.name)
+    expect(cells.nth(0).get_by_label("Colour by")).to_have_value("painting:time")
+    expect(cells.nth(0).locator(".graph-foot .keys")).to_contain_text("time (µs)")
+    page.screenshot(path=screenshots / "saved-notebook-painted.png")
+    expect(cells.nth(2).locator(".differences li").first).to_have_text(sentence)
+    expect(cells.nth(2).locator('.side-by-side[aria-label="Memory"] .side')).to_have_count(2)
+    cells.nth(2).scroll_into_view_if_needed()
+    page.screenshot(path=screenshots / "saved-notebook-compared.png")
+    expect(page.locator(".aotviz-RecordingView")).to_have_count(2)  # of the outputs, and no widget
+
+
+def kept_in(cell: Any) -> dict[str, Any]:
+    """What the output of a cell keeps beside its recording."""
+    (output,) = cell["outputs"]
+    found: dict[str, Any] = output["metadata"].get(KEPT, {})
+    return found
 
 
 def write_executed(path: Path, data: dict[str, Any], metadata: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 // What the search finds, grouped by where it is: nodes of the open graph and of other stages, inputs and outputs, your
-// lines, lines of the wrapper, stages, reasons, compilations, and words. A hit opens its view at what was found.
+// lines, lines of the wrapper, stages, reasons, painted values, compilations, and words. A hit opens its view at what
+// was found.
 
 import { userFiles } from "../code/sources";
 import * as format from "../format";
@@ -9,6 +10,7 @@ import { TERMS } from "../terms";
 import { showRow } from "../views/aliasing/asked";
 import { EVERYTHING, list } from "../views/compilations/list";
 import { nodeTitle, operator } from "../views/graph/labels";
+import { shown, valueAt } from "../views/graph/painting";
 import { viewsOf } from "../views/registry";
 import { showLine } from "../views/wrapper/lines";
 import type { Search } from "./search";
@@ -54,6 +56,7 @@ export function hitsOf(state: State, search: Search, explain: (word: string) => 
     stages(state, has),
     otherGraphs(state, has),
     reasons(state, has),
+    paintedValues(state, has),
     otherCompilations(state, search.text),
     {
       title: "Words",
@@ -218,6 +221,24 @@ function reasons(state: State, has: Has): Found {
       ),
   );
   return { title: "Reasons", hits };
+}
+
+/** Values that the user painted nodes with, such as a category; a hit goes to the node in a graph that has the value. */
+function paintedValues(state: State, has: Has): Found {
+  const hits = state.paintings.flatMap((painting) =>
+    painting.names.flatMap((name, i) => {
+      const text = shown(valueAt(painting, i)!, painting.unit);
+      const open = (): void => {
+        const stage = painting.stages[i] || painting.stage;
+        const found = state.compilation.stages.findIndex((one) => one.name === stage);
+        state.openPainting(painting.label);
+        state.openView("graph");
+        state.openNamed(found, painting.graphs[i] || painting.graph, name);
+      };
+      return has(painting.label, text) ? [hit(name, `${painting.label}: ${text}`, open)] : [];
+    }),
+  );
+  return { title: "Painted values", hits };
 }
 
 function otherCompilations(state: State, text: string): Found {
