@@ -123,6 +123,34 @@ def test_gpt2_opens_closed_and_opens_module_by_module(page: Page, gpt2: Path, th
     assert page.locator("canvas.drawing").evaluate(INK) > 0.001
 
 
+TEXTS = """
+window.texts = [];  // what is painted, and the height of its letters on the page
+const { fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.fillText = function (words, ...place) {
+  const size = parseFloat(/([\\d.]+)px/.exec(this.font)[1]);
+  window.texts.push([words, (size * this.getTransform().a) / devicePixelRatio]);
+  return fillText.call(this, words, ...place);
+};
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 500])
+def test_gpt2_is_readable_before_anything_is_clicked(page: Page, gpt2: Path, width: int, screenshots: Path) -> None:
+    page.set_viewport_size({"width": width, "height": 640})
+    page.add_init_script(TEXTS)
+    for stage, whole in [
+        ("dynamo", {"arange", "wpe"}),
+        ("joint", {"arange", "add"}),
+        ("partition", {"arange", "view"}),
+    ]:
+        open_graph(page, gpt2, stage)
+        settle(page)
+        texts = page.evaluate("window.texts")
+        assert whole <= {words for words, _ in texts}
+        assert min(size for _, size in texts) > 9.9, texts
+    page.screenshot(path=screenshots / f"graph-gpt2-first-{width}.png")
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_aliases_of_a_puzzle_are_drawn_and_can_be_hidden(
     page: Page, puzzle: Path, theme: str, screenshots: Path

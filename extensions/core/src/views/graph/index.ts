@@ -36,7 +36,7 @@ import { paintingKey, type ValuesTable, valuesTable } from "./values";
 const MOST_BOXES = 60_000;
 const AT_ONCE = 100_000; // nodes: a graph with at most this many is grouped into modules without a progress bar
 const SLOW_MS = 250; // of a layout, before a notice says that it is running
-const NARROW = 700; // pixels: in a wider view the outline is shown at first
+const NARROW = 900; // pixels: in a wider view the outline is shown at first, with room for the drawing and for facts
 
 /** The reader's open modules and settings, kept across the stages. */
 interface Kept {

@@ -24,14 +24,14 @@ export function label(state: State, graph: Graph, box: Box): Label {
     const { type, size } = box.group;
     return sized(
       "module",
-      clip(box.group.label),
-      clip([type !== box.group.label && type, format.plural(size, "node")].filter(Boolean).join(" · ")),
+      line(box.group.label),
+      line([type !== box.group.label && type, format.plural(size, "node")].filter(Boolean).join(" · ")),
     );
   }
   const node = graph.nodes[box.node]!;
   if (node.op === "o") return sized("output", box.lane === "backward" ? "gradients" : "outputs", "");
   const type = format.value(state.recording, node.value, state.compilation.values);
-  return sized(node.op === "p" || node.op === "a" ? "input" : "node", clip(named(node, box.parent.path)), clip(type));
+  return sized(node.op === "p" || node.op === "a" ? "input" : "node", line(named(node, box.parent.path)), line(type));
 }
 
 /** A node's name as in the code, such as `mul_1`; of an input, the user's name. */
@@ -76,20 +76,19 @@ export function operator(target: string): string {
   return namespaced ? parts[parts.length - 2]! : parts[parts.length - 1]!;
 }
 
-/** A label with a value of the user's in place of the type, as far as the box has room. */
-export function withValue(label: Label, value: string): Label {
-  const room = Math.max(4, Math.floor((label.size.width - (label.kind === "module" ? 30 : 6)) / DETAIL_LETTER));
-  return { ...label, detail: value.length > room ? `${value.slice(0, room - 1)}…` : value };
+/** The text in at most so many letters; of a path, `end` keeps the last ones. */
+export function clip(text: string, most = MOST, end = false): string {
+  if (text.length <= most) return text;
+  return end ? `…${text.slice(text.length - most + 1)}` : `${text.slice(0, most - 1)}…`;
 }
 
-function clip(text: string): string {
-  const line = text.slice(0, 4 * MOST).replace(/\s+/g, " ");
-  return line.length > MOST ? `${line.slice(0, MOST - 1)}…` : line;
+function line(text: string): string {
+  return clip(text.slice(0, 4 * MOST).replace(/\s+/g, " "));
 }
 
 function sized(kind: Label["kind"], title: string, detail: string): Label {
   const width =
     Math.max(title.length * LETTER * (kind === "module" ? 1.04 : 1), detail.length * DETAIL_LETTER, 34) +
-    (kind === "module" ? 38 : 20);
+    (kind === "module" ? 38 : 26);
   return { kind, title, detail, size: { width: Math.ceil(width), height: detail ? 40 : 26 } };
 }

@@ -8,7 +8,7 @@ import type { Palette } from "./palette";
 
 const LARGEST = 1400; // pixels of the overview per side
 const MOST_SEEN = 0.6; // share of the drawing: if more is visible, no minimap is shown
-const [WIDE, HIGH] = [168, 132]; // pixels of the minimap
+const [WIDE, HIGH] = [120, 104]; // pixels of the minimap
 
 /** All boxes as plain rectangles. */
 export function overviewOf({ scene, colouring }: Drawn, palette: Palette): HTMLCanvasElement {

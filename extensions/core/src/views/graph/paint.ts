@@ -4,7 +4,7 @@
 import { TITLE } from "../../layout/placed";
 import type { Colouring } from "./colouring";
 import type { Grid } from "./grid";
-import { type Label, withValue } from "./labels";
+import { clip, type Label } from "./labels";
 import type { ColourName, Palette } from "./palette";
 import { type Cluster, openTitle, type Route, type Scene } from "./scene";
 
@@ -38,6 +38,8 @@ export const NOTHING: Emphasis = {
 
 export const FAR = 0.24; // below this scale boxes are plain rectangles
 export const READ = 0.42; // above this scale boxes have text
+const LEAST_TEXT = 10; // pixels of the page: smaller text is left out, first the second line of a box, then its last letters
+const LETTER = 0.604; // of a font's size: the width of a letter in monospace
 const ARROWS = 0.4;
 const BATCH = 150; // lines per stroke: a path with more is slow to rasterise
 const PAUSE = 350; // primitives painted between two pauses
@@ -82,7 +84,7 @@ export function* paint(
         x,
         y,
         palette.colour[lane],
-        `600 12px ${palette.sans}`,
+        `600 ${Math.max(12, LEAST_TEXT / scale)}px ${palette.sans}`,
         "center",
       );
   const shown = found.routes.filter((i) => isShown(drawn, i));
@@ -137,7 +139,7 @@ function paintTitle(
   scale: number,
   area: Area,
 ): void {
-  const size = Math.max(FONT, 9.5 / scale);
+  const size = Math.max(FONT, LEAST_TEXT / scale);
   const letters = Math.floor((width - 14) / (0.61 * size));
   if (letters < 4 || height < 2 * size) return;
   const title = openTitle(group);
@@ -287,10 +289,10 @@ function paintBox(ctx: CanvasRenderingContext2D, drawn: Drawn, index: number, pa
             : null;
   if (ring)
     outline(ctx, drawn.scene, index, colour[ring], (index === emphasis.selected ? 2.5 : 1.6) / Math.min(1, scale));
-  const said = drawn.labels[index]!.detail && drawn.colouring.said?.[index];
   paintText(
     ctx,
-    said ? withValue(drawn.labels[index]!, said) : drawn.labels[index]!,
+    drawn.labels[index]!,
+    drawn.colouring.said?.[index] ?? "",
     x,
     y,
     width,
@@ -373,9 +375,11 @@ function paintShares(
   }
 }
 
+/** A name is cut if it must be. The second line is left out instead, but for a value of the user's. */
 function paintText(
   ctx: CanvasRenderingContext2D,
   label: Label,
+  value: string,
   x: number,
   y: number,
   width: number,
@@ -386,26 +390,20 @@ function paintText(
 ): void {
   const { colour, mono } = palette;
   const module = label.kind === "module";
-  const left = module ? x + 26 : x + width / 2;
-  const align = module ? "left" : "center";
-  if (scale >= READ) {
-    if (module) text(ctx, "▸", x + 11, y + height / 2 + 4, faint, `${FONT}px ${mono}`, "left");
-    text(
-      ctx,
-      label.title,
-      left,
-      label.detail ? y + 17 : y + height / 2 + 4,
-      colour.text,
-      `${module ? "600 " : ""}${FONT}px ${mono}`,
-      align,
-    );
-    if (label.detail) text(ctx, label.detail, left, y + 31, faint, `${DETAIL_FONT}px ${mono}`, align);
-    return;
-  }
-  // Too small for both lines: paint only the title, as large as fits, if it is readable.
-  const size = Math.min(0.62 * height, (width - 8) / (0.61 * Math.max(4, label.title.length)));
-  if (size * scale >= 6.5)
-    text(ctx, label.title, x + width / 2, y + height / 2 + 0.35 * size, colour.text, `${size}px ${mono}`, "center");
+  const size = Math.max(FONT, LEAST_TEXT / scale);
+  const small = Math.max(DETAIL_FONT, LEAST_TEXT / scale);
+  const sign = module && scale >= READ ? 2 * size : 0; // the width of the sign of a closed module
+  const room = (font: number): number => Math.floor((width - sign - 0.2 * font) / (LETTER * font));
+  if (size > 0.95 * height || room(size) < Math.min(4, label.title.length)) return;
+  const title = clip(label.title, room(size), label.kind === "input");
+  const second = height < 2.35 * size || !label.detail ? "" : value ? clip(value, room(small)) : label.detail;
+  const detail = second.length > room(small) ? "" : second;
+  const [at, align] = sign ? [x + sign, "left" as const] : [x + width / 2, "center" as const];
+  const middle = y + height / 2 + 0.35 * size;
+  const font = `${size}px ${mono}`;
+  if (sign) text(ctx, "▸", x + 0.7 * size, middle, faint, font, "left");
+  text(ctx, title, at, detail ? middle - 0.6 * size : middle, colour.text, module ? `600 ${font}` : font, align);
+  if (detail) text(ctx, detail, at, middle + 0.6 * size, faint, `${small}px ${mono}`, align);
 }
 
 function badge(
@@ -418,15 +416,16 @@ function badge(
   palette: Palette,
   scale: number,
 ): void {
+  const size = Math.max(count > 99 ? 8 : 9.5, LEAST_TEXT / scale);
   ctx.beginPath();
-  ctx.arc(x, y, count ? 8 : 4.5, 0, 2 * Math.PI);
+  ctx.arc(x, y, count && scale >= READ ? 0.85 * size : 4.5, 0, 2 * Math.PI);
   ctx.fillStyle = pale;
   ctx.fill();
   ctx.strokeStyle = strong;
   ctx.lineWidth = 1;
   ctx.stroke();
   if (count && scale >= READ)
-    text(ctx, String(count), x, y + 3.5, strong, `600 ${count > 99 ? 8 : 9.5}px ${palette.sans}`, "center");
+    text(ctx, String(count), x, y + 0.36 * size, strong, `600 ${size}px ${palette.sans}`, "center");
 }
 
 /** A line around a box. */

@@ -15,7 +15,7 @@ const GROW_MS = 170;
 const SMALL = 500; // boxes and edges: a drawing with at most this many is painted in one frame
 const ANIMATED = 420; // boxes: more are not animated
 const REST_MS = 90; // after the last change of scale, until tiles are painted at the new scale
-const LEAST_OPENING = 0.72; // the initial scale is at least this, so that text is readable
+const LEAST_OPENING = 0.66; // the initial scale is at least this: the names in the boxes are still whole
 
 const PAINTED = "aotviz graph painted"; // a mark on the page's timeline: benchmarks/viewer.py waits for it
 
@@ -127,16 +127,17 @@ export class Surface {
     );
   }
 
-  /** Shows the whole drawing if it is readable at that scale, else its top. */
+  /** Shows the whole drawing if it is readable at that scale, else its top, else its top left corner. */
   begin(): void {
     if (!this.drawn) return;
     const { width, height } = this.drawn.scene;
     const [w, hh] = [this.canvas.clientWidth, this.canvas.clientHeight];
-    const scale = Math.min(
-      1,
-      Math.max(Math.min(w / width, hh / height), Math.min(LEAST_OPENING, Math.max(0.42, w / width))),
-    );
-    this.move({ scale, x: width / 2 - w / 2 / scale, y: height * scale <= hh ? height / 2 - hh / 2 / scale : 0 });
+    const scale = Math.min(1, Math.max(LEAST_OPENING, Math.min(w / width, hh / height)));
+    this.move({
+      scale,
+      x: width * scale <= w ? width / 2 - w / 2 / scale : 0,
+      y: height * scale <= hh ? height / 2 - hh / 2 / scale : 0,
+    });
   }
 
   /** Whether the whole drawing is in view. */
