@@ -196,9 +196,14 @@ def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
     others = (one for one in misses if one.record.origin.compilation not in recompiled)
     first = sum(not one.nearest and not one.differences for one in others)
     guards = f"{counted(outcomes['guard miss'], 'guard miss', 'guard misses')}, " if outcomes["guard miss"] else ""
+    kinds = {
+        "not seen before": first,
+        "of recompiles" if follow > 1 else "of a recompile": follow,
+    }
+    of_misses = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
     title = (
         f"{counted(len(lookups), 'cache lookup')}: {counted(outcomes['hit'], 'hit')}, {guards}"
-        f"{counted(outcomes['miss'], 'miss', 'misses')} ({first} of programs not seen before, {follow} of recompiles), "
+        f"{counted(outcomes['miss'], 'miss', 'misses')}{f' ({of_misses})' if of_misses else ''}, "
         f"{counted(outcomes['bypass'], 'bypass', 'bypasses')}"
     )
     return Explanation(title, tuple(points))

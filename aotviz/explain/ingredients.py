@@ -13,7 +13,7 @@ from itertools import zip_longest
 from aotviz.explain.key_parts import Difference
 from aotviz.recording import own_lookups
 
-PROGRAM, INPUTS = "program", "inputs"
+PROGRAM, INPUTS = own_lookups.PROGRAM, "inputs"
 CALL = "the kinds of its inputs", "the structure of its arguments"  # lines after the inputs of a traced program
 DEFAULT, UNSET = "the default", "not set"
 SETTINGS = {  # ingredient -> the module whose settings it has
@@ -53,7 +53,6 @@ FIXES = {
     "aotviz": _UPGRADED,
 }
 _LINE = re.compile(r"(?P<name>[\w. -]+?) ?[=:] ?(?P<value>.*)")
-_NODE = re.compile(r"%\d+")  # the nodes after a new one have other numbers
 _TENSOR = re.compile(
     r"torch\.(?P<dtype>\w+) \((?P<shape>[^()]*)\) strides \((?P<stride>[^()]*)\)(?: from (?P<offset>\S+))?"
     r" on (?P<device>\S+)(?P<rest>.*)"
@@ -92,18 +91,6 @@ def first_difference(before: str, after: str) -> tuple[int, str, str]:
     """The number of the first line that differs, from 0, and that line in both texts."""
     pairs = zip_longest(before.splitlines(), after.splitlines(), fillvalue="")
     return next(((i, was, now) for i, (was, now) in enumerate(pairs) if was != now), (0, "", ""))
-
-
-def similar(before: str, after: str) -> bool:
-    """Whether two programs are two versions of one: at their beginning and end, half of the longer one is in both."""
-    was, now = (_NODE.sub("%", text).splitlines() for text in (before, after))
-    start = next((i for i, (one, other) in enumerate(zip(was, now, strict=False)) if one != other), None)
-    if start is None:
-        return True
-    rest = min(len(was), len(now)) - start
-    backwards = zip(reversed(was), reversed(now), strict=False)
-    end = next((i for i, (one, other) in enumerate(backwards) if one != other), rest)
-    return 2 * (start + min(end, rest)) >= max(len(was), len(now))
 
 
 def fix(found: Sequence[Difference]) -> str:

@@ -79,7 +79,7 @@ def _miss(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, st
         words = "was not in aotviz's cache, and nothing like it"
         return Told(start.function, "miss", words, seconds=start.seconds, unlike=True)
     program = differs.get(PROGRAM)
-    if program is not None and not ingredients.similar(*program):
+    if program is not None and not own_lookups.similar(*program):
         words = "was not in aotviz's cache, which has only other programs"
         return Told(start.function, "miss", words, seconds=start.seconds, unlike=True)
     compilation = facts.compilation(place)

@@ -370,13 +370,9 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
             )
         elif any(r.main.dynamic for r in cause.recompiles):
             opening += f" `{cause.subject}` became symbolic after the first recompiles."
-    ids = first.id if count == 1 else f"{first.id} to {last.id}"
-    cost = f"Compilations {ids} cost {seconds(cause.seconds)}" if count > 1 else f"{ids} cost {seconds(cause.seconds)}"
-    cost = (
-        cost
-        if cause.seconds
-        else f"{'Compilations ' if count > 1 else ''}{ids} {'were' if count > 1 else 'was'} not timed"
-    )
+    ids = f"Compilation {first.id}" if count == 1 else f"Compilations {first.id} to {last.id}"
+    timed = f"cost {seconds(cause.seconds)}" if cause.seconds else "was not timed" if count == 1 else "were not timed"
+    cost = f"{ids} {timed}"
     reached = _reached(facts, telling.place, telling.main)
     if some := on_some_ranks(facts, cause):
         named = named_ranks([f"rank {rank}" for rank in some])

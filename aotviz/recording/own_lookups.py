@@ -22,6 +22,7 @@ from aotviz.recording.events import CacheAnswer, CacheLookup, Differing, KeyDiff
 from aotviz.recording.strings import clean
 
 CACHE = "aotviz"
+PROGRAM = "program"  # the ingredient with the text of the graph
 DIGEST = re.compile(r"all \d+: \w+")  # of all settings: it differs if one of them does
 TORCHS_OUTCOMES = {  # torch has no guard misses of its own: they are misses in its logs
     Outcome.HIT: "hit",
@@ -29,6 +30,7 @@ TORCHS_OUTCOMES = {  # torch has no guard misses of its own: they are misses in 
     Outcome.MISS: "miss",
     Outcome.BYPASS: "bypass",
 }
+_NODE = re.compile(r"%\d+")  # the nodes after a new one have other numbers
 LONGEST, MOST_LINES = 200, 4  # characters of a line, and lines, that are told of an ingredient
 
 
@@ -69,17 +71,34 @@ def answer(lookup: LookUp) -> CacheAnswer:
 
     >>> answer(LookUp(Outcome.MISS, "b1", nearest="a0", differs={"torch": ("2.12", "2.13")})).words
     'compared with the nearest earlier key, its torch differs'
+    >>> other = {"program": ("input\\n%1 = .sin(%0)", "input\\ninput\\n%2 = .add(%0, %1)\\n%3 = .exp(%2)")}
+    >>> answer(LookUp(Outcome.MISS, "b1", nearest="a0", differs=other)).words
+    'the cache has only other programs'
     """
+    unlike = PROGRAM in lookup.differs and not similar(*lookup.differs[PROGRAM])
+    differs = {} if unlike else lookup.differs
     return CacheAnswer(
         outcome=lookup.outcome.value,
-        words=clean(_words(lookup)),
+        words="the cache has only other programs" if unlike else clean(_words(lookup)),
         place=clean(lookup.where),
         key=lookup.key,
-        nearest=lookup.nearest,
-        differs=[_differing(clean(name), *texts) for name, texts in lookup.differs.items()],
+        nearest="" if unlike else lookup.nearest,
+        differs=[_differing(clean(name), *texts) for name, texts in differs.items()],
         saved_ns=lookup.saved_ns,
         saved_at_unix_s=lookup.saved_at_unix_s,
     )
+
+
+def similar(before: str, after: str) -> bool:
+    """Whether two programs are two versions of one: at their beginning and end, half of the longer one is in both."""
+    was, now = (_NODE.sub("%", text).splitlines() for text in (before, after))
+    start = next((i for i, (one, other) in enumerate(zip(was, now, strict=False)) if one != other), None)
+    if start is None:
+        return True
+    rest = min(len(was), len(now)) - start
+    backwards = zip(reversed(was), reversed(now), strict=False)
+    end = next((i for i, (one, other) in enumerate(backwards) if one != other), rest)
+    return 2 * (start + min(end, rest)) >= max(len(was), len(now))
 
 
 def _words(lookup: LookUp) -> str:

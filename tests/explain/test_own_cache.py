@@ -17,6 +17,7 @@ from aotviz.explain import ingredients
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.lowerings import lowering_named
 from aotviz.reading.recording import Recording
+from aotviz.recording import own_lookups
 from tests.from_cache import HIT, answering
 
 INPUTS = (
@@ -221,8 +222,8 @@ def test_each_fact_of_an_input_has_its_words(before: str, after: str, subject: s
 def test_two_versions_of_a_program_are_similar_and_two_programs_are_not() -> None:
     lines = [f"%{i} = .sin(%{i - 1})" for i in range(1, 40)]
     longer = [*lines[:20], "%21 = .cos(%20)", *(f"%{i} = .sin(%{i - 1})" for i in range(22, 41))]
-    assert ingredients.similar("\n".join(lines), "\n".join(longer))
-    assert not ingredients.similar("\n".join(lines), "\n".join(f"%{i} = .tan(%{i - 1})" for i in range(1, 40)))
+    assert own_lookups.similar("\n".join(lines), "\n".join(longer))
+    assert not own_lookups.similar("\n".join(lines), "\n".join(f"%{i} = .tan(%{i - 1})" for i in range(1, 40)))
 
 
 def test_each_ingredient_of_a_key_has_a_fix() -> None:
