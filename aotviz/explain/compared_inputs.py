@@ -261,8 +261,8 @@ def _graphs(compilation: Compilation) -> dict[str, str]:
 
 def _operator(target: str) -> str:
     """
-    >>> _operator("aten.add.Tensor"), _operator("<built-in function getitem>")
-    ('add', '<built-in function getitem>')
+    >>> _operator("aten.add.Tensor"), _operator("operator.getitem")
+    ('add', 'operator.getitem')
     """
     parts = target.split(".")
     return parts[1] if len(parts) >= 3 else target

@@ -236,7 +236,8 @@ def _evidence(
         what = " and ".join(text for text, holds in said if holds)
         how = " under no_grad" if info.mutations_under_no_grad_or_inference_mode else ""
         how = " through a detached alias" if info.mutations_hidden_from_autograd and info.mutates_data else how
-        reasons.append(Reason(descriptor.name, f"{what}{how}; {info.mutation_type.value}"))
+        where = info.mutation_type.value if info.mutates_data else "the wrapper does the same to it after the graph ran"
+        reasons.append(Reason(descriptor.name, f"{what}{how}; {where}"))
     for output, fact in zip(outputs, meta.output_info, strict=True):
         if fact.same_object_as is not None:
             reasons.append(Reason(output.name, f"it is the same object as {outputs[fact.same_object_as].name}"))

@@ -87,7 +87,7 @@ def run(call: JointGraph) -> Split:
     evidence += [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
     kept = kept_inputs(call, {value.name for value in saved})
-    why = "kept in case of a second derivative (create_graph=True)"
+    why = "not saved for this backward: an input, kept in case of a second derivative (create_graph=True)"
     evidence += [Reason(str(call.graph_inputs[i]), why) for i in kept]
     split = call.then(
         Split,
@@ -211,7 +211,7 @@ def _saved(
                 name=node.name,
                 is_symbol=isinstance(value, (*SYMBOLIC, int, float, bool)),
                 value=value,
-                producer=str(node.meta.get("desc") or node.target),
+                producer=str(node.meta.get("desc") or _called(node).target),
                 stack=node.meta.get("stack_trace") or "",
                 module=next((str(entry[0]) for entry in reversed(stack.values())), ""),
                 why=_BESIDES if node.name in extra else _why(node, protected, partitioner),
@@ -223,6 +223,13 @@ def _saved(
     if [one.name for one in saved] != [node.name for node in kept]:
         raise ValueError(f"{partitioner} must save tensors first, then symbolic numbers")
     return saved
+
+
+def _called(node: fx.Node) -> fx.Node:
+    """The operator that computes a value; a value that is one of several results is a getitem of the operator."""
+    while node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    return node
 
 
 def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:

@@ -418,15 +418,18 @@ def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
 
 
 def _why(group: AnyGroup, member: int, names: Sequence[str]) -> str:
-    kind = "their storage" if isinstance(group, StorageGroup) else "the tensor they are views of"
+    kind = "the storage" if isinstance(group, StorageGroup) else "the tensor"
+    base = f"their synthetic base, {kind} that they are views of"
     if len(group.members) == 1:
-        return f"it is written, and the layout of its views depends on its own: it becomes a view of {kind}"
+        return f"it is written, and the layout of its views depends on its own: the graph takes {kind} that it views"
     if len(group.apart) == len(group.members):
-        return f"it does not overlap the others, but it is a view of the same tensor: all become views of {kind}"
+        return f"it does not overlap the others, but it is a view of the same tensor: the graph takes {base}"
     if member in group.apart:
-        return f"it is written and does not overlap another input; but {kind} is written as a whole, for the others"
-    others = ", ".join(names[p] for p in group.members if p not in group.apart)
-    return f"{others} overlap and one of them is written: all become views of {kind}"
+        return (
+            f"it is written and does not overlap another input; but {kind} that it is a view of is written as a whole"
+        )
+    others = " and ".join(names[p] for p in group.members if p not in group.apart)
+    return f"{others} overlap and one of them is written: the graph takes {base}"
 
 
 def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup]:

@@ -30,7 +30,7 @@ def run(call: GraphCall) -> GraphCall:
     link_backward_to_forward(module.graph)
     module.graph.eliminate_dead_code()
     dropped = before - len(module.graph.nodes)
-    reasons = [Reason("dead code", f"{dropped} unused nodes removed")] if dropped else []
+    reasons = [Reason("dead code", f"{dropped} unused node{'s' if dropped > 1 else ''} removed")] if dropped else []
     module = _retraced(call, module, reasons)
     _detach_what_is_scattered_to(module)
     inputs: list[Descriptor] = list(call.graph_inputs)

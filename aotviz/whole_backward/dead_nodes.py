@@ -23,7 +23,7 @@ def run(call: WholeBackward) -> WholeBackward:
         if node.op == "call_function" and not node.users and not has_effects(node):
             graph.erase_node(node)
             count += 1
-    reasons = (Reason("dead code", f"{count} unused nodes removed"),) if count else ()
+    reasons = (Reason("dead code", f"{count} unused node{'s' if count > 1 else ''} removed"),) if count else ()
     return replace(call, graph=graph, evidence=reasons)
 
 

@@ -52,7 +52,7 @@ def test_siblings_become_views_of_the_tensor_that_they_are_views_of():
     (group,) = result.rewrites[0].groups
     assert (group.members, group.itself, group.source) == ((0, 1), None, 0)
     assert set(evidence(result)) == {"a", "b"}
-    assert evidence(result)["b"].endswith("all become views of the tensor they are views of")
+    assert evidence(result)["b"].endswith("the graph takes their synthetic base, the tensor that they are views of")
 
 
 def test_a_member_that_is_the_base_itself_needs_no_other():
@@ -72,7 +72,7 @@ def test_without_a_common_base_one_is_made_from_the_storage():
     _, result = stage_alone("synthetic bases", f, first, second)
     (group,) = result.rewrites[0].groups
     assert (len(group.roots), group.tied) == (2, False)
-    assert evidence(result)["a"].endswith("all become views of their storage")
+    assert evidence(result)["a"].endswith("the graph takes their synthetic base, the storage that they are views of")
 
 
 def test_a_base_stands_in_front_of_the_inputs_outside_all_groups():

@@ -54,7 +54,7 @@ def test_dead_code_goes_from_the_result_and_stays_in_the_argument():
     before, after = stage_alone("trace", f, torch.ones(2))
     assert targets(before.graph_module.graph) == ["sin", "cos"]
     assert targets(after.graph_module.graph) == ["cos"]
-    assert evidence(after) == {"dead code": "1 unused nodes removed"}
+    assert evidence(after) == {"dead code": "1 unused node removed"}
 
 
 def test_without_dead_code_there_is_no_such_reason():
