@@ -167,9 +167,11 @@ def run(layers: int = 2, backend: str | None = None, out: Path = Path(".")) -> i
     section("Outputs", output_table(compilation))
     section("What runs on every call", compiled.source)
 
-    recording.save(out / "demo.aotviz")
-    recording.to_html(out / "demo.html")
-    section("Written", f"{out / 'demo.aotviz'}  open it with aotviz.load\n{out / 'demo.html'}  open it in a browser")
+    page, recorded = out / "demo.html", out / "demo.aotviz"
+    recording.save(recorded)
+    recording.to_html(page)
+    shown = f"open it with aotviz.load, or with: python -m aotviz show {recorded}"
+    section("Written", f"{page}  open it in a browser\n{recorded}  {shown}")
     verdict = "equals eager" if right else "DIFFERS from eager"
     print(f"\nThe compiled step {verdict} (tolerance {TOLERANCE:g}).")
     return 0 if right else 1

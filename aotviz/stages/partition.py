@@ -87,7 +87,7 @@ def run(call: JointGraph) -> Split:
     evidence += [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]
     kept = kept_inputs(call, {value.name for value in saved})
-    why = "not saved for this backward: an input, kept in case of a second derivative (create_graph=True)"
+    why = "not saved; kept for a second derivative (create_graph=True)"
     evidence += [Reason(str(call.graph_inputs[i]), why) for i in kept]
     split = call.then(
         Split,
