@@ -88,24 +88,22 @@ def stages() -> str:
 
 
 def words() -> str:
-    rows = [
-        [
-            term.name,
-            term.group,
-            term.plain,
-            [text for text in term.shown if text != term.name],
-            *([term.before, term.after] if term.before else []),
-        ]
-        for term in terms()
-    ]
-    lines = "".join(f"  {json.dumps(row, ensure_ascii=False)},\n" for row in rows)
+    groups = dict.fromkeys(term.group for term in terms())
     return (
         "// Made from aotviz/explain/terms.toml by `make terms`; do not edit.\n\n"
-        "/** name, group, two sentences, what else is shown for it; for a stage a program before and after it. */\n"
+        "/** By group: name, two sentences, what else is shown for it; for a stage a program before and after it. */\n"
         "// prettier-ignore\n"
-        "export const WORDS: readonly (readonly [string, string, string, readonly string[], string?, string?])[] = [\n"
-        f"{lines}];\n"
+        "export const WORDS: Readonly<\n"
+        "  Record<string, readonly (readonly [string, string, (readonly string[])?, string?, string?])[]>\n"
+        "> = {\n" + "".join(f"  {group}: [\n{''.join(map(row, of(group)))}  ],\n" for group in groups) + "};\n"
     )
+
+
+def row(term: Term) -> str:
+    parts = [term.name, term.plain, [text for text in term.shown if text != term.name], term.before, term.after]
+    while not parts[-1]:
+        parts.pop()
+    return f"    {json.dumps(parts, ensure_ascii=False)},\n"
 
 
 def main() -> int:

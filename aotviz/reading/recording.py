@@ -20,7 +20,7 @@ from aotviz.recording.files import RecordingError
 from aotviz.recording.findings import ComparedInputs
 from aotviz.recording.holders import Changed, Holder, Live, Whole
 from aotviz.recording.store import Store
-from aotviz.widgets.bookmarks import bookmark
+from aotviz.widgets.bookmarks import Beside, bookmark
 from aotviz.widgets.html import write_html
 
 if TYPE_CHECKING:
@@ -319,7 +319,15 @@ class Recording:
 
         return stop
 
-    def show(self, view: str = "", *, compilation: int | str = 0, stage: str = "", graph: str = "") -> Workbench:
+    def show(
+        self,
+        view: str = "",
+        *,
+        compilation: int | str = 0,
+        stage: str = "",
+        graph: str = "",
+        beside: Sequence[Beside] = (),
+    ) -> Workbench:
         """The workbench, opened at a place: `recording.show("saved tensors", stage="partition")`.
 
         If the compilation is painted, its graphs have the colours of the last painting; `show("graph")` opens that
@@ -330,6 +338,8 @@ class Recording:
             compilation: its position or id, as in `recording[...]`.
             stage: the name of a stage of that compilation.
             graph: which graph of that stage: "joint", "forward", ...
+            beside: what the graph view draws beside it, at most two: the name of another stage, a pair of a stage and
+                one of its graphs, or another compilation of the recording, of which it draws the same stage.
 
         Raises ValueError or LookupError for a name that does not exist; the message lists those that do.
 
@@ -338,11 +348,12 @@ class Recording:
         >>> _ = f(torch.ones(3))
         >>> f.recording.show("wrapper", stage="link").bookmark
         {'view': 'wrapper', 'compilation': '0', 'stage': 'link'}
+        >>> workbench = f.recording.show("graph", stage="trace", beside=["lower"])
         """
         from aotviz.widgets.workbench import Workbench  # anywidget is slow to import, and may be absent
 
         painted = self._content.paintings.records
-        return Workbench(self, bookmark=bookmark(view, self[compilation], stage, graph, painted))
+        return Workbench(self, bookmark=bookmark(view, self[compilation], stage, graph, painted, beside))
 
     def to_bytes(self) -> bytes:
         """gzip(msgpack) of `data`, for a widget or a page."""

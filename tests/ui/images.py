@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import torch
 from playwright.sync_api import Browser, Page, expect
@@ -164,6 +165,25 @@ def painted(browser: Browser) -> None:
         page.close()
 
 
+def beside(browser: Browser) -> None:
+    """One node in the joint graph and in both graphs of the partition, in docs/workbench.md."""
+    torch._dynamo.reset()
+    step, batch = demo.gpt2(layers=2)
+    compiled = aotviz.compile(step, backend="eager", cache=False)
+    compiled(*batch)[0].backward()
+    graphs = [("partition", "forward"), ("partition", "backward")]
+    place = compiled.recording.show("graph", stage="trace", beside=graphs).bookmark
+    with tempfile.TemporaryDirectory() as folder:
+        html = write_html(FixtureRecording(compiled.recording.data), Path(folder) / "page.html")
+        page = browser.new_page(viewport=SIZE, color_scheme="light", offline=True, reduced_motion="reduce")
+        page.add_init_script(TOUR_ANSWERED)
+        page.goto(f"{html.as_uri()}#{urlencode({**place, 'node': 'tanh'})}")
+        expect(page.locator('canvas.drawing[aria-busy="false"]')).to_have_count(3)
+        expect(page.locator(".notice.loading")).to_have_count(0)
+        page.screenshot(path=FOLDER / "beside-light.png", animations="disabled")
+        page.close()
+
+
 WRONG = """\
 def loss(x, weight):
     hidden = (x @ weight).tanh()
@@ -215,6 +235,7 @@ def main() -> int:
         pictures(browser, "whole", backward(), OF_BACKWARD)
         input_sets(browser)
         painted(browser)
+        beside(browser)
         errors(browser)
         drawn(browser)
     print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")

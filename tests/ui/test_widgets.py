@@ -191,9 +191,20 @@ def test_a_recording_is_shown_at_a_view_and_a_stage() -> None:
     assert held == {"view": "saved", "compilation": "0", "stage": "partition", "role": "backward"}
 
 
+def test_a_recording_is_shown_with_graphs_beside_each_other() -> None:
+    shown = Recording(recording().data)
+    beside = shown.show("graph", stage="trace", beside=["decompose", ("partition", "forward")]).bookmark["beside"]
+    assert json.loads(beside) == [{"stage": "decompose"}, {"stage": "partition", "role": "forward"}]
+    beside = shown.show("graph", stage="trace", beside=[shown["1"]]).bookmark["beside"]
+    assert json.loads(beside) == [{"compilation": "1"}]
+
+
 @pytest.mark.parametrize(
     ("place", "says"),
     [
+        ({"beside": ["cut"]}, "no stage 'cut'. Stages: ["),
+        ({"beside": [("partition", "joint")]}, "stage 'partition' has ['backward', 'forward']"),
+        ({"beside": ["trace", "trace", "trace"]}, "beside has 3 graphs; at most 2 are drawn"),
         ({"view": "memory"}, "no view 'memory'; the workbench has side by side, code, diff"),
         ({"stage": "cut"}, "no stage 'cut'. Stages: ["),
         ({"stage": "partition", "graph": "joint"}, "stage 'partition' has ['backward', 'forward']"),
@@ -201,7 +212,7 @@ def test_a_recording_is_shown_at_a_view_and_a_stage() -> None:
         ({"compilation": "9/9"}, "no compilation '9/9'"),
     ],
 )
-def test_a_place_that_does_not_exist_is_named(place: dict[str, str], says: str) -> None:
+def test_a_place_that_does_not_exist_is_named(place: dict[str, Any], says: str) -> None:
     with pytest.raises((ValueError, LookupError), match=re.escape(says)):
         Recording(recording().data).show(**place)
 

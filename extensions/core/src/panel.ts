@@ -2,7 +2,7 @@
 // stays visible; after a moment a notice covers it. The reader can cancel the loading, and retry after a failure.
 
 import { h, notice, replace } from "./dom";
-import { viewOf } from "./views/registry";
+import type { State } from "./state";
 import type { Context, Mounted, View } from "./views/view";
 
 const PATIENCE_MS = 150; // no notice for an answer that comes sooner
@@ -17,13 +17,14 @@ export class Panel implements Mounted {
   constructor(
     private readonly parent: HTMLElement,
     private readonly context: Context,
+    private readonly viewOf: (state: State) => View,
   ) {
     replace(parent, this.place, this.cover);
   }
 
   update(): void {
     const { state } = this.context;
-    const view = viewOf(state);
+    const view = this.viewOf(state);
     this.parent.setAttribute("data-view", view.id);
     const mine = ++this.turn;
     clearTimeout(this.timer);

@@ -17,7 +17,20 @@ export interface Selection {
   readonly everyStage: boolean; // whether the rail also shows the stages that changed nothing
   readonly against: Against | null; // what the diff compares with; null for the previous stage
   readonly painting: string; // the label of the painting that colours the graph, or ""
+  readonly beside: readonly Beside[]; // the graphs that are drawn beside the selected one
 }
+
+/**
+ * A graph to draw beside the selected one, by names. What it does not name is as selected: `{ compilation }` is the
+ * selected stage of another compilation, and `{ stage }` that stage of the selected one.
+ */
+export interface Beside {
+  readonly compilation?: string; // id
+  readonly stage?: string;
+  readonly role?: string;
+}
+
+export const MOST_BESIDE = 2;
 
 /** A graph to compare with: of the stage with that name, else of the stage with the selected stage's name. */
 export interface Against {
@@ -42,6 +55,7 @@ export interface Bookmark {
   readonly node?: string; // name
   readonly stages?: string; // "all": the rail also shows the stages that changed nothing
   readonly painting?: string; // its label
+  readonly beside?: string; // JSON of Selection.beside
 }
 
 /** Properties that identify a node in another graph. */
@@ -63,6 +77,7 @@ export class State {
     everyStage: false,
     against: null,
     painting: "",
+    beside: [],
   };
   private opened = false; // whether a stage has been selected, which needs the loaded compilation
   // The first of these names that the compilation has is selected when it arrives.
@@ -79,7 +94,13 @@ export class State {
       recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation),
     );
     const view = bookmark.view ?? (recording.index.compared ? "compared" : this.current.view);
-    this.current = { ...this.current, compilation, view, everyStage: bookmark.stages === "all" };
+    this.current = {
+      ...this.current,
+      compilation,
+      view,
+      everyStage: bookmark.stages === "all",
+      beside: besideIn(bookmark),
+    };
     if (bookmark.stage !== undefined) this.meantStage = { names: [bookmark.stage], role: bookmark.role ?? "" };
     if (bookmark.node !== undefined) this.meantNode = { name: bookmark.node };
     const { paintings } = recording.index;
@@ -101,6 +122,7 @@ export class State {
       ...(this.node && { node: this.node.name }),
       ...(this.current.everyStage && { stages: "all" }),
       ...(this.painting && { painting: this.painting.label }),
+      ...(this.current.beside.length && { beside: JSON.stringify(this.current.beside) }),
     };
   }
 
@@ -213,6 +235,11 @@ export class State {
     this.set({ painting: label });
   }
 
+  /** Draws other graphs beside the selected one, at most MOST_BESIDE. */
+  drawBeside(beside: readonly Beside[]): void {
+    this.set({ beside: beside.slice(0, MOST_BESIDE) });
+  }
+
   /** Takes a painting away. In a kernel it is taken from the recording. */
   async takeAway({ compilation, label }: Painting): Promise<void> {
     await this.recording.unpaint(compilation, label);
@@ -319,14 +346,37 @@ export class State {
       node = follow(this.meantNode, graph);
       this.meantNode = null;
     }
+    let { beside } = this.current;
+    const known = beside.filter(
+      (one) => one.compilation === undefined || recording.index.compilations.some(({ id }) => id === one.compilation),
+    );
+    if (known.length < beside.length) beside = known;
     const nodes = node < 0 || this.current.nodes.includes(node) ? this.current.nodes : [node];
-    this.current = { ...this.current, stage, role, node, nodes };
+    this.current = { ...this.current, stage, role, node, nodes, beside };
   }
 }
 
 function roleOf(stage: StageRecord, wanted: string): string {
   const roles = [...stage.graphs.keys()];
   return roles.includes(wanted) ? wanted : (roles[0] ?? "");
+}
+
+/** What a bookmark, which may be a stranger's, says of the graphs beside the selected one. */
+function besideIn({ beside = "[]" }: Bookmark): Beside[] {
+  let read: unknown;
+  try {
+    read = JSON.parse(beside);
+  } catch {
+    return [];
+  }
+  const names = (one: unknown): Beside =>
+    Object.fromEntries(
+      Object.entries(one ?? {}).filter(
+        ([key, name]) => ["compilation", "stage", "role"].includes(key) && typeof name === "string",
+      ),
+    );
+  const all = Array.isArray(read) ? read.map(names) : [];
+  return all.filter((one) => Object.keys(one).length).slice(0, MOST_BESIDE);
 }
 
 function follow({ name, target, valueIndex = -1 }: Meant, graph: Graph): number {

@@ -232,7 +232,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
     ),
   );
 
-  const shown = new Panel(panel, context);
+  const shown = new Panel(panel, context, viewOf);
   const steps = stages(rail, context);
   const tour = tourOf(place.body, rail, state);
   const parts: Mounted[] = [steps, facts(side, context), shown, tour];

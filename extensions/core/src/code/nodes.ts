@@ -19,7 +19,7 @@ export interface NodeChange {
 
 /** One row per node, in the order of `after`; a removed node keeps its position. */
 export function diffNodes(recording: Recording, before: Graph, after: Graph, sameCompilation: boolean): NodeChange[] {
-  const partner = sameCompilation ? byValue(before, after) : byOperator(recording, before, after);
+  const partner = partnersOf(recording, before, after, sameCompilation);
   const back = new Map<number, number>();
   for (const [a, b] of partner) back.set(b, a);
   const rows: NodeChange[] = [];
@@ -41,6 +41,23 @@ export function diffNodes(recording: Recording, before: Graph, after: Graph, sam
   }
   removedUpTo(before.nodes.length);
   return rows;
+}
+
+const matched = new WeakMap<Graph, WeakMap<Graph, ReadonlyMap<number, number>>>();
+
+/** before -> after, by index: each node of the one graph and the node of the other that it is. */
+export function partnersOf(
+  recording: Recording,
+  before: Graph,
+  after: Graph,
+  sameCompilation: boolean,
+): ReadonlyMap<number, number> {
+  let pairs = matched.get(before);
+  if (!pairs) matched.set(before, (pairs = new WeakMap()));
+  let found = pairs.get(after);
+  if (!found)
+    pairs.set(after, (found = sameCompilation ? byValue(before, after) : byOperator(recording, before, after)));
+  return found;
 }
 
 /**

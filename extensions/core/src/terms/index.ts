@@ -32,8 +32,8 @@ function groupOf(written: string): Group {
 
 const exact = new Map<string, Term>(); // by group/text
 const patterns: { readonly group: Group; readonly pattern: RegExp; readonly term: Term }[] = [];
-export const TERMS: readonly Term[] = WORDS.map(([name, written, text, shown, before = "", after = ""]) => {
-  const group = groupOf(written);
+const words = Object.entries(WORDS).flatMap(([group, terms]) => terms.map((term) => [groupOf(group), term] as const));
+export const TERMS: readonly Term[] = words.map(([group, [name, text, shown = [], before = "", after = ""]]) => {
   const term = { id: `${group}/${name}`, name, group, kind: KINDS[group], text, before, after };
   for (const one of [name, ...shown]) {
     if (!one.includes("*")) exact.set(`${group}/${one}`, exact.get(`${group}/${one}`) ?? term);

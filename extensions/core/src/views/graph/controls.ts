@@ -15,8 +15,11 @@ export interface Wishes {
   values: boolean; // the table of a painting's values
 }
 
+/** A setting that can change. */
+export type Wish = Exclude<keyof Wishes, "values">;
+
 export interface ControlActions {
-  changed(what: "aliases" | "chain" | "flat" | "outline"): void;
+  changed(what: Wish): void;
   everything(open: boolean): void;
   zoom(key: "+" | "-" | "0"): void;
 }
@@ -72,14 +75,18 @@ export function legend(
 ): HTMLElement {
   const key = (kind: string, text: string, term = text): HTMLElement =>
     h("span", { class: "key", ...explained("colours", term) }, h("i", { class: kind, "aria-hidden": "true" }), text);
-  const swatch = (colour: number): string => (colouring.ramp ? `swatch r${colour}` : `swatch c${colour}`);
+  const swatch = (colour: number, text: string, term: string): HTMLElement => {
+    const element = key(colouring.ramp ? "swatch ramp" : "swatch", text, term);
+    element.style.setProperty("--swatch", `var(--graph-${colouring.ramp ? "r" : "c"}-${colour})`);
+    return element;
+  };
   return h(
     "div",
     { class: "legend" },
     colouring.by === "direction"
       ? [has.lanes.size > 1 && [key("forward", "forward"), key("backward", "backward")]]
       : colouring.legend.map(({ text, colour, count }) =>
-          key(swatch(colour), `${text} · ${thousands(count)}`, propertyOf(colouring)),
+          swatch(colour, `${text} · ${thousands(count)}`, propertyOf(colouring)),
         ),
     colouring.by !== "direction" &&
       !colouring.legend.length &&

@@ -2,31 +2,37 @@
 // same call or line.
 
 import { type Child, h, quoted } from "../../dom";
+import { plural } from "../../format";
 import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 import type { StageRecord } from "../../wire";
-import { became } from "./identity";
+import { becameIn, type Seen } from "./identity";
 
-export function gone(state: State, node: Node, graph: Graph): Child[] {
-  const { kin, by } = became(node, graph);
-  const { stage, selection } = state;
+const MOST_KIN = 6; // nodes that are named
+
+export function gone(state: State, seen: Seen, graph: Graph): Child[] {
+  const { stage, selection, compilation, recording } = state;
+  const { node } = seen;
+  const { kin, by } = becameIn(recording, seen, compilation.id, graph);
+  const within = seen.compilation === compilation.id;
   const link = (text: string, click: () => void): HTMLElement =>
     h("button", { type: "button", class: "link", on: { click } }, text);
-  const names = kin.map((index) => link(graph.nodes[index]!.name, () => state.openNode(index)));
+  const names = kin.slice(0, MOST_KIN).map((index) => link(graph.nodes[index]!.name, () => state.openNode(index)));
   const place = stage ? `${stage.name}${stage.graphs.size > 1 ? ` (${graph.role})` : ""}` : "this stage";
-  const { role, words } = whyGone(state, node);
+  const { role, words } = within ? whyGone(state, node) : { role: "", words: "" };
   return [
     h("code", {}, node.name),
-    ` is not in ${place}. `,
+    ` is not in ${place}${within ? "" : ` of compilation ${compilation.id}`}. `,
     role && ["It is in the ", link(role, () => state.openNamed(selection.stage, role, node.name)), " graph. "],
     words && [quoted(words), " "],
     kin.length
       ? [
           by === "call" ? "Nodes here from the same call: " : "Nodes here from the same source line: ",
           names.flatMap((button, i) => (i ? [", ", button] : [button])),
+          kin.length > MOST_KIN && `, and ${plural(kin.length - MOST_KIN, "other")}`,
           ".",
         ]
-      : "This graph has no node from the same call or source line.",
+      : `This graph has no node from the same ${within ? "call or " : ""}source line.`,
   ];
 }
 

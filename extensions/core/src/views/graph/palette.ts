@@ -46,21 +46,21 @@ const RAMP_COLOURS = 2 * RAMP + 3; // up, down, and those of painting.ts: zero, 
 export function readPalette(element: HTMLElement): Palette {
   const probes = document.createElement("span");
   probes.hidden = true;
-  const probe = (property: "color" | "fontFamily", name: string): (() => string) => {
+  const probe = (property: "color" | "fontFamily", value: string): (() => string) => {
     const one = document.createElement("span");
-    one.style[property] = `var(--${name})`;
+    one.style[property] = value;
     probes.append(one);
     return () => getComputedStyle(one)[property];
   };
-  const several = (name: string, count: number): (() => string)[] =>
-    Array.from({ length: count }, (_, i) => probe("color", `graph-${name}-${i}`));
-  const colours = NAMES.map((name) => [name, probe("color", `graph-${name}`)] as const);
+  const several = (name: string, count: number, of = (one: string): string => one): (() => string)[] =>
+    Array.from({ length: count }, (_, i) => probe("color", of(`var(--graph-${name}-${i})`)));
+  const colours = NAMES.map((name) => [name, probe("color", `var(--graph-${name})`)] as const);
   const [category, categoryFill, ramp] = [
     several("c", CATEGORIES),
-    several("f", CATEGORIES),
+    several("c", CATEGORIES, (colour) => `color-mix(in srgb, ${colour} 20%, var(--aot-background))`),
     several("r", RAMP_COLOURS),
   ];
-  const [mono, sans] = [probe("fontFamily", "aot-mono"), probe("fontFamily", "aot-sans")];
+  const [mono, sans] = [probe("fontFamily", "var(--aot-mono)"), probe("fontFamily", "var(--aot-sans)")];
   element.append(probes); // all at once, so that the browser computes the styles once
   const read = (all: readonly (() => string)[]): string[] => all.map((one) => one());
   const colour = Object.fromEntries(colours.map(([name, one]) => [name, one()])) as Palette["colour"];

@@ -23,6 +23,8 @@ export interface Pointed {
   hit(hit: Hit | null, x: number, y: number): void;
   click(hit: Hit | null, event: MouseEvent): void;
   moved(): void; // the camera moved
+  steered(zoom: number, gentle: boolean): void; // the reader moved it, and multiplied its scale by `zoom`
+  fitted(): void; // the reader asked for the whole drawing
 }
 
 export class Surface {
@@ -51,10 +53,17 @@ export class Surface {
   ) {
     this.hand = {
       get: () => this.glide?.to ?? this.camera,
-      set: (camera, gentle = false) => this.move(camera, gentle),
+      set: (camera, gentle = false) => {
+        const { scale } = this.hand.get();
+        this.move(camera, gentle);
+        this.pointed.steered(this.hand.get().scale / scale, gentle);
+      },
       click: (x, y, event) => this.pointed.click(this.at(x, y), event),
       hover: (x, y) => this.point(x, y),
-      fit: () => this.fit(),
+      fit: () => {
+        this.fit();
+        this.pointed.fitted();
+      },
       mayWheel: () => this.mayWheel(),
     };
     this.clear(); // an opaque canvas is black until something is drawn

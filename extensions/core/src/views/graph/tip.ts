@@ -5,6 +5,14 @@ import type { Graph } from "../../graph";
 import type { Hit } from "./grid";
 import type { Drawn } from "./paint";
 
+/** Shows the tip beside a point of the view, if it has a text. */
+export function placeTip(tip: HTMLElement, x: number, y: number, view: { width: number; height: number }): void {
+  tip.hidden = !tip.textContent;
+  if (tip.hidden) return;
+  tip.style.left = `${Math.max(4, Math.min(x + 14, view.width - tip.offsetWidth - 6))}px`;
+  tip.style.top = `${y + 18 + tip.offsetHeight > view.height ? Math.max(4, y - tip.offsetHeight - 10) : y + 18}px`;
+}
+
 export function tipOf(hit: Hit, drawn: Drawn, graph: Graph): string {
   const { scene, labels, colouring } = drawn;
   if (hit.kind === "title")
