@@ -139,11 +139,6 @@ CONSTANT = Bypass(
     cure="pass it as an argument",
     torchs="mkldnn tensors unpickleable",
 )
-DATA = Bypass(
-    "a size that depends on data (`nonzero`)",
-    "the size has no name that another process finds",
-    beyond="torch finds such programs; storing the size is not done yet",
-)
 VALUE = Bypass(
     "a program that would have to store a Python function or another object, or a sparse tensor in the middle",
     "an entry holds data only",

@@ -21,7 +21,6 @@ from aotviz.cache import bypasses, content
 from aotviz.cache.content import Content, Uncacheable, digest
 from aotviz.ir import backward_bodies, symbolic_sizes
 from aotviz.torch_private import autograd_nodes, dispatch, distributed, registered_operators, script_objects
-from aotviz.torch_private.distributed import GROUPS
 from aotviz.torch_private.fake_tensors import FakeTensor
 
 # What else Dynamo and aotviz write into the meta of a graph module, and why it does not matter.
@@ -133,10 +132,9 @@ class Program(Content):
             return self._inside(value)
         if symbolic_sizes.is_symbolic(value):
             return self._symbols.text(value)
-        if isinstance(value, GROUPS):
-            return f"process group {distributed.of_group(value)}"
-        if distributed.is_mesh(value):
-            return f"mesh {distributed.of_mesh(value)}"
+        real = script_objects.real(value)
+        if distributed.is_shared(real):
+            return distributed.described(real)
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
             raise bypasses.OBJECT(f"an object of class {type(value).__qualname__} is part of the graph")
         if isinstance(value, torch.nn.Module):

@@ -20,14 +20,14 @@ from typing import Any
 
 import msgspec
 
-from aotviz.cache import stored_graphs
+from aotviz.cache import meshes, stored_graphs
 from aotviz.cache.values import Broken, Reader, Writer
 from aotviz.ir import graphs
 from aotviz.ir.forms import FlatCall, GraphCall, SavedTensor, Split, StoredGraphs
 from aotviz.torch_private import stored_values
 from aotviz.tracing.second_order import StoredTrace
 
-FORMAT = 2  # of the data; raised whenever another version could not read it
+FORMAT = 3  # of the data; raised whenever another version could not read it
 _OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source", "stored"}
 _KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
 
@@ -50,6 +50,8 @@ class Main(msgspec.Struct, frozen=True, array_like=True):
     fakes: list[Any]
     storages: list[int]
     guards: list[Any]  # conditions on symbols
+    from_data: list[Any]  # what is known of each symbol that depends on the data of tensors
+    checks: list[Any]  # (condition on such symbols that the program checks, message)
     forward: Compiled | None  # None: the compiler has not stored the code of the graph
     names: list[str]  # the program's, and one per flat input
     wrapper: bytes  # digest of its source
@@ -61,27 +63,30 @@ def packed(
     call: GraphCall,
     origins: Mapping[str, str],
     symbols: Sequence[Any],
+    shared: Sequence[Any],
     stacks: Sequence[str],
     forward: Compiled | None,
     wrapper: str,
     elapsed_ns: int,
 ) -> tuple[bytes, bytes]:
     """The main part of an entry, and its guards alone, as bytes. `symbols` are those that the inputs had before the
-    compilation. `stacks` are those of the nodes of Dynamo's graph.
+    compilation, and `shared` the meshes and process groups that they had. `stacks` are those of the nodes of Dynamo's
+    graph.
 
     Raises:
         Uncacheable: the program has something that cannot be stored.
     """
     shape_env = call.fake_mode.shape_env
     numbers = {} if shape_env is None else stored_values.numbered(symbols, shape_env)
-    writer = Writer(numbers)
-    writer.graph = lambda module: stored_graphs.pack(module, writer)
+    writer = Writer(numbers, len(symbols), meshes.Meshes(shared))
+    writer.graph = lambda module: stored_graphs.pack(module, writer, shape_env)
     kind = "training" if isinstance(call, Split) else "inference"
     left_out = _OF_THE_CALL | ({"graph_module"} if isinstance(call, Split) else set())
     held = {one.name: writer.pack(getattr(call, one.name)) for one in fields(_KINDS[kind]) if one.name not in left_out}
     if isinstance(call, Split):
         held["saved"] = writer.pack([replace(one, stack="") for one in call.saved])
-    guards = [writer.guard(condition) for condition in stored_values.guards(shape_env, numbers)] if numbers else []
+    guards = [writer.expression(condition) for condition in stored_values.guards(shape_env, numbers)] if numbers else []
+    from_data, checks = writer.from_data(shape_env)
     main = Main(
         format=FORMAT,
         kind=kind,
@@ -91,6 +96,8 @@ def packed(
         fakes=writer.fakes,
         storages=writer.storages,
         guards=guards,
+        from_data=from_data,
+        checks=checks,
         forward=forward,
         names=names_of(call),
         wrapper=digest(wrapper),
@@ -135,8 +142,9 @@ class Reading:
     def __init__(self, main: Main, call: FlatCall, symbols: Sequence[Any]) -> None:
         mode = call.fake_mode
         self.main, self._env = main, mode.shape_env
-        self._reader = Reader(main.fakes, main.storages, symbols, mode, stored_values.ragged_in(call.args))
-        self._guards = [self._reader.guard(one) for one in main.guards]
+        held = meshes.Meshes(meshes.of_call(call.args))
+        self._reader = Reader(main.fakes, main.storages, symbols, mode, held, stored_values.ragged_in(call.args))
+        self._guards = [self._reader.expression(one) for one in main.guards]
 
     def failed_guard(self) -> Any:
         """The first condition that the sizes of this call do not fulfil; None if they fulfil all."""
@@ -148,6 +156,7 @@ class Reading:
         for condition in self._guards:
             stored_values.add_guard(condition, self._env)
         reader, main = self._reader, self.main
+        reader.learn_of_data(main.from_data, main.checks)
         reader.graph = lambda packed: stored_graphs.unpack(packed, reader)
         reader.inputs = call.descriptors
         kind = _KINDS[main.kind]

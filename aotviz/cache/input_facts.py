@@ -17,7 +17,7 @@ import torch
 from aotviz.cache import bypasses
 from aotviz.cache.canonical import Program, Symbols
 from aotviz.ir import storages, symbolic_sizes, wrapper_subclasses
-from aotviz.torch_private import script_objects, tensors
+from aotviz.torch_private import distributed, script_objects, tensors
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.tracing import functional
 
@@ -53,7 +53,8 @@ def _text(one: Input, symbols: Symbols, program: Program) -> str:
         return f"{type(value).__name__} {symbols.text(value)}"
     if one.numbers:
         return f"{type(value).__name__} {_duck(value)}"
-    if script_objects.is_object(value) or script_objects.is_stand_in(value):
+    is_object = script_objects.is_object(value) or script_objects.is_stand_in(value)
+    if is_object and not distributed.is_shared(script_objects.real(value)):
         raise bypasses.OBJECT(f"an input is an object of class {type(value).__qualname__}, whose content is not known")
     return f"{type(value).__name__} {program.value(value)}{static}"
 

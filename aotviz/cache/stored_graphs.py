@@ -16,11 +16,12 @@ import torch.fx as fx
 
 from aotviz.cache import bypasses
 from aotviz.cache.values import Broken, Reader, Writer, tabled
-from aotviz.torch_private import graph_nodes
+from aotviz.torch_private import graph_nodes, stored_values
 from aotviz.torch_private.modules import lazy_graph_module
 
 _OPCODES = ("placeholder", "call_function", "call_method", "get_attr", "output")
 _VALUE, _TENSOR_META = "val", "tensor_meta"  # the second is made from the first
+_BINDINGS = "unbacked_bindings"
 _KEPT = (
     "ac_graph_id autograd_backward custom desc eager_input_vals is_gradient_acc original_aten partitioner_tag recompute"
 ).split()
@@ -86,7 +87,7 @@ class Metadata(dict[str, Any]):
         return dict, (self._whole(),)
 
 
-def pack(module: fx.GraphModule, writer: Writer) -> list[Any]:
+def pack(module: fx.GraphModule, writer: Writer, shape_env: Any) -> list[Any]:
     """A graph module as data: its columns, and the attributes of the module.
 
     Raises:
@@ -109,7 +110,7 @@ def pack(module: fx.GraphModule, writer: Writer) -> list[Any]:
             [writer.pack(list(node.args))[1:] for node in nodes],
             {number: writer.pack(dict(node.kwargs)) for number, node in enumerate(nodes) if node.kwargs},
             _steps([_value(node, writer) for node in nodes]),
-            {name: _column(nodes, name, writer) for name in _KEPT if any(name in node.meta for node in nodes)},
+            _columns(nodes, writer, shape_env),
             [one for name in names for one in (name, _attribute(module, name, writer))],
         ]
     finally:
@@ -119,8 +120,6 @@ def pack(module: fx.GraphModule, writer: Writer) -> list[Any]:
 def _refuse(node: fx.Node) -> None:
     if node.op not in _OPCODES:
         raise bypasses.MODULE(f"it calls the module {node.target}")
-    if node.meta.get("unbacked_bindings"):
-        raise bypasses.DATA(f"the size of {node.name} depends on the data of a tensor")
 
 
 def _value(node: fx.Node, writer: Writer) -> Any:
@@ -138,9 +137,16 @@ def _steps(values: list[Any]) -> list[Any]:
     return found
 
 
-def _column(nodes: list[fx.Node], name: str, writer: Writer) -> list[Any]:
-    """One kind of metadata: its different values, and for each node the position among these."""
-    return tabled([writer.pack(node.meta[name]) if name in node.meta else _NOTHING for node in nodes])
+def _columns(nodes: list[fx.Node], writer: Writer, shape_env: Any) -> dict[str, list[Any]]:
+    """For each kind of metadata its different values, and for each node the position among these."""
+    found = {name: {node: node.meta[name] for node in nodes if name in node.meta} for name in _KEPT}
+    bound = ((node, stored_values.bindings(node, shape_env)) for node in nodes)
+    found[_BINDINGS] = {node: bindings for node, bindings in bound if bindings}
+    return {
+        name: tabled([writer.pack(held[node]) if node in held else _NOTHING for node in nodes])
+        for name, held in found.items()
+        if held
+    }
 
 
 def _attribute(module: fx.GraphModule, name: str, writer: Writer) -> Any:

@@ -26,10 +26,11 @@ import torch
 import torch.fx as fx
 
 from aotviz.cache import bypasses
+from aotviz.cache.meshes import Meshes
 from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.symbolic_sizes import expression, is_symbolic
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass
-from aotviz.torch_private import pytree, stored_values, tensors
+from aotviz.torch_private import distributed, pytree, script_objects, stored_values, tensors
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor, fake
 from aotviz.tracing import functional
@@ -59,10 +60,12 @@ class Broken(ValueError):
 
 
 class Writer:
-    """Turns values into data. `symbols` are those of the inputs, with their numbers."""
+    """Turns values into data. `symbols` are those of the inputs, with their numbers, which are below `count`; `meshes`
+    are those of the call. Symbols that depend on the data of tensors get the numbers from `count` on."""
 
-    def __init__(self, symbols: Mapping[Any, int]) -> None:
-        self._symbols = symbols
+    def __init__(self, symbols: Mapping[Any, int], count: int, meshes: Meshes) -> None:
+        self._symbols, self._count, self._meshes = dict(symbols), count, meshes
+        self._from_data: list[Any] = []
         self.storages: list[int] = []  # how many of the fakes have each
         self._fakes: list[Any] = []
         self._numbers: dict[int, tuple[int, Any]] = {}  # id -> number of the fake, and the fake, which keeps the id
@@ -81,6 +84,8 @@ class Writer:
         if isinstance(value, torch.Size):
             return ["z", *map(self.pack, value)]
         if isinstance(value, (tuple, list)):
+            if _is_named_tuple(kind) and kind.__module__.startswith("torch."):
+                return ["N", f"{kind.__module__}:{kind.__qualname__}", *map(self.pack, value)]
             if kind not in (tuple, list) and not kind.__module__.startswith("torch.fx"):
                 raise bypasses.VALUE(f"a {kind.__qualname__} cannot be stored")
             return ["t" if isinstance(value, tuple) else "l", *map(self.pack, value)]
@@ -120,6 +125,17 @@ class Writer:
             return self._spec(value)
         if isinstance(value, fx.GraphModule) and self.graph is not None:
             return ["G", self.graph(value)]
+        real = script_objects.real(value)
+        if distributed.is_shared(real):
+            return ["M", real is not value, *self._meshes.packed(real)]
+        if stored_values.is_symbol(value):
+            return ["S", self.expression(value)]
+        key = stored_values.key_of_a_path(value)
+        if key is not None:
+            return ["K", *map(self.pack, key)]
+        placement = distributed.placement(value)
+        if placement is not None:
+            return ["P", *placement]
         try:
             named = stored_values.operator_name(value)
         except stored_values.NoName as error:
@@ -134,17 +150,31 @@ class Writer:
 
     def _number(self, value: Any) -> Any:
         kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
-        try:
-            return ["Y", kind, stored_values.packed_expression(expression(value), self._symbols)]
-        except stored_values.NoName as error:
-            raise bypasses.DATA(str(error)) from error
+        return ["Y", kind, self.expression(expression(value))]
 
-    def guard(self, condition: Any) -> Any:
-        """A condition on sizes, as a sympy expression."""
+    def expression(self, found: Any) -> Any:
+        """An expression of sympy, such as a condition on sizes."""
+        for symbol in sorted(found.free_symbols - self._symbols.keys(), key=lambda one: (len(one.name), one.name)):
+            if stored_values.is_from_data(symbol):
+                self._symbols[symbol] = self._count + len(self._from_data)
+                self._from_data.append(symbol)
         try:
-            return stored_values.packed_expression(condition, self._symbols)
+            return stored_values.packed_expression(found, self._symbols)
         except stored_values.NoName as error:
-            raise bypasses.DATA(str(error)) from error
+            raise bypasses.VALUE(str(error)) from error
+
+    def from_data(self, shape_env: Any) -> tuple[list[Any], list[Any]]:
+        """What is known of the symbols that depend on data, and the conditions on them. The last to be asked for."""
+        facts: list[Any] = []
+        checks: list[Any] = []
+        while len(facts) < len(self._from_data):  # facts and conditions may have more symbols
+            symbol = self._from_data[len(facts)]
+            kind, lower, upper, is_size, equal = stored_values.facts_of_data(symbol, shape_env)
+            known = None if equal is None else self.expression(equal)
+            facts.append([kind, self.expression(lower), self.expression(upper), is_size, known])
+            for condition, message in stored_values.checks_of_data([symbol], shape_env):
+                checks.append([self.expression(condition), str(message)])
+        return facts, checks
 
     def _tensor(self, value: Any) -> Any:
         known = self._numbers.get(id(value))
@@ -234,8 +264,8 @@ def _found(module: str, path: str) -> Any:
 
 
 class Reader:
-    """Makes values from data. `symbols` as in Writer, `ragged` from `stored_values.ragged_in`; fake tensors belong to
-    `fake_mode`.
+    """Makes values from data. `symbols` and `meshes` are as in Writer, `ragged` is from `stored_values.ragged_in`. Fake
+    tensors belong to `fake_mode`.
 
     Raises:
         Broken: the data is not what a Writer writes, or names something that this process does not have.
@@ -247,10 +277,11 @@ class Reader:
         storages: Sequence[int],
         symbols: Sequence[Any],
         fake_mode: Any,
+        meshes: Meshes,
         ragged: Mapping[Any, torch.SymInt] = MappingProxyType({}),
     ) -> None:
-        self._ragged = ragged
-        self._packed, self._counts, self._symbols, self.fake_mode = fakes, storages, symbols, fake_mode
+        self._ragged, self._meshes = ragged, meshes
+        self._packed, self._counts, self._symbols, self.fake_mode = fakes, storages, [*symbols], fake_mode
         self._made: dict[int, Any] = {}
         self._storages: dict[int, Any] = {}
         self.graph: Callable[[Any], fx.GraphModule] | None = None
@@ -273,7 +304,7 @@ class Reader:
             if self.inputs and issubclass(kind, PlainInput):
                 return self.inputs[data[2]]
             return kind(*[self.read(one) for one in data[2:]])
-        read = _READERS.get(tag)
+        read = _READERS.get(tag) if isinstance(tag, str) else None
         if read is None:
             raise Broken(f"unknown kind of value {tag!r}")
         try:
@@ -282,8 +313,7 @@ class Reader:
             stored_values.NoName,
             AttributeError,
             TypeError,
-            IndexError,
-            KeyError,
+            LookupError,
             ValueError,
             RuntimeError,
         ) as error:
@@ -298,6 +328,13 @@ class Reader:
                 raise Broken(f"{name} is no class of this version")
             self._named[name,] = known
         return known
+
+    def _named_tuple(self, name: str, *items: Any) -> Any:
+        return self._class(name, _is_named_tuple)(*[self.read(one) for one in items])
+
+    def _mesh(self, is_stand_in: bool, sign: str, *names: str) -> Any:
+        found = self._meshes.found(sign, *names)
+        return script_objects.stand_in(found, self.fake_mode, "mesh") if is_stand_in else found
 
     def _enum(self, name: str, member: str) -> Any:
         return self._class(name, _is_enum)[member]
@@ -332,8 +369,19 @@ class Reader:
         number = stored_values.expression_of(packed, self._symbols)
         return stored_values.symbolic(kind, number, self.fake_mode.shape_env, self._ragged)
 
-    def guard(self, packed: Any) -> Any:
+    def expression(self, packed: Any) -> Any:
         return stored_values.expression_of(packed, self._symbols)
+
+    def learn_of_data(self, facts: Sequence[Any], checks: Sequence[Any]) -> None:
+        """Make the symbols that depend on data, before anything that has them is read."""
+        env = self.fake_mode.shape_env
+        made = stored_values.new_from_data((kind for kind, *_ in facts), env) if facts else []
+        self._symbols += made
+        for symbol, (_, lower, upper, is_size, equal) in zip(made, facts, strict=True):
+            known = None if equal is None else self.expression(equal)
+            stored_values.tell_of_data(symbol, env, self.expression(lower), self.expression(upper), is_size, known)
+        for condition, message in checks:
+            stored_values.check_of_data(self.expression(condition), message, env)
 
     def fake(self, number: int) -> Any:
         made = self._made.get(number)
@@ -366,6 +414,10 @@ class Reader:
 
 def _is_enum(kind: type) -> bool:
     return issubclass(kind, Enum)
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def _is_ours(kind: type) -> bool:
@@ -406,7 +458,12 @@ _READERS: dict[str, Callable[..., Any]] = {
     "leaf": lambda self: pytree.tree_structure(0),
     "spec": Reader._spec,
     "Y": Reader._number,
+    "S": Reader.expression,
+    "K": lambda self, name, *held: stored_values.key_named(name, *map(self.read, held)),
     "F": Reader.fake,
     "W": Reader._subclass,
+    "N": Reader._named_tuple,
+    "M": Reader._mesh,
+    "P": lambda self, *placement: distributed.placement_named(*placement),
     "c": _constant,
 }

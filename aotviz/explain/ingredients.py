@@ -57,6 +57,7 @@ _TENSOR = re.compile(
     r"torch\.(?P<dtype>\w+) \((?P<shape>[^()]*)\) strides \((?P<stride>[^()]*)\)(?: from (?P<offset>\S+))?"
     r" on (?P<device>\S+)(?P<rest>.*)"
 )
+_MESH = re.compile(r"\bmesh (?P<mesh>[^;}]+)")  # of a DTensor, or an input itself
 _FACTS = ("dtype", "shape", "stride", "offset", "device")
 _INPUT_FIXES = {
     "dtype": "Pass {} with the same dtype in both runs.",
@@ -65,6 +66,7 @@ _INPUT_FIXES = {
     "stride": "Pass {} with the same strides in both runs, e.g. by `.contiguous()`.",
     "offset": "Pass {} at the same place of its storage in both runs, e.g. by `.clone()`.",
     "device": "Pass {} on the same device in both runs.",
+    "mesh": "Pass {} over the same mesh of devices in both runs.",
     "requires_grad": "Pass {} with the same `requires_grad` in both runs.",
     "kind": "Pass {} as the same kind of tensor in both runs: its class, `requires_grad`, and whether it is a view.",
 }
@@ -153,6 +155,10 @@ def _inputs(before: str, after: str, names: Sequence[str]) -> Iterator[Differenc
 def _input(named: str, before: str, after: str) -> Iterator[Difference]:
     part = f"{INPUTS}: {named}"
     was, now = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
+    meshes = [_MESH.search(text) for text in (before, after)]
+    if meshes[0] and meshes[1] and meshes[0]["mesh"] != meshes[1]["mesh"]:
+        yield Difference(part, f"the mesh of {named}", meshes[0]["mesh"], meshes[1]["mesh"])
+        return
     if was is None or now is None:
         yield Difference(part, named, before, after)
         return

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from aotviz import pipeline
-from aotviz.cache import bypasses, switch
+from aotviz.cache import bypasses, meshes, switch
 from aotviz.cache import entry as entries
 from aotviz.cache.entry import Compiled, Main, Reading
 from aotviz.cache.key import Key, Uncacheable, inductors, of_graph, of_trace
@@ -298,6 +298,7 @@ class Keeper(Observer):
     def __init__(self, asked: Asked, observer: Observer, entry: Entry | None = None) -> None:
         self._asked, self._observer, self._entry = asked, observer, entry
         self._symbols: Sequence[Any] = ()
+        self._meshes: Sequence[Any] = ()
         self._began_ns = time.perf_counter_ns()
         self._parts: set[str] = set()
         self._reason = ""  # why the program was not saved
@@ -317,7 +318,7 @@ class Keeper(Observer):
             elif isinstance(result, LoweredBackward):
                 self._add(result)
             elif type(result) is FlatCall:
-                self._symbols = stored_values.symbols_in(result.args)
+                self._symbols, self._meshes = stored_values.symbols_in(result.args), meshes.of_call(result.args)
         except Exception as error:  # a program must not fail because it cannot be saved
             self._reason = _why(error, "it could not be saved")
             if isinstance(error, Unavailable):
@@ -330,8 +331,8 @@ class Keeper(Observer):
         origins = lowered.with_history.origins if isinstance(lowered, LoweredSplit) else {}
         forward = _stored(lowered.compiled_forward)
         elapsed = time.perf_counter_ns() - self._began_ns
-        stacks = self._asked.stacks
-        main, guards = entries.packed(lowered.call, origins, self._symbols, stacks, forward, program.source, elapsed)
+        call, stacks, inputs = lowered.call, self._asked.stacks, (self._symbols, self._meshes)
+        main, guards = entries.packed(call, origins, *inputs, stacks, forward, program.source, elapsed)
         key = self._asked.key
         variant = entries.digest(guards.hex()).hex()
         self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main)

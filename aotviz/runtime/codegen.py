@@ -22,6 +22,7 @@ import torch
 
 from aotviz.ir.forms import Note
 from aotviz.ir.spelling import spoken
+from aotviz.torch_private import distributed
 
 _NUMBERS = itertools.count()
 _LOCALS = "args kwargs inputs out saved ctx gradients run result grad_mode i node".split()
@@ -87,8 +88,9 @@ class Source:
         return name
 
     def bind(self, hint: str, value: Any) -> str:
-        """The name of `value` in the source. The same object keeps its name, and equal devices share one."""
-        key = value if isinstance(value, torch.device) else id(value)
+        """The name of `value` in the source. The same object keeps its name, and equal devices share one, as do equal
+        meshes of devices: torch's tables of DTensors return any mesh that is equal to the one of the call."""
+        key = value if isinstance(value, torch.device) or distributed.is_mesh(value) else id(value)
         name = self._bound.get(key)
         if name is None:
             name = self._bound[key] = self.fresh(hint)

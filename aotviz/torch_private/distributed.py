@@ -1,7 +1,8 @@
-"""Process groups, as facts that are the same in every rank."""
+"""Process groups, meshes of devices, and placements of tensors on these, as facts that another process finds again."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch.distributed
@@ -20,9 +21,50 @@ def is_mesh(value: Any) -> bool:
 
 
 def of_mesh(mesh: Any) -> str:
-    """The devices of a mesh, and the place of this process in it: uneven shards have other sizes in other places."""
+    """The devices of a mesh, the place of this process in it, and the group of each dimension.
+
+    Uneven shards have other sizes in other places. A graph has the names of groups.
+    """
+    groups = ", ".join(map(of_group, mesh.get_all_groups())) if getattr(mesh, "_dim_group_names", ()) else "no groups"
     place = mesh.get_coordinate()
-    return f"{mesh.device_type} {mesh.mesh.tolist()} {mesh.mesh_dim_names}, here at {place}"
+    return f"{mesh.device_type} {mesh.mesh.tolist()} {mesh.mesh_dim_names}, here at {place}, {groups}"
+
+
+def is_shared(value: Any) -> bool:
+    """Whether a value is connected to other processes: a mesh of devices or a process group."""
+    return isinstance(value, GROUPS) or is_mesh(value)
+
+
+def described(value: Any) -> str:
+    """A mesh or process group by what another process can find it."""
+    return f"mesh {of_mesh(value)}" if is_mesh(value) else f"process group {of_group(value)}"
+
+
+def part_of_mesh(mesh: Any, names: tuple[str, ...]) -> Any:
+    """The part of the whole mesh that has these dimensions; None if there is no such part. `mesh` is another part."""
+    root = getattr(mesh, "_get_root_mesh", lambda: mesh)()
+    try:
+        return root[names]
+    except (KeyError, RuntimeError, ValueError):
+        return None
+
+
+_PLACEMENTS = "torch.distributed.tensor.placement_types"  # imported by programs that have such tensors
+_FIELDS = {"Replicate": (), "Shard": ("dim",), "_StridedShard": ("dim", "split_factor"), "Partial": ("reduce_op",)}
+
+
+def placement(value: Any) -> list[Any] | None:
+    """The name of a placement and its fields, for `placement_named`; None for anything else."""
+    kind = type(value)
+    if kind.__module__ != _PLACEMENTS or kind.__qualname__ not in _FIELDS:
+        return None
+    return [kind.__qualname__, *(getattr(value, name) for name in _FIELDS[kind.__qualname__])]
+
+
+def placement_named(name: str, *held: Any) -> Any:
+    """Raises KeyError or TypeError: this process has no such placement."""
+    kind = vars(sys.modules[_PLACEMENTS])[name]
+    return kind(**dict(zip(_FIELDS[name], held, strict=True)))
 
 
 def state() -> str:

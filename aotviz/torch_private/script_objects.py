@@ -33,6 +33,11 @@ def is_stand_in(value: Any) -> bool:
     return isinstance(value, FakeScriptObject)
 
 
+def real(value: Any) -> Any:
+    """What a stand-in stands for; another value is itself."""
+    return value.real_obj if is_stand_in(value) else value
+
+
 def stand_in(value: Any, fake_mode: Any, name: str) -> Any:
     """The fake of `value`, which the user calls `name`.
 

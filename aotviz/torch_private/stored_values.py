@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import guard_bool
+from torch.utils import _pytree
 from torch.utils._sympy import functions
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from aotviz.torch_private.tensors import is_traceable_wrapper_subclass
 
@@ -25,6 +30,15 @@ FUNCTIONS: dict[str, Any] = {
     **{name: getattr(functions, name) for name in _NAMES.split() if hasattr(functions, name)},
 }
 _ATOMS: dict[str, Any] = {"true": sympy.true, "false": sympy.false, "oo": sympy.oo, "-oo": -sympy.oo}
+_ATOMS |= {"int_oo": int_oo, "-int_oo": -int_oo}
+_KEYS = {  # a path to a number in the result of a node is a tuple of these
+    **{name: getattr(_pytree, name) for name in ("SequenceKey", "MappingKey", "GetAttrKey")},
+    **{
+        name: getattr(symbolic_shapes, name)
+        for name in ("ConvertIntKey", "CallMethodKey", "InnerTensorKey", "DivideByKey")
+        if hasattr(symbolic_shapes, name)
+    },
+}
 
 
 class NoName(ValueError):
@@ -78,7 +92,7 @@ def packed_expression(expression: Any, numbers: Mapping[Any, int]) -> Any:
         return [name, *(packed_expression(one, numbers) for one in expression.args)]
     atom = next((text for text, one in _ATOMS.items() if one == expression), None)
     if atom is None:
-        raise NoName(f"the size {expression} depends on the data of a tensor")
+        raise NoName(f"the size {expression} is not computed from the sizes of inputs")
     return ["atom", atom]
 
 
@@ -179,6 +193,65 @@ def hint_of(symbol: Any, shape_env: Any) -> int | float:
 def add_guard(condition: Any, shape_env: Any) -> None:
     """Let the program be valid only for sizes that fulfil a condition, which this call's do."""
     guard_bool(shape_env.create_symboolnode(condition))
+
+
+def is_symbol(value: Any) -> bool:
+    return isinstance(value, sympy.Symbol)
+
+
+def is_from_data(symbol: Any) -> bool:
+    """Whether a symbol is a number that depends on the data of a tensor, such as the size of `nonzero()`."""
+    return bool(symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)))
+
+
+def facts_of_data(symbol: Any, shape_env: Any) -> list[Any]:
+    """What is known of a symbol that depends on data: its kind, least and greatest value, whether it is a size, and an
+    expression that it is equal to, or None. `new_from_data` and `tell_of_data` take it."""
+    between = shape_env.var_to_range[symbol]
+    kind = "int" if symbol_is_type(symbol, SymT.UNBACKED_INT) else "float"
+    return [kind, between.lower, between.upper, symbol in shape_env.size_like, shape_env.replacements.get(symbol)]
+
+
+def checks_of_data(symbols: Iterable[Any], shape_env: Any) -> list[tuple[Any, str]]:
+    """The conditions on these symbols that the program checks when it runs, with their messages."""
+    asserted = shape_env.deferred_runtime_asserts
+    return [(one.expr, one.msg) for symbol in symbols for one in asserted.get(symbol, ())]
+
+
+def new_from_data(kinds: Iterable[str], shape_env: Any) -> list[Any]:
+    """New symbols that depend on data."""
+    make = {"int": shape_env.create_unbacked_symint, "float": shape_env.create_unbacked_symfloat}
+    with shape_env.ignore_fresh_unbacked_symbols():
+        return [make[kind]().node.expr for kind in kinds]
+
+
+def tell_of_data(symbol: Any, shape_env: Any, lower: Any, upper: Any, is_size: bool, equal: Any) -> None:
+    shape_env.constrain_symbol_range(symbol, lower, upper)
+    if is_size:
+        shape_env.size_like.add(symbol)
+    if equal is not None:
+        shape_env._set_replacement(symbol, equal, "an entry of the cache")
+
+
+def check_of_data(condition: Any, message: str, shape_env: Any) -> None:
+    shape_env.guard_or_defer_runtime_assert(condition, message)
+
+
+def bindings(node: Any, shape_env: Any) -> Any:
+    """Symbol -> path: the numbers in the result of a node of a graph that depend on data; None if none does."""
+    return symbolic_shapes.resolve_unbacked_bindings(shape_env, node.meta.get("unbacked_bindings"))
+
+
+def key_of_a_path(value: Any) -> list[Any] | None:
+    """The name and fields of a step of such a path, for `key_named`; None for anything else."""
+    name = type(value).__name__
+    if _KEYS.get(name) is not type(value):
+        return None
+    return [name, *(getattr(value, field.name) for field in fields(value))]
+
+
+def key_named(name: str, *held: Any) -> Any:
+    return _KEYS[name](*held)
 
 
 def source_names(shape_env: Any, symbols: Iterable[Any]) -> dict[Any, str]:

@@ -61,6 +61,7 @@ OWNERS = {
     "torch.fx.GraphModule": "_register_create_node_hook _unregister_create_node_hook",
     "torch.fx.Node": "_args _kwargs _rename",
     "torch.fx._symbolic_trace": "_is_fx_tracing_context _is_fx_tracing_flag",
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv": "_set_replacement",
     "torch.nn.Module()": "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _parameters",
     "torch.nn.RNN()": "_flat_weights",
     "torch.ops.aten.add.Tensor": "_dispatch_cache _name _schema",

@@ -184,6 +184,33 @@ def subclass(f: Callable[..., Any]) -> list[Any]:
     return [loss.a, loss.b, pair.grad.a, pair.grad.b, w.grad.a, w.grad.b]
 
 
+def sizes_from_data(f: Callable[..., Any]) -> list[Any]:
+    """Two calls of one program, in which the data of `x` gives a tensor two sizes."""
+    found = []
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        for sign in (1, -1):
+            x, w = leaves((4, 4), (4, 4))
+            x = (x.detach() * sign).requires_grad_()
+            loss, chosen = f(x, w)
+            loss.backward(retain_graph=True)
+            chosen.sum().backward()
+            found += [loss, chosen, x.grad, w.grad]
+    return found
+
+
+def picked(x: Any, w: Any) -> Any:
+    y = (x * w)[x > 0]
+    return y.sin().sum(), y
+
+
+def counted(x: Any, w: Any) -> Any:
+    n = (x > 0).sum().item()
+    torch._check(n >= 2)
+    torch._check(n <= 14)
+    y = (x @ w).sin().reshape(16)[:n]
+    return (y * x.detach().amax().item()).sum(), y.narrow(0, 0, n - 1)
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -219,6 +246,8 @@ STEPS: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
     },
     "written_inputs": (writes, written_inputs),
     "effects": (with_effects, effects),
+    "picked": (picked, sizes_from_data),
+    "counted": (counted, sizes_from_data),
     "saved_hooks": (loss_and_logits, saved_hooks),
     "subclass": (loss_and_logits, subclass),
     **{

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -60,3 +61,38 @@ def test_a_fault_while_it_is_loaded_is_a_miss_and_the_entry_goes(
     assert outcome == "miss"
     assert "ZeroDivisionError" in reason
     assert answer(tmp_path)[0] == "hit"  # what was compiled then was saved
+
+
+def picked(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].sin()
+
+
+DAMAGED: dict[str, dict[str, Any]] = {
+    "no size is known": {"from_data": []},
+    "a size of another kind": {"from_data": [["another", 0, 3, True, None]]},
+    "a bound without a name": {"from_data": [["int", ["atom", "nothing"], 3, True, None]]},
+    "too few facts": {"from_data": [["int", 0]]},
+    "a symbol that is not there": {"from_data": [["int", 0, 3, True, ["s", 9]]]},
+    "a check of nothing": {"checks": [[["Another", ["s", 0], 0], ""]]},
+    "a check without a message": {"checks": [1]},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_description_of_a_size_from_data_is_a_miss(
+    damage: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_dynamo: None
+) -> None:
+    def outcome() -> str:
+        torch._dynamo.reset()
+        x = torch.tensor([1.0, -2.0, 3.0])
+        with aotviz.record() as recording, torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+            torch.testing.assert_close(aotviz.compile(picked, backend="eager", cache=tmp_path)(x), picked(x))
+        (answer,) = recording.cache_lookups["outcome"]
+        return str(answer)
+
+    assert [outcome(), outcome()] == ["miss", "hit"]
+    read = entry.read
+    with monkeypatch.context() as patch:
+        patch.setattr(entry, "read", lambda data: msgspec.structs.replace(read(data), **damage))
+        assert outcome() == "miss"
+    assert outcome() == "hit"

@@ -1,4 +1,4 @@
-"""Ranks that train find what the ranks of an earlier job compiled, or say why they cannot."""
+"""Ranks that train find what the ranks of an earlier job compiled."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import aotviz
 from tests.distributed.ranks import EAGER, Found, Ranks
 from tests.parity.sections.distributed import judged
 
-FOUND = ["DDP", "DDP, several buckets", "DDP, no_sync", "FSDP2, per layer", "FSDP2, activation checkpointing"]
-BYPASSED = ["tensor parallel", "DTensor"]
+FOUND = [
+    *("DDP", "DDP, several buckets", "DDP, no_sync", "FSDP2, per layer", "FSDP2, activation checkpointing"),
+    *("tensor parallel", "DTensor"),
+]
 SECONDS = 300.0
 
 
 @pytest.fixture(scope="module", params=[pytest.param("two jobs", marks=pytest.mark.slow)])
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[Found]]]:
     """By program: what the ranks of three jobs found. The first is not compiled, the others share a cache."""
-    found: dict[str, list[list[Found]]] = {program: [] for program in [*FOUND, *BYPASSED]}
+    found: dict[str, list[list[Found]]] = {program: [] for program in FOUND}
     with Ranks(2, tmp_path_factory.mktemp("cache")) as ranks:
         for program, results in found.items():
             results += [ranks.train(program, backend, SECONDS) for backend in (EAGER, "aotviz.compile: eager")]
@@ -34,7 +36,7 @@ def _with_lookups(found: Found) -> Any:
     return found, [] if lookups is None else list(zip(lookups["outcome"], map(str, lookups["reason"]), strict=True))
 
 
-@pytest.mark.parametrize("program", [*FOUND, *BYPASSED])
+@pytest.mark.parametrize("program", FOUND)
 def test_both_jobs_train_as_in_eager(jobs: Any, program: str) -> None:
     eager, first, second = ([found for found, _ in job] for job in jobs[program])
     assert len(eager[0].steps) == 3
@@ -52,11 +54,3 @@ def test_each_rank_of_the_second_job_finds_what_the_first_compiled(jobs: Any, pr
 
 def test_each_part_of_a_graph_that_ddp_splits_is_found_by_itself(jobs: Any) -> None:
     assert all(len(lookups) > 1 for job in jobs["DDP, several buckets"][1:] for _, lookups in job)
-
-
-@pytest.mark.parametrize("program", BYPASSED)
-def test_a_program_over_a_device_mesh_is_compiled_and_says_why(jobs: Any, program: str) -> None:
-    for job in jobs[program][1:]:
-        for _, lookups in job:
-            assert lookups
-            assert all(outcome == "bypass" and "DeviceMesh" in reason for outcome, reason in lookups), lookups
