@@ -14,7 +14,6 @@ from torch.fx.experimental.symbolic_shapes import guard_bool
 from torch.utils import _pytree
 from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from aotviz.torch_private.tensors import is_traceable_wrapper_subclass
 
@@ -201,14 +200,14 @@ def is_symbol(value: Any) -> bool:
 
 def is_from_data(symbol: Any) -> bool:
     """Whether a symbol is a number that depends on the data of a tensor, such as the size of `nonzero()`."""
-    return bool(symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)))
+    return bool(symbolic_shapes.free_unbacked_symbols(symbol))
 
 
 def facts_of_data(symbol: Any, shape_env: Any) -> list[Any]:
     """What is known of a symbol that depends on data: its kind, least and greatest value, whether it is a size, and an
     expression that it is equal to, or None. `new_from_data` and `tell_of_data` take it."""
     between = shape_env.var_to_range[symbol]
-    kind = "int" if symbol_is_type(symbol, SymT.UNBACKED_INT) else "float"
+    kind = "int" if symbol.is_integer else "float"
     return [kind, between.lower, between.upper, symbol in shape_env.size_like, shape_env.replacements.get(symbol)]
 
 

@@ -19,7 +19,7 @@ from torch._logging import structured
 from torch._logging._internal import LazyTraceHandler
 
 import aotviz
-from aotviz.cache import switch
+from aotviz.cache import bypasses, entry, switch
 from aotviz.logs import known
 from aotviz.torch_private import torchs_log
 from tests.torch_trace.test_tlparse import rendered, theirs
@@ -178,12 +178,16 @@ def test_what_could_not_be_saved_is_a_bypass_and_no_miss(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTVIZ_CACHE_DIR", str(tmp_path / "cache"))
-    f = torch.compile(lambda x: x.to_sparse() * 2, backend="aotviz_eager", options={"cache": True})
-    f(torch.ones(3))
+
+    def refuse(*_: object) -> None:
+        raise bypasses.VALUE("a thing cannot be stored")
+
+    monkeypatch.setattr(entry, "packed", refuse)
+    torch.compile(torch.sin, backend="aotviz_eager", options={"cache": True})(torch.ones(3))
     assert {"artifact/aotautograd_cache_miss", "artifact/aotautograd_cache_bypass"} <= job.kinds()["0/0"]
     read = job.read()
     assert read.cache_lookups.outcome.tolist() == ["bypass"]
-    assert "sparse_coo tensor inside of the program cannot be stored" in read.cache_lookups.reason[0]
+    assert "a thing cannot be stored" in read.cache_lookups.reason[0]
     assert "cannot be cached: " in str(read.explain())
 
 
