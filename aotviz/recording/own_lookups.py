@@ -70,7 +70,7 @@ def answer(lookup: LookUp) -> CacheAnswer:
     """The look-up in short.
 
     >>> answer(LookUp(Outcome.MISS, "b1", nearest="a0", differs={"torch": ("2.12", "2.13")})).words
-    'compared with the nearest earlier key, its torch differs'
+    'the nearest earlier key differs in torch'
     >>> other = {"program": ("input\\n%1 = .sin(%0)", "input\\ninput\\n%2 = .add(%0, %1)\\n%3 = .exp(%2)")}
     >>> answer(LookUp(Outcome.MISS, "b1", nearest="a0", differs=other)).words
     'the cache has only other programs'
@@ -108,8 +108,7 @@ def _words(lookup: LookUp) -> str:
         case Outcome.MISS if lookup.differs:
             *first, last = lookup.differs
             names = f"{', '.join(first)} and {last}" if first else last
-            differs = "differ" if first or last.endswith("s") else "differs"
-            return f"compared with the nearest earlier key, its {names} {differs}"
+            return f"the nearest earlier key differs in {names}"
         case Outcome.MISS:
             return "the cache has nothing like it"
     return lookup.reason or "the reason is not known"

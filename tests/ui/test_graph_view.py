@@ -134,6 +134,12 @@ CanvasRenderingContext2D.prototype.fillText = function (words, ...place) {
 """
 
 
+MIDDLE = """(canvas) => {
+  const { left, top, width, height } = canvas.getBoundingClientRect();
+  return canvas.getRootNode().elementFromPoint(left + width / 2, top + height / 2).tagName;
+}"""
+
+
 @pytest.mark.parametrize("width", [1280, 500])
 def test_gpt2_is_readable_before_anything_is_clicked(page: Page, gpt2: Path, width: int, screenshots: Path) -> None:
     page.set_viewport_size({"width": width, "height": 640})
@@ -149,6 +155,13 @@ def test_gpt2_is_readable_before_anything_is_clicked(page: Page, gpt2: Path, wid
         assert whole <= {words for words, _ in texts}
         assert min(size for _, size in texts) > 9.9, texts
     page.screenshot(path=screenshots / f"graph-gpt2-first-{width}.png")
+    page.get_by_label("Search the recording").fill("name:addmm")
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_contain_text("addmm")
+    settle(page)
+    middle = page.locator("canvas.drawing").evaluate(MIDDLE)
+    assert middle == "CANVAS", "the selected node is in the middle, and nothing may cover it"
+    page.screenshot(path=screenshots / f"graph-gpt2-found-{width}.png")
 
 
 @pytest.mark.parametrize("theme", THEMES)
