@@ -4,7 +4,7 @@ A reason is raised by calling it: `raise bypasses.CONSTANT(f"a constant of the g
 names the thing and, where it is known, the user's line; the entry says why in general, and what a user can do.
 
 Each entry says what torch's AOT cache does with such a program. `torchs` are words of torch's source where it bypasses
-for this reason. Where these are missing, torch has no such bypass, and `beyond` says why this cache has.
+for this reason. Where torch has no such bypass, or not for all such programs, `beyond` says what it does with them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ class Bypass:
     why: str
     cure: str = ""  # what a user can do
     torchs: str = ""  # words of torch's source
-    beyond: str = ""  # why, if torch's cache has no such bypass
+    beyond: str = ""  # what torch's cache does where it has no such bypass
 
     def __call__(self, reason: str, where: str = "") -> Uncacheable:
         return Uncacheable(self, reason, where)
 
 
+_OF_OPERATORS = (
+    "the same; but of the functions of an operator, torch finds a program that was compiled with earlier ones"
+)
 _NEEDS_INDUCTOR = "isinstance(fw_compiler, SerializableAOTDispatchCompiler)"
 
 BACKEND = Bypass(
@@ -65,12 +68,14 @@ CODE = Bypass(
     "the key could not say what it depends on",
     cure="give the function an attribute cache_hash that changes with what it does",
     torchs="Unsupported call_function target",
+    beyond=_OF_OPERATORS,
 )
 BY_NAME = Bypass(
     "a function that a trace runs, if it looks up by name (`globals()`, `eval`, `getattr` of a module)",
     "the key could not say what it depends on",
     cure="read the variable by its own name",
     torchs="Unsupported call_function target",
+    beyond=_OF_OPERATORS,
 )
 OUTSIDE = Bypass(
     "a function that a trace runs, if it reads files, the time, chance, the environment or the process "
@@ -78,6 +83,7 @@ OUTSIDE = Bypass(
     "the key could not say what it reads",
     cure="read it outside of the function, and pass the value",
     torchs="Unsupported call_function target",
+    beyond=_OF_OPERATORS,
 )
 POLICY = Bypass(
     "a checkpoint whose `context_fn` reads what has no description",
