@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from aotviz.reading.recording import Recording
 from aotviz.widgets.html import write_html
+from tests.ui import jupyter
 from tests.ui.conftest import still
 from tests.ui.fixture import recording
 from tests.ui.test_accessibility import serious
@@ -179,3 +181,37 @@ def test_python_opens_drawings_beside_each_other(page: Page, html: Path) -> None
     page.goto(f"{html.as_uri()}#{urlencode(bookmark)}")
     expect(pane(page, 1).locator(".pane-head")).to_contain_text("partition backward")
     expect(pane(page, 2).locator(".pane-head")).to_contain_text("trace")
+
+
+STEPS = """
+import aotviz, torch
+step = aotviz.compile(lambda x, w: (x @ w).relu().sum(), backend="eager")
+w = torch.ones(4, 4, requires_grad=True)
+step(torch.ones(4, 4), w).backward()
+step(torch.ones(8, 4), w).backward()
+recording = step.recording
+"""
+SHOWN = 'recording.show("graph", stage="trace", beside=[("partition", "backward"), recording[1]])'
+MORE = "step(torch.ones(8, 4).double(), w.detach().double()); None"
+
+
+@pytest.mark.slow
+def test_in_a_notebook_the_kernel_sends_what_is_beside(lab: jupyter.Server, lab_page: Page) -> None:
+    jupyter.write_notebook(lab.work / "beside.ipynb", STEPS, SHOWN, MORE)
+    jupyter.open_notebook(lab_page, lab, "beside.ipynb")
+    jupyter.run_cell(lab_page, 0)
+    jupyter.run_cell(lab_page, 1)
+    expect(lab_page.locator(".pane")).to_have_count(3, timeout=60_000)
+    titles = lab_page.locator(".pane-head > span")
+    expect(titles.nth(1)).to_contain_text("partition backward")
+    expect(titles.nth(2)).to_contain_text(re.compile(r"^1 .*trace joint · \d+ nodes"))
+    for number in range(3):
+        drawn(pane(lab_page, number))
+    lab_page.get_by_label("Search the recording").fill("name:mm")
+    lab_page.get_by_label("Search the recording").press("Enter")
+    pane(lab_page, 2).get_by_role("button", name="Outline").click()
+    expect(chosen(pane(lab_page, 2))).to_have_text("mm")
+    jupyter.run_cell(lab_page, 2)
+    expect(lab_page.get_by_label("Compilation", exact=True).locator("option")).to_have_count(3, timeout=60_000)
+    expect(titles.nth(2)).to_contain_text("trace joint")
+    expect(chosen(pane(lab_page, 2))).to_have_text("mm")

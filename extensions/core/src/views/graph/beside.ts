@@ -68,7 +68,8 @@ export class SideBySide implements Mounted {
     this.placing = true;
     beside.forEach((one, i) => {
       const wanted = wantedBy(state, one);
-      if (this.others[i]?.state.compilation.id !== wanted.compilation) {
+      const place = this.others[i]?.state.selection.compilation ?? -1; // which the kernel may have dropped
+      if (state.recording.index.compilations[place]?.id !== wanted.compilation) {
         this.others[i]?.destroy();
         this.others[i] = this.add(i, wanted);
       }
@@ -198,6 +199,7 @@ class Pane {
   private readonly absent = h("div", { hidden: true });
   private readonly place = h("div", { class: "panel" });
   private readonly panel: Panel;
+  private readonly stop: () => void;
   private wanted: Wanted;
 
   constructor(
@@ -243,7 +245,7 @@ class Pane {
       this.place,
       this.absent,
     );
-    this.state.subscribe((now, before) => {
+    this.stop = this.state.subscribe((now, before) => {
       this.update();
       changed(now, before);
     });
@@ -263,6 +265,7 @@ class Pane {
   }
 
   destroy(): void {
+    this.stop();
     this.panel.destroy();
     this.element.remove();
   }
