@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from aotviz.reading.recording import Recording
 from aotviz.widgets.html import write_html
+from tests.tiers import SCREENS
 from tests.ui import jupyter
 from tests.ui.conftest import still
 from tests.ui.fixture import recording
@@ -70,8 +71,7 @@ BACKWARD = {"stage": "partition", "role": "backward"}
 DECOMPOSED = {"stage": "decompose", "role": "joint"}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 500])
+@pytest.mark.parametrize(("width", "theme"), SCREENS)
 def test_stages_are_drawn_beside_each_other(
     browser: Browser, html: Path, theme: str, width: int, screenshots: Path
 ) -> None:
@@ -93,6 +93,9 @@ def test_stages_are_drawn_beside_each_other(
         assert len(set(tops)) == (1 if width > 700 else 3), "in a narrow window they are below each other"
         page.screenshot(path=screenshots / f"beside-{width}-{theme}.png")
         assert serious(page) == []
+        page.locator(".help-button").click()
+        expect(page.locator(".help-words")).to_contain_text("Draws another graph beside the open one")
+        page.keyboard.press("Escape")
         page.reload()
         expect(heads).to_have_count(3)
         pane(page, 1).get_by_label("Close this drawing").click()
