@@ -41,6 +41,7 @@ _PLAIN = (type(None), bool, float, str, bytes)
 _OURS = "aotviz."
 _NAMED_BY_TORCH = (torch.dtype, torch.layout, torch.memory_format)
 _BUILTINS = "abs bool complex dict divmod float frozenset int len list max min pow range round set slice str sum tuple"
+_HOMES = ("torch", "torch._C._nn", "operator", "math")
 # Where functions may come from: these read and write nothing but tensors and numbers.
 _FUNCTIONS = tuple(
     "_operator math operator torch._C torch._higher_order_ops torch._ops torch._prims torch._refs torch.functional "
@@ -228,8 +229,11 @@ def _name_of(value: Any) -> tuple[str, str]:
         module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
     else:
         raise bypasses.VALUE(f"a {type(value).__qualname__} cannot be stored")
-    # Some functions of torch do not say where they are.
-    places = [(module, name), *((place, name) for place in ("torch", "torch._C._nn", "operator", "math"))]
+    # Some functions of torch do not say where they are, and torch.arange says that it is a method.
+    homes = [
+        (place, path) for place in ("torch", "torch._C._nn", "operator", "math") for path in (name, value.__name__)
+    ]
+    places = [(module, name), *homes]
     for place, path in places:
         if "<" not in path and _found(place, path) is value:
             if not _may_be_stored(value, place):

@@ -29,11 +29,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.cache import switch
+from aotviz.cache import bypasses, captured_graphs, switch
 from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns
-from aotviz.frontends.compiling import compile_program, guard_duplicates, ran_in_eager
-from aotviz.frontends.requests import graph_request
+from aotviz.frontends.compiling import compile_program, guard_duplicates, lock, ran_in_eager
+from aotviz.frontends.requests import graph_request, readable
 from aotviz.ir import dynamo_capture, partition_functions, symbolic_sizes
+from aotviz.ir.dynamo_capture import Capture, CapturedGraph
 from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.live.structured_trace import Moment
@@ -86,6 +87,10 @@ def aotviz_eager(
     return _kept_for_later("eager", options, mode)(gm, example_inputs)
 
 
+aotviz_inductor.made_with = lambda options, mode: _kept_for_later("inductor", options, mode)  # type: ignore[attr-defined]
+aotviz_eager.made_with = lambda options, mode: _kept_for_later("eager", options, mode)  # type: ignore[attr-defined]
+
+
 def _kept_for_later(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
     """A backend whose recordings appear in `recent()`."""
     check_arguments(None, options)
@@ -120,15 +125,57 @@ class Backend:
         in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
         if in_pieces is not None:
             return in_pieces
+        number = dynamo.id_for_next_process(gm)
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
-        compiled = _compile(self, gm, inputs)
+        about = dynamo_capture.captured_graph(gm, Moment().code())
+        captured = dynamo_capture.capture(gm)
+        if captured is not None and number is not None:
+            captured = replace(captured, kept=_kept_for_next_process(number, about, inputs))
+        compiled = _compile(self, about, inputs, captured)
         return compiled if leaves is None else runtime.skipped(lambda *passed: compiled(*leaves(passed)))
 
+    def restored(self, about: CapturedGraph) -> Callable[..., Any]:
+        """A graph that Dynamo captured in an earlier process. It is compiled at its first call."""
+        eager, symbols = dynamo_graphs.connected(about.module), about.symbols or ()
+        names = list(map(readable, about.module.graph.find_nodes(op="placeholder")))
+        compiled: Callable[..., Any] | None = None
 
-def _compile(backend: Backend, original: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        def run(*inputs: Any) -> Any:
+            nonlocal compiled
+            if compiled is None:
+                if runtime.transformed() or runtime.dispatched() or any(map(fakes.is_fake, inputs)):
+                    return eager(*inputs)
+                with lock:
+                    if compiled is None:
+                        examples = fakes.as_captured(inputs, names, symbols)
+                        compiled = _compile(self, about, examples, dynamo_capture.captured_earlier(about))
+            return compiled(*inputs)
+
+        return runtime.skipped(run)
+
+
+def _kept_for_next_process(number: str, about: CapturedGraph, inputs: Sequence[Any]) -> str:
+    """Let Dynamo keep the graph under the number that it gave it. Returns what the recording says of that."""
+    from aotviz.frontends import precompiled  # loads what Dynamo has for this, which few programs need
+
+    try:
+        precompiled.keep(number, captured_graphs.packed(about, inputs))
+    except Exception as error:  # a program must not fail because it cannot be kept
+        why = error.reason if isinstance(error, bypasses.Uncacheable) else f"{type(error).__name__}: {error}"
+        return f"Dynamo will trace the function in the next process too, although caching_precompile is set: {why}"
+    return "the next process does not trace the function, if torch.compiler.save_cache_artifacts() is called"
+
+
+def _compile(
+    backend: Backend,
+    about: CapturedGraph,
+    example_inputs: Sequence[Any],
+    captured: Capture | None,
+) -> Callable[..., Any]:
+    original = about.module
     asked = backend.asked(original, example_inputs)
-    graph = _Graph(backend, original, example_inputs)
-    uncompiled, captured = dynamo_graphs.connected(original), dynamo_capture.capture(original)
+    graph = _Graph(backend, about, example_inputs)
+    uncompiled = dynamo_graphs.connected(original)
     eager = runtime.skipped(lambda *inputs: uncompiled(*inputs))
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
     try:
@@ -142,9 +189,12 @@ def _compile(backend: Backend, original: Any, example_inputs: Sequence[Any]) -> 
     guard_duplicates(original, request, program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
     further = _Further(graph, original, len(request.named), fakes.symbols_of(program.call.args))
-    first = memory_patterns.known(program, request, len(request.named))
+    sizes = None
+    if about.symbols and any(about.symbols):  # Dynamo's guards already exist
+        sizes = fakes.SymbolGuards(program.call.fake_mode, program.call.args)
+    first = memory_patterns.known(program, request, len(request.named), sizes)
     otherwise = memory_patterns.Patterns(first, eager, read, further.compiled, further.failed).run
-    function, lie_alike = first.function, first.lie_alike
+    function, lie_alike = first.function, first.holds(read)
 
     def compiled(*inputs: Any) -> Any:
         try:
@@ -159,7 +209,7 @@ def _compile(backend: Backend, original: Any, example_inputs: Sequence[Any]) -> 
     return _telling(runtime.skipped(compiled if lie_alike is None else checked), captured)
 
 
-def _telling(compiled: Callable[..., Any], captured: dynamo_capture.Capture | None) -> Callable[..., Any]:
+def _telling(compiled: Callable[..., Any], captured: Capture | None) -> Callable[..., Any]:
     """The same function, but its first call passes Dynamo's guards to the recordings. Dynamo makes the guards after the
     backend has returned."""
     if captured is None or not captured.guards.waiting:
@@ -177,13 +227,11 @@ def _telling(compiled: Callable[..., Any], captured: dynamo_capture.Capture | No
 class _Graph:
     """A graph from Dynamo, with everything that is needed to compile it except the inputs."""
 
-    def __init__(self, backend: Backend, original: Any, inputs: Sequence[Any]) -> None:
-        self.lowering, graph = backend.lowering.for_graph(original, inputs)
-        self.graph, self.raises = dynamo_graphs.connected(graph), backend.raises
-        self.name, self.place = dynamo_capture.frame_name(original), dynamo_capture.place(original)
-        self.function = self.name.partition(" [")[0]  # the user's name for it
-        self.arguments = dynamo_capture.arguments_inside(original)
-        self.code, self.backend = Moment().code(), backend
+    def __init__(self, backend: Backend, about: CapturedGraph, inputs: Sequence[Any]) -> None:
+        self.lowering, graph = backend.lowering.for_graph(about.module, inputs)
+        self.graph, self.raises, self.backend = dynamo_graphs.connected(graph), backend.raises, backend
+        self.name, self.function, self.place = about.name, about.function, about.place
+        self.arguments, self.code = about.arguments, about.code
         dynamic = any(map(symbolic_sizes.is_symbolic, inputs))
         self.options = self.lowering.options(**backend.options, dynamic=dynamic)
 

@@ -47,6 +47,13 @@ class Known:
     sizes: fakes.SymbolGuards | None  # over all inputs, lifted ones included; None if Dynamo guards the sizes
     memory: Memory
 
+    def holds(self, read: Callable[[], Sequence[Any]]) -> Callable[[Inputs], bool] | None:
+        """What decides whether the program is valid for a call; None if it always is. `read` as in Patterns."""
+        lie_alike, sizes = self.lie_alike, self.sizes
+        if sizes is None:
+            return lie_alike
+        return lambda inputs: (lie_alike is None or lie_alike(inputs)) and sizes.hold([*read(), *inputs])
+
 
 @dataclass(eq=False)
 class Patterns:
@@ -71,7 +78,8 @@ class Patterns:
         while True:
             further = self.further
             for known in further:
-                if self._holds(known, inputs):
+                holds = known.holds(self.read)
+                if holds is None or holds(inputs):
                     try:
                         return known.function([*self.read(), *inputs])
                     except CallDiffers:
@@ -82,11 +90,6 @@ class Patterns:
                 if self.further is further:  # no other thread has compiled in the meantime
                     self._add(inputs, difference)
                     is_added = True
-
-    def _holds(self, known: Known, inputs: Inputs) -> bool:
-        if known.lie_alike is not None and not known.lie_alike(inputs):
-            return False
-        return known.sizes is None or known.sizes.hold([*self.read(), *inputs])
 
     def _may_compile(self, inputs: Inputs) -> bool:
         if any(map(fakes.is_fake, inputs)) or runtime.dispatched() or not dynamo.may_compile_again():

@@ -44,7 +44,7 @@ class Symbol:
 class Guards:
     """The guards of one compilation, and the listeners that wait for them."""
 
-    def __init__(self, code: CodeType, compile_id: str) -> None:
+    def __init__(self, code: CodeType | None, compile_id: str) -> None:
         self.waiting: tuple[Callable[[list[Guard] | None], None], ...] = ()
         self._code, self._compile_id = code, compile_id
         self._lock = threading.Lock()
@@ -66,6 +66,8 @@ class Guards:
                 listener(found)
 
     def _find(self) -> list[Guard] | None:
+        if self._code is None:
+            return None
         try:
             for program in dynamo.programs_of(self._code):
                 if str(program.compile_id) == self._compile_id:
@@ -73,6 +75,33 @@ class Guards:
         except Exception:  # this release keeps its guards elsewhere
             pass
         return None
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """A graph captured by Dynamo, and what is known of it only while Dynamo runs."""
+
+    module: fx.GraphModule
+    function: str  # the user's name for it
+    place: str  # "file:line in function", "" if unknown
+    arguments: tuple[str, ...] | None  # as `arguments_inside`
+    code: int | None  # a hash of the function's code
+    compile_id: str  # "" outside any compilation
+    # If an earlier process captured it: for each input the dimensions that are symbols, with the number of the symbol
+    symbols: Sequence[Sequence[tuple[int, int]]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The function with the compile id: "train_step [0/1]"."""
+        return f"{self.function} [{self.compile_id}]" if self.compile_id else self.function
+
+
+def captured_graph(module: Any, code: int | None) -> CapturedGraph:
+    """The graph for which Dynamo called this thread's backend."""
+    number = dynamo.compile_id()
+    return CapturedGraph(
+        module, _function(module), place(module), arguments_inside(module), code, "" if number is None else str(number)
+    )
 
 
 @dataclass(frozen=True)
@@ -92,6 +121,31 @@ class Capture:
     ended_at: str  # the user's frames at the end of the graph, in the format of a traceback
     symbols: tuple[Symbol, ...]
     guards: Guards
+    kept: str = ""  # what Dynamo's own cache has to do with it, if caching_precompile is set
+    earlier: bool = False  # an earlier process captured it
+
+
+def captured_earlier(graph: CapturedGraph) -> Capture:
+    """What is known of a graph that Dynamo captured in an earlier process."""
+    begins = graph.place.partition(" in ")[0]
+    file, _, line = begins.rpartition(":")
+    return Capture(
+        function=graph.function,
+        place=begins,
+        stack=f'  File "{file}", line {line}, in {graph.function}',
+        compile_id=graph.compile_id,
+        graph=graph.module.graph,
+        elapsed_ns=0,
+        restarts=(),
+        attempts=1,
+        broken=False,
+        ended="",
+        ended_at="",
+        symbols=(),
+        guards=Guards(None, graph.compile_id),
+        kept="Dynamo traced nothing here: its part comes from its own cache, where an earlier process kept it",
+        earlier=True,
+    )
 
 
 def capture(graph_module: Any) -> Capture | None:
@@ -103,7 +157,7 @@ def capture(graph_module: Any) -> Capture | None:
     code: CodeType = call["code"]
     reason = getattr(graph_module, "compile_subgraph_reason", None)
     inside = starts_in_module(graph_module)
-    function = frame_name(graph_module).partition(" [")[0] if inside else code.co_name
+    function = _function(graph_module) if inside else code.co_name
     begins = place(graph_module).partition(" in ")[0] if inside else ""
     begins = begins or f"{code.co_filename}:{code.co_firstlineno}"
     file, _, line = begins.rpartition(":")
@@ -149,8 +203,8 @@ def children(node: Any) -> list[Any]:
     return found
 
 
-def frame_name(graph_module: Any) -> str:
-    """The name of the user's function, or the class of a module, with the compile id: "train_step [0/1]"."""
+def _function(graph_module: Any) -> str:
+    """The name of the user's function, or the class of a module."""
     stack = _user_stack(graph_module)
     function = stack[0].name if stack else "graph"
     inside = starts_in_module(graph_module)
@@ -159,8 +213,7 @@ def frame_name(graph_module: Any) -> str:
         function = type(called).__name__
     elif inside:
         function = getattr(called, "__name__", function)
-    number = dynamo.compile_id()
-    return f"{function} [{number}]" if number is not None else str(function)
+    return str(function)
 
 
 def place(graph_module: Any) -> str:

@@ -59,7 +59,9 @@ HONOURED = {  # setting -> what honours it
         "selective_decompose": "option selective_decompose",
         "triton.cudagraphs": "option graphsafe_rng, and Inductor reads it",
     },
-    "torch._dynamo.config": {},
+    "torch._dynamo.config": {
+        **_all("caching_precompile strict_precompile", "Dynamo, which keeps our graphs too: frontends/precompiled.py"),
+    },
 }
 WARNED = {  # setting -> what aotviz does instead
     "torch._functorch.config": {
@@ -69,7 +71,6 @@ WARNED = {  # setting -> what aotviz does instead
         "static_weight_shapes": "parameters and buffers have fixed sizes",
     },
     "torch._inductor.config": {"freezing": "parameters stay inputs"},
-    "torch._dynamo.config": _all("caching_precompile strict_precompile", _NO_CACHE),
 }
 MEANS_NOTHING = {  # setting -> why
     "torch._functorch.config": {

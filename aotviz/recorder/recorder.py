@@ -201,6 +201,8 @@ class Recorder(Observer):
             ended=clean(capture.ended),
             ended_at=clean(capture.ended_at),
             symbols=[(one.name, clean(one.source), one.value) for one in capture.symbols],
+            kept=clean(capture.kept),
+            earlier=capture.earlier,
         )
         self.log.captured(what, number, self.writer.strings.add(capture.stack), digest)
         capture.guards.when_known(self._guarded)

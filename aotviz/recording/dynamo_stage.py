@@ -54,6 +54,8 @@ class Captured(msgspec.Struct, frozen=True):
     symbols: list[tuple[str, str, str]]  # name, source, value
     guards: list[GuardText] | None = None
     waiting: bool = True  # the guards have not been read yet
+    kept: str = ""  # what Dynamo's own cache has to do with it
+    earlier: bool = False  # an earlier process captured it
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -85,7 +87,8 @@ def stage(captured: Captured, graph: int) -> StageRecord:
 
 
 def summary(captured: Captured) -> str:
-    parts = [f"{_function(captured)} captured: {captured.nodes:,} node{'' if captured.nodes == 1 else 's'}"]
+    what = "captured by an earlier process" if captured.earlier else "captured"
+    parts = [f"{_function(captured)} {what}: {captured.nodes:,} node{'' if captured.nodes == 1 else 's'}"]
     if captured.attempts > 1:
         parts.append(f"started {captured.attempts} times")
     if captured.broken:
@@ -124,6 +127,8 @@ def rows(captured: Captured, table: StringTable) -> Rows:
 def _evidence(captured: Captured, failed: bool) -> Iterator[Evidence]:
     frame = f"{_function(captured)} at {captured.place}; Dynamo's number for it is {captured.compile_id}"
     yield Evidence("frame", frame)
+    if captured.kept:
+        yield Evidence("Dynamo's cache", captured.kept)
     for reason in captured.restarts:
         why = f": {_sentences(reason)}"
         if reason == captured.ended:
@@ -141,6 +146,9 @@ def _evidence(captured: Captured, failed: bool) -> Iterator[Evidence]:
 
 def _guards(captured: Captured, failed: bool) -> Iterator[Evidence]:
     if captured.guards is None:
+        if captured.earlier:
+            yield Evidence("guards", "those of the earlier process, which Dynamo checks at each call")
+            return
         why = "Dynamo has deleted this program, so its guards are not known"
         if captured.waiting:
             why = "not known yet: Dynamo creates the guards last, and aotviz reads them at the first call"

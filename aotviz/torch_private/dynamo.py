@@ -139,3 +139,14 @@ def holds_hooks(value: Any) -> bool:
 def is_static(node: Any) -> bool:
     """Whether Dynamo marked a graph input as having the same memory in every call."""
     return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
+
+
+def mark_static(node: Any) -> None:
+    """Mark a graph input as Dynamo does, so that `is_static` says so."""
+    node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
+
+
+def id_for_next_process(graph_module: Any) -> str | None:
+    """The id under which Dynamo keeps a backend's result for the next process; None if it keeps nothing."""
+    found = getattr(graph_module, "_backend_id", None)
+    return None if found is None else str(found)

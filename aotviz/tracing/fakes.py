@@ -61,12 +61,13 @@ def fakes(
     static_count: int,
     names: Sequence[str],
     symbols: Sequence[tuple[int, ...]] | None = None,
+    kind: Any = DimDynamic.DYNAMIC,
 ) -> list[Any]:
     """Return one fake per flat argument, with its shape, strides, aliasing, requires_grad and Python attributes.
 
     The first `static_count` arguments (parameters and buffers) keep concrete shapes even if `dynamic`. With `symbols`,
-    only these dimensions of each argument are symbolic (`Request.symbols`). An argument that occurs twice gets two
-    fakes over one storage: a later stage decides whether to merge them.
+    only these dimensions of each argument are symbolic (`Request.symbols`), and of this `kind`. An argument that occurs
+    twice gets two fakes over one storage: a later stage decides whether to merge them.
     """
     context = contexts.current().tracing
     made: list[Any] = []
@@ -74,7 +75,7 @@ def fakes(
     for index, value in enumerate(flat):
         own = None if symbols is None else symbols[index]
         varies = dynamic and index >= static_count if own is None else bool(own)
-        fake = _fake(value, fake_mode, varies, names[index], context, own)
+        fake = _fake(value, fake_mode, varies, names[index], context, own, kind)
         if isinstance(fake, torch.Tensor):
             if any(id(part) in seen for part in (fake, *parts(fake))):
                 with torch.inference_mode(fake.is_inference()), fake_mode:
@@ -90,8 +91,43 @@ def fakes(
     return made
 
 
+def as_captured(values: Sequence[Any], names: Sequence[str], symbols: Sequence[Sequence[tuple[int, int]]]) -> list[Any]:
+    """Return fakes in a mode of their own, like those that Dynamo made of other values.
+
+    Args:
+        values: real tensors and numbers.
+        names: one for each, for messages about sizes.
+        symbols: for each value the dimensions that are symbols, with the number of the symbol. A number is dimension 0.
+    """
+    dynamic = any(symbols)
+    mode = fake_mode_for(values, dynamic)
+    tensors = [isinstance(value, torch.Tensor) for value in values]
+    dims = [tuple(dim for dim, _ in own) if is_one else () for is_one, own in zip(tensors, symbols, strict=True)]
+    made = fakes(values, mode, dynamic, 0, names, dims if dynamic else None, DimDynamic.DUCK)
+    known = {
+        number: one.shape[dim]
+        for one, own in zip(made, symbols, strict=True)
+        for dim, number in own
+        if isinstance(one, torch.Tensor)
+    }
+    for i, own in enumerate(symbols):
+        if own and not isinstance(values[i], torch.Tensor):
+            ((_, number),) = own
+            if number not in known:
+                source = ConstantSource(names[i])
+                known[number] = mode.shape_env.create_unspecified_symint_and_symbol(values[i], source, DimDynamic.DUCK)
+            made[i] = known[number]
+    return made
+
+
 def _fake(
-    value: Any, fake_mode: Any, dynamic: bool, name: str, context: Any, symbols: tuple[int, ...] | None = None
+    value: Any,
+    fake_mode: Any,
+    dynamic: bool,
+    name: str,
+    context: Any,
+    symbols: tuple[int, ...] | None = None,
+    kind: Any = DimDynamic.DYNAMIC,
 ) -> Any:
     shape_env = fake_mode.shape_env
     if _changes_kind(value):
@@ -115,7 +151,7 @@ def _fake(
         return fake_mode.from_tensor(value, static_shapes=True)
     symbolic = None
     if symbols is not None and not is_subclass(value):
-        sizes = [DimDynamic.DYNAMIC if i in symbols else DimDynamic.STATIC for i in range(value.dim())]
+        sizes = [kind if i in symbols else DimDynamic.STATIC for i in range(value.dim())]
         symbolic = StatelessSymbolicContext(sizes)
     return fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=ConstantSource(name))
 

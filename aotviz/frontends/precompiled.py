@@ -1,0 +1,75 @@
+"""Graphs that Dynamo captured in an earlier process, while `torch._dynamo.config.caching_precompile` was set.
+
+With this setting, torch keeps Dynamo's bytecode and guards in a file, and next to them what each graph's backend keeps.
+We keep the graph, as data. In the next process Dynamo installs its bytecode and checks its guards at each call, but
+captures nothing. At the first call, a backend of ours compiles the graph as if Dynamo had just captured it, with the
+options of that process; the cache then has its program. So an option may change, and the cache may have been emptied.
+
+torch unpickles its file. What it cannot use must fail while it does so: torch then ignores the file. It cannot cope
+with an error that comes later, in `after_deserialization`.
+
+This file is imported only where Dynamo keeps graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from aotviz.cache import captured_graphs
+from aotviz.ir.dynamo_capture import CapturedGraph
+from aotviz.torch_private import dynamo, precompiled
+
+
+class Unusable(ValueError):
+    """What an earlier process kept is not for this process's backend."""
+
+
+class Kept(precompiled.BackendCacheArtifact):
+    """A graph as torch keeps it: `key` is Dynamo's id of it, and `content` are its bytes."""
+
+    graph: CapturedGraph | None = None  # after it was read
+
+    def __reduce__(self) -> Any:
+        return _read, (self.key, self.content)
+
+    def __deepcopy__(self, memo: Any) -> Kept:
+        return self
+
+    def after_deserialization(self) -> Callable[..., Any]:
+        backend = _backend()
+        if backend is None or self.graph is None:
+            raise Unusable(_FOR_OURS)
+        number = dynamo.compile_id()
+        return backend.restored(replace(self.graph, compile_id="" if number is None else str(number)))
+
+
+_FOR_OURS = "aotviz kept its graphs, and they are for torch.compile with one of aotviz's backends, or aotviz.compile"
+
+
+def keep(number: str, data: bytes) -> None:
+    """Let Dynamo keep a graph in bytes under the number that it gave it."""
+    precompiled.keep(Kept(number, data))
+
+
+def _read(key: str, content: bytes) -> Kept:
+    if _backend() is None:
+        raise Unusable(_FOR_OURS)
+    made = Kept(key, content)
+    made.graph = captured_graphs.read(content)
+    return made
+
+
+def _backend() -> Any:
+    """The backend of ours for which torch is wrapping a function; None for another, or if it is wrapping none."""
+    found = precompiled.wrapping()
+    if found is None:
+        return None
+    function, arguments = found
+    return function if hasattr(function, "restored") else _of(function, arguments)
+
+
+def _of(function: Any, arguments: Mapping[str, Any]) -> Any:
+    make = getattr(function, "made_with", None)
+    return None if make is None else make(arguments.get("options"), arguments.get("mode"))
