@@ -34,14 +34,16 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     stacks: list[tuple[str, list[Any]]]  # of each graph, with its path in the module: those of its nodes
 
 
-def packed(captured: CapturedGraph, inputs: Sequence[Any]) -> bytes:
-    """A graph as bytes. `inputs` are its example inputs.
+def packed(captured: CapturedGraph) -> bytes:
+    """A graph as bytes.
 
     Raises:
         Uncacheable: the graph has something that another process cannot make again.
     """
     module = captured.module
-    symbols = [list(_symbols(one)) for one in inputs]
+    if next(module.buffers(), None) is not None or next(module.parameters(), None) is not None:
+        raise bypasses.VALUE("Dynamo's graph holds tensors")
+    symbols = [list(_symbols(node.meta.get("example_value"))) for node in _inputs(module)]
     numbers = {symbol: n for n, symbol in enumerate(dict.fromkeys(symbol for own in symbols for _, symbol in own))}
     writer = Writer({})
     writer.graph = lambda inner: stored_graphs.pack(inner, writer)
@@ -80,7 +82,7 @@ def version() -> str:
 
 def _symbols(value: Any) -> Iterator[tuple[int, Any]]:
     """The dimensions of an input that are symbols. Raises Uncacheable."""
-    if isinstance(value, torch.Tensor) and getattr(value, "item_memo", None) is None:
+    if isinstance(value, torch.Tensor):
         sizes: Sequence[Any] = value.shape
     elif isinstance(value, int | torch.SymInt):
         sizes = (value,)

@@ -129,8 +129,8 @@ class Backend:
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         about = dynamo_capture.captured_graph(gm, Moment().code())
         captured = dynamo_capture.capture(gm)
-        if captured is not None and number is not None:
-            captured = replace(captured, kept=_kept_for_next_process(number, about, inputs))
+        if captured is not None and number is not None and leaves is None:
+            captured = replace(captured, kept=_kept_for_next_process(number, about))
         compiled = _compile(self, about, inputs, captured)
         return compiled if leaves is None else runtime.skipped(lambda *passed: compiled(*leaves(passed)))
 
@@ -154,12 +154,12 @@ class Backend:
         return runtime.skipped(run)
 
 
-def _kept_for_next_process(number: str, about: CapturedGraph, inputs: Sequence[Any]) -> str:
+def _kept_for_next_process(number: str, about: CapturedGraph) -> str:
     """Let Dynamo keep the graph under the number that it gave it. Returns what the recording says of that."""
     from aotviz.frontends import precompiled  # loads what Dynamo has for this, which few programs need
 
     try:
-        precompiled.keep(number, captured_graphs.packed(about, inputs))
+        precompiled.keep(number, captured_graphs.packed(about))
     except Exception as error:  # a program must not fail because it cannot be kept
         why = error.reason if isinstance(error, bypasses.Uncacheable) else f"{type(error).__name__}: {error}"
         return f"Dynamo will trace the function in the next process too, although caching_precompile is set: {why}"

@@ -103,7 +103,7 @@ def compile(
     }
     ours |= {name: value for name, value in given.items() if value is not None}
     through = Backend(lowering_named(backend, theirs, mode), ours, session)
-    run = dynamo.compiled(fn, through, dynamic=dynamic, fullgraph=fullgraph)
+    run = _by_dynamo(fn, functools.partial(dynamo.compiled, fn, through, dynamic=dynamic, fullgraph=fullgraph))
     # The `__call__` of a module would call the global module hooks again.
     plainly = _plainly(run.forward if isinstance(fn, torch.nn.Module) else run)
     if compiled_autograd:
@@ -112,6 +112,14 @@ def compile(
     if isinstance(fn, torch.nn.Module):
         return _module(fn, made)
     return functools.update_wrapper(made, fn, updated=())
+
+
+def _by_dynamo(fn: Any, wrap: Callable[[], Any]) -> Any:
+    if not dynamo.keeps_for_next_process():
+        return wrap()
+    from aotviz.frontends import precompiled  # loads what Dynamo has for this, which few programs need
+
+    return precompiled.compiled(fn, wrap)
 
 
 def _again(fn: Any, arguments: dict[str, Any]) -> Any:

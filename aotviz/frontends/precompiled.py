@@ -13,12 +13,14 @@ This file is imported only where Dynamo keeps graphs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from aotviz.cache import captured_graphs
 from aotviz.ir.dynamo_capture import CapturedGraph
+from aotviz.ir.spelling import called
 from aotviz.torch_private import dynamo, precompiled
 
 
@@ -32,7 +34,7 @@ class Kept(precompiled.BackendCacheArtifact):
     graph: CapturedGraph | None = None  # after it was read
 
     def __reduce__(self) -> Any:
-        return _read, (self.key, self.content)
+        return _read, (self.key, self.content, precompiled.names_made())
 
     def __deepcopy__(self, memo: Any) -> Kept:
         return self
@@ -53,11 +55,29 @@ def keep(number: str, data: bytes) -> None:
     precompiled.keep(Kept(number, data))
 
 
-def _read(key: str, content: bytes) -> Kept:
+def compiled(fn: Any, wrap: Callable[[], Any]) -> Any:
+    """`wrap()`, which compiles `fn` with a backend of ours. torch finds what was kept by the function's name alone: if
+    another backend has kept it, it is not used, and a warning says so."""
+    before = precompiled.all_kept()
+    made = wrap()
+    if all(isinstance(one, Kept) for number, one in precompiled.all_kept().items() if number not in before):
+        return made
+    warnings.warn(
+        f"Dynamo kept {called(fn)} with what another backend compiled, and its cache does not tell backends apart: "
+        "the function is traced again. Set another TORCHINDUCTOR_CACHE_DIR for each backend.",
+        stacklevel=3,
+    )
+    precompiled.forget(fn)
+    with precompiled.switched_off():
+        return wrap()
+
+
+def _read(key: str, content: bytes, names: int) -> Kept:
     if _backend() is None:
         raise Unusable(_FOR_OURS)
     made = Kept(key, content)
     made.graph = captured_graphs.read(content)
+    precompiled.skip_names(names)
     return made
 
 

@@ -146,6 +146,11 @@ def mark_static(node: Any) -> None:
     node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
 
 
+def keeps_for_next_process() -> bool:
+    """Whether Dynamo keeps its part of compiled functions for the next process."""
+    return bool(getattr(config, "caching_precompile", False))
+
+
 def id_for_next_process(graph_module: Any) -> str | None:
     """The id under which Dynamo keeps a backend's result for the next process; None if it keeps nothing."""
     found = getattr(graph_module, "_backend_id", None)

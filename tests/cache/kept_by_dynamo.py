@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +100,8 @@ def _twice(run: Callable[..., Any]) -> list[Any]:
     return [first, *torch.autograd.grad(first.sum(), x)]
 
 
-def _one(run: Callable[..., Any]) -> list[Any]:
-    x = torch.randn(3, requires_grad=True)
+def _one(run: Callable[..., Any], dtype: torch.dtype = torch.float32) -> list[Any]:
+    x = torch.randn(3, requires_grad=True, dtype=dtype)
     y = run(x).sum()
     y.backward()
     return [y, x.grad]
@@ -124,7 +126,11 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Callable[..., Any]], list[An
     "float": (lambda: with_float, _number),
     "module": (Block, _batch),
 }
-ALONE = {"sizes": (lambda: train, _sizes), "user's function": (lambda: calls_users, _one)}
+ALONE = {
+    "sizes": (lambda: train, _sizes),
+    "user's function": (lambda: calls_users, _one),
+    "graph break in double precision": (lambda: broken, partial(_one, dtype=torch.float64)),
+}
 
 
 def run(folder: str, answer: str, cases: list[str], setup: str = "", **options: Any) -> None:
@@ -148,7 +154,8 @@ def _ran(
     fn = make()
     before = counters["stats"]["unique_graphs"]
     backend = options.get("backend", "aotviz_eager")
-    with aotviz.record() as recording:
+    with aotviz.record() as recording, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         if backend == "aotviz.compile":
             compiled = aotviz.compile(fn, backend="eager", debug=options.get("debug", False))
         else:
@@ -162,6 +169,7 @@ def _ran(
         "outcomes": list(lookups["outcome"]) if len(lookups) else [],
         "names": [one.name for one in recording.compilations],
         "text": str(recording),
+        "warnings": [str(one.message) for one in warned],
         "kept": [
             row.reason
             for one in recording.compilations
