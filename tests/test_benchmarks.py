@@ -41,7 +41,9 @@ from tests.graphs_made import graphs_made
 @pytest.mark.slow
 def test_a_warm_start_is_measured_beside_torchs_own() -> None:
     found = warm_start.run(rounds=1, layers=(1,), others=warm_start.NOT_TORCHS[:1])
-    whole, _, entry, other = found.rows
+    whole, _, entry, kept, beside, other = found.rows
+    assert kept.figure < whole.figure
+    assert kept.values == beside.values
     assert set(whole.values) == set(other.values) == {"Dynamo", "torch", "ours"}
     assert 0 < entry.values["ours"] < 50_000
 

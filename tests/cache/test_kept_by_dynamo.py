@@ -6,13 +6,14 @@ Every process compares every result with eager.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cache import kept_by_dynamo
-from tests.processes import start
+from tests.processes import run_script, start
 
 pytestmark = pytest.mark.slow
 Found = dict[str, dict[str, Any]]
@@ -106,3 +107,18 @@ def test_graph_that_cannot_be_kept_is_traced_again_with_a_reason(tmp_path: Path)
     assert told.startswith("Dynamo will trace the function in the next process too, although caching_precompile is set")
     assert "cannot be stored" in told
     assert second["user's function"]["captured"] == 1
+
+
+def test_example_of_the_page_runs_twice(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/cache.md").read_text(encoding="utf-8")
+    (example,) = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "caching_precompile" in block
+    ]
+    script = tmp_path / "train.py"
+    folders = [
+        f"os.environ['{name}'] = {str(tmp_path / name)!r}" for name in ("TORCHINDUCTOR_CACHE_DIR", "AOTVIZ_CACHE_DIR")
+    ]
+    script.write_text("\n".join(["import os", *folders, example]))
+    first, second = (run_script(script, cwd=tmp_path) for _ in range(2))
+    assert "`step` captured: " in first.stdout
+    assert "`step` captured by an earlier process: " in second.stdout
