@@ -143,6 +143,11 @@ class Ran(msgspec.Struct, frozen=True):
     in_cache: float
 
 
+def _folder(root: str, who: str) -> Path:
+    """The C++ compiler's command lines have no quotes around it."""
+    return Path(root) / who.replace(" ", "_").replace("'", "")
+
+
 def process(who: str, layers: int, case: str, folder: Path, turn: str) -> Ran:
     """A process that has its caches in `folder`."""
     ran = subprocess.run(
@@ -166,18 +171,18 @@ def measured(layers: int, case: str, rounds: int, sides: Sequence[str] = ("Dynam
     with tempfile.TemporaryDirectory() as root:
         losses = {}
         for who in sides:
-            cold = process(who, layers, case, Path(root) / who, "first")
+            cold = process(who, layers, case, _folder(root, who), "first")
             found[f"cold {who}"], losses[who] = cold.seconds, cold.loss
         times: dict[str, list[float]] = {who: [] for who in sides}
         for _ in range(rounds):
             for who in sides:
-                warm = process(who, layers, case, Path(root) / who, "later")
+                warm = process(who, layers, case, _folder(root, who), "later")
                 times[who].append(warm.seconds)
                 if abs(warm.loss - losses[who]) > 1e-4:
                     raise RuntimeError(f"{who}: the loss was {losses[who]}, and with a warm cache it is {warm.loss}")
         found |= {who: median(took) for who, took in times.items()}
         found["times"] = times
-        found["bytes"] = _entry_bytes(Path(root) / "ours" / "aotviz")
+        found["bytes"] = _entry_bytes(_folder(root, "ours") / "aotviz")
     return found
 
 
