@@ -16,6 +16,7 @@ import torch.fx as fx
 
 from aotviz.cache import bypasses, key, stored_graphs
 from aotviz.cache.canonical import Program, Symbols
+from aotviz.cache.meshes import Meshes
 from aotviz.cache.values import Broken, Reader, Writer, tabled
 from aotviz.ir import symbolic_sizes
 from aotviz.ir.dynamo_capture import CapturedGraph
@@ -43,10 +44,12 @@ def packed(captured: CapturedGraph) -> bytes:
     module = captured.module
     if next(module.buffers(), None) is not None or next(module.parameters(), None) is not None:
         raise bypasses.VALUE("Dynamo's graph holds tensors")
+    if any(node.meta.get("unbacked_bindings") for _, graph in _all(module) for node in graph.nodes):
+        raise bypasses.VALUE("a size in Dynamo's graph depends on data")
     symbols = [list(_symbols(node.meta.get("example_value"))) for node in _inputs(module)]
     numbers = {symbol: n for n, symbol in enumerate(dict.fromkeys(symbol for own in symbols for _, symbol in own))}
-    writer = Writer({})
-    writer.graph = lambda inner: stored_graphs.pack(inner, writer)
+    writer = Writer({}, 0, Meshes())
+    writer.graph = lambda inner: stored_graphs.pack(inner, writer, None)
     stored = _Stored(
         version(),
         captured.function,
@@ -54,7 +57,7 @@ def packed(captured: CapturedGraph) -> bytes:
         captured.arguments,
         captured.code,
         [[(dim, numbers[symbol]) for dim, symbol in own] for own in symbols],
-        stored_graphs.pack(module, writer),
+        stored_graphs.pack(module, writer, None),
         [(dynamo.source_text(node), dynamo.is_static(node)) for node in _inputs(module)],
         [(path, tabled([node.meta.get("stack_trace") or "" for node in graph.nodes])) for path, graph in _all(module)],
     )
@@ -99,7 +102,7 @@ def _symbols(value: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _module(stored: _Stored) -> fx.GraphModule:
-    reader = Reader([], [], [], None)
+    reader = Reader([], [], [], None, Meshes())
     reader.graph = lambda inner: stored_graphs.unpack(inner, reader)
     module = stored_graphs.unpack(stored.graph, reader)
     for path, (table, places) in stored.stacks:
