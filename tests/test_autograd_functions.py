@@ -395,3 +395,46 @@ def test_a_detached_alias_that_a_function_returns_has_the_function_s_gradient(fo
         else torch.compile(fn, backend="aotviz_eager", fullgraph=True)
     )
     torch.testing.assert_close(observed(compiled), observed(fn), rtol=0, atol=0)
+
+
+class Same(torch.autograd.Function):
+    """Returns what it computes, and the same as a view that changes nothing."""
+
+    @staticmethod
+    def forward(ctx, x, marked):
+        y = x.sin()
+        if marked:
+            ctx.mark_non_differentiable(y)
+        return y, y.view(x.shape)
+
+    @staticmethod
+    def backward(ctx, first, second):
+        first = 0 if first is None else first * 2
+        return first + second * 3, None
+
+
+class Itself(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view(x.shape)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def test_results_that_inductor_makes_one_tensor_have_gradients_of_their_own():
+    """It removes views that change nothing; torch's AOTAutograd then gives both results the gradient of one."""
+
+    def fn(x):
+        y = x.sin()
+        return y, Itself.apply(y), *Same.apply(x * 2, False), *Same.apply(x * 3, True), Same.apply(x * 4, True)[1]
+
+    def gradients(fn):
+        x = torch.ones(2, 3, requires_grad=True)
+        results = fn(x)
+        return [
+            torch.autograd.grad(one.sum(), x, retain_graph=True)[0] if one.requires_grad else None for one in results
+        ]
+
+    torch.testing.assert_close(gradients(torch.compile(fn, backend="aotviz")), gradients(fn))

@@ -200,11 +200,15 @@ class Writer:
         return True
 
     def _value(self, slot: Slot, value: str) -> str:
-        if not returned.is_returned_view(self.call, self.outer, slot, value):
+        if returned.is_returned_view(self.call, self.outer, slot, value):
+            why = "the graph returns a view here; without detach(), autograd would treat the output as a view and "
+            why += "forbid writes to it"
+        elif returned.is_returned_before(self.call, self.outer, slot, value):
+            why = "the compiler removed a view that changes nothing; autograd needs a tensor for each output"
+        else:
             return value
         variable = self.source.fresh("own")
-        why = "without detach(), autograd would treat the output as a view and forbid writes to it"
-        self.source.line(f"{variable} = {value}.detach()", f"the graph returns a view here; {why}")
+        self.source.line(f"{variable} = {value}.detach()", why)
         return variable
 
     def _backward(self) -> None:

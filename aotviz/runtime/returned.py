@@ -1,8 +1,9 @@
-"""Where the results of a compiled graph differ from eager's: version counters, and views without a base."""
+"""Where the results of a compiled graph differ from eager's: version counters, views without a base, one for two."""
 
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -20,9 +21,8 @@ def versions(source: Source, call: GraphCall) -> None:
 
     A functional graph writes nothing in place, but a factory function called as an operator counts one write.
     """
-    module = call.forward_module if isinstance(call, Split) else call.graph_module
-    nodes = graphs.outputs(module.graph)
-    shared = {functional.storage(v) for v in _tensors(graphs.placeholders(module.graph))}
+    nodes = _outputs(call)
+    shared = {functional.storage(v) for v in _tensors(graphs.placeholders(_forward(call)))}
     wanted: list[tuple[int, int]] = []
     for position, (slot, node) in enumerate(zip(call.slots, nodes, strict=False)):
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
@@ -52,8 +52,28 @@ def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) 
         return False
     if slot.kind == "output" and call.meta.output_info[slot.index].output_type is OutputType.custom_function_view:
         return False
-    module = graph.forward_module if isinstance(graph, Split) else graph.graph_module
-    node = graphs.outputs(module.graph)[int(value[len("out[") : -1])]
+    node = _outputs(graph)[_position(value)]
     while isinstance(node, fx.Node) and node.target is operator.getitem:
         node = node.args[0]
     return isinstance(node, fx.Node) and operators.is_view(node.target)
+
+
+def is_returned_before(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:
+    """Whether a graph has one result for two of eager's, because a compiler removed a view that changes nothing."""
+    if slot.hidden or not value.startswith("out["):
+        return False
+    position, nodes = _position(value), _outputs(graph)
+    before = zip(call.slots, nodes[:position], strict=False)
+    return any(node is nodes[position] and not other.hidden for other, node in before if isinstance(node, fx.Node))
+
+
+def _forward(call: GraphCall) -> fx.Graph:
+    return (call.forward_module if isinstance(call, Split) else call.graph_module).graph
+
+
+def _outputs(call: GraphCall) -> list[Any]:
+    return graphs.outputs(_forward(call))
+
+
+def _position(value: str) -> int:
+    return int(value[len("out[") : -1])
