@@ -150,12 +150,12 @@ def replays(name: str, layers: int, rounds: int) -> Row:
     return Row(f"{name}: a replay, beside its graph", medians["ours"] / medians["torch"], 0.8, medians, "µs")
 
 
-def transformer(layers: int) -> tuple[nn.Module, dict[str, Any]]:
+def transformer(layers: int, batch: int) -> tuple[nn.Module, dict[str, Any]]:
     """Wide enough that its gradients and activations outweigh all else in a process."""
     layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
     encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
-    return Loss(encoder), {"x": torch.randn(64, 128, 512)}
+    return Loss(encoder), {"x": torch.randn(batch, 128, 512)}
 
 
 def resident_bytes(what: str) -> int:
@@ -169,17 +169,17 @@ def forget_peak() -> None:
         file.write("5")
 
 
-def backward_peak(side: str, layers: int, accumulates: bool) -> int:
+def backward_peak(side: str, layers: int, batch: int, accumulates: bool) -> int:
     """The most that the third backward of this process adds to its memory. `side` is "eager" or a backend of ours."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     around: Around = contextlib.nullcontext if side == "eager" else ours(side.removeprefix("ours "))
-    model, batch = transformer(layers)
+    model, given = transformer(layers, batch)
     most = 0
     for _ in range(3):  # the first one compiles
         if not accumulates:
             model.zero_grad()
-        loss = model(**batch)[0]
+        loss = model(**given)[0]
         gc.collect()
         forget_peak()
         before = resident_bytes("VmRSS")
@@ -189,14 +189,13 @@ def backward_peak(side: str, layers: int, accumulates: bool) -> int:
     return most
 
 
-def memory(layers: int, backend: str, accumulates: bool) -> Row:
+def memory(layers: int, batch: int, backend: str, accumulates: bool) -> Row:
     """Peak memory of a backward, each side in a process of its own, whose freed memory goes back to the system."""
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     found = {}
     for side in ("eager", f"ours {backend}"):
-        call = (
-            f"from benchmarks import compiled_autograd as b; print(b.backward_peak({side!r}, {layers}, {accumulates}))"
-        )
+        arguments = f"{side!r}, {layers}, {batch}, {accumulates}"
+        call = f"from benchmarks import compiled_autograd as b; print(b.backward_peak({arguments}))"
         command = [sys.executable, "-W", "ignore", "-c", call]
         told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
         found[side.partition(" ")[0]] = int(told.split()[-1]) / 1e6
@@ -249,15 +248,15 @@ def steps(layers: int, backend: str, rounds: int, seconds: float) -> list[Row]:
 def run(
     rounds: int = 15,
     layers: int = LAYERS,
+    batch: int = 64,  # of the backward whose memory is measured
     step_layers: int = STEP_LAYERS,
     backend: str = "inductor",
     seconds: float = 60,
 ) -> Result:
     rows = [captures(name, layers, rounds) for name in CASES]
     rows += [replays(name, layers, 4 * rounds) for name in CASES]
-    rows += [
-        memory(layers, one, accumulates) for one in dict.fromkeys(("eager", backend)) for accumulates in (False, True)
-    ]
+    for lowering in dict.fromkeys(("eager", backend)):
+        rows += [memory(layers, batch, lowering, accumulates) for accumulates in (False, True)]
     rows += steps(step_layers, backend, 20 * rounds, seconds)
     about = "a whole backward, captured: its capture, its replays, its memory, and steps with it"
     settings = {"rounds": rounds, "layers": layers, "step_layers": step_layers}

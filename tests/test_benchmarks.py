@@ -40,11 +40,10 @@ from tests.graphs_made import graphs_made
 
 @pytest.mark.slow
 def test_a_warm_start_is_measured_beside_torchs_own() -> None:
-    found = warm_start.run(rounds=1, layers=(1,), others=warm_start.NOT_TORCHS[:1])
-    whole, _, entry, kept, beside, other = found.rows
-    assert kept.figure < whole.figure
-    assert kept.values == beside.values
-    assert set(whole.values) == set(other.values) == {"Dynamo", "torch", "ours"}
+    whole, _, entry, kept, beside = warm_start.run(rounds=1, layers=(1,), others=()).rows
+    assert set(whole.values) == {"Dynamo", "torch", "ours"}
+    sides = {f"{who}{how}" for who in ("torch", "ours") for how in ("", warm_start.KEPT)}
+    assert {*kept.values} == {*beside.values} == sides
     assert 0 < entry.values["ours"] < 50_000
 
 
@@ -73,7 +72,7 @@ def test_a_first_compilation_is_measured_in_processes_of_their_own() -> None:
 
 @pytest.mark.slow
 def test_a_whole_backward_is_measured_beside_torch_and_eager() -> None:
-    found = compiled_autograd.run(rounds=2, layers=1, step_layers=1, backend="eager", seconds=1)
+    found = compiled_autograd.run(rounds=2, layers=1, batch=4, step_layers=1, backend="eager", seconds=1)
     cases = [row.case for row in found.rows]
     assert [case.partition(":")[2] for case in cases[:4]] == [" capture"] * 2 + [" a replay, beside its graph"] * 2
     assert [case.startswith("peak memory") for case in cases[4:6]] == [True, True]
