@@ -84,6 +84,7 @@ def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
 # Painted after it was shown, and several inputs side by side: both are kept with the recording of the output.
 SHOWN = CELL.replace("\ncompiled.recording", "\nworkbench = compiled.recording.show()\nworkbench")
 PAINT = 'workbench.paint({"sin": 4.2, "cos": 3.9}, "time", unit="µs")'
+SCROLL = "cell => window.jupyterapp.shell.currentWidget.content.scrollToItem(cell)"  # JupyterLab draws what is near
 COMPARE = """def double(a, b):
     return a.mul_(2) + b
 
@@ -99,9 +100,12 @@ def test_what_was_painted_and_compared_is_in_a_notebook_opened_without_its_kerne
     page.set_viewport_size({"width": 1400, "height": 1500})
     jupyter.write_notebook(notebook, SHOWN, PAINT, COMPARE)
     jupyter.open_notebook(page, lab, notebook.name)
-    jupyter.run_all(page)
     cells = page.locator(".jp-Notebook-cell")
-    expect(cells.nth(0).get_by_label("Colour by")).to_have_value("painting:time", timeout=90_000)
+    jupyter.run_cell(page, 0)
+    expect(cells.nth(0).locator(".cm-content").last).to_contain_text("def ", timeout=90_000)
+    jupyter.run_cell(page, 1)
+    expect(cells.nth(0).get_by_label("Colour by")).to_have_value("painting:time")
+    jupyter.run_cell(page, 2)
     expect(cells.nth(2).locator(".differences li").first).to_be_visible(timeout=60_000)
     sentence = cells.nth(2).locator(".differences li").first.inner_text()
     jupyter.saved(page, notebook, lambda saved: "painted" in kept_in(saved["cells"][0]))
@@ -112,9 +116,9 @@ def test_what_was_painted_and_compared_is_in_a_notebook_opened_without_its_kerne
     expect(cells.nth(0).get_by_label("Colour by")).to_have_value("painting:time")
     expect(cells.nth(0).locator(".graph-foot .keys")).to_contain_text("time (µs)")
     page.screenshot(path=screenshots / "saved-notebook-painted.png")
+    page.evaluate(SCROLL, 2)
     expect(cells.nth(2).locator(".differences li").first).to_have_text(sentence)
     expect(cells.nth(2).locator('.side-by-side[aria-label="Memory"] .side')).to_have_count(2)
-    cells.nth(2).scroll_into_view_if_needed()
     page.screenshot(path=screenshots / "saved-notebook-compared.png")
     expect(page.locator(".aotviz-RecordingView")).to_have_count(2)  # of the outputs, and no widget
 

@@ -55,6 +55,7 @@ export interface Bookmark {
   readonly node?: string; // name
   readonly stages?: string; // "all": the rail also shows the stages that changed nothing
   readonly painting?: string; // its label
+  readonly paintings?: string; // how many there were: a later one is opened at first
   readonly beside?: string; // JSON of Selection.beside
 }
 
@@ -105,8 +106,9 @@ export class State {
     if (bookmark.node !== undefined) this.meantNode = { name: bookmark.node };
     const { paintings } = recording.index;
     const last = paintings[paintings.length - 1];
-    if (bookmark.painting !== undefined) this.current = { ...this.current, painting: bookmark.painting };
-    else if (last && !Object.keys(bookmark).length) this.mean(last);
+    const seen = bookmark.paintings ?? (Object.keys(bookmark).length ? paintings.length : 0);
+    if (last && paintings.length > Number(seen)) this.mean(last);
+    else if (bookmark.painting !== undefined) this.current = { ...this.current, painting: bookmark.painting };
     this.settle();
   }
 
@@ -122,6 +124,7 @@ export class State {
       ...(this.node && { node: this.node.name }),
       ...(this.current.everyStage && { stages: "all" }),
       ...(this.painting && { painting: this.painting.label }),
+      paintings: String(this.recording.index.paintings.length),
       ...(this.current.beside.length && { beside: JSON.stringify(this.current.beside) }),
     };
   }

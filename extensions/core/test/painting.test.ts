@@ -134,6 +134,13 @@ describe("a painting is opened", () => {
     expect(opened([painting({ mm: 1 })], { view: "code" }).painting).toBeNull();
   });
 
+  test("if it was added after the bookmark", () => {
+    const bookmark = opened([]).bookmark;
+    expect(opened([painting({ mm: 1 })], bookmark).painting?.label).toBe("time");
+    const since = { ...opened([painting({ mm: 1 })]).bookmark, painting: "" };
+    expect(opened([painting({ mm: 1 })], since).painting).toBeNull();
+  });
+
   test("one that is taken away leaves the others", async () => {
     const state = opened([painting({ mm: 1 }, { label: "error" }), painting({ mm: 1 })]);
     await state.takeAway(state.painting!);

@@ -37,7 +37,7 @@ import { paintingKey, type ValuesTable, valuesTable } from "./values";
 const MOST_BOXES = 60_000;
 const AT_ONCE = 100_000; // nodes: a graph with at most this many is grouped into modules without a progress bar
 const SLOW_MS = 250; // of a layout, before a notice says that it is running
-const NARROW = 900; // pixels: in a wider view the outline is shown at first, with room for the drawing and for facts
+const NARROW = 900; // pixels: a wider place has room for the outline, the drawing and the facts, open or not
 
 export class Drawing implements Mounted {
   readonly bar: HTMLElement; // its controls, which the caller places
@@ -84,7 +84,7 @@ export class Drawing implements Mounted {
       aliases: true,
       chain: false,
       flat: false,
-      outline: parent.clientWidth >= NARROW,
+      outline: (parent.closest(".content") ?? parent).clientWidth >= NARROW,
       ...wishes,
     };
     this.box = h("div", { class: "drawing-box" });
