@@ -79,12 +79,14 @@ def test_a_painted_recording_is_shown_painted(recording: Recording) -> None:
     assert "painting" not in recording.show("graph").bookmark
     recording.paint({"tanh": 1}, "time")
     recording.paint({"mm": 3}, "memory", stage="partition", graph="backward", node="mm")
-    place = {"compilation": "0", "stage": "partition", "role": "backward", "node": "mm", "painting": "memory"}
+    place = {"compilation": "0", "stage": "partition", "role": "backward", "node": "mm"}
+    place |= {"painting": "memory", "paintings": "2"}
     assert recording.show("graph").bookmark == {"view": "graph", **place}
     assert recording.show().bookmark == {"view": "graph", **place}
     elsewhere = recording.show("graph", stage="joint").bookmark
     assert (elsewhere["stage"], elsewhere["painting"], "node" in elsewhere) == ("joint", "memory", False)
-    assert recording.show("code").bookmark == {"view": "code", "compilation": "0", "painting": "memory"}
+    code = {"view": "code", "compilation": "0", "painting": "memory", "paintings": "2"}
+    assert recording.show("code").bookmark == code
 
 
 def test_names_that_no_graph_has_are_kept_and_named_at_the_users_line(recording: Recording) -> None:

@@ -62,6 +62,7 @@ def bookmark(
                 found |= {"view": "graph", "stage": painted.stage, "role": painted.graph, "node": painted.node}
     others = [named(compilation, stage, one) for one in beside]
     found["beside"] = json.dumps(others, separators=(",", ":")) if others else ""
+    found["paintings"] = str(len(paintings))  # a later one is opened at first
     return {name: text for name, text in found.items() if text}
 
 

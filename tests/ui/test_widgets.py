@@ -188,7 +188,7 @@ def test_a_recording_is_shown_at_a_view_and_a_stage() -> None:
     bundle = shown._repr_mimebundle_()
     assert bundle is not None
     held = bundle[1][workbench.KEPT]["bookmark"]
-    assert held == {"view": "saved", "compilation": "0", "stage": "partition", "role": "backward"}
+    assert held == {"view": "saved", "compilation": "0", "stage": "partition", "role": "backward", "paintings": "0"}
 
 
 def test_a_recording_is_shown_with_graphs_beside_each_other() -> None:
