@@ -21,6 +21,7 @@ from aotviz.frontends.export import aot_export_joint_simple, aot_export_joint_wi
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.functional_tensors import FunctionalTensor
+from aotviz.tracing import who_holds
 from tests.tiers import slow
 
 
@@ -299,6 +300,18 @@ def test_a_trace_that_fails_leaves_nothing_behind_either():
     assert DICT == {}
     assert TABLE is None
     assert any("DICT[4]" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [(nn.LSTM(4, 4), (3, 2, 4)), (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 3, 8))],
+)
+def test_where_nothing_is_kept_the_objects_of_the_process_are_not_searched(module, shape, monkeypatch):
+    searched = []
+    monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: searched.append(kept))
+    result = aotviz.compile(module, backend="eager")(torch.ones(shape))
+    (result[0] if isinstance(result, tuple) else result).sum().backward()
+    assert not searched
 
 
 def test_a_failing_trace_that_keeps_nothing_says_nothing():

@@ -135,7 +135,7 @@ def _held_elsewhere(made: _Made, frames: Sequence[FrameType]) -> list[Any]:
     for frame in frames:
         count.walk(frame, is_ours=True)
     for reference, apart in made.owners:
-        count.walk(getattr(reference(), "__dict__", None), apart, is_ours=True)
+        count.walk(reference(), apart, is_ours=True)
     return count.tensors_held_elsewhere()
 
 
@@ -159,14 +159,14 @@ class _Count:
             self.inside[id(item)] = item
 
     def walk(self, root: Any, apart: Sequence[str] = (), is_ours: bool = False) -> None:
-        """Count the references reachable from `root`, except through its items named `apart`. References to our own
+        """Count the references reachable from `root`, except through its attributes `apart`. References to our own
         objects (`is_ours`) are not counted."""
         if is_ours:
             self.roots.add(id(root))
         if root is None or id(root) in self.below:
             return
         self.add(root)
-        skipped = {id(root[name]) for name in apart if name in root}
+        skipped = {id(getattr(root, name, None)) for name in apart}
         queue = [id(root)]
         while queue:
             holder = queue.pop()
