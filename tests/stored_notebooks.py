@@ -9,6 +9,7 @@ run. A cell with the tag "remove-output" is stored without its output: in a less
 from __future__ import annotations
 
 import base64
+import platform
 import re
 import sys
 import tempfile
@@ -171,10 +172,16 @@ def store(notebook: NotebookNode, browser: Browser) -> None:
                 if "data" in output:
                     output.data = NotebookNode(_stored(output.data, output.metadata, browser))
                     output.metadata = NotebookNode()
-    notebook.metadata["aotviz"] = {"outputs_of_torch": torch.__version__.partition("+")[0]}
+    notebook.metadata["aotviz"] = {"outputs_of": versions()}
     for name in ("widgets", "language_info"):
         notebook.metadata.pop(name, None)
     notebook.metadata["language_info"] = {"name": "python"}
+
+
+def versions() -> str:
+    """What outputs depend on: torch, and Python, whose bytecode decides what Dynamo captures and guards."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return f"torch {torch.__version__.partition('+')[0]}, Python {python}"
 
 
 def _stored(data: dict[str, Any], metadata: dict[str, Any], browser: Browser) -> dict[str, Any]:
