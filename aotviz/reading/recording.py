@@ -346,8 +346,9 @@ class Recording:
         >>> import torch, aotviz
         >>> f = aotviz.compile(lambda x: x.sin(), backend="eager")
         >>> _ = f(torch.ones(3))
-        >>> f.recording.show("wrapper", stage="link").bookmark
-        {'view': 'wrapper', 'compilation': '0', 'stage': 'link'}
+        >>> workbench = f.recording.show("wrapper", stage="link")
+        >>> workbench.bookmark["view"], workbench.bookmark["stage"]
+        ('wrapper', 'link')
         >>> workbench = f.recording.show("graph", stage="trace", beside=["lower"])
         """
         from aotviz.widgets.workbench import Workbench  # anywidget is slow to import, and may be absent

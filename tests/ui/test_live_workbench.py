@@ -61,12 +61,20 @@ deep(w).backward()
 
 CUT = """
 from aotviz.ir import partition_functions
-from aotviz.torch_private import partitioners
+from aotviz.widgets.replies import Answers
 usual = partition_functions.named("default_partition")
 cuts = []
+for name in ("cut on", "cancelled"):
+    pathlib.Path(name).unlink(missing_ok=True)
+
+def cancel(self, question, cancel=Answers.cancel):
+    cancel(self, question)
+    pathlib.Path("cancelled").touch()
+
+Answers.cancel = cancel
 
 def slow(joint, inputs, **kept):
-    "Cuts as usual; from the second time on when a file says so."
+    "Cuts as usual; the second time when a file says so."
     cuts.append(1)
     pathlib.Path("cutting").write_text(str(len(cuts)))
     while len(cuts) == 2 and not pathlib.Path("cut on").exists():
@@ -179,6 +187,7 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(lab: Server, pa
     page.screenshot(path=screenshots / "live-light-what-if-running.png")
     answer.get_by_role("button", name="Cancel").click()
     expect(answer).to_contain_text("The kernel stops before its next stage")
+    jupyter.wait_until(page, (lab.work / "cancelled").exists, "the kernel did not hear that it was cancelled")
     (lab.work / "cut on").touch()
     expect(answer).to_contain_text("Cancelled. The kernel has stopped.", timeout=30_000)
     expect(answer.locator("table")).to_have_count(0)
@@ -287,7 +296,6 @@ def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock
 ) -> None:
     """The kernel ends by itself: no frontend is told of that as of a restart that it asked for."""
     jupyter.write_notebook(lab.work / "gone.ipynb", MADE, CUT)
-    (lab.work / "cut on").unlink(missing_ok=True)
     jupyter.open_notebook(page, lab, "gone.ipynb")
     jupyter.run_cell(page, 0)
     jupyter.run_cell(page, 1)
@@ -299,6 +307,7 @@ def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock
     expect(answer).to_contain_text("partitioning the graph again. It runs the stage partition", timeout=30_000)
     answer.get_by_role("button", name="Cancel").click()
     expect(answer).to_have_text("Cancelled. The kernel stops before its next stage.")  # and no seconds
+    jupyter.wait_until(page, (lab.work / "cancelled").exists, "the kernel did not hear that it was cancelled")
     (lab.work / "cut on").touch()
     expect(answer).to_contain_text("Cancelled. The kernel has stopped.", timeout=30_000)
 
