@@ -65,10 +65,13 @@ class Setting:
 
 
 class Kept:
-    """What C++ keeps of a captured backward: it finds captures by autograd's graph, whatever the setting is."""
+    """What C++ keeps of a captured backward: it finds captures by autograd's graph, whatever the setting is.
+
+    C++ never frees it, also when it forgets the capture; so `forget` frees what it holds.
+    """
 
     def __init__(self, call: WholeBackward) -> None:
-        self._call = call
+        self._call: WholeBackward | None = call
         self._programs: weakref.WeakKeyDictionary[Setting, Replay] = weakref.WeakKeyDictionary()
         self._first: Replay | None = None
 
@@ -81,9 +84,14 @@ class Kept:
     def program(self, setting: Setting) -> Replay:
         found = self._programs.get(setting)
         if found is None:
+            assert self._call is not None
             found = self._programs[setting] = setting.lowered(self._call)
             self._first = self._first or found
         return found
+
+    def forget(self) -> None:
+        self._call = self._first = None
+        self._programs.clear()
 
 
 class Gate:
@@ -134,7 +142,8 @@ class _Thread(threading.local):
 
 _gate, _thread = Gate(), _Thread()
 _installed, _count = threading.Lock(), 0
-_drops = 0  # how often C++ was made to forget its captures
+_kept: list[Kept] = []  # for captures that C++ knows
+_drops = 0  # how often C++ was made to forget them
 _autocast: tuple[Any, ...] = ()  # autocast's state, for which C++ keeps captures
 
 
@@ -155,6 +164,8 @@ def reset() -> None:
     global _drops
     _drops += 1
     backward_capture.clear_captures()
+    while _kept:
+        _kept.pop().forget()
 
 
 def _install(change: int) -> None:
@@ -287,6 +298,7 @@ class _Run:
         kept = Kept(form_of(capture, self._setting.options))
         with backward_capture.compiler(None, False):
             kept.program(self._setting)  # an error now lets the engine run this backward
+        _kept.append(kept)
         return _replay, kept
 
     def replay(self, kept: Kept, given: Sequence[Any]) -> list[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -327,3 +329,27 @@ def test_an_unknown_backend_or_option_is_named():
         aotviz.compiled_autograd(backend="nonsense")
     with pytest.raises(ValueError, match="no option 'colour'"):
         aotviz.compiled_autograd(options={"colour": 1})
+
+
+@pytest.mark.parametrize("how", ["reset", "autocast"])
+def test_what_a_forgotten_capture_held_is_freed(how, monkeypatch):
+    """C++ keeps a reference to what it was given for each capture, for good."""
+    graphs = []
+    kept_for = engine.form_of
+
+    def noting(capture, options):
+        graphs.append(weakref.ref(capture.graph))
+        return kept_for(capture, options)
+
+    monkeypatch.setattr(engine, "form_of", noting)
+    w = torch.ones(3, requires_grad=True)
+    with aotviz.compiled_autograd(backend="eager", options={"record": False}):
+        (w * 2).sum().backward()
+        if how == "autocast":
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                (w * 2).sum().backward()
+    if how == "reset":
+        aotviz.compiled_autograd.reset()
+    gc.collect()
+    assert [graph() is None for graph in graphs] == ([True] if how == "reset" else [True, False])
+    assert w.grad.tolist() == [2.0 if how == "reset" else 4.0] * 3
