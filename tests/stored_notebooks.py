@@ -9,7 +9,6 @@ run. A cell with the tag "remove-output" is stored without its output: in a less
 from __future__ import annotations
 
 import base64
-import platform
 import re
 import sys
 import tempfile
@@ -180,8 +179,7 @@ def store(notebook: NotebookNode, browser: Browser) -> None:
 
 def versions() -> str:
     """What outputs depend on: torch, and Python, whose bytecode decides what Dynamo captures and guards."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    return f"torch {torch.__version__.partition('+')[0]}, Python {python}"
+    return f"torch {torch.__version__.partition('+')[0]}, Python {sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _stored(data: dict[str, Any], metadata: dict[str, Any], browser: Browser) -> dict[str, Any]:

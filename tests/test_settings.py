@@ -54,7 +54,7 @@ def read_by_aot_autograd(module):
 
 @pytest.mark.parametrize("module", ["torch._inductor.config", "torch._dynamo.config"])
 def test_every_setting_of_inductor_and_dynamo_that_aot_autograd_reads_is_in_a_list(module):
-    known = {name for one in LISTS for name in one.get(module, ())}
+    known = {name for one in LISTS for name in one[module]}
     read = {name for name in read_by_aot_autograd(module) if not callable(getattr(configs.MODULES[module], name, None))}
     assert read
     assert read - {"triton"} <= known

@@ -71,6 +71,7 @@ WARNED = {  # setting -> what aotviz does instead
         "static_weight_shapes": "parameters and buffers have fixed sizes",
     },
     "torch._inductor.config": {"freezing": "parameters stay inputs"},
+    "torch._dynamo.config": {},
 }
 MEANS_NOTHING = {  # setting -> why
     "torch._functorch.config": {
