@@ -27,7 +27,7 @@ def test_without_a_gpu_it_says_so_and_leaves_the_figures_alone(monkeypatch, caps
 
 def test_a_part_replaces_its_own_figures_and_leaves_the_others(monkeypatch, tmp_path):
     def part(case, figure):
-        return lambda: figures.Part([results.Row(case, figure, None, {}, "ms")], figure > 1)
+        return lambda: iter([(results.Row(case, figure, None, {}, "ms"), figure > 1)])
 
     monkeypatch.setattr(figures, "PARTS", {"tests": part("tests: pass", 1.0), "step": part("step: gpt2", 2.0)})
     assert figures.gather(["tests", "step"], tmp_path) == 1

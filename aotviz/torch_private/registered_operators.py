@@ -75,7 +75,8 @@ def functions(overload: Any) -> Iterator[tuple[str, Any]]:
         for role in _ROLES:
             held = getattr(defined, role, None)
             yield role, dict(held) if isinstance(held, Mapping) else held
-    entry = simple_registry.singleton.get(overload._name) or simple_registry.singleton.get(name)
+    entries = simple_registry.singleton._data  # its `get` is of torch 2.13
+    entry = entries.get(overload._name) or entries.get(name)
     if entry is not None:
         kernel = getattr(entry.fake_impl, "kernel", None)
         if defined is None:  # else it calls the _abstract_fn

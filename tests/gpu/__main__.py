@@ -1,6 +1,6 @@
-"""`make gpu`: on a machine with a GPU, run its tests, the sweep of models and step times, and keep the figures.
+"""`make gpu`: on a machine with a GPU, run its tests, the sweeps and step times, and keep the figures.
 
-python -m tests.gpu                    # all parts, some ten minutes each
+python -m tests.gpu                    # all parts, some minutes each
 python -m tests.gpu tests step         # some; the figures of the others stay as they are in the file
 
 Needs no environment of its own: it takes the torch of the Python that runs it. What that Python lacks it takes from
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WHEELS = ROOT / ".whl"
 NEEDED = ("torch", "numpy", "msgspec", "pandas", "pytest")  # to compile, to record and to test; a page needs more
-PARTS = ("tests", "models", "step")
+PARTS = ("tests", "operators", "models", "step")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,19 +1,19 @@
 """The parts of `make gpu`, and benchmarks/results/gpu.json, which holds what they found in the form of a benchmark.
 
-A part gives its rows, or raises; the rows of parts that were not run stay as they are in the file.
+A part gives its rows one after the other. The rows of parts that were not run stay as they are in the file.
 """
 
 from __future__ import annotations
 
-import json
+import importlib.util
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as tree
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,49 +23,55 @@ import torch
 import aotviz.frontends.backend  # noqa: F401 (torch.compile knows the names then, though aotviz is not installed)
 from benchmarks import results
 from benchmarks.results import Row
+from tests.oracle.progress import finished
 
 from . import DEVICE
 
 ROOT = Path(__file__).parents[2]
-ABOUT = "on a GPU: the tests of tests/gpu, the models of `make sweep-models`, and the time of a training step"
-FIGURE = "times: ours / torch; tests, models: the share that is right"
+ABOUT = "on a GPU: the tests of tests/gpu, op_db, the models of `make sweep-models`, and a training step"
+FIGURE = "times, memory: ours / torch; tests, operators, models: the share that is right"
 ROUNDS = 60
 PAIRS = (("aotviz", "inductor"), ("aotviz_eager", "aot_eager"))
+RIGHT = ("equal", "details", "close")
+PROCESSES = max(1, min(8, (os.cpu_count() or 1) // 2))
+Judged = Iterator[tuple[Row, bool]]  # a row, and whether something in it is wrong
 
 
 def gather(parts: Sequence[str], folder: Path | None) -> int:
     """Run the parts, print and write what they found. 1 if something is wrong."""
     folder = folder or results.FOLDER
     path = folder / "gpu.json"
-    rows = list(results.read(path).rows) if path.exists() else []
+    rows = {row.case: row for row in results.read(path).rows} if path.exists() else {}
     worst = 0
     for part in parts:
-        found = PARTS[part]()
-        rows = [row for row in rows if not row.case.startswith(f"{part}: ")] + found.rows
-        worst = worst or int(found.wrong)
-        whole = results.result("gpu", ABOUT, FIGURE, rows, {"rounds": ROUNDS})
-        whole.environment["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else DEVICE
-        results.write(whole, folder)  # after each part: a machine that is lent may be taken back
+        rows = {case: row for case, row in rows.items() if not case.startswith(f"{part}: ")}
+        for row, wrong in PARTS[part]():
+            rows[row.case] = row
+            worst = worst or int(wrong)
+            whole = results.result("gpu", ABOUT, FIGURE, list(rows.values()), {"rounds": ROUNDS})
+            whole.environment["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else DEVICE
+            results.write(whole, folder)  # after each row: a machine that is lent may be taken back
     print(results.table(results.read(path)))
     return worst
 
 
-@dataclass(frozen=True)
-class Part:
-    rows: list[Row]
-    wrong: bool
-
-
-def tests() -> Part:
+def tests() -> Judged:
     """The tests of this folder, and those elsewhere that want a GPU."""
     with tempfile.TemporaryDirectory() as kept:
         report = Path(kept) / "junit.xml"
-        chosen = ["tests/gpu", "tests/test_random_state.py", "tests/test_backend.py", "tests/test_wrapper.py"]
-        options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        code = subprocess.run([sys.executable, "-m", "pytest", *options, *chosen], cwd=ROOT, check=False).returncode
+        chosen = ["tests/gpu", *(f"tests/test_{name}.py" for name in ("random_state", "rng", "backend", "wrapper"))]
+        options = ["-q", "-p", "no:cacheprovider", "--show-capture=no", f"--junitxml={report}"]
+        if importlib.util.find_spec("xdist"):
+            options += ["-n", str(PROCESSES)]
+        code = _run("pytest", *options, *chosen)
         count = counted(report)
     run = count["passed"] + count["failed"]
-    return Part([Row("tests: pass", count["passed"] / run if run else 0.0, None, count, "tests")], code != 0)
+    yield Row("tests: pass", count["passed"] / run if run else 0.0, None, count, "tests"), code != 0
+
+
+def _run(module: str, *arguments: str) -> int:
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}  # of each of PROCESSES
+    return subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, check=False).returncode
 
 
 def counted(report: Path) -> dict[str, float]:
@@ -78,52 +84,114 @@ def counted(report: Path) -> dict[str, float]:
     return {"passed": float(total - failed - skipped), "failed": float(failed), "skipped": float(skipped)}
 
 
-def models() -> Part:
+def operators() -> Judged:
+    """Forward and backward of samples of op_db, by aot_function."""
+    given = ["--samples", "2"] if DEVICE == "cuda" else ["--every", "60", "--samples", "1"]
+    found = _swept("tests.oracle.sweep_ops", "operators", *given)
+    behind = [row for row in found if row.get("worse")]
+    yield _shares("operators: op_db", found, "samples"), bool(behind)
+
+
+def models() -> Judged:
     """The sweep of models: those whose packages are here."""
-    log = ROOT / ".sweeps" / f"models-{DEVICE}.jsonl"
-    command = [sys.executable, "-m", "tests.sweeps.models", "--device", DEVICE, "--log", str(log), "--out"]
-    subprocess.run([*command, str(log.with_suffix(".json"))], cwd=ROOT, check=False)
-    found = [json.loads(line) for line in log.read_text().splitlines()]
-    judged = [row for row in found if "ours" in row]
-    rows = []
+    found = _swept("tests.sweeps.models", "models", *([] if DEVICE == "cuda" else ["--only", "variational"]))
     for title, chosen in (
-        ("models: graphs run as they are", [row for row in judged if not row["key"].endswith(" on Inductor")]),
-        ("models: Inductor", [row for row in judged if row["key"].endswith(" on Inductor")]),
+        ("models: graphs run as they are", [row for row in found if not row["key"].endswith(" on Inductor")]),
+        ("models: Inductor", [row for row in found if row["key"].endswith(" on Inductor")]),
     ):
-        right = {who: [row[who]["status"] in ("equal", "close") for row in chosen] for who in ("ours", "torch")}
-        values = {who: float(sum(found)) for who, found in right.items()} | {"judged": float(len(chosen))}
-        rows.append(Row(title, sum(right["ours"]) / len(chosen) if chosen else 0.0, None, values, "models"))
-    return Part(rows, any(row["ours"]["status"] in ("wrong", "raised") for row in judged))
+        yield _shares(title, chosen, "models"), any(row["ours"]["status"] in ("wrong", "raised") for row in chosen)
 
 
-def step() -> Part:
-    """The time of a training step, the GPU's work included, ours and torch's in turns."""
-    try:
-        from benchmarks.step_models import MODELS
-    except ImportError:
-        print("benchmarks/step_models.py is not here: step times are left out")
-        return Part([], False)
-    rows = [_timed(name, *MODELS[name](), *pair) for name in MODELS for pair in PAIRS]
-    return Part(rows, False)
+def _swept(module: str, name: str, *given: str) -> list[dict[str, Any]]:
+    """The rows that a sweep judges."""
+    log = ROOT / ".sweeps" / f"{name}-{DEVICE}.jsonl"
+    log.parent.mkdir(exist_ok=True)
+    kept = ["--log", str(log), "--out", str(log.with_suffix(".json"))] if name == "models" else ["--out", str(log)]
+    _run(module, "--device", DEVICE, "--processes", str(PROCESSES), *kept, *given)
+    return [row for row in finished(log).values() if "ours" in row]
 
 
-def _timed(name: str, module: torch.nn.Module, batch: dict[str, Any], ours: str, theirs: str) -> Row:
+def _shares(title: str, judged: Sequence[Mapping[str, Any]], unit: str) -> Row:
+    right = {who: float(sum(row[who]["status"] in RIGHT for row in judged)) for who in ("ours", "torch")}
+    return Row(
+        title, right["ours"] / len(judged) if judged else 0.0, None, right | {"judged": float(len(judged))}, unit
+    )
+
+
+def step() -> Judged:
+    """The time and the memory of a training step, the GPU's work included, ours and torch's in turns."""
+    from benchmarks.step_models import MODELS
+
+    for name, made in MODELS.items():
+        for pair in PAIRS:
+            yield from _compared(name, *made(), *pair)
+    if DEVICE == "cuda":
+        for pair in PAIRS:
+            yield from _compared("gpt2 as published, 8 x 512, bf16", *_published(), *pair, cast=True)
+
+
+def _published() -> tuple[torch.nn.Module, dict[str, Any]]:
+    """GPT-2 with its 124 million parameters, and 8 sequences of 512 tokens."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from benchmarks.step_models import LanguageModel
+
+    config = GPT2Config()
+    config.use_cache = False
+    return LanguageModel(GPT2LMHeadModel(config)).train(), {"tokens": torch.randint(0, config.vocab_size, (8, 512))}
+
+
+def _compared(
+    name: str, module: torch.nn.Module, batch: dict[str, Any], ours: str, theirs: str, cast: bool = False
+) -> Judged:
     batch = {key: value.to(DEVICE) for key, value in batch.items()}
     module.to(DEVICE)
     torch._dynamo.reset()
     compiled = {backend: torch.compile(module, backend=backend) for backend in (ours, theirs)}
     times: dict[str, list[float]] = {backend: [] for backend in compiled}
+    peaks: dict[str, int] = dict.fromkeys(compiled, 0)
     order = random.Random(0)
     for number in range(ROUNDS + 3):
         for backend in order.sample(list(compiled), 2):
-            began = _now()
-            compiled[backend](**batch)[0].backward()
+            peak, began = _Peak(), _now()
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=cast):
+                loss = compiled[backend](**batch)[0]
+            loss.backward()
             module.zero_grad()
             if number >= 3:  # those before compile, and warm the caches
                 times[backend].append(_now() - began)
+                peaks[backend] = max(peaks[backend], peak.bytes())
+            del loss
     ratios = [mine / other for mine, other in zip(times[ours], times[theirs], strict=True)]
-    values = {"ours": median(times[ours]), "torch": median(times[theirs])}
-    return Row(f"step: {name}, {ours} / {theirs}", median(ratios), None, values, "ms")
+    case = f"step: {name}, {ours} / {theirs}"
+    yield (
+        Row(f"{case}, time", median(ratios), None, {"ours": median(times[ours]), "torch": median(times[theirs])}, "ms"),
+        False,
+    )
+    if DEVICE == "cuda":
+        yield (
+            Row(
+                f"{case}, memory",
+                peaks[ours] / peaks[theirs],
+                None,
+                {"ours": peaks[ours] / 2**20, "torch": peaks[theirs] / 2**20},
+                "MiB",
+            ),
+            False,
+        )
+
+
+class _Peak:
+    """The most bytes that were allocated at one time since this was made, beyond those from before it."""
+
+    def __init__(self) -> None:
+        self.before = 0
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            self.before = torch.cuda.memory_allocated()
+
+    def bytes(self) -> int:
+        return torch.cuda.max_memory_allocated() - self.before if DEVICE == "cuda" else 0
 
 
 def _now() -> float:
@@ -133,4 +201,4 @@ def _now() -> float:
     return time.perf_counter() * 1e3
 
 
-PARTS = {"tests": tests, "models": models, "step": step}
+PARTS = {"tests": tests, "operators": operators, "models": models, "step": step}

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,23 @@ def run_children(module: str, arguments: Sequence[str]) -> int:
         if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             return code
         command = [a for a in command if a != "--retry"]  # a second child must not repeat the first one's work
+
+
+def run_side_by_side(module: str, arguments: Sequence[str], processes: int) -> int:
+    """`run_children` in several processes at once, each with its `--share`. They add to the same file."""
+
+    def run_share(number: int) -> int:
+        return run_children(module, [*arguments, "--share", f"{number}/{processes}"])
+
+    with ThreadPoolExecutor(processes) as pool:
+        return max(pool.map(run_share, range(processes)), key=abs)
+
+
+def shared(cases: Sequence[Any], share: str) -> Sequence[Any]:
+    """The cases of a share.
+
+    >>> shared("abcde", "1/2")
+    'bd'
+    """
+    number, processes = map(int, share.split("/"))
+    return cases[number::processes]

@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .compare import CANDIDATES, Candidate, EagerRaised, Setup, Trial, eager_itself, expect, judge
 from .fuzz import cause, worse
-from .progress import Log, Row, finished, run_children, stable
+from .progress import Log, Row, finished, run_side_by_side, shared, stable
 
 # Not run at all, and why.
 LEFT_OUT = {
@@ -65,14 +65,15 @@ def chosen_ops(every: int = 1, seed: int = 0, pattern: str = "") -> list[Any]:
 class Samples:
     """One op's sample inputs as programs; a sample's tensors are built anew, storage by storage, for every run."""
 
-    def __init__(self, op: Any, limit: int | None = None):
+    def __init__(self, op: Any, limit: int | None = None, device: str = "cpu"):
         self.op = op
         self.limit = limit
+        self.device = device
 
     def __iter__(self) -> Iterator[tuple[str, Trial | str]]:
         torch.manual_seed(0)
         random.seed(0)
-        samples = self.op.sample_inputs("cpu", torch.float32, requires_grad=self.op.supports_autograd)
+        samples = self.op.sample_inputs(self.device, torch.float32, requires_grad=self.op.supports_autograd)
         for k, sample in enumerate(samples):
             if self.limit is not None and k >= self.limit:
                 return
@@ -112,7 +113,8 @@ def copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             plain = t.detach().resolve_conj().resolve_neg()
             storage = plain.untyped_storage()
             fresh = storages.setdefault(storage._cdata, storage.clone())
-            copy = torch.empty(0, dtype=t.dtype).set_(fresh, plain.storage_offset(), plain.shape, plain.stride())
+            copy = torch.empty(0, dtype=t.dtype, device=t.device)
+            copy.set_(fresh, plain.storage_offset(), plain.shape, plain.stride())
             made[id(t)] = copy.requires_grad_(t.requires_grad)
         result.append(made[id(t)])
     return result
@@ -155,14 +157,14 @@ def walk(options: argparse.Namespace, candidates: list[str]) -> None:
     until = time.monotonic() + options.seconds if options.seconds else None
     whole = options.samples is None
     for limit in (BREADTH, None) if whole else (options.samples,):  # every op early, then all the rest
-        for op in chosen_ops(options.every, options.seed, options.op):
+        for op in shared(chosen_ops(options.every, options.seed, options.op), options.share):
             name = name_of(op)
             if f"{name} all" in done:
                 continue
             if op.name in LEFT_OUT:
                 log.add({"key": f"{name}#0", "skipped": LEFT_OUT[op.name]})
                 continue
-            for key, program in Samples(op, limit):
+            for key, program in Samples(op, limit, options.device):
                 if key in done:
                     continue
                 if until and time.monotonic() > until:
@@ -215,6 +217,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--retry", action="store_true", help="judge again what was not equal")
     parser.add_argument("--candidate", help="comma list (default: ours,torch)")
     parser.add_argument("--show", action="store_true", help="print the differences of what fails")
+    parser.add_argument("--device", default="cpu", help="where the samples are (cpu)")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="how many share the ops (1)")
+    parser.add_argument("--share", default="0/1", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     candidates = (options.candidate or "ours,torch").split(",")
@@ -226,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
         walk(options, candidates)
         return 0
     given = list(sys.argv[1:] if arguments is None else arguments)
-    code = run_children("tests.oracle.sweep_ops", [*given, "--out", str(options.out)])
+    code = run_side_by_side("tests.oracle.sweep_ops", [*given, "--out", str(options.out)], options.processes)
     return summary(finished(options.out), candidates, options.show) or code
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tests.oracle.progress import Log, Row, Rows, finished, run_children
+from tests.oracle.progress import Log, Row, Rows, finished, run_side_by_side, shared
 from tests.sweeps import page
 
 from .catalogue import MODELS
@@ -48,6 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, default=Path(".sweeps/models.jsonl"), help="where progress is kept")
     parser.add_argument("--out", type=Path, help="write the results there, as JSON, and leave docs/parity.md as it is")
     parser.add_argument("--report", action="store_true", help="run nothing")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="how many share the models (1)")
+    parser.add_argument("--share", default="0/1", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.log.parent.mkdir(parents=True, exist_ok=True)
@@ -55,11 +57,11 @@ def main(arguments: list[str] | None = None) -> int:
         logging.disable(logging.CRITICAL)
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
-        walk(options.log, options.only, options.device)
+        walk(options.log, options.only, options.device, options.share)
         return 0
     if not options.report:
         given = ["--only", options.only, "--device", options.device, "--log", str(options.log)]
-        run_children("tests.sweeps.models", given)
+        run_side_by_side("tests.sweeps.models", given, options.processes)
     rows = {key: row for key, row in finished(options.log).items() if key in cases()}
     if options.out:
         options.out.write_text(page.as_text(found(rows)))
@@ -77,10 +79,10 @@ def cases() -> list[str]:
     return [*MODELS, *(name + ON_INDUCTOR for name, model in MODELS.items() if model.by_inductor)]
 
 
-def walk(log: Path, only: str, device: str) -> None:
+def walk(log: Path, only: str, device: str, share: str) -> None:
     done = {} if only else finished(log)
     lines = Log(log)
-    for key in cases():
+    for key in shared(cases(), share):
         if only in key and key not in done:
             name = key.removesuffix(ON_INDUCTOR)
             lines.judge(key, partial(_timed, name, name != key, device), LIMIT_S)
