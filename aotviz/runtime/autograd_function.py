@@ -263,8 +263,7 @@ class Writer:
         held += ["saved"] if self.tensors else []
         if held:
             source.line(f"del {', '.join(held)}", _FREED, comment=False)
-        if runtime.HAS_BOXED_GRADIENTS:
-            source.line("ctx.maybe_clear_saved_tensors()", "the list now holds the last references")
+        source.line("ctx.maybe_clear_saved_tensors()", "the list now holds the last references")
         backward = source.bind("backward_of", self.lowered.backward)
         if self.lowered.backward.donates:
             keeps = source.bind("keeps_graph", runtime.keeps_graph)

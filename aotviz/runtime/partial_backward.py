@@ -139,7 +139,7 @@ class PartialBackward:
         part = self.part(pattern)
         run = self._runner(pattern, part, keep or hasattr(ctx, "parted"))
         arguments = self._arguments(ctx, pattern, part, tangents, keep)
-        if not keep and runtime.HAS_BOXED_GRADIENTS:
+        if not keep:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
         with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
             result = [*run(arguments)]
