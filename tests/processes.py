@@ -1,7 +1,8 @@
 """Scripts in processes of their own that share one import of torch, which takes longer than most of them.
 
 `run_script` is `subprocess.run([python, script, *arguments])`, but that the process is forked from one that has
-imported torch and aotviz and has done nothing else. For a test of what an import does, start Python itself.
+imported torch and aotviz and has done nothing else. For a test of what an import does, start Python itself. With a GPU,
+each process imports them itself: that import asks for the GPU, and a process that is forked after it cannot use it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+import torch
+
 READY = ["torch", "torch._dynamo", "aotviz.comparing.bisecting", "aotviz.frontends.backend"]
-_context = multiprocessing.get_context("forkserver")
+_context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "forkserver")
 _context.set_forkserver_preload(READY)
 
 

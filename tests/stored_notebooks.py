@@ -1,9 +1,10 @@
 """Run notebooks and store their outputs, so that a code host shows them: `python -m tests.stored_notebooks [FILE ...]`.
 
-Without files (`make notebooks`), it runs those that have stored outputs already. Workbenches and charts are stored as
-pictures, because a code host runs no scripts. What differs from run to run (times, addresses, names of temporary files)
-is replaced, so a second run changes nothing. tests/test_notebooks.py compares the stored texts with those of its own
-run. A cell with the tag "remove-output" is stored without its output: in a lesson, the output would be the answer.
+Without files (`make notebooks`), it runs those that have stored outputs already, and those with outputs of a GPU only
+if there is one. Workbenches and charts are stored as pictures, because a code host runs no scripts. What differs from
+run to run (times, addresses, names of temporary files) is replaced, so a second run changes nothing. The stored texts
+are compared with those of another run by tests/test_notebooks.py. A cell with the tag "remove-output" is stored without
+its output: in a lesson, the output would be the answer.
 """
 
 from __future__ import annotations
@@ -178,8 +179,18 @@ def store(notebook: NotebookNode, browser: Browser) -> None:
 
 
 def versions() -> str:
-    """What outputs depend on: torch, and Python, whose bytecode decides what Dynamo captures and guards."""
-    return f"torch {torch.__version__.partition('+')[0]}, Python {sys.version_info.major}.{sys.version_info.minor}"
+    """What outputs depend on: torch, Python, whose bytecode decides what Dynamo captures and guards, and the GPU."""
+    found = f"torch {torch.__version__.partition('+')[0]}, Python {sys.version_info.major}.{sys.version_info.minor}"
+    return f"{found}, {torch.cuda.get_device_name()}" if torch.cuda.is_available() else found
+
+
+def outputs_of(notebook: NotebookNode) -> str:
+    """The `versions` that its stored outputs are of."""
+    return str(notebook.metadata.get("aotviz", {}).get("outputs_of", ""))
+
+
+def is_of_a_gpu(notebook: NotebookNode) -> bool:
+    return outputs_of(notebook).count(", ") > 1
 
 
 def _stored(data: dict[str, Any], metadata: dict[str, Any], browser: Browser) -> dict[str, Any]:
@@ -217,7 +228,8 @@ def main(paths: Iterable[str]) -> int:
     with finder.browser() as browser, tempfile.TemporaryDirectory() as folder:
         for path in chosen or NOTEBOOKS:
             notebook = nbformat.read(path, as_version=4)
-            if chosen or has_outputs(notebook):
+            can_run = torch.cuda.is_available() or not is_of_a_gpu(notebook)
+            if chosen or (has_outputs(notebook) and can_run):
                 run(notebook, Path(folder))
                 store(notebook, browser)
                 nbformat.write(notebook, path)
