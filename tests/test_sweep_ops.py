@@ -51,10 +51,10 @@ def test_a_case_that_takes_too_long_ends_the_process_and_is_known(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_where_it_stopped(tmp_path, capsys):
+def test_two_processes_share_a_sweep_and_it_goes_on_where_it_stopped(tmp_path, capsys):
     log = tmp_path / "sweep.jsonl"
     arguments = ["--out", str(log), "--op", "^(add|neg)$", "--samples", "1", "--candidate", "eager"]
-    assert sweep_ops.main(arguments) == 0
+    assert sweep_ops.main([*arguments, "--processes", "2"]) == 0
     first = log.read_text()
     assert "2 ops, 2 samples, 2 judged" in capsys.readouterr().out
     assert sweep_ops.main(arguments) == 0
