@@ -10,9 +10,11 @@ import nbformat
 import pytest
 
 from tests import stored_notebooks
+from tests.tiers import slow
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
-IN_A_KERNEL = [path for path in NOTEBOOKS if not path.stem.startswith("02_exam")]  # test_teaching.py runs the exam
+RUN = [path for path in NOTEBOOKS if not path.stem.startswith("02_exam")]  # test_teaching.py runs the exam
+IN_A_KERNEL = [path if path.stem == "01_tour" else slow(path) for path in RUN]
 WORKBENCH = "application/vnd.jupyter.widget-view+json"
 
 

@@ -165,9 +165,10 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
         following = 0  # the number of the next fake
         for number, name in enumerate(text.split("\n")):
             opcode, target = _OPCODES[opcodes[number]], found[numbers[number]]
-            args = tuple([read(one) for one in arguments[number]])
-            kwargs = read(keywords[number]) if number in keywords else {}
-            node = graph.create_node(opcode, target, args, kwargs, name)
+            node = graph.create_node(opcode, target, (), {}, name)
+            node.args = tuple([read(one) for one in arguments[number]])  # create_node would search them for symbols
+            if number in keywords:
+                node.kwargs = read(keywords[number])
             if node.name != name:
                 graph_nodes.rename(node, name)
             step = values[number]

@@ -320,6 +320,7 @@ def test_a_live_compilation_is_opened_by_keys(lab: Server, page: Page, screensho
     expect(chosen).not_to_have_attribute("data-stage", before)
 
 
+@pytest.mark.slow
 def test_a_restart_of_the_kernel_empties_the_panel(lab: Server, fresh_page: Page) -> None:
     page = fresh_page
     ears = Ears(page)

@@ -291,6 +291,7 @@ def test_workbenches_side_by_side_share_the_width(lab: Server, page: Page, scree
     page.screenshot(path=screenshots / "live-side-by-side.png")
 
 
+@pytest.mark.slow
 def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock(
     lab: Server, page: Page, screenshots: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.ui import jupyter
@@ -12,6 +13,7 @@ from tests.ui.test_accessibility import serious
 from tests.ui.test_jupyterlab import CELL
 
 
+@pytest.mark.slow
 def test_the_workbench_works_in_notebook_7(notebook_7: Server, browser: Browser, screenshots: Path) -> None:
     jupyter.write_notebook(notebook_7.work / "tour.ipynb", CELL)
     page = browser.new_page(viewport={"width": 1400, "height": 900})

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from aotviz.widgets.workbench import KEPT, Workbench
+from tests.tiers import slow
 from tests.ui import jupyter
 from tests.ui.fixture import recording
 from tests.ui.jupyter import Server
@@ -30,7 +31,7 @@ DIRTY = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
 TRUSTED = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(0).trusted"
 
 
-@pytest.fixture(params=["lab", "notebook_7"])
+@pytest.fixture(params=["lab", slow("notebook_7")])
 def served(request: pytest.FixtureRequest) -> Server:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.tiers import slow
 from tests.ui import jupyter
 from tests.ui.fixture import ROOT
 from tests.ui.jupyter import Server
@@ -37,7 +38,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["lab", "notebook_7"])
+@pytest.fixture(params=["lab", slow("notebook_7")])
 def served(request: pytest.FixtureRequest, written: Path) -> Server:
     """A server, with these files in its folder."""
     server = request.getfixturevalue(request.param)
