@@ -153,14 +153,20 @@ def test_a_graph_frees_an_argument_after_its_last_use():
     assert args == []
 
 
-@pytest.mark.skipif(not HAS_BOXED_GRADIENTS, reason="in this release of torch, the engine keeps the gradients")
-@pytest.mark.parametrize("results", [1, 2])
-def test_a_gradient_is_freed_after_its_last_use_also_where_another_did_not_come_in(results):
+def of_an_exponential(results):
+    """One result or two; the backward of the first multiplies by 3, by the exponential and by 2."""
+
     def f(x):
         h = (x * 2).exp()
         return (h * 3, h.sum())[:results]
 
-    fn = aotviz.compile(f, backend="eager", record=False)
+    return aotviz.compile(f, backend="eager", record=False)
+
+
+@pytest.mark.skipif(not HAS_BOXED_GRADIENTS, reason="in this release of torch, the engine keeps the gradients")
+@pytest.mark.parametrize("results", [1, 2])
+def test_a_gradient_is_freed_after_its_last_use_also_where_another_did_not_come_in(results):
+    fn = of_an_exponential(results)
     for _ in range(2):
         out, products = fn(torch.ones(2, requires_grad=True))[0], Products()
         out.register_hook(lambda gradient, seen=products: setattr(seen, "watched", weakref.ref(gradient)))
@@ -172,11 +178,7 @@ def test_a_gradient_is_freed_after_its_last_use_also_where_another_did_not_come_
 
 @pytest.mark.parametrize("results", [1, 2])
 def test_a_saved_value_is_freed_after_its_last_use_also_where_a_gradient_did_not_come_in(results):
-    def f(x):
-        h = (x * 2).exp()
-        return (h * 3, h.sum())[:results]
-
-    fn = aotviz.compile(f, backend="eager", record=False)
+    fn = of_an_exponential(results)
     for _ in range(2):
         out, products = fn(torch.ones(2, requires_grad=True))[0], Products()
         (exponential,) = (StorageWeakRef(saved.untyped_storage()) for saved in out.grad_fn.saved_tensors)
