@@ -190,7 +190,7 @@ def measured(layers: int, case: str, rounds: int, sides: Sequence[str] = ("Dynam
 
 
 def _share_kernels(filled: Path, folder: Path) -> None:
-    """Copy the C++ kernels of a cache, not its graphs: compiling them takes most of a first process, unmeasured here."""
+    """Copy the C++ kernels of a cache, not its graphs: compiling them is most of the first process, not measured."""
     for kernels in (filled / "inductor").glob("??"):
         shutil.copytree(kernels, folder / "inductor" / kernels.name, dirs_exist_ok=True)
 
