@@ -2,8 +2,8 @@
 
 A file's tests share what is dear to set up, such as a built wheel or a browser; all tests of a JupyterLab share that.
 The programs, random programs and operators share nothing: they come last and go to whichever process is free, so that
-no process ends long before another. Before them come the files, those with most tests first; but the very first is the
-one that looks through all of a process's objects, because they become many: its 40 s are 20 minutes at the end.
+no process ends long before another. Before them come the files, those with most tests first; but the very first are
+those that look through all of a process's objects, because they become many: 40 s of one are 20 minutes at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
 os.environ.pop("AOTVIZ_CACHE_URL", None)
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
-FIRST = "test_leaks.py"
+FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]
 SPREAD = {
     "test_aliased_inputs.py",
     "test_corrections.py",
@@ -44,7 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.originalname.startswith("test_golden_of") and is_of_another_size(item):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name in SPREAD, item.path.name != FIRST, -sizes[item.path]))
+    place = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: (item.path.name in SPREAD, place.get(item.path.name, len(place)), -sizes[item.path]))
 
 
 def is_of_another_size(golden: pytest.Function) -> bool:
