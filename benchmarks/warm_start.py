@@ -171,11 +171,13 @@ def measured(layers: int, case: str, rounds: int, sides: Sequence[str] = ("Dynam
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as root:
         losses: dict[str, float] = {}
+        filled = None
         for who in sides:
             folder = _folder(root, who)
-            for earlier in losses:
-                _share_kernels(_folder(root, earlier), folder)
+            if filled is not None:
+                _share_kernels(filled, folder)
             losses[who] = process(who, layers, case, folder, "first").loss
+            filled = folder  # with the kernels of all before it
         times: dict[str, list[float]] = {who: [] for who in sides}
         for _ in range(rounds):
             for who in sides:

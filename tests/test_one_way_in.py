@@ -18,8 +18,8 @@ import aotviz
 from aotviz import pipeline
 from aotviz.frontends import stepping
 from aotviz.lowerings import run_graph
-from aotviz.torch_private import versions
 from aotviz.torch_private.functional_tensors import FunctionalTensor
+from tests.releases import takes_generators
 
 
 class Boom(Exception):
@@ -312,7 +312,7 @@ def test_a_generator_made_inside_is_refused(way: Any) -> None:
         way(lambda x: (x + torch.rand(3, generator=torch.Generator().manual_seed(1)),), torch.ones(3))
 
 
-@pytest.mark.skipif(not versions.has("a trace takes generators"), reason="torch can't trace a generator")
+@takes_generators
 @pytest.mark.parametrize("way", [stages_of, graph_of, function_of])
 def test_a_generator_from_outside_draws_on(way: Any) -> None:
     generator, x = torch.Generator().manual_seed(1), torch.ones(3)

@@ -17,7 +17,8 @@ from torch.utils.checkpoint import checkpoint
 import aotviz
 from aotviz.runtime.generators import Generators
 from aotviz.stages import random_state
-from aotviz.torch_private import random_numbers, versions
+from aotviz.torch_private import random_numbers
+from tests.releases import takes_generators
 
 SEED = 7
 
@@ -102,7 +103,7 @@ def test_together_with_inputs_that_share_memory_and_are_written(counting):
     assert torch.equal(out, drawn(4, 0) + drawn(4, 4))
 
 
-@pytest.mark.skipif(not versions.has("a trace takes generators"), reason="torch can't trace a generator")
+@takes_generators
 def test_a_generator_of_the_users_own_stays_what_it_is(counting):
     generator = torch.Generator().manual_seed(3)
     out = aotviz.compile(lambda x: x + torch.rand(4, generator=generator), backend="eager")(torch.zeros(4))

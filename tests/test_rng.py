@@ -14,10 +14,7 @@ import aotviz
 from aotviz.torch_private import versions
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
 from tests.doors import alone
-
-takes_generators = pytest.mark.skipif(
-    not versions.has("a trace takes generators"), reason="torch can't trace a generator"
-)
+from tests.releases import takes_generators
 
 
 def dropout_twice(x, w):

@@ -1,4 +1,4 @@
-"""What needs a GPU: `make gpu` runs these tests, the sweep of models and step times, and keeps the figures.
+"""What needs a GPU: `make gpu` runs these tests, the sweeps and step times, and keeps the figures.
 
 Without a GPU the tests are skipped. `AOTVIZ_GPU=cpu` runs on the CPU those that have a meaning there, to try them.
 """

@@ -22,6 +22,7 @@ import torch
 
 import aotviz.frontends.backend  # noqa: F401 (torch.compile knows the names then, though aotviz is not installed)
 from benchmarks import results
+from benchmarks.measure import ratio
 from benchmarks.results import Row
 from tests.oracle.progress import finished
 from tests.sweeps.models.__main__ import is_behind
@@ -88,36 +89,35 @@ def counted(report: Path) -> dict[str, float]:
 def operators() -> Judged:
     """Forward and backward of samples of op_db, by aot_function."""
     given = ["--samples", "2"] if DEVICE == "cuda" else ["--every", "60", "--samples", "1"]
-    found = _swept("tests.oracle.sweep_ops", "operators", *given)
-    behind = [row for row in found if row.get("worse")]
-    yield _shares("operators: op_db", found, "samples"), bool(behind)
+    found, code = _swept("tests.oracle.sweep_ops", "operators", *given)
+    yield _shares("operators: op_db", found, "samples"), code != 0  # torch is right where ours is not, or a crash
 
 
 def models() -> Judged:
     """The sweep of models: those whose packages are here."""
-    found = _swept("tests.sweeps.models", "models", *([] if DEVICE == "cuda" else ["--only", "variational"]))
+    found, _ = _swept("tests.sweeps.models", "models", *([] if DEVICE == "cuda" else ["--only", "variational"]))
     for title, chosen in (
         ("models: graphs run as they are", [row for row in found if not row["key"].endswith(" on Inductor")]),
         ("models: Inductor", [row for row in found if row["key"].endswith(" on Inductor")]),
     ):
         if chosen:
-            yield _shares(title, chosen, "models"), any(is_behind(row) for row in chosen)
+            wrong = any(row["ours"]["status"] not in RIGHT or is_behind(row) for row in chosen)
+            yield _shares(title, chosen, "models"), wrong
 
 
-def _swept(module: str, name: str, *given: str) -> list[dict[str, Any]]:
-    """The rows that a sweep judges."""
+def _swept(module: str, name: str, *given: str) -> tuple[list[dict[str, Any]], int]:
+    """The rows that a sweep judges, and its exit status."""
     log = ROOT / ".sweeps" / f"{name}-{DEVICE}.jsonl"
     log.parent.mkdir(exist_ok=True)
     kept = ["--log", str(log), "--out", str(log.with_suffix(".json"))] if name == "models" else ["--out", str(log)]
-    _run(module, "--device", DEVICE, "--processes", str(PROCESSES), *kept, *given)
-    return [row for row in finished(log).values() if "ours" in row]
+    code = _run(module, "--device", DEVICE, "--processes", str(PROCESSES), *kept, *given)
+    return [row for row in finished(log).values() if "ours" in row], code
 
 
 def _shares(title: str, judged: Sequence[Mapping[str, Any]], unit: str) -> Row:
     right = {who: float(sum(row[who]["status"] in RIGHT for row in judged)) for who in ("ours", "torch")}
-    return Row(
-        title, right["ours"] / len(judged) if judged else 0.0, None, right | {"judged": float(len(judged))}, unit
-    )
+    values = right | {"judged": float(len(judged))}
+    return Row(title, right["ours"] / len(judged) if judged else 0.0, None, values, unit)
 
 
 def step() -> Judged:
@@ -164,23 +164,12 @@ def _compared(
                 times[backend].append(_now() - began)
                 peaks[backend] = max(peaks[backend], peak.bytes())
             del loss
-    ratios = [mine / other for mine, other in zip(times[ours], times[theirs], strict=True)]
     case = f"step: {name}, {ours} / {theirs}"
-    yield (
-        Row(f"{case}, time", median(ratios), None, {"ours": median(times[ours]), "torch": median(times[theirs])}, "ms"),
-        False,
-    )
+    values = {"ours": median(times[ours]), "torch": median(times[theirs])}
+    yield Row(f"{case}, time", ratio(times[ours], times[theirs]), None, values, "ms"), False
     if DEVICE == "cuda":
-        yield (
-            Row(
-                f"{case}, memory",
-                peaks[ours] / peaks[theirs],
-                None,
-                {"ours": peaks[ours] / 2**20, "torch": peaks[theirs] / 2**20},
-                "MiB",
-            ),
-            False,
-        )
+        values = {"ours": peaks[ours] / 2**20, "torch": peaks[theirs] / 2**20}
+        yield Row(f"{case}, memory", values["ours"] / values["torch"], None, values, "MiB"), False
 
 
 class _Peak:
