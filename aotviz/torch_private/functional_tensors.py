@@ -24,6 +24,14 @@ under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inferenc
 tokens: Callable[[FunctionalTensorMode], Any] = attrgetter("_tokens")
 """The newest token of each kind of effect in a mode."""
 
+bases: Callable[[FunctionalTensorMode], Any] = attrgetter("_storage_to_base")
+"""The first tensor of each storage that was met in inference mode."""
+
+
+def inference_base(tensor: FunctionalTensor) -> Any:
+    """The tensor whose memory a view taken in inference mode shares, or None."""
+    return tensor._inference_mode_base
+
 
 def held(tensor: FunctionalTensor) -> Any:
     """The fake tensor that holds the value; writes may be pending."""

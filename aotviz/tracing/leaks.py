@@ -30,9 +30,10 @@ from typing import Any, cast
 import torch
 
 from aotviz.ir.refusals import Refused
-from aotviz.torch_private import functional_tensors, tensors
+from aotviz.torch_private import functional_tensors
 from aotviz.torch_private.functional_tensors import FunctionalTensor
-from aotviz.tracing import who_holds
+from aotviz.torch_private.tensors import base_of, is_kept_by_autograd
+from aotviz.tracing import functional, who_holds
 
 _ITERATORS: tuple[type, ...] = (zip, map, enumerate, type(iter([])), type(iter(())))
 _CONTAINERS = (list, tuple, dict, set, frozenset, CellType, FunctionType, *_ITERATORS)
@@ -100,13 +101,23 @@ def _taken_out(
     made: _Made, before: who_holds.Before, roots: Sequence[Any], frames: Sequence[FrameType]
 ) -> tuple[str, ...]:
     """Remove the tensors; return descriptions of their places."""
-    kept = _held_elsewhere(made, frames)
+    if not _held_elsewhere(made, frames):
+        return ()
+    kept = _held_elsewhere(made, frames, _custom_functions(made))
     if not kept or not who_holds.any_of(kept, roots):
         return ()
     kept.clear()
     gc.collect()  # what only cycles hold is not reachable
     kept = _held_elsewhere(made, frames)
     return who_holds.taken_out(kept, before, roots)
+
+
+def _custom_functions(made: _Made) -> list[Any]:
+    """The autograd nodes of custom Functions that the tensors' gradients reach. Their attributes can be tensors."""
+    alive = (tensor for reference in made.tensors if (tensor := reference()) is not None)
+    # To read the `grad_fn` of a view may make autograd regenerate it.
+    nodes = functional.nodes_behind(tensor.grad_fn for tensor in alive if base_of(tensor) is None)
+    return list(filter(functional.from_custom_function, nodes))
 
 
 def _frames(error: BaseException) -> list[FrameType]:
@@ -123,17 +134,16 @@ def _frames(error: BaseException) -> list[FrameType]:
     return found
 
 
-def _held_elsewhere(made: _Made, frames: Sequence[FrameType]) -> list[Any]:
-    """The tensors that are held by something other than the trace and `frames`."""
+def _held_elsewhere(made: _Made, frames: Sequence[FrameType], nodes: Sequence[Any] = ()) -> list[Any]:
+    """The tensors that are held by something other than the trace, `frames` and these autograd `nodes`."""
     count = _Count()
     for reference in made.tensors:
         count.add(reference())
     if not count.inside:
         return []
-    for wrapper in [key for key, item in count.inside.items() if not isinstance(item, FunctionalTensor)]:
-        count.walk(count.inside[wrapper])
-    for frame in frames:
-        count.walk(frame, is_ours=True)
+    count.walk_added()
+    for holder in (*frames, *nodes):
+        count.walk(holder, is_ours=True)
     for reference, apart in made.owners:
         count.walk(reference(), apart, is_ours=True)
     return count.tensors_held_elsewhere()
@@ -183,6 +193,16 @@ class _Count:
                     self.below[key] = []
                     queue.append(key)
 
+    def walk_added(self) -> None:
+        """Count the references that wrapper subclasses, and views taken in inference mode, have to tensors."""
+        for key, item in list(self.inside.items()):
+            if not isinstance(item, FunctionalTensor):
+                self.walk(item)
+            elif (base := functional_tensors.inference_base(item)) is not None:
+                self.add(base)
+                self.met[id(base)] += 1
+                self.below[key] = [id(base)]
+
     def tensors_held_elsewhere(self) -> list[Any]:
         queue = [key for key in self.inside if key not in self.roots and self._is_held_elsewhere(key)]
         reached = set(queue)
@@ -197,7 +217,7 @@ class _Count:
         item = self.inside[key]
         if not isinstance(item, (*_CONTAINERS, torch.Tensor)):
             return False  # an object of ours
-        by_autograd = isinstance(item, torch.Tensor) and tensors.is_kept_by_autograd(item)
+        by_autograd = isinstance(item, torch.Tensor) and is_kept_by_autograd(item)
         del item
         return self._references(key) > self.own + self.met[key] + by_autograd
 

@@ -44,7 +44,7 @@ from aotviz.torch_private.dispatch import (
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.tracing import corrections, fakes, functional, overlap, randomness, user_calls
+from aotviz.tracing import corrections, fakes, functional, leaks, overlap, randomness, user_calls
 
 
 class _Tracer(proxy_tensor.PythonKeyTracer):
@@ -120,6 +120,7 @@ class OpenTrace:
     def __init__(self, fake_mode: Any, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None) -> None:
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
+        leaks.own(functional_tensors.bases(self.functional_mode))
         self.tracer = _Tracer(keeps_stacks)
         if ledger is not None:
             _watch(self.functional_mode, ledger, self.tracer)

@@ -29,7 +29,7 @@ from aotviz.ir import graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional
+from aotviz.tracing import functional, leaks
 from aotviz.tracing.functional import Before, edge, increment_version
 from aotviz.tracing.ledger import Event, Ledger, Marked, Moved, Viewed, Wrote
 
@@ -45,6 +45,7 @@ class Rootless:
     counted: int = 0  # number of such writes
 
     def __post_init__(self) -> None:
+        leaks.own(self)
         self.version = operators.version(self.argument)  # at which the views' grad_fn were last read
 
     def look(self, ledger: Ledger, leaves: Set[int]) -> list[Any]:
