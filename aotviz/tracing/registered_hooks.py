@@ -91,8 +91,12 @@ def put_off(
 
 def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
     """Why one of these hooks cannot become part of the graph; "" if all can."""
-    ours = set(_running())
-    whys = (pure_hooks.why_not(one, functional.is_functional, ours.__contains__, of_a_module) for one in hooks)
+    ours = set(map(id, _running()))  # a set of frames would be in one of them, and keep all that they hold
+
+    def is_ours(frame: types.FrameType) -> bool:
+        return id(frame) in ours
+
+    whys = (pure_hooks.why_not(one, functional.is_functional, is_ours, of_a_module) for one in hooks)
     return next(filter(None, whys), "")
 
 
