@@ -10,6 +10,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -302,15 +303,64 @@ def test_a_trace_that_fails_leaves_nothing_behind_either():
     assert any("DICT[4]" in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize(
-    ("module", "shape"),
-    [(nn.LSTM(4, 4), (3, 2, 4)), (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 3, 8))],
-)
-def test_where_nothing_is_kept_the_objects_of_the_process_are_not_searched(module, shape, monkeypatch):
+class Halving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x
+        return x * 0.5
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0.5 + ctx.kept * 0
+
+
+HEARD: list[torch.Tensor] = []
+
+
+def hooks_what_it_makes(x):
+    made = x * 2
+    made.register_hook(lambda gradient: HEARD.append(gradient.sum()))
+    return made.sin()
+
+
+def writes_a_view(x):
+    view = x.view(2, 2)
+    view.mul_(2)
+    return view + 1
+
+
+def writes_outside_of_its_argument(x):
+    return x.as_strided((2,), (1,), 100).mul_(2) + x.sum()
+
+
+LEAF = torch.ones(4, requires_grad=True)
+LEAVING_NOTHING: dict[str, tuple[Any, torch.Tensor]] = {
+    "a recurrent layer": (nn.LSTM(4, 4), torch.ones(3, 2, 4)),
+    "an encoder layer": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.ones(2, 3, 8)),
+    "what a custom function keeps": (lambda x: Halving.apply(x * 2), LEAF),
+    "a hook that is called in each backward": (hooks_what_it_makes, LEAF),
+    "a leaf that is a view": (lambda x: x.view(4) * 2, torch.arange(4.0).view(2, 2).requires_grad_()),
+    "a refusal": (writes_outside_of_its_argument, LEAF * 1),
+    "a refusal inside a graph": (torch.fx.symbolic_trace(writes_outside_of_its_argument), LEAF * 1),
+}
+
+
+@pytest.mark.parametrize("name", LEAVING_NOTHING)
+def test_where_nothing_is_kept_the_objects_of_the_process_are_not_searched(name, monkeypatch):
     searched = []
     monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: searched.append(kept))
-    result = aotviz.compile(module, backend="eager")(torch.ones(shape))
-    (result[0] if isinstance(result, tuple) else result).sum().backward()
+    fn, x = LEAVING_NOTHING[name]
+    with pytest.raises(NotImplementedError) if "refusal" in name else nullcontext():
+        result = aotviz.aot_function(fn, run_graph)(x)
+        (result[0] if isinstance(result, tuple) else result).sum().backward()
+    assert not searched
+
+
+def test_neither_are_they_for_a_view_that_is_written_in_inference_mode(monkeypatch):
+    searched = []
+    monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: searched.append(kept))
+    with torch.inference_mode():
+        assert torch.equal(aotviz.aot_function(writes_a_view, run_graph)(torch.ones(4)), torch.full((2, 2), 3.0))
     assert not searched
 
 

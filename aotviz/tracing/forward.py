@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
-from traceback import clear_frames
 from typing import Any
 
 import torch
@@ -123,20 +122,16 @@ class ForwardTrace:
             try:
                 self._trace(program)
                 return
-            except facts.TurnsOn as found:
+            except facts.TurnsOn:
                 program = replace(program, turns_on=True)
-                clear_frames(found.__traceback__)
             except registered_hooks.PutOff as found:
                 program = replace(program, put_off=program.put_off | {found.number})
-                clear_frames(found.__traceback__)
             except _RunsOnViews as found:
                 program = replace(program, fresh=program.fresh | found.inputs)
-                clear_frames(found.__traceback__)
             except RuntimeError as error:  # see Note [Values asked for]
                 if program.tells or program.is_graph or not asks_for_values(error):
                     raise
                 program = replace(program, tells=True)
-                clear_frames(error.__traceback__)
 
     def _trace(self, program: Program) -> None:
         self.program = program

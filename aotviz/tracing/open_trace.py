@@ -314,7 +314,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 noted += ledger.note(func, args, kwargs or {}, result, node)
         return result
 
-    mode.__torch_dispatch__ = types.MethodType(watched, mode)
+    mode.__torch_dispatch__ = method = types.MethodType(watched, mode)
+    leaks.own(method)
 
 
 class _SubclassLog(TorchDispatchMode):

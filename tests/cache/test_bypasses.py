@@ -66,9 +66,8 @@ def test_a_reason_is_told_with_what_to_do() -> None:
 
 def test_a_large_constant_is_stored(tmp_path: Path) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
-        return x * torch.tensor(many).sum()
+        return x * torch.tensor(list(range(14_000))).sum()  # 112 kB
 
-    many = list(range(14_000))  # 112 kB; Dynamo looks at each number
     for expected in ("miss", "hit"):
         torch._dynamo.reset()
         with aotviz.record() as recording:
