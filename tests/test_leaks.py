@@ -329,17 +329,23 @@ def writes_a_view(x):
     return view + 1
 
 
+def writes_beside_a_leaf(whole, x):
+    view = x.view(-1)
+    whole.mul_(2)
+    return view * 3
+
+
 def writes_outside_of_its_argument(x):
     return x.as_strided((2,), (1,), 100).mul_(2) + x.sum()
 
 
-LEAF = torch.ones(4, requires_grad=True)
-LEAVING_NOTHING: dict[str, tuple[Any, torch.Tensor]] = {
+LEAF, WHOLE = torch.ones(4, requires_grad=True), torch.ones(4)
+LEAVING_NOTHING: dict[str, tuple[Any, ...]] = {
     "a recurrent layer": (nn.LSTM(4, 4), torch.ones(3, 2, 4)),
     "an encoder layer": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.ones(2, 3, 8)),
     "what a custom function keeps": (lambda x: Halving.apply(x * 2), LEAF),
     "a hook that is called in each backward": (hooks_what_it_makes, LEAF),
-    "a leaf that is a view": (lambda x: x.view(4) * 2, torch.arange(4.0).view(2, 2).requires_grad_()),
+    "a leaf that is a view": (writes_beside_a_leaf, WHOLE, WHOLE.view(2, 2).requires_grad_()),
     "a refusal": (writes_outside_of_its_argument, LEAF * 1),
     "a refusal inside a graph": (torch.fx.symbolic_trace(writes_outside_of_its_argument), LEAF * 1),
 }
@@ -349,9 +355,9 @@ LEAVING_NOTHING: dict[str, tuple[Any, torch.Tensor]] = {
 def test_where_nothing_is_kept_the_objects_of_the_process_are_not_searched(name, monkeypatch):
     searched = []
     monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: searched.append(kept))
-    fn, x = LEAVING_NOTHING[name]
+    fn, *args = LEAVING_NOTHING[name]
     with pytest.raises(NotImplementedError) if "refusal" in name else nullcontext():
-        result = aotviz.aot_function(fn, run_graph)(x)
+        result = aotviz.aot_function(fn, run_graph)(*args)
         (result[0] if isinstance(result, tuple) else result).sum().backward()
     assert not searched
 
