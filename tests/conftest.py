@@ -8,16 +8,25 @@ those that look through all of a process's objects, because they become many: 40
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 # Tests look at what is compiled, and so must their processes. Those of tests/cache/ name a folder.
 os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
 os.environ.pop("AOTVIZ_CACHE_URL", None)
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # it compiles sooner or later
+    import torch._dynamo
+
+    import aotviz.frontends.compile  # noqa: F401
+
+    gc.freeze()  # hundreds of thousands of objects, which no collection need look at
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]
@@ -37,7 +46,14 @@ SPREAD = {
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook, once
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rows = Counter[tuple[Any, str]]()
     for item in items:
+        table = item.get_closest_marker("every")
+        if table is not None:
+            row = (item.path, item.originalname)  # type: ignore[attr-defined]
+            if rows[row] % table.args[0]:
+                item.add_marker(pytest.mark.slow)
+            rows[row] += 1
         if item.path.name not in SPREAD:
             uses_server = isinstance(item, pytest.Function) and SERVERS & {*item.fixturenames}
             item.add_marker(pytest.mark.xdist_group("servers" if uses_server else item.path.name))

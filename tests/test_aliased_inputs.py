@@ -206,7 +206,7 @@ def program(name: str):
     return from_source(name, text)
 
 
-@pytest.mark.parametrize(("name", "candidate"), in_turns(CASES, ["ours", "ours-keep", "ours-compile"]))
+@pytest.mark.parametrize(("name", "candidate"), in_turns(CASES, ["ours", "ours-keep", "ours-compile"], every=2))
 def test_inputs_over_one_memory_equal_eager(name, candidate):
     verdict = judge(program(name), CANDIDATES[candidate]())
     if verdict.status == "raised" and candidate == "ours-compile":

@@ -142,6 +142,7 @@ ELEMENTWISE = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("of_gradient", LAYOUTS)
 @pytest.mark.parametrize("of_input", LAYOUTS)
 def test_a_gradient_lies_as_in_eager_however_what_it_is_made_of_lies(of_input, of_gradient):

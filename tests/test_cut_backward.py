@@ -98,6 +98,7 @@ def seen(fn, listen, use, size=3):
     return sorted(heard, key=lambda pair: pair[0]), x.grad, w.grad, kept
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("listen", [changed, retained, removed])
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("fn", [chain, branches, logits_and_loss, views])
@@ -106,6 +107,7 @@ def test_a_hook_hears_the_whole_gradient(fn, use, listen):
     torch.testing.assert_close(seen(DOORS["aotviz.compile"](fn), listen, USES[use]), expected)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("listen", "door"),
     [*((changed, door) for door in DOORS), *((retained, door) for door in [*DOORS][:-1]), slow(retained, "aotviz")],

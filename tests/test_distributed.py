@@ -22,6 +22,7 @@ def ranks():
         yield two
 
 
+@pytest.mark.every(2)
 @pytest.mark.xdist_group("ranks")
 @pytest.mark.parametrize(
     "program", ["DDP", "FSDP2, per layer", "FSDP2, loss and logits", "FSDP2, activation checkpointing"]

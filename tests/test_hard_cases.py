@@ -40,6 +40,7 @@ def test_ours_is_right_or_refuses_with_a_reason(title, compiler):
         assert found == "right"
 
 
+@pytest.mark.every(3)
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the page tells of torch 2.13")
 @pytest.mark.parametrize("compiler", list(COMPILERS)[2:])
 @pytest.mark.parametrize("title", CASES)

@@ -145,7 +145,7 @@ def program(name: str):
     return from_source(name, text)
 
 
-@pytest.mark.parametrize(("name", "candidate"), in_turns(CASES, ["ours", "ours-keep", "ours-compile"]))
+@pytest.mark.parametrize(("name", "candidate"), in_turns(CASES, ["ours", "ours-keep", "ours-compile"], every=2))
 def test_what_is_done_to_an_input_is_what_eager_does(name, candidate):
     verdict = judge(program(name), CANDIDATES[candidate]())
     if name == "data of an intermediate" and candidate == "ours-compile":

@@ -498,6 +498,7 @@ def keeps_by_name(x):
     return Keeping.apply(x)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("fn", [plain, writes, keeps_by_name])
 @pytest.mark.parametrize("door", ["aot_function", "compile", "torch.compile"])
 def test_a_program_does_not_keep_the_arguments_that_it_was_compiled_for(fn, door, monkeypatch):

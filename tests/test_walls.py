@@ -47,6 +47,7 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not (name.startswith("__") and name.endswith("__")) and name != "_"
 
 
+@pytest.fixture(scope="module")
 def sources() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
@@ -114,10 +115,10 @@ def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"attribute {name}"
 
 
-def test_nothing_private_of_torch_is_named_outside_the_seam() -> None:
+def test_nothing_private_of_torch_is_named_outside_the_seam(sources: dict[Path, ast.Module]) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {what}"
-        for path, tree in sources().items()
+        for path, tree in sources.items()
         if "torch_private" not in path.parts
         for line, what in private_uses(tree)
     ]
@@ -128,25 +129,25 @@ def test_nothing_private_of_torch_is_named_outside_the_seam() -> None:
 MAY_COMPARE = PACKAGE / "torch_private" / "oracle.py"
 
 
-def test_no_source_imports_the_implementation_that_aotviz_replaces() -> None:
+def test_no_source_imports_the_implementation_that_aotviz_replaces(sources: dict[Path, ast.Module]) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path, tree in sources().items()
+        for path, tree in sources.items()
         for line, name in imported(tree)
         if name.startswith(ORACLE) and path != MAY_COMPARE
     ]
     assert not found, "\n".join(found)
 
 
-def test_the_oracle_is_imported_only_when_a_comparison_is_asked_for() -> None:
-    tree = sources()[MAY_COMPARE]
+def test_the_oracle_is_imported_only_when_a_comparison_is_asked_for(sources: dict[Path, ast.Module]) -> None:
+    tree = sources[MAY_COMPARE]
     at_import = [name for statement in tree.body for _, name in imported(ast.Module([statement], []))]
     inside = [name for node in tree.body if isinstance(node, ast.FunctionDef) for _, name in imported(node)]
     assert any(name.startswith(ORACLE) for name in inside)
     assert not [name for name in at_import if name.startswith(ORACLE) and name not in inside]
     importers = {
         str(path.relative_to(PACKAGE))
-        for path, tree in sources().items()
+        for path, tree in sources.items()
         for _, name in imported(tree)
         if name.startswith("aotviz.torch_private.oracle")
     }

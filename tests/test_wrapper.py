@@ -204,6 +204,7 @@ def two_results(x, w):
     return (x @ w).sin(), (x * 2 + w).cos()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("record", [True, False])
 @pytest.mark.parametrize("hook", [None, lambda gradient: gradient * 2])
 @pytest.mark.parametrize(

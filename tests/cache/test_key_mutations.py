@@ -65,6 +65,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("module", "name"), SETTINGS, ids=[f"{module}.{name}" for module, name in SETTINGS])
 def test_a_setting(module, name, program, monkeypatch):
     held = torchs.MODULES[module]
@@ -85,6 +86,7 @@ def test_a_setting(module, name, program, monkeypatch):
 OF_INDUCTOR = [name for module, name in SETTINGS if module == settings_in_keys.INDUCTOR]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", OF_INDUCTOR)
 def test_an_option_of_inductor(name, program):
     value = other(torchs.setting(settings_in_keys.INDUCTOR, name))

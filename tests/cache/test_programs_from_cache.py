@@ -40,6 +40,7 @@ def turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return list(zip(first, then, strict=True))
 
 
+@pytest.mark.slow
 def test_the_second_process_finds_what_the_first_one_compiled(turns: list[Any]) -> None:
     answers = [(answer, now["name"]) for _, now in turns for answer in now["outcomes"]]
     hits = [name for answer, name in answers if answer == "hit"]

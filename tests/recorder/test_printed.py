@@ -119,6 +119,7 @@ def assert_equal(printed: Print) -> None:
 SAMPLE = [name for name in PROGRAMS if name not in ("data_is_assigned", "inference_mode_inside")][::7]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_printed_graph_reads_back_as_it_was(name: str) -> None:
     program = PROGRAMS[name]

@@ -37,7 +37,11 @@ BY_VARIABLE = {
 }
 
 
-def written() -> list[tuple[str, str, ast.expr]]:
+Written = list[tuple[str, str, ast.expr]]
+
+
+@pytest.fixture(scope="module")
+def written() -> Written:
     """(file, "" or "artifact", name) of each call that writes a record."""
     found = []
     for path in sorted(ROOT.rglob("*.py")):
@@ -84,9 +88,9 @@ def possible(name: ast.expr, file: str) -> list[str]:
     return ["word"]
 
 
-def test_every_type_that_torch_writes_is_known() -> None:
+def test_every_type_that_torch_writes_is_known(written: Written) -> None:
     unknown = []
-    for file, kind, name in written():
+    for file, kind, name in written:
         if isinstance(name, ast.Name):
             labels = BY_VARIABLE.get((file, name.id), [f"?{file}:{name.lineno} {name.id}"])
         else:
@@ -96,9 +100,9 @@ def test_every_type_that_torch_writes_is_known() -> None:
 
 
 @pytest.mark.slow
-def test_the_search_finds_the_calls() -> None:
+def test_the_search_finds_the_calls(written: Written) -> None:
     """Torch 2.11 and later have more than a hundred; if this finds fewer, the test above claims little."""
-    assert len(written()) > 100
+    assert len(written) > 100
 
 
 def test_every_wrapper_that_torch_generates_is_known() -> None:
@@ -127,10 +131,10 @@ def rows() -> list[tuple[list[str], str, str]]:
     return [(re.findall(r"`([^`]+)`", first), shown, where) for first, shown, where in cells[2:]]
 
 
-def labels() -> set[str]:
+def labels(written: Written) -> set[str]:
     """Every name that the installed torch writes, with "word" for a part that changes."""
     found = set()
-    for file, kind, name in written():
+    for file, kind, name in written:
         if isinstance(name, ast.Name):
             found |= {label.removeprefix("artifact/") for label in BY_VARIABLE.get((file, name.id)) or ()}
         else:
@@ -138,9 +142,9 @@ def labels() -> set[str]:
     return found - {"word"}
 
 
-def test_each_record_has_a_row_that_says_what_is_shown_and_where() -> None:
+def test_each_record_has_a_row_that_says_what_is_shown_and_where(written: Written) -> None:
     patterns = [name for names, _, _ in rows() for name in names]
-    wanted = labels() | known.TYPES | known.ARTIFACTS | TLPARSES
+    wanted = labels(written) | known.TYPES | known.ARTIFACTS | TLPARSES
     missing = {name for name in wanted if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
     assert not missing
     assert all(names and shown and where for names, shown, where in rows())

@@ -88,6 +88,7 @@ def test_only_captured_backwards_have_the_view_and_keys_follow_the_tabs(page: Pa
     )
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("number", [0, 1])
 def test_axe_finds_nothing_serious(page: Page, number: int) -> None:
     rows = open_backward(page, number)

@@ -82,6 +82,7 @@ def test_a_saved_recording_has_the_reasons_that_a_kernel_would_send(tmp_path: Pa
     assert all(row.words for row in saved)
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_live_watch_are_filled_and_two_of_its_compilations_are_compared(
     lab: Server, lab_page: Page, screenshots: Path
 ) -> None:

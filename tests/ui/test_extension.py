@@ -214,6 +214,7 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Server, page: 
     jupyter.wait_until(page, lambda: connections(lab, "train.ipynb") == 1, "the panel is still connected to the kernel")
 
 
+@pytest.mark.slow
 def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: Server, page: Page) -> None:
     write_slow(lab, "early.ipynb", SLOW)
     jupyter.open_notebook(page, lab, "early.ipynb")
@@ -226,6 +227,7 @@ def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: Se
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
 
 
+@pytest.mark.slow
 def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: Server, fresh_page: Page) -> None:
     page = fresh_page
     write_slow(lab, "early.ipynb", IMPORTS_LATE + SLOW)

@@ -140,6 +140,7 @@ MIDDLE = """(canvas) => {
 }"""
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("width", [1280, 500])
 def test_gpt2_is_readable_before_anything_is_clicked(page: Page, gpt2: Path, width: int, screenshots: Path) -> None:
     page.set_viewport_size({"width": width, "height": 640})

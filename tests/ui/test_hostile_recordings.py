@@ -91,6 +91,7 @@ def marked(value: Any, key: str = "") -> Any:
     return value + MARKUP if isinstance(value, str) and key != "kind" else value
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("made", MADE, ids=IDS)
 def test_markup_in_every_text_of_a_recording_stays_text(made: Callable[[], Any], stranger: Stranger) -> None:
     data = marked(made().data)
@@ -116,6 +117,7 @@ def numbers_replaced(value: Any, number: int, untouched: frozenset[type]) -> Any
     return number if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("number", [-1, HUGE])
 @pytest.mark.parametrize("made", MADE, ids=IDS)
 def test_any_number_in_the_facts_is_shown_or_refused(made: Callable[[], Any], number: int, stranger: Stranger) -> None:
@@ -235,6 +237,7 @@ LIES: dict[str, tuple[Callable[[RecordingData, CompilationData], RecordingData],
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_recording_that_lies_is_shown_or_refused_and_never_hangs(lie: str, stranger: Stranger) -> None:
     tell, refusal = LIES[lie]

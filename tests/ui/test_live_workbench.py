@@ -222,6 +222,7 @@ def test_the_panel_shows_torchs_own_compilations_while_a_watch_is_on(
     page.screenshot(path=screenshots / "live-light-panel-stock.png")
 
 
+@pytest.mark.slow
 def test_a_tab_that_the_panel_opened_cuts_in_another_way_too(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "tab.ipynb", MADE, DEEP)
     jupyter.open_notebook(page, lab, "tab.ipynb")
@@ -243,6 +244,7 @@ def test_a_tab_that_the_panel_opened_cuts_in_another_way_too(lab: Server, page: 
     page.screenshot(path=screenshots / "live-light-tab-what-if.png")
 
 
+@pytest.mark.slow
 def test_a_tab_of_a_watch_follows_torchs_compilation(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "follow.ipynb", MADE, WATCHED, TRAINED, "loss.backward()")
     jupyter.open_notebook(page, lab, "follow.ipynb")

@@ -39,6 +39,7 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     page.close()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_each_badge_column_tab_stage_and_legend_entry_has_a_term(browser: Browser, tmp_path: Path, name: str) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800}, offline=True)
