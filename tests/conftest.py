@@ -8,7 +8,6 @@ those that look through all of a process's objects, because they become many: 40
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections import Counter
@@ -20,13 +19,6 @@ import pytest
 # Tests look at what is compiled, and so must their processes. Those of tests/cache/ name a folder.
 os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
 os.environ.pop("AOTVIZ_CACHE_URL", None)
-
-if "PYTEST_XDIST_WORKER" in os.environ:  # it compiles sooner or later
-    import torch._dynamo
-
-    import aotviz.frontends.compile  # noqa: F401
-
-    gc.freeze()  # hundreds of thousands of objects, which no collection need look at
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]

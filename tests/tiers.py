@@ -1,7 +1,7 @@
 """What `make test` leaves to `make test-all`: see the marker `slow` in pyproject.toml.
 
 A table of programs times a table of ways to compile them is a sweep. `make test` takes each program once, the ways in
-turns; `make test-all` takes them all.
+turns; `make test-all` takes them all. Of a long table it takes each n-th row, where a test has the marker `every(n)`.
 """
 
 from __future__ import annotations

@@ -280,6 +280,18 @@ def test_another_compilation_opens_at_the_same_stage_and_view(
     expect(tab).to_have_attribute("data-view", "graph")
 
 
+def test_a_tab_opens_though_the_page_is_drawn_again_while_it_is_pressed(page: Page, tmp_path: Path) -> None:
+    """As while something is compiled, when each stage that ends draws it again."""
+    page.goto(write_html(several(), tmp_path / "pressed.html").as_uri())
+    tab = page.locator("[role=tab][data-view=diff]")
+    tab.hover()
+    page.mouse.down()
+    page.keyboard.press("ArrowRight")
+    selected(page, "decompose")
+    page.mouse.up()
+    expect(tab).to_have_attribute("aria-selected", "true")
+
+
 def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:
     page.goto(write_html(several(), tmp_path / "keys.html").as_uri())
     expect(page.locator(".cm-content")).to_be_visible()

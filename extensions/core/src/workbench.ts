@@ -4,7 +4,7 @@
 import { fromBase64 } from "./bytes";
 import { decodePart, decodeRecording, type Opening, RecordingError } from "./decode";
 import { answered, answeredInFull, colourOfAnswer, ranHere } from "./cached";
-import { append, type Child, h, notice, replace, quoted } from "./dom";
+import { type Child, h, notice, replace, quoted } from "./dom";
 import { milliseconds, plural } from "./format";
 import { following } from "./following";
 import type { Host } from "./host";
@@ -25,7 +25,7 @@ import { facts } from "./views/facts";
 import { viewOf, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
-import type { Context, Mounted } from "./views/view";
+import type { Context, Mounted, View } from "./views/view";
 import type { CompilationHead, Painting, PaintingsPart, RecordingData } from "./wire";
 
 const UNSEEN_MS = 200; // without a frame: the page is in the background
@@ -425,38 +425,34 @@ function stageLine(state: State, explain: (word: string) => void): Child[] {
   ];
 }
 
+/** A tab that stays is kept: a click is lost if its button is replaced between press and release. */
 function renderTabs(tabs: HTMLElement, state: State): void {
   const focused =
     tabs.getRootNode() instanceof ShadowRoot && tabs.contains((tabs.getRootNode() as ShadowRoot).activeElement);
-  tabs.replaceChildren();
-  const [views, open] = [viewsOf(state), viewOf(state)];
-  append(
-    tabs,
-    views.map((view, i) => {
-      const badge = view.badge?.(state) ?? "";
-      const chosen = view === open;
-      const tab = h(
-        "button",
-        {
-          type: "button",
-          role: "tab",
-          "aria-selected": String(chosen),
-          tabindex: chosen ? "0" : "-1",
-          data: { view: view.id },
-          ...explained("tabs", view.title),
-        },
-        view.title,
-        badge && h("span", { class: "badge" }, badge),
-      );
-      tab.addEventListener("click", () => state.openView(view.id));
-      tab.addEventListener("keydown", (event) => {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!step) return;
-        event.preventDefault();
-        state.openView(views[(i + step + views.length) % views.length]!.id);
-      });
-      return tab;
-    }),
-  );
+  const known = new Map([...tabs.children].map((tab) => [(tab as HTMLElement).dataset.view, tab as HTMLElement]));
+  const open = viewOf(state);
+  const shown = viewsOf(state).map((view) => {
+    const tab = known.get(view.id) ?? tabOf(view, state);
+    const badge = view.badge?.(state) ?? "";
+    tab.setAttribute("aria-selected", String(view === open));
+    tab.tabIndex = view === open ? 0 : -1;
+    replace(tab, view.title, badge && h("span", { class: "badge" }, badge));
+    return tab;
+  });
+  if (shown.length !== tabs.children.length || shown.some((tab, i) => tab !== tabs.children[i]))
+    replace(tabs, ...shown);
   if (focused) tabs.querySelector<HTMLElement>('[aria-selected="true"]')?.focus({ preventScroll: true });
+}
+
+function tabOf(view: View, state: State): HTMLElement {
+  const tab = h("button", { type: "button", role: "tab", data: { view: view.id }, ...explained("tabs", view.title) });
+  tab.addEventListener("click", () => state.openView(view.id));
+  tab.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const views = viewsOf(state);
+    state.openView(views[(views.indexOf(view) + step + views.length) % views.length]!.id);
+  });
+  return tab;
 }
