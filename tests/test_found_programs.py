@@ -19,6 +19,7 @@ from tests.oracle.strategy import from_source
 EQUAL = FOUND | FOUND_LEAF_VIEWS | FOUND_VIEWS
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", EQUAL)
 def test_it_equals_eager(name):
     program = from_source(name, f"import torch\n{EQUAL[name]}")

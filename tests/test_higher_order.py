@@ -57,6 +57,7 @@ def test_captured_by_dynamo_each_region_gives_eagers_results_and_gradients(name)
     assert_as_in_eager(name, lambda fn: torch.compile(fn, backend="aotviz_eager", options={"debug": True}))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "name",
     [slow(name) if name == "while_loop_with_a_gradient" else name for name in REGIONS if name not in NEEDS_DYNAMO],

@@ -24,6 +24,7 @@ SAMPLED = {  # cheap and telling, the first of each section most of all; the res
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("name", "group"),
     [

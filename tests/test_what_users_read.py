@@ -53,6 +53,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "call",
     [

@@ -29,6 +29,7 @@ def nothing_captured():
     aotviz.compiled_autograd.reset()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "name", [name if name in ("gpt2", "lstm", "cohere") else slow(name) for name in {**FAMILIES, **MORE}]

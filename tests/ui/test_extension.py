@@ -248,6 +248,7 @@ def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: S
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
 
 
+@pytest.mark.slow
 def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "late.ipynb", LATE)
     jupyter.open_notebook(page, lab, "late.ipynb")

@@ -124,6 +124,7 @@ def open_page(page: Page, folder: Path, data: RecordingData, file: bytes | None 
     page.goto(html.as_uri())
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_view_shows_something_or_says_why_not(kind: str, page: Page, tmp_path: Path, screenshots: Path) -> None:
     make, stage, said = KINDS[kind]
