@@ -341,8 +341,6 @@ def writes_outside_of_its_argument(x):
 
 LEAF, WHOLE = torch.ones(4, requires_grad=True), torch.ones(4)
 LEAVING_NOTHING: dict[str, tuple[Any, ...]] = {
-    "a recurrent layer": (nn.LSTM(4, 4), torch.ones(3, 2, 4)),
-    "an encoder layer": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.ones(2, 3, 8)),
     "what a custom function keeps": (lambda x: Halving.apply(x * 2), LEAF),
     "a hook that is called in each backward": (hooks_what_it_makes, LEAF),
     "a leaf that is a view": (writes_beside_a_leaf, WHOLE, WHOLE.view(2, 2).requires_grad_()),
@@ -351,20 +349,33 @@ LEAVING_NOTHING: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", LEAVING_NOTHING)
-def test_where_nothing_is_kept_the_objects_of_the_process_are_not_searched(name, monkeypatch):
-    searched = []
-    monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: searched.append(kept))
-    fn, *args = LEAVING_NOTHING[name]
-    with pytest.raises(NotImplementedError) if "refusal" in name else nullcontext():
-        result = aotviz.aot_function(fn, run_graph)(*args)
-        (result[0] if isinstance(result, tuple) else result).sum().backward()
+@pytest.fixture
+def searched(monkeypatch):
+    """The tensors for which the objects of the process are searched."""
+    found: list[Any] = []
+    monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: found.append(kept))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [(nn.LSTM(4, 4), (3, 2, 4)), (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 3, 8))],
+)
+def test_where_nothing_is_kept_the_objects_of_the_process_are_not_searched(module, shape, searched):
+    result = aotviz.compile(module, backend="eager")(torch.ones(shape))
+    (result[0] if isinstance(result, tuple) else result).sum().backward()
     assert not searched
 
 
-def test_neither_are_they_for_a_view_that_is_written_in_inference_mode(monkeypatch):
-    searched = []
-    monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: searched.append(kept))
+@pytest.mark.parametrize("name", LEAVING_NOTHING)
+def test_neither_are_they_for_what_the_trace_itself_keeps(name, searched):
+    fn, *args = LEAVING_NOTHING[name]
+    with pytest.raises(NotImplementedError) if "refusal" in name else nullcontext():
+        aotviz.aot_function(fn, run_graph)(*args).sum().backward()
+    assert not searched
+
+
+def test_neither_are_they_for_a_view_that_is_written_in_inference_mode(searched):
     with torch.inference_mode():
         assert torch.equal(aotviz.aot_function(writes_a_view, run_graph)(torch.ones(4)), torch.full((2, 2), 3.0))
     assert not searched
