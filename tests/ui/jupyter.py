@@ -155,7 +155,7 @@ def watched(page: Page) -> Iterator[None]:
     problems: list[str] = []
 
     def raised(error: Error) -> None:
-        problems.append(str(error))
+        problems.append(f"{error}\n{error.stack}")
 
     def asked(dialog: Dialog) -> None:
         problems.append(f"dialog: {dialog.message}")
@@ -165,7 +165,7 @@ def watched(page: Page) -> Iterator[None]:
     yield
     page.remove_listener("pageerror", raised)
     page.remove_listener("dialog", asked)
-    assert problems == []
+    assert not problems, problems
 
 
 # For a page before JupyterLab is loaded. A document that is shown still makes a checkpoint and starts a kernel.
@@ -306,3 +306,4 @@ def until(page: Page, holds: str, seconds: float) -> bool:
 def set_theme(page: Page, name: str) -> None:
     page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name })", name)
     page.wait_for_selector(f'body[data-jp-theme-name="{name}"]', state="attached")
+    page.wait_for_selector("#jupyterlab-splash", state="detached")  # JupyterLab takes it away twice if changed again
