@@ -80,6 +80,7 @@ def module_of(source: str, folder: Path, name: str) -> ModuleType:
     """A module of the user's, with a file."""
     file = folder / f"{name}.py"
     file.write_text(source)
+    Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)  # that of the same second may be older
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None

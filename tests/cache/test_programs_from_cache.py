@@ -31,7 +31,7 @@ def run(module: str, folder: Path, backend: str, *selection: str) -> list[dict[s
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.fixture(scope="module", params=["random programs", *map(slow, list(SELECTIONS)[1:])])
+@pytest.fixture(scope="module", params=map(slow, SELECTIONS))
 def turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What two processes with one cache found, program by program."""
     folder = tmp_path_factory.mktemp("cache")
