@@ -22,7 +22,7 @@ from aotviz.frontends.export import aot_export_joint_simple, aot_export_joint_wi
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.functional_tensors import FunctionalTensor
-from aotviz.tracing import who_holds
+from aotviz.tracing import leaks, who_holds
 from tests.tiers import slow
 
 
@@ -379,6 +379,33 @@ def test_neither_are_they_for_a_view_that_is_written_in_inference_mode(searched)
     with torch.inference_mode():
         assert torch.equal(aotviz.aot_function(writes_a_view, run_graph)(torch.ones(4)), torch.full((2, 2), 3.0))
     assert not searched
+
+
+@pytest.mark.filterwarnings("ignore::aotviz.RanInEager")
+def test_what_a_refusal_costs_does_not_grow_with_what_was_recorded(monkeypatch):
+    def refused(x):
+        x.as_strided((3, 3), (1, 1)).mul_(2)
+        return x + 1
+
+    walked = []
+
+    def referents(holder, known=leaks._referents):
+        walked.append(type(holder))
+        return known(holder)
+
+    def walked_by_a_refusal():
+        torch._dynamo.reset()
+        walked.clear()
+        torch.compile(refused, backend="aotviz_eager")(torch.arange(12.0).view(3, 4))
+        return len(walked)
+
+    monkeypatch.setattr(leaks, "_referents", referents)
+    with aotviz.record() as recording:
+        at_first = walked_by_a_refusal()
+        for _ in range(20):
+            aotviz.aot_function(lambda x: x.sin().cos(), run_graph)(torch.ones(3, requires_grad=True))
+        assert len(recording) > 20
+        assert 0 < walked_by_a_refusal() < 2 * at_first
 
 
 def test_a_failing_trace_that_keeps_nothing_says_nothing():

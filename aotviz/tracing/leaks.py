@@ -232,8 +232,9 @@ def _referents(holder: Any) -> list[Any]:
 @functools.lru_cache(maxsize=1024)
 def _leads_on(kind: Any) -> bool:
     """Whether objects of a type may hold tensors: containers, objects of ours, interpreters of graphs, subclasses with
-    inner tensors."""
+    inner tensors. A recording is data without tensors, and a long one is large."""
     if issubclass(kind, (*_CONTAINERS, torch.fx.Interpreter)):
         return True
     made_of_tensors = issubclass(kind, torch.Tensor) and hasattr(kind, "__tensor_flatten__")
-    return made_of_tensors or kind.__module__.startswith("aotviz.")
+    ours = kind.__module__.startswith("aotviz.") and not kind.__module__.startswith("aotviz.recording.")
+    return made_of_tensors or ours
