@@ -88,6 +88,7 @@ def possible(name: ast.expr, file: str) -> list[str]:
     return ["word"]
 
 
+@pytest.mark.slow
 def test_every_type_that_torch_writes_is_known(written: Written) -> None:
     unknown = []
     for file, kind, name in written:
@@ -142,6 +143,7 @@ def labels(written: Written) -> set[str]:
     return found - {"word"}
 
 
+@pytest.mark.slow
 def test_each_record_has_a_row_that_says_what_is_shown_and_where(written: Written) -> None:
     patterns = [name for names, _, _ in rows() for name in names]
     wanted = labels(written) | known.TYPES | known.ARTIFACTS | TLPARSES

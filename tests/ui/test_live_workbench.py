@@ -157,6 +157,7 @@ def test_a_compilation_is_followed_while_its_cell_runs(lab: Server, page: Page, 
     expect(bench.locator('.stage[data-stage="link"]')).to_be_visible(timeout=30_000)
 
 
+@pytest.mark.slow
 def test_a_watch_grows_too(lab: Server, page: Page) -> None:
     jupyter.write_notebook(lab.work / "watched.ipynb", MADE, WATCHED, STOCK, CALLED)
     jupyter.open_notebook(page, lab, "watched.ipynb")
