@@ -303,6 +303,7 @@ def test_launcher_palette_and_panel_need_no_mouse(lab: Server, fresh_page: Page,
     assert serious(page, "'.aotviz-RecordingView'") == []
 
 
+@pytest.mark.slow
 def test_a_live_compilation_is_opened_by_keys(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "keys.ipynb", LATE)
     jupyter.open_notebook(page, lab, "keys.ipynb")

@@ -206,6 +206,7 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(lab: Server, pa
     expect(answer).to_be_empty()
 
 
+@pytest.mark.slow
 def test_the_panel_shows_torchs_own_compilations_while_a_watch_is_on(
     lab: Server, page: Page, screenshots: Path
 ) -> None:

@@ -23,34 +23,35 @@ from tests.ui.jupyter import Server
 
 (README,) = re.findall(r"## In code\n+```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 DEMO = ("-m", "aotviz", "demo", "--layers", "1", "--backend", "eager")
+COMMANDS = {"step.aotviz": ("readme.py",), "demo.aotviz": DEMO}
 SHOWN = {"step.aotviz": "step", "demo.aotviz": "TrainingStep"}  # the name of what was compiled
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what README's program and the demo leave in it."""
-    folder = tmp_path_factory.mktemp("written")
+@pytest.fixture(scope="module", params=["step.aotviz", slow("demo.aotviz")])
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What README's program or the demo writes."""
+    folder, name = tmp_path_factory.mktemp("written"), request.param
     (folder / "readme.py").write_text(README)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for command in (("readme.py",), DEMO):
-        subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
-    assert {path.name for path in folder.glob("*.aotviz")} == set(SHOWN)
-    return folder
+    command = [sys.executable, *COMMANDS[name]]
+    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert [path.name for path in folder.glob("*.aotviz")] == [name]
+    return folder / name
 
 
 @pytest.fixture(params=["lab", slow("notebook_7")])
 def served(request: pytest.FixtureRequest, written: Path) -> Server:
-    """A server, with these files in its folder."""
+    """A server, with this file in its folder."""
     server = request.getfixturevalue(request.param)
     assert isinstance(server, Server)
-    for name in SHOWN:
-        shutil.copy(written / name, server.work)
+    shutil.copy(written, server.work)
     return server
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_a_double_click_opens_what_was_saved(served: Server, name: str, browser: Browser, screenshots: Path) -> None:
-    app, url = served.app, served.url
+def test_a_double_click_opens_what_was_saved(
+    served: Server, written: Path, browser: Browser, screenshots: Path
+) -> None:
+    app, url, name = served.app, served.url, written.name
     page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
     page.goto(f"{url}/{'lab' if app == 'jupyterlab' else 'tree'}?token={jupyter.TOKEN}&reset")
     item = page.locator(".jp-DirListing-item", has_text=name)
