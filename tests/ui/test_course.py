@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.course_notebooks import NOTEBOOKS, key_of
@@ -27,6 +28,7 @@ def predict(page: Page, answers: dict[str, Any]) -> None:
     jupyter.run_cell(page, PREDICT)
 
 
+@pytest.mark.slow
 def test_a_student_predicts_is_told_why_and_sees_the_board(lab: Server, lab_page: Page, screenshots: Path) -> None:
     page = lab_page
     page.set_viewport_size({"width": 1280, "height": 1500})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui import jupyter
@@ -29,6 +30,7 @@ def slider(page: Page, argument: int, name: str) -> Locator:
     return row.nth(argument).locator(".noUi-handle")
 
 
+@pytest.mark.slow
 def test_a_slider_moves_an_input_and_the_board_and_the_wrapper_follow(
     lab: Server, lab_page: Page, screenshots: Path
 ) -> None:

@@ -276,6 +276,7 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Server, page: 
     jupyter.wait_until(page, lambda: connections(lab, "late.ipynb") == 1, "the tab is still connected to the kernel")
 
 
+@pytest.mark.slow
 def test_launcher_palette_and_panel_need_no_mouse(lab: Server, fresh_page: Page, screenshots: Path) -> None:
     page = fresh_page
     recording().save(lab.work / "keys.aotviz")

@@ -396,6 +396,7 @@ def flat_recording(nodes: int, reads: int = 1) -> Recording:
     return Recording(data)
 
 
+@pytest.mark.slow
 def test_a_graph_of_a_hundred_thousand_nodes_without_modules_opens_run_by_run(page: Page, tmp_path: Path) -> None:
     html = write_html(flat_recording(100_000), tmp_path / "flat.html")
     open_graph(page, html)

@@ -172,6 +172,7 @@ def test_a_watch_grows_too(lab: Server, page: Page) -> None:
     expect(bench.locator(".head select")).to_have_value("0")
 
 
+@pytest.mark.slow
 def test_another_cut_stands_beside_this_one_and_can_be_cancelled(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "cut.ipynb", MADE, CUT)
     jupyter.open_notebook(page, lab, "cut.ipynb")

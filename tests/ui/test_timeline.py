@@ -87,6 +87,7 @@ def test_a_click_opens_the_compilation_and_the_stage_of_a_span(opened: Open) -> 
     expect(chosen).to_have_attribute("data-stage", "lower")
 
 
+@pytest.mark.slow
 def test_a_mark_says_what_happened(opened: Open) -> None:
     page = opened(log("graph_breaks"))
     spots = [point(page, share / 200, MARKS_ROW) for share in range(200)]
