@@ -40,14 +40,12 @@ def turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return list(zip(first, then, strict=True))
 
 
-@pytest.mark.slow
 def test_the_second_process_finds_what_the_first_one_compiled(turns: list[Any]) -> None:
     answers = [(answer, now["name"]) for _, now in turns for answer in now["outcomes"]]
     hits = [name for answer, name in answers if answer == "hit"]
     assert len(hits) > 0.95 * len(answers), [one for one in answers if one[0] != "hit"]
 
 
-@pytest.mark.slow
 def test_a_program_from_the_cache_compares_with_eager_as_it_did_before(turns: list[Any]) -> None:
     assert [now["verdict"] for _, now in turns] == [before["verdict"] for before, _ in turns]
 

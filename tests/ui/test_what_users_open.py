@@ -22,8 +22,10 @@ from tests.ui.fixture import ROOT
 from tests.ui.jupyter import Server
 
 (README,) = re.findall(r"## In code\n+```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-DEMO = ("-m", "aotviz", "demo", "--layers", "1", "--backend", "eager")
-COMMANDS = {"step.aotviz": ("readme.py",), "demo.aotviz": DEMO}
+COMMANDS = {
+    "step.aotviz": ("readme.py",),
+    "demo.aotviz": ("-m", "aotviz", "demo", "--layers", "1", "--backend", "eager"),
+}
 SHOWN = {"step.aotviz": "step", "demo.aotviz": "TrainingStep"}  # the name of what was compiled
 
 
