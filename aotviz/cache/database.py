@@ -27,22 +27,23 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from aotviz.cache.seals import Unavailable, warn_once
+from aotviz.cache.seals import CHECKSUMS, VARIABLE, Seals, Unavailable, warn_once
 
 try:
     import fcntl
 except ImportError:  # Windows, where a file in use can't be renamed by another process
     fcntl = None  # type: ignore[assignment]
 
-Connection = sqlite3.Connection
 Found = TypeVar("Found")
 
 NAME = "aot.sqlite"
+SIGNED_NAME = "aot.{}.sqlite"  # of entries that are signed with a secret, by the name of the secret
 FORMAT = 1  # of the tables below; stored as the file's user_version
 APPLICATION = 0x616F7476  # "aotv", as SQLite's application_id: how `file` and we tell our files from others
+SIGNED = 0x616F7473  # "aots": the same for a file whose entries are signed
 BUSY_SECONDS = 5.0
 WAL_BYTES = 16 * 2**20  # to which the write-ahead log is cut after a large transaction
 
@@ -97,12 +98,19 @@ class NotOurs(Exception):
     """The file is not a cache that this release wrote. The message completes the sentence "the file ..."."""
 
 
-class Database:
-    """The file `aot.sqlite` in `folder`, which need not exist."""
+class Connection(sqlite3.Connection):
+    """A connection to a file, with the seals of its values."""
 
-    def __init__(self, folder: Path) -> None:
+    seals: Seals = CHECKSUMS
+
+
+class Database:
+    """The file `aot.sqlite` in `folder`, which need not exist; with a secret in `seals`, the file of what it signed."""
+
+    def __init__(self, folder: Path, seals: Seals = CHECKSUMS) -> None:
         self.folder = folder
-        self.path = folder / NAME
+        self.seals = seals
+        self.path = folder / (SIGNED_NAME.format(seals.name) if seals.name else NAME)
         self.lock = threading.RLock()
         self.set_aside: list[str] = []  # why this process set files aside
         self._connections: list[Connection] = []  # one, while the file is open
@@ -183,7 +191,7 @@ class Database:
                     os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self._opened = self._state()
             try:
-                connection = connect(self.path, "mode=rw", create)
+                connection = connect(self.path, self.seals, "mode=rw", create)
             except sqlite3.OperationalError as fault:
                 if create or primary(fault) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
                     raise
@@ -203,7 +211,7 @@ class Database:
             return None
         if self._opened[-1]:
             raise Unavailable(f"the cache in {self.folder} is read-only, and another process is writing to it")
-        return connect(self.path, "mode=ro&immutable=1", create=False)
+        return connect(self.path, self.seals, "mode=ro&immutable=1", create=False)
 
     def _state(self) -> State | None:
         """Which file is there. It is the same as before if `_state` is; None if there is no file. Raises OSError."""
@@ -246,7 +254,9 @@ class Database:
                 f"the cache file {self.path} {reason}, and its folder is read-only: choose another folder"
             )
         self.set_aside.append(reason)
-        warn_once(str(self.path), "file", f"the cache file {self.path} {reason}; it was renamed to {NAME}.damaged")
+        warn_once(
+            str(self.path), "file", f"the cache file {self.path} {reason}; it was renamed to {self.path.name}.damaged"
+        )
 
     def _is_damage(self, fault: sqlite3.Error) -> bool:
         code = getattr(fault, "sqlite_errorcode", None)
@@ -276,13 +286,15 @@ def is_empty(path: Path) -> bool:
         return True
 
 
-def connect(path: Path, how: str, create: bool) -> Connection | None:
+def connect(path: Path, seals: Seals, how: str, create: bool) -> Connection | None:
     """A connection to a file whose tables are ours, or None if the file is empty and `create` is false.
 
     Raises NotOurs, Unavailable for a newer format, and sqlite3.Error.
     """
     address = f"file:{quote(os.path.abspath(path))}?{how}"
-    connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
+    options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
+    connection = sqlite3.connect(address, timeout=BUSY_SECONDS, factory=Connection, **options)
+    connection.seals = seals
     ready = False
     try:
         connection.text_factory = _lossy
@@ -312,7 +324,11 @@ def _is_blank(connection: Connection, path: Path) -> bool:
     schema = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     if not schema and not application and not version:
         return True
-    if application != APPLICATION:
+    expected, other = (SIGNED, APPLICATION) if connection.seals.name else (APPLICATION, SIGNED)
+    if application == other:
+        said = f"is not signed, and {VARIABLE} is set" if connection.seals.name else f"is signed: set {VARIABLE}"
+        raise NotOurs(said)
+    if application != expected:
         raise NotOurs("was not written by aotviz")
     if version > FORMAT:
         raise Unavailable(f"the cache file {path} was written by a newer aotviz: upgrade, or choose another folder")
@@ -327,7 +343,7 @@ def _create_tables(connection: Connection, path: Path) -> None:
         if _is_blank(connection, path):
             for statement in sorted(SCHEMA, reverse=True):  # tables before their indexes
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id={APPLICATION}")
+            connection.execute(f"PRAGMA application_id={SIGNED if connection.seals.name else APPLICATION}")
             connection.execute(f"PRAGMA user_version={FORMAT}")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from aotviz.cache.database import Connection
-from aotviz.cache.seals import checksum, decoded, encoded, is_sound, text_digest
+from aotviz.cache.seals import CHECKSUMS, decoded, encoded, text_digest
 
 MARKS = "marks"  # the name under which a key's marks are sealed
 MARK_BYTES = 8
@@ -33,7 +33,7 @@ class Nearest(msgspec.Struct, frozen=True):
 def marks_of(ingredients: Mapping[str, str]) -> bytes:
     """Eight bytes of name and text for each ingredient, in the order of their names."""
     named = sorted((storable(name), text) for name, text in ingredients.items())
-    return b"".join(checksum("", "", name, encoded(text))[:MARK_BYTES] for name, text in named)
+    return b"".join(CHECKSUMS.of("", "", name, encoded(text))[:MARK_BYTES] for name, text in named)
 
 
 def store(connection: Connection, number: int, ingredients: Mapping[str, str]) -> None:
@@ -115,7 +115,7 @@ def nearest(connection: Connection, ingredients: Mapping[str, str]) -> tuple[Nea
         if (least, age) > (best_count, best_age):
             continue
         texts = load(connection, -age)
-        if not is_sound(key, "", MARKS, marks, seal) or marks_of(texts) != marks:
+        if not connection.seals.is_sound(key, "", MARKS, marks, seal) or marks_of(texts) != marks:
             damaged.append(-age)
             continue
         names = sorted({*ingredients, *texts})

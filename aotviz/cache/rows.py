@@ -14,7 +14,7 @@ from aotviz.cache import ingredients as texts
 from aotviz.cache.database import Connection, snapshot
 from aotviz.cache.ingredients import MARKS
 from aotviz.cache.kept import Entry, Held, Kept
-from aotviz.cache.seals import MAIN, checksum, entry_id, is_sound
+from aotviz.cache.seals import MAIN, entry_id
 
 SHORT_BYTES = 120  # of an ingredient's text in a list
 
@@ -34,7 +34,7 @@ def look_up(connection: Connection, key: str) -> tuple[list[Entry], list[int]]:
     found: list[Entry] = []
     damaged: list[int] = []
     for number, variant, seal, main in connection.execute(LOOK_UP, (key,)):
-        if is_sound(key, variant, MAIN, main, seal):
+        if connection.seals.is_sound(key, variant, MAIN, main, seal):
             found.append(Entry(entry_id(key, variant), key, variant, main))
         else:
             damaged.append(number)
@@ -46,7 +46,7 @@ def number_of(connection: Connection, entry: Entry) -> int:
     query = """\
 SELECT e.number, p.checksum FROM entries e JOIN parts p ON p.entry = e.number AND p.name = 'main' WHERE e.id = ?"""
     found = connection.execute(query, (entry.id,)).fetchone()
-    same = found is not None and found[1] == checksum(entry.key, entry.variant, MAIN, entry.main)
+    same = found is not None and found[1] == connection.seals.of(entry.key, entry.variant, MAIN, entry.main)
     return found[0] if same else 0
 
 
@@ -74,7 +74,7 @@ def insert_entry(
         remove_entry(connection, number)
     if connection.execute("SELECT 1 FROM keys WHERE key = ?", (entry.key,)).fetchone() is None:
         marks = texts.marks_of(ingredients)
-        seal = checksum(entry.key, "", MARKS, marks)
+        seal = connection.seals.of(entry.key, "", MARKS, marks)
         columns = "INSERT INTO keys (key, checksum, marks, created) VALUES (?, ?, ?, ?)"
         of_key = _inserted(connection.execute(columns, (entry.key, seal, marks, now)))
         texts.store(connection, of_key, ingredients)
@@ -90,7 +90,7 @@ def insert_part(
 ) -> None:
     conflict = "REPLACE" if replace else "IGNORE"
     columns = f"INSERT OR {conflict} INTO parts (entry, name, checksum, data) VALUES (?, ?, ?, ?)"
-    connection.execute(columns, (number, name, checksum(entry.key, entry.variant, name, data), data))
+    connection.execute(columns, (number, name, connection.seals.of(entry.key, entry.variant, name, data), data))
 
 
 def mark(connection: Connection, name: str) -> None:
@@ -177,7 +177,7 @@ def check_all(connection: Connection, problems: list[str]) -> Checked:
         where = f"key {str(key)[:12]}, variant {str(variant)[:12]}"
         names = set()
         for part, seal, data in connection.execute("SELECT name, checksum, data FROM parts WHERE entry = ?", (number,)):
-            if is_sound(key, variant, part, data, seal):
+            if connection.seals.is_sound(key, variant, part, data, seal):
                 names.add(part)
                 size += len(data)
             else:
@@ -187,7 +187,10 @@ def check_all(connection: Connection, problems: list[str]) -> Checked:
             problems.append(f"{where}: the entry is damaged")
             entries.append(number)
     for number, key, seal, marks in connection.execute("SELECT number, key, checksum, marks FROM keys").fetchall():
-        if not is_sound(key, "", MARKS, marks, seal) or texts.marks_of(texts.load(connection, number)) != marks:
+        if (
+            not connection.seals.is_sound(key, "", MARKS, marks, seal)
+            or texts.marks_of(texts.load(connection, number)) != marks
+        ):
             problems.append(f"key {str(key)[:12]}: its ingredients are damaged")
             keys.append(number)
     return count, size, entries, parts, keys
@@ -200,9 +203,9 @@ SELECT e.number, e.key, e.variant, k.number, k.checksum, k.marks FROM entries e 
 ORDER BY e.use"""
     for number, key, variant, of_key, seal, marks in connection.execute(order).fetchall():
         rows = connection.execute("SELECT name, checksum, data FROM parts WHERE entry = ?", (number,)).fetchall()
-        parts = {name: data for name, seen, data in rows if is_sound(key, variant, name, data, seen)}
+        parts = {name: data for name, seen, data in rows if connection.seals.is_sound(key, variant, name, data, seen)}
         ingredients = texts.load(connection, of_key)
-        marked = is_sound(key, "", MARKS, marks, seal) and texts.marks_of(ingredients) == marks
+        marked = connection.seals.is_sound(key, "", MARKS, marks, seal) and texts.marks_of(ingredients) == marks
         if len(parts) < len(rows) or MAIN not in parts or not marked:
             yield None, {}, {}
         else:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from aotviz.cache.seals import MAIN, checksum, sealed, unsealed, warn_once
+from aotviz.cache.seals import CHECKSUMS, MAIN, Seals, warn_once
 
 if TYPE_CHECKING:
     import redis
@@ -53,12 +53,14 @@ class Shared:
     Raises ValueError for an address of another form. Nothing else is raised: what the server can't do is a miss.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic, seals: Seals = CHECKSUMS) -> None:
         self.place = url.rpartition("@")[2].rpartition("://")[2]  # without a password
         if not _is_address(url):
             expected = "expected the address of a Redis server, such as redis://host:6379/0"
             raise ValueError(f"{expected}, and got {self.place!r}")
         self._url = url
+        self._seals = seals
+        self._prefix = f"aotviz:1:{seals.name}:" if seals.name else "aotviz:1:"
         self._clock = clock
         self._client: redis.Redis | None = None
         self._paused_until = float("-inf")
@@ -68,24 +70,24 @@ class Shared:
 
         def ask(client: Any) -> dict[bytes, bytes]:
             pipeline = client.pipeline(transaction=False)
-            pipeline.hgetall(_key(key))
-            pipeline.expire(_key(key), EXPIRY_SECONDS)
+            pipeline.hgetall(self._key(key))
+            pipeline.expire(self._key(key), EXPIRY_SECONDS)
             return dict(pipeline.execute()[0])
 
         found = self._try(ask) or {}
-        ingredients = _ingredients(unsealed(key, "", "ingredients", found.get(INGREDIENTS)))
+        ingredients = _ingredients(self._seals.unsealed(key, "", "ingredients", found.get(INGREDIENTS)))
         mains: dict[str, bytes] = {}
         for field, value in found.items():
             variant = field.decode("utf-8", "replace")
-            main = unsealed(key, variant, MAIN, value)
+            main = self._seals.unsealed(key, variant, MAIN, value)
             if ingredients is None or (main is None and field != INGREDIENTS):
-                self._remove_damaged(_key(key), field)
+                self._remove_damaged(self._key(key), field)
             elif main is not None:
                 mains[variant] = main
         return ingredients or {}, mains
 
     def part(self, program: Program, name: str) -> bytes | None:
-        place = _parts(program)
+        place = self._parts(program)
 
         def ask(client: Any) -> Any:
             pipeline = client.pipeline(transaction=False)
@@ -94,7 +96,7 @@ class Shared:
             return pipeline.execute()[0]
 
         value = self._try(ask)
-        data = unsealed(program.key, program.variant, name, value)
+        data = self._seals.unsealed(program.key, program.variant, name, value)
         if value is not None and data is None:
             self._remove_damaged(place, name)
         return data
@@ -105,12 +107,12 @@ class Shared:
 
         def store(client: Any) -> None:
             pipeline = client.pipeline(transaction=False)
-            pipeline.hsetnx(_key(key), INGREDIENTS, sealed(key, "", "ingredients", packed))
-            pipeline.hsetnx(_key(key), variant, sealed(key, variant, MAIN, program.main))
-            pipeline.expire(_key(key), EXPIRY_SECONDS)
+            pipeline.hsetnx(self._key(key), INGREDIENTS, self._seals.sealed(key, "", "ingredients", packed))
+            pipeline.hsetnx(self._key(key), variant, self._seals.sealed(key, variant, MAIN, program.main))
+            pipeline.expire(self._key(key), EXPIRY_SECONDS)
             for name, data in parts.items():
-                pipeline.hsetnx(_parts(program), name, sealed(key, variant, name, data))
-                pipeline.expire(_parts(program), EXPIRY_SECONDS)
+                pipeline.hsetnx(self._parts(program), name, self._seals.sealed(key, variant, name, data))
+                pipeline.expire(self._parts(program), EXPIRY_SECONDS)
             pipeline.execute()
 
         self._try(store)
@@ -124,22 +126,29 @@ class Shared:
     def discard(self, program: Program) -> None:
         def remove(client: Any) -> None:
             pipeline = client.pipeline(transaction=False)
-            pipeline.hdel(_key(program.key), program.variant)
-            pipeline.delete(_parts(program))
+            pipeline.hdel(self._key(program.key), program.variant)
+            pipeline.delete(self._parts(program))
             pipeline.execute()
 
         self._try(remove)
 
     def _put(self, program: Program, name: str, data: bytes, how: str) -> None:
-        value = sealed(program.key, program.variant, name, data)
+        value = self._seals.sealed(program.key, program.variant, name, data)
 
         def store(client: Any) -> None:
             pipeline = client.pipeline(transaction=False)
-            getattr(pipeline, how)(_parts(program), name, value)
-            pipeline.expire(_parts(program), EXPIRY_SECONDS)
+            getattr(pipeline, how)(self._parts(program), name, value)
+            pipeline.expire(self._parts(program), EXPIRY_SECONDS)
             pipeline.execute()
 
         self._try(store)
+
+    def _key(self, key: str) -> str:
+        return f"{self._prefix}{key}"
+
+    def _parts(self, program: Program) -> str:
+        main = self._seals.of(program.key, program.variant, MAIN, program.main).hex()
+        return f"{self._prefix}{program.key}:{program.variant}:{main}"
 
     def _remove_damaged(self, place: str, field: bytes | str) -> None:
         warn_once(self.place, "entry", f"the shared cache at {self.place} had a damaged entry; it was removed")
@@ -187,15 +196,6 @@ def _is_address(url: str) -> bool:
         return parts.scheme in {"redis", "rediss", "unix"} and parts.port != 0
     except ValueError:  # a port that is no number
         return False
-
-
-def _key(key: str) -> str:
-    return f"aotviz:1:{key}"
-
-
-def _parts(program: Program) -> str:
-    main = checksum(program.key, program.variant, MAIN, program.main).hex()
-    return f"aotviz:1:{program.key}:{program.variant}:{main}"
 
 
 def _ingredients(packed: bytes | None) -> dict[str, str] | None:

@@ -31,7 +31,7 @@ from aotviz.cache import rows
 from aotviz.cache.database import Connection, Database, NotOurs, connect, snapshot
 from aotviz.cache.ingredients import Nearest
 from aotviz.cache.kept import Entry, Held, Kept, Verified
-from aotviz.cache.seals import MAIN, CacheWarning, Unavailable, entry_id, is_sound, warn_once
+from aotviz.cache.seals import CHECKSUMS, MAIN, CacheWarning, Seals, Unavailable, entry_id, warn_once
 from aotviz.cache.shared import Shared
 
 __all__ = ["CacheWarning", "Entry", "Held", "Kept", "Nearest", "Store", "Unavailable", "Verified"]
@@ -46,11 +46,14 @@ class Store:
     Every method may raise Unavailable. `limit_bytes` bounds the file.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int = 2 * GB, shared: Shared | None = None) -> None:
+    def __init__(
+        self, folder: Path, limit_bytes: int = 2 * GB, shared: Shared | None = None, seals: Seals = CHECKSUMS
+    ) -> None:
         self.folder = Path(folder)
         self.limit_bytes = limit_bytes
         self.shared = shared
-        self._database = Database(self.folder)
+        self._seals = seals
+        self._database = Database(self.folder, seals)
         self._marked: dict[str, float] = {}  # entry id: time.monotonic() when this process last marked it as used
 
     # Looking up
@@ -94,7 +97,7 @@ class Store:
         with self._local_or_shared():
             found = self._database.read(lambda connection: rows.find_part(connection, entry, name))
             number, seal, data = found or (0, None, None)
-            if is_sound(entry.key, entry.variant, name, data, seal):
+            if self._seals.is_sound(entry.key, entry.variant, name, data, seal):
                 return cast(bytes, data)
             if number:
                 self._remove_damaged([number], name)
@@ -275,7 +278,7 @@ class Store:
         os.stat(path)
         added = damaged = 0
         try:
-            connection = connect(path, "mode=ro&immutable=1", create=False)
+            connection = connect(path, self._seals, "mode=ro&immutable=1", create=False)
             if connection is None:
                 raise NotOurs("is empty")
             with contextlib.closing(connection):
