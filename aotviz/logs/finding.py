@@ -36,6 +36,7 @@ def find(where: Where, limit_mb: int | None, remote: Remote) -> tuple[list[AnyLo
         raise RecordingError("no path was given. Pass a log, a folder of logs, or a pattern such as 'traces/*.log'.")
     logs: dict[str, AnyLog] = {}
     others: list[str] = []
+    links: list[str] = []
     for item in wanted:
         if is_url(item):
             found_logs, found_others = remote(item)
@@ -43,8 +44,13 @@ def find(where: Where, limit_mb: int | None, remote: Remote) -> tuple[list[AnyLo
             others += found_others
             continue
         path = Path(item)
-        is_file = path.is_file()
-        for found in [path] if is_file else _in_folder(path) if path.is_dir() else _matches(path):
+        is_file, outside = path.is_file(), list[str]()
+        if path.is_dir():
+            paths, outside = _in_folder(path)
+        else:
+            paths = [path] if is_file else _matches(path)
+        links += outside
+        for found in paths:
             log = LogFile(found, limit_mb)
             if log.is_log():
                 logs.setdefault(os.path.realpath(found), log)
@@ -59,16 +65,30 @@ def find(where: Where, limit_mb: int | None, remote: Remote) -> tuple[list[AnyLo
             f"{names}: not a log of torch's structured trace ({looked}). To write one, run the program with "
             "TORCH_TRACE=folder in its environment."
         )
-    return sorted(logs.values(), key=lambda log: log.order), [_left_out(others)] if others else []
+    notes = [_left_out(others)] if others else []
+    if links:
+        what = (
+            "1 link leads out of the folder and was"
+            if len(links) == 1
+            else f"{len(links)} links lead out of the folder and were"
+        )
+        notes.append(f"{what} not followed: {_named(links)}. Pass the path of a target to read it.")
+    return sorted(logs.values(), key=lambda log: log.order), notes
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    """All files in the folder and its subfolders, except for hidden ones."""
+def _in_folder(folder: Path) -> tuple[list[Path], list[str]]:
+    """(all files in the folder and its subfolders, names of links that lead out of it), both without hidden ones.
+
+    A folder may come from a stranger, and a link in it may name any file of the reader. It is not followed.
+    """
     found: list[Path] = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found.extend(Path(root, name) for name in sorted(names) if not name.startswith("."))
-    return [path for path in found if path.is_file()]
+    whole = os.path.realpath(folder)
+    inside = [path for path in found if Path(os.path.realpath(path)).is_relative_to(whole)]
+    outside = sorted(path.name for path in set(found) - set(inside))
+    return [path for path in inside if path.is_file()], outside
 
 
 def _matches(pattern: Path) -> list[Path]:
@@ -88,7 +108,10 @@ def no_log(log: AnyLog) -> str:
 
 
 def _left_out(others: list[str]) -> str:
-    names = ", ".join(others[:MOST_NAMED])
-    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
     what = "1 file is not a log and was" if len(others) == 1 else f"{len(others)} files are not logs and were"
-    return f"{what} left out: {names}{more}"
+    return f"{what} left out: {_named(others)}"
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"

@@ -37,6 +37,7 @@ MOST_OPEN = 500  # log files that stay open
 GZIP = b"\x1f\x8b"
 GZIP_FORMAT = 16 + zlib.MAX_WBITS
 RANK = re.compile(r"rank_?(\d{1,9})(?!\d)")
+DIGITS = re.compile(r"(\d{1,18})")
 LINE = re.compile(rb"^[A-Z\[]", re.M)
 
 
@@ -91,8 +92,9 @@ class AnyLog:
     @property
     def order(self) -> tuple[int, list[Any]]:
         """A sort key: by rank, then by path, with numbers in the path compared as numbers."""
-        parts = re.split(r"(\d+)", self.name)
-        return self.rank, [int(part) if part.isdigit() else part for part in parts]
+        parts: list[Any] = DIGITS.split(self.name)
+        parts[1::2] = map(int, parts[1::2])
+        return self.rank, parts
 
     def head(self) -> bytes:
         """The first bytes of the log."""

@@ -19,6 +19,7 @@ from aotviz.logs.log_files import AnyLog
 from aotviz.recording.files import RecordingError
 from aotviz.recording.strings import clean
 
+FOLLOWED = frozenset(("generic", "reference"))  # file systems in which a file names files of others, at any URL or path
 AT_ONCE = 16  # files whose beginnings are read at once, because each takes as long as a round trip
 MAGIC = re.compile(r"[*?\[]")  # where a pattern begins
 MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "created")  # what file systems call the time
@@ -78,6 +79,11 @@ def _is_log(file: RemoteFile) -> bool:
 
 def _listed(url: str, options: dict[str, Any] | None, limit_mb: int | None) -> tuple[list[RemoteFile], bool]:
     """(the files that a URL names, whether it names one file). Hidden files are left out."""
+    followed = FOLLOWED.intersection(part.partition("://")[0].strip().lower() for part in url.split("::"))
+    if followed:
+        raise RecordingError(
+            f"{url}: with {min(followed)!r}, a file decides which files and URLs are read. Name the logs themselves."
+        )
     try:
         import fsspec.core  # an optional dependency
     except ImportError:

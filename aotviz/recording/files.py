@@ -35,6 +35,9 @@ from aotviz.recording.strings import clean, cleaned
 MAGIC = b"\x93AOTVIZ\n"
 HEADER_BYTES = len(MAGIC) + 2
 LIMIT_BYTES = 1 << 28  # of msgpack, after decompression
+USUAL_BYTES, USUAL_TIMES = 1 << 25, 100  # what a file may decompress to, whichever is more; ours, to 15 times its size
+MOST_PARTS = 1 << 24  # texts, lists and records of a recording: each takes up to 70 bytes of memory, and 1 in the file
+HEADS = bytes([*range(0x80, 0xC0), *range(0xD9, 0xE0)])  # the bytes with which msgpack begins each of them
 OPS = frozenset("pfmcao")
 GZIP = 16 + zlib.MAX_WBITS
 MOST_NESTED = 200  # lists in lists, of a node's arguments; readers recurse into them
@@ -66,17 +69,9 @@ def pack(data: RecordingData) -> bytes:
 
 def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
     """The inverse of `pack`. Raises Damage if the bytes are not a valid recording."""
-    stretch = zlib.decompressobj(GZIP)
-    try:
-        plain = stretch.decompress(packed, limit_bytes + 1)
-    except zlib.error as error:
-        raise Damage(f"it cannot be decompressed ({error})") from None
-    if len(plain) > limit_bytes:
-        raise Damage(f"its decompressed size is more than {limit_bytes >> 20} MiB")
-    if not stretch.eof:
-        raise Damage("it ends too early")
-    if stretch.unused_data:
-        raise Damage(f"{len(stretch.unused_data)} bytes follow its end")
+    plain = decompressed(packed, min(limit_bytes, max(USUAL_BYTES, USUAL_TIMES * len(packed))))
+    if len(plain) - len(plain.translate(None, HEADS)) > MOST_PARTS:  # at least so many, as texts have such bytes too
+        raise Damage(f"it has more than {MOST_PARTS >> 20} million texts, lists and records")
     try:
         envelope = msgspec.msgpack.decode(plain, type=_Envelope)
         if envelope.format != FORMAT:
@@ -88,6 +83,22 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damage(str(error)[:200] or type(error).__name__) from None
     return data
+
+
+def decompressed(packed: bytes, limit_bytes: int, form: int = GZIP) -> bytes:
+    """The content of compressed bytes, of which nothing is left over. Raises Damage, also if it is longer."""
+    stretch = zlib.decompressobj(form)
+    try:
+        plain = stretch.decompress(packed, limit_bytes + 1)
+    except zlib.error as error:
+        raise Damage(f"it cannot be decompressed ({error})") from None
+    if len(plain) > limit_bytes:
+        raise Damage(f"its decompressed size is more than {limit_bytes >> 20} MiB")
+    if not stretch.eof:
+        raise Damage("it ends too early")
+    if stretch.unused_data:
+        raise Damage(f"{len(stretch.unused_data)} bytes follow its end")
+    return plain
 
 
 def write(data: RecordingData, path: str | os.PathLike[str]) -> None:

@@ -35,7 +35,7 @@ from aotviz.recording.saved import Halves, Kept
 from aotviz.recording.strings import StringTable
 
 MAGIC = b"\x93AOTVIZR"
-LIMIT_BYTES = 1 << 28  # of a part, after decompression
+LIMIT_BYTES = 1 << 28  # of all parts, after decompression
 NOT_RECORDED = "the process that compiled it did not record it"
 GIVEN = "given"  # the record before a stage whose graph no earlier stage returned
 OWN = (  # facts of a compilation that are those of the process that replays it
@@ -111,9 +111,14 @@ def opened(content: bytes) -> Packed:
 
 def parts_of(packed: Packed) -> list[Part]:
     """The parts. Raises Unreadable."""
+    left, parts = LIMIT_BYTES, []
     try:
-        return [msgspec.msgpack.decode(_stretched(part), type=Part) for part in packed.parts]
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        for part in packed.parts:
+            plain = files.decompressed(part, left, zlib.MAX_WBITS)
+            left -= len(plain)
+            parts.append(msgspec.msgpack.decode(plain, type=Part))
+        return parts
+    except (files.Damage, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Unreadable("the recording in the cache's entry is damaged") from None
 
 
@@ -285,14 +290,6 @@ def _place(graph: GraphSnapshot, graphs: list[GraphSnapshot], there: int) -> int
             return number
     graphs.append(graph)
     return len(graphs) - 1
-
-
-def _stretched(part: bytes) -> bytes:
-    stretch = zlib.decompressobj()
-    plain = stretch.decompress(part, LIMIT_BYTES)
-    if not stretch.eof:
-        raise ValueError("too large, or cut off")
-    return plain
 
 
 _NOTHING: Any = GraphSnapshot("", [], [], [], {}, [], [], [], [], "", {}, [])

@@ -133,9 +133,12 @@ def _same(given: Plain, right: Plain) -> bool:
     if isinstance(given, bool) or isinstance(right, bool):
         return given is right
     if isinstance(given, int | float) and isinstance(right, int | float):
-        if float(right).is_integer() or not math.isfinite(right):
+        if isinstance(right, int) or right.is_integer() or not math.isfinite(right):
             return given == right or (given != given and right != right)
-        return math.isclose(given, right, rel_tol=NEAR, abs_tol=NEAR / 2)
+        try:
+            return math.isclose(given, right, rel_tol=NEAR, abs_tol=NEAR / 2)
+        except OverflowError:  # an integer that is larger than any float
+            return False
     return given == right
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from aotviz.explain.explanation import counted
-from aotviz.teaching.answers import Plain
+from aotviz.recording.strings import clean
+
+MOST_NESTED = 20  # lists in lists, of an answer
 
 
 @dataclass(frozen=True)
@@ -19,9 +23,9 @@ class Paper:
 
     course: str
     student: str
-    answers: Mapping[str, Mapping[str, Plain]]  # puzzle -> question -> answer
+    answers: Mapping[str, Mapping[str, Any]]  # puzzle -> question -> answer
 
-    def of(self, puzzle: str) -> Mapping[str, Plain]:
+    def of(self, puzzle: str) -> Mapping[str, Any]:
         """The answers to the questions of a puzzle."""
         return self.answers.get(puzzle, {})
 
@@ -37,13 +41,19 @@ def write(path: str | os.PathLike[str], paper: Paper) -> str:
 def read(path: str | os.PathLike[str], course: str) -> Paper:
     """Read a paper. Raises ValueError if the file is no paper of that course."""
     try:
-        content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-        paper = Paper(content["course"], content["student"], content["answers"])
-        valid = all(isinstance(of_one, dict) for of_one in paper.answers.values())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        paper = msgspec.convert(json.loads(Path(path).read_text(encoding="utf-8")), Paper)
+        if any(_depth(answer) > MOST_NESTED for of_one in paper.answers.values() for answer in of_one.values()):
+            raise ValueError(f"an answer is nested more than {MOST_NESTED} deep")
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)} is no paper that Course.hand_in wrote: {error!r}") from error
-    if not valid:
-        raise ValueError(f"{os.fspath(path)} is no paper that Course.hand_in wrote: a puzzle has no table of answers")
     if paper.course != course:
         raise ValueError(f"{os.fspath(path)} is a paper of {paper.course!r}, and not of {course!r}")
-    return paper
+    return replace(paper, student=clean(paper.student))
+
+
+def _depth(answer: Any) -> int:
+    """How many lists are in one another."""
+    level, depth = [answer], 0
+    while level := [part for one in level if isinstance(one, list) for part in (*one, None)]:
+        depth += 1
+    return depth

@@ -16,6 +16,7 @@ LONG = {short: long for long, short in SHORT.items()}
 TENSOR = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[^\[\]]*)\](?:\[(?P<stride>[^\[\]]*)\])?(?P<device>[a-z]\w*(?::\d+)?)?")
 SUBCLASS = re.compile(r"(?P<name>[\w.]+)\((?P<inside>.*)\)", re.DOTALL)
 RELATION = re.compile(r"[<>]=?|[!=]=|\b(?:Eq|Ne|Lt|Le|Gt|Ge|And|Or|Not)\(|\b(?:True|False)\b")
+MOST_NESTED = 20  # subclasses in subclasses
 FLOAT = re.compile(r"\bzu?f\d+\b|\bToFloat\(|\bFloat|\b(?:IntTrueDiv|OpaqueUnary)|\d\.\d")
 
 
@@ -32,8 +33,9 @@ class Annotation:
 
 
 @lru_cache(4096)  # a model's values have few different types
-def annotation(text: str) -> Annotation | None:
-    """The type in a printed annotation; None if the annotation does not describe a value.
+def annotation(text: str, nested: int = 0) -> Annotation | None:
+    """The type in a printed annotation; None if the annotation does not describe a value. `nested` counts the
+    subclasses around it.
 
     >>> annotation("f32[s0, 3][3, 1]cuda:0")
     Annotation(kind='tensor', dtype='torch.float32', shape=('s0', 3), stride=(3, 1), device='cuda:0', text='')
@@ -57,7 +59,7 @@ def annotation(text: str) -> Annotation | None:
         inside = named["inside"]
         kind = "symbool" if RELATION.search(inside) else "symfloat" if FLOAT.search(inside) else "symint"
         return Annotation(kind, text=inside)
-    return annotation(named["inside"])
+    return annotation(named["inside"], nested + 1) if nested < MOST_NESTED else None
 
 
 def numbers(text: str) -> tuple[int | str, ...]:
