@@ -6,12 +6,21 @@ repaired file and another try, an answer without the file, or `Unavailable`. Wha
 - It does not exist, or is gone since the last access: its folder was deleted. A reader finds nothing; a writer
   creates it.
 - It is damaged, or is another program's. It is set aside as `aot.sqlite.damaged` (the last one only), with a warning.
+  See Note [Whose fault].
 - A newer release wrote it. It is left alone, and the store is unavailable.
+- Something else is in its place, or another user could have written it: path_checks.py says what. It is left alone,
+  too. Signed entries may be of any user. What is there is looked at when it is opened, and whenever the file, its
+  folder, or the mode or owner of either is another than before.
 - It can't be written: the file or the disk is read-only, or full. Reading goes on.
 
 Note [Forking]: SQLite's locks belong to a process, and its record of them is copied by a fork. A child that opens a
 file that was open when it was forked would count on locks that it does not hold. So all connections are closed before a
 fork and opened again, by parent and child, when next used. There is one connection a process, shared by its threads.
+
+Note [Whose fault]: what a damaged file makes Python raise is not always a sqlite3.Error: a flipped bit in the schema
+is a UnicodeDecodeError, since SQLite's message has the name that is damaged. But the caller's `work` may raise
+anything, too. So the file is examined after an exception that has no code of SQLite's. If it passes, the exception goes
+to the caller. The examination is given nothing but the file: whatever it raises is the file's fault.
 
 Note [Setting aside]: two processes may find the same damage. The second must not set aside what the first began. Both
 take a lock on the folder, and the second sees that the file is another one than it had opened. A file is opened
@@ -21,15 +30,18 @@ under the same lock, shared, so that it is never paired with the write-ahead log
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from aotviz.cache.path_checks import BESIDE, check_kinds, check_writers, make_folder
 from aotviz.cache.seals import CHECKSUMS, VARIABLE, Seals, Unavailable, warn_once
 
 try:
@@ -45,6 +57,7 @@ FORMAT = 1  # of the tables below; stored as the file's user_version
 APPLICATION = 0x616F7476  # "aotv", as SQLite's application_id: how `file` and we tell our files from others
 SIGNED = 0x616F7473  # "aots": the same for a file whose entries are signed
 BUSY_SECONDS = 5.0
+LOCK_POLL_SECONDS = 0.01
 WAL_BYTES = 16 * 2**20  # to which the write-ahead log is cut after a large transaction
 
 TABLES = """\
@@ -67,6 +80,7 @@ CREATE TABLE parts (
     entry INTEGER NOT NULL, name TEXT NOT NULL, checksum BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (entry, name)
 );
 """
+TYPES = {"INTEGER": "integer", "TEXT": "text", "BLOB": "blob", "REAL": "real"}  # as declared: as typeof() says
 SCHEMA = {statement.strip() for statement in TABLES.split(";") if statement.strip()}
 
 DAMAGED = {  # SQLite's primary result codes that mean: the file does not hold what we wrote
@@ -92,6 +106,9 @@ REASONS = {  # other primary codes: why, and what to do
     sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite's limit of 1 GB",
     sqlite3.SQLITE_IOERR: "the disk could not be read or written: check its space, quota and health",
 }
+
+STOP = "stop what removes it, or choose another folder"
+EXPORTED = "a file of `aotviz cache export`"
 
 
 class NotOurs(Exception):
@@ -158,21 +175,27 @@ class Database:
                 try:
                     connection = self._current(create)
                     return None if connection is None else work(connection)
+                except Unavailable:
+                    raise
                 except NotOurs as fault:
                     self._set_aside(str(fault), renewed)
                     renewed = True
-                except sqlite3.Error as fault:
-                    if again and (self._has_moved() or primary(fault) == sqlite3.SQLITE_IOERR):
-                        self.close()
-                    elif self._is_damage(fault):
-                        self._set_aside(f"is damaged ({fault})", renewed)
-                        renewed = True
-                    else:
-                        raise self._unavailable(fault) from fault
                 except OSError as fault:
                     if not (again and isinstance(fault, FileNotFoundError)):
-                        reason = f"{fault.strerror or fault}: choose another folder, or correct this one"
-                        raise Unavailable(f"the cache in {self.folder} cannot be used: {reason}") from fault
+                        raise self._unreachable(fault) from fault
+                except Exception as fault:
+                    moved, code = self._has_moved(), primary(fault)
+                    if again and (moved or code == sqlite3.SQLITE_IOERR):
+                        self.close()
+                    elif moved:
+                        raise self._unreachable(fault) from fault
+                    elif self._is_damage(fault):
+                        self._set_aside(f"is damaged ({said(fault)})", renewed)
+                        renewed = True
+                    elif code is None:
+                        raise
+                    else:
+                        raise self._unavailable(fault) from fault
         raise AssertionError("a file was set aside twice")
 
     def _current(self, create: bool) -> Connection | None:
@@ -181,15 +204,16 @@ class Database:
         if self._connections and found == self._opened:
             return self._connections[0]
         self.close()
+        self._check()
         if create:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
         elif found is None:
             return None
         with folder_lock(self.folder, exclusive=is_empty(self.path)):
             if create:
-                with contextlib.suppress(FileExistsError):
-                    os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                self._create()
             self._opened = self._state()
+            self._check()
             try:
                 connection = connect(self.path, self.seals, "mode=rw", create)
             except sqlite3.OperationalError as fault:
@@ -198,7 +222,28 @@ class Database:
                 connection = self._connect_immutable()
         if connection is not None:
             self._connections.append(connection)
+            if self._has_moved():  # what was opened may not be what was checked
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
         return connection
+
+    def _check(self) -> None:
+        """Raise Unavailable or OSError if something else than a file is there, or the file of who is not trusted."""
+        for suffix in BESIDE:
+            check_kinds(Path(f"{self.path}{suffix}"))
+        if not self.seals.name:
+            check_writers(self.path)
+
+    def _create(self) -> None:
+        """Create an empty file for this user; of signed entries, for whoever may write to the folder."""
+        try:
+            descriptor = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        except FileExistsError:
+            return
+        try:
+            if self.seals.name and hasattr(os, "fchmod"):  # the umask is not asked: SQLite's log gets the file's mode
+                os.fchmod(descriptor, 0o600 | (os.stat(self.folder).st_mode & 0o066))
+        finally:
+            os.close(descriptor)
 
     def _connect_immutable(self) -> Connection | None:
         """Read without the files that SQLite keeps beside it, which a read-only folder can't hold.
@@ -216,13 +261,14 @@ class Database:
     def _state(self) -> State | None:
         """Which file is there. It is the same as before if `_state` is; None if there is no file. Raises OSError."""
         try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
+            found, folder = os.stat(self.path), os.stat(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        state = tuple(of for at in (found, folder) for of in (at.st_dev, at.st_ino, at.st_mode, at.st_uid))
         if not self._immutable:
-            return found.st_dev, found.st_ino
+            return state
         log = Path(f"{self.path}-wal")
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, log.exists() and log.stat().st_size
+        return *state, found.st_size, found.st_mtime_ns, log.exists() and log.stat().st_size
 
     def _has_moved(self) -> bool:
         """Whether another file, or none, is where the opened one was."""
@@ -258,24 +304,71 @@ class Database:
             str(self.path), "file", f"the cache file {self.path} {reason}; it was renamed to {self.path.name}.damaged"
         )
 
-    def _is_damage(self, fault: sqlite3.Error) -> bool:
+    def _is_damage(self, fault: Exception) -> bool:
+        if primary(fault) is None:
+            return self._fails_examination()
         code = getattr(fault, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_READONLY:  # said by a flipped header, too
             return not self._immutable and os.access(self.path, os.W_OK) and os.access(self.folder, os.W_OK)
         return code == SHORT_READ or primary(fault) in DAMAGED
 
-    def _unavailable(self, fault: sqlite3.Error) -> Unavailable:
-        reason = REASONS.get(primary(fault), str(fault))
+    def _fails_examination(self) -> bool:
+        """Whether the file is at fault for an exception that has no code of SQLite's: Note [Whose fault]."""
+        self.close()
+        try:
+            connection = self._current(create=False)
+            return connection is not None and not is_sound(connection)
+        except (Unavailable, OSError, RecursionError):
+            return False
+        except Exception as fault:
+            return primary(fault) is None or self._is_damage(fault)
+
+    def _unavailable(self, fault: Exception) -> Unavailable:
+        reason = REASONS.get(primary(fault) or 0, said(fault))
         return Unavailable(f"the cache file {self.path} cannot be used: {reason}")
+
+    def _unreachable(self, fault: Exception) -> Unavailable:
+        """What to say of a file that is gone, or that the system does not give."""
+        try:
+            self._check()
+        except Unavailable as found:
+            return found
+        except OSError as found:
+            fault = found
+        if isinstance(fault, OSError) and not isinstance(fault, FileNotFoundError):
+            where = fault.filename or self.folder
+            return Unavailable(f"{where} cannot be used ({fault.strerror or fault}): choose another folder")
+        return Unavailable(f"{self.folder} was deleted or replaced, again and again, while the cache used it: {STOP}")
 
 
 State = tuple[int, ...]
 
 
-def primary(fault: sqlite3.Error) -> int:
-    """SQLite's primary result code of a fault."""
-    code = getattr(fault, "sqlite_errorcode", None)
-    return sqlite3.SQLITE_ERROR if code is None else code & 0xFF
+def primary(fault: Exception) -> int | None:
+    """SQLite's primary result code of a fault. None if it is not SQLite's own, but Python's or the caller's."""
+    if isinstance(fault, MemoryError):  # Python's for SQLITE_NOMEM
+        return sqlite3.SQLITE_NOMEM
+    code: int | None = getattr(fault, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def said(fault: Exception) -> str:
+    """A fault in one line. SQLite's have names from the file, which may hold what a terminal would obey."""
+    text = str(fault) if isinstance(fault, sqlite3.Error) else f"{type(fault).__name__}: {fault}"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def is_sound(connection: Connection) -> bool:
+    """Whether the file passes SQLite's own check, and every value has the type of its column."""
+    if connection.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+        return False
+    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    for (table,) in tables:
+        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        wrong = " OR ".join(f"typeof({name}) != '{TYPES[declared]}'" for _, name, declared, *_ in columns)
+        if connection.execute(f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {wrong})").fetchone() != (0,):
+            return False
+    return True
 
 
 def is_empty(path: Path) -> bool:
@@ -291,7 +384,7 @@ def connect(path: Path, seals: Seals, how: str, create: bool) -> Connection | No
 
     Raises NotOurs, Unavailable for a newer format, and sqlite3.Error.
     """
-    address = f"file:{quote(os.path.abspath(path))}?{how}"
+    address = f"file:{quote(os.fsencode(os.path.realpath(path)))}?{how}"
     options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
     connection = sqlite3.connect(address, timeout=BUSY_SECONDS, factory=Connection, **options)
     connection.seals = seals
@@ -315,6 +408,31 @@ def connect(path: Path, seals: Seals, how: str, create: bool) -> Connection | No
         connection.close()
         return None
     return connection
+
+
+def exported(path: Path, seals: Seals, query: Callable[[Connection], Iterator[Found]]) -> Iterator[Found]:
+    """What `query` finds in an exported file, which may be of any user, and is only read.
+
+    Raises Unavailable whatever the file's fault is, as it is all that is read here, and OSError.
+    """
+    count = 0
+    check_kinds(path, f"give {EXPORTED}")
+    os.stat(path)
+    try:
+        connection = connect(path, seals, "mode=ro&immutable=1", create=False)
+        if connection is None:
+            raise NotOurs("is empty")
+        with contextlib.closing(connection):
+            for found in query(connection):
+                count += 1
+                yield found
+    except NotOurs as fault:
+        raise Unavailable(f"{path} {fault}: expected {EXPORTED}") from fault
+    except (Unavailable, RecursionError):
+        raise
+    except Exception as fault:
+        so_far = f", after {count} entries" if count else ""
+        raise Unavailable(f"{path} cannot be read{so_far} ({said(fault)}): export it again") from fault
 
 
 def _is_blank(connection: Connection, path: Path) -> bool:
@@ -382,13 +500,26 @@ def folder_lock(folder: Path, *, exclusive: bool) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(OSError):  # some network disks have none
-            fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        _lock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, folder)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int, folder: Path) -> None:
+    """Wait for a lock, but not longer than for SQLite's: a process that is stopped, or another user's, may hold it."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{folder} cannot be used: {REASONS[sqlite3.SQLITE_BUSY]}") from None
+            time.sleep(LOCK_POLL_SECONDS)
+        except OSError:  # some network disks have no locks
+            return None
 
 
 def _close(connections: list[Connection]) -> None:

@@ -20,14 +20,14 @@ from typing import Any
 
 import msgspec
 
-from aotviz.cache import meshes, stored_graphs
+from aotviz.cache import declared, meshes, stored_graphs
 from aotviz.cache.values import Broken, Reader, Writer
 from aotviz.ir import graphs
 from aotviz.ir.forms import FlatCall, GraphCall, SavedTensor, Split, StoredGraphs
 from aotviz.torch_private import stored_values
 from aotviz.tracing.second_order import StoredTrace
 
-FORMAT = 3  # of the data; raised whenever another version could not read it
+FORMAT = 4  # of the data; raised whenever another version could not read it
 _OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source", "stored"}
 _KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
 
@@ -84,7 +84,7 @@ def packed(
     left_out = _OF_THE_CALL | ({"graph_module"} if isinstance(call, Split) else set())
     held = {one.name: writer.pack(getattr(call, one.name)) for one in fields(_KINDS[kind]) if one.name not in left_out}
     if isinstance(call, Split):
-        held["saved"] = writer.pack([replace(one, stack="") for one in call.saved])
+        held["saved"] = writer.pack(tuple(replace(one, stack="") for one in call.saved))
     guards = [writer.expression(condition) for condition in stored_values.guards(shape_env, numbers)] if numbers else []
     from_data, checks = writer.from_data(shape_env)
     main = Main(
@@ -161,6 +161,7 @@ class Reading:
         reader.inputs = call.descriptors
         kind = _KINDS[main.kind]
         found = {name: reader.read(value) for name, value in main.fields.items()}
+        declared.check_named(kind, found)
         if kind is Split:
             found["graph_module"] = None
             found["saved"] = self._saved(found["saved"], found["forward_module"], stacks)
@@ -168,7 +169,7 @@ class Reading:
         found["rewrites"] = tuple(_renamed(rewrite, names) for rewrite in found["rewrites"])
         return call.then(kind, **found, forward=StoredTrace(main.origins), source=call, stored=stored)
 
-    def _saved(self, saved: Sequence[SavedTensor], forward: Any, stacks: Sequence[str]) -> list[SavedTensor]:
+    def _saved(self, saved: Sequence[SavedTensor], forward: Any, stacks: Sequence[str]) -> tuple[SavedTensor, ...]:
         """The saved values, with this process's names of inputs, and the lines of the function that it compiles."""
         placeholders = graphs.placeholders(forward.graph)
         inputs = {node.name: str(node.meta["desc"]) for node in placeholders if "desc" in node.meta}
@@ -177,7 +178,7 @@ class Reading:
             lines = {stacks[number] for number in self.main.lines.get(one.name, ())}
             stack = lines.pop() if len(lines) == 1 else ""  # several: the same operations are on other lines here
             told.append(replace(one, producer=inputs.get(one.name, one.producer), stack=stack))
-        return told
+        return tuple(told)
 
 
 def _renamed(rewrite: Any, names: Mapping[str, str]) -> Any:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from typing import cast
 
 from aotviz.cache import ingredients as texts
 from aotviz.cache import rows
-from aotviz.cache.database import Connection, Database, NotOurs, connect, snapshot
+from aotviz.cache.database import Connection, Database, NotOurs, exported, snapshot
 from aotviz.cache.ingredients import Nearest
 from aotviz.cache.kept import Entry, Held, Kept, Verified
 from aotviz.cache.seals import CHECKSUMS, MAIN, CacheWarning, Seals, Unavailable, entry_id, warn_once
@@ -274,24 +273,12 @@ class Store:
 
         Entries that are here already stay as they are. Raises OSError.
         """
-        path = Path(path)
-        os.stat(path)
         added = damaged = 0
-        try:
-            connection = connect(path, self._seals, "mode=ro&immutable=1", create=False)
-            if connection is None:
-                raise NotOurs("is empty")
-            with contextlib.closing(connection):
-                for entry, ingredients, parts in rows.exported(connection):
-                    if entry is None:
-                        damaged += 1
-                    else:
-                        added += self._save(entry, ingredients, parts)
-        except NotOurs as fault:
-            raise Unavailable(f"{path} {fault}: expected a file of `aotviz cache export`") from fault
-        except sqlite3.Error as fault:
-            so_far = f", after {added} entries" if added else ""
-            raise Unavailable(f"{path} cannot be read{so_far} ({fault}): export it again") from fault
+        for entry, ingredients, parts in exported(Path(path), self._seals, rows.exported):
+            if entry is None:
+                damaged += 1
+            else:
+                added += self._save(entry, ingredients, parts)
         return added, damaged
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ import torch.fx as fx
 
 from aotviz.cache import bypasses
 from aotviz.cache.values import Broken, Reader, Writer, tabled
+from aotviz.ir.spelling import is_identifier
 from aotviz.torch_private import graph_nodes, stored_values
 from aotviz.torch_private.modules import lazy_graph_module
 
@@ -161,14 +162,15 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
     reader.nodes, read = nodes, reader.read
     try:
         opcodes, text, targets, numbers, arguments, keywords, values, columns, held = packed
-        found = [target if isinstance(target, str) else read(target) for target in targets]
+        found = [_word(target) if isinstance(target, str) else read(target) for target in targets]
         following = 0  # the number of the next fake
         for number, name in enumerate(text.split("\n")):
+            _identifier(name)
             opcode, target = _OPCODES[opcodes[number]], found[numbers[number]]
             node = graph.create_node(opcode, target, (), {}, name)
             node.args = tuple([read(one) for one in arguments[number]])  # create_node would search them for symbols
             if number in keywords:
-                node.kwargs = read(keywords[number])
+                node.kwargs = {_identifier(key): value for key, value in read(keywords[number]).items()}
             if node.name != name:
                 graph_nodes.rename(node, name)
             step = values[number]
@@ -188,7 +190,23 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
     return lazy_graph_module(root, graph)
 
 
+def _identifier(name: Any) -> Any:
+    """A name that becomes code of the graph. It must be one identifier, so that it cannot become other code."""
+    if not isinstance(name, str) or not is_identifier(name):
+        raise Broken(f"{name!r} is no name in a graph")
+    return name
+
+
+def _word(target: str) -> str:
+    """A target that becomes code: the name of an input, a method of tensors, or the path of an attribute."""
+    for name in target.split("."):
+        _identifier(name)
+    return target
+
+
 def _hold(root: torch.nn.Module, path: list[str], value: Any) -> None:
+    if any(hasattr(torch.nn.Module, part) for part in path):
+        raise Broken(f"a graph has no attribute {'.'.join(path)}")
     for part in path[:-1]:
         if not hasattr(root, part):
             root.add_module(part, torch.nn.Module())

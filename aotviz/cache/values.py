@@ -1,8 +1,8 @@
 """Python values as data: what a program is made of, written in one process and read in another.
 
 A value is a number, a text, or a list that begins with a tag. Reading makes values of the types listed here and nothing
-else: no code of a file runs. Functions and classes are stored by name, and found only in modules of torch and aotviz,
-or in modules that this process has already imported.
+else. Functions and classes are stored by name, and are looked up in the tables of names.py. The fields of our own
+dataclasses must have the types that they declare, since some become lines of the generated wrapper.
 
 Fake tensors are numbered, so that one that occurs twice is one again, and those over one storage share it again. They
 are made when they are first read: a graph has thousands, and a program that is only run needs few of them. Sizes may be
@@ -11,21 +11,17 @@ symbols; both processes number these by their first occurrence among the inputs.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import operator
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from types import BuiltinFunctionType, MappingProxyType, MethodDescriptorType
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import torch
 import torch.fx as fx
 
-from aotviz.cache import bypasses
+from aotviz.cache import bypasses, declared, names
 from aotviz.cache.meshes import Meshes
 from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.symbolic_sizes import expression, is_symbolic
@@ -40,13 +36,6 @@ _REQUIRES_GRAD, _NO_LEAF, _CONJUGATE, _NEGATIVE = 1, 2, 4, 8  # of a fake
 _PLAIN = (type(None), bool, float, str, bytes)
 _OURS = "aotviz."
 _NAMED_BY_TORCH = (torch.dtype, torch.layout, torch.memory_format)
-_BUILTINS = "abs bool complex dict divmod float frozenset int len list max min pow range round set slice str sum tuple"
-_HOMES = ("torch", "torch._C._nn", "operator", "math")
-# Where functions may come from: these read and write nothing but tensors and numbers.
-_FUNCTIONS = tuple(
-    "_operator math operator torch._C torch._higher_order_ops torch._ops torch._prims torch._refs torch.functional "
-    "torch.fx.experimental.symbolic_shapes torch.nn.functional".split()
-)
 
 
 def tabled(values: Sequence[Any]) -> list[Any]:
@@ -58,6 +47,10 @@ def tabled(values: Sequence[Any]) -> list[Any]:
 
 class Broken(ValueError):
     """Stored data that is not what this version writes."""
+
+
+# What reading data that no Writer wrote may raise; a NoName is a ValueError, a RecursionError a RuntimeError.
+_WRONG = AttributeError, TypeError, LookupError, ValueError, RuntimeError, AssertionError, OverflowError, MemoryError
 
 
 class Writer:
@@ -86,7 +79,7 @@ class Writer:
             return ["z", *map(self.pack, value)]
         if isinstance(value, (tuple, list)):
             if _is_named_tuple(kind) and kind.__module__.startswith("torch."):
-                return ["N", f"{kind.__module__}:{kind.__qualname__}", *map(self.pack, value)]
+                return ["N", names.class_name(kind), *map(self.pack, value)]
             if kind not in (tuple, list) and not kind.__module__.startswith("torch.fx"):
                 raise bypasses.VALUE(f"a {kind.__qualname__} cannot be stored")
             return ["t" if isinstance(value, tuple) else "l", *map(self.pack, value)]
@@ -115,11 +108,11 @@ class Writer:
         if value is Ellipsis:
             return ["..."]
         if isinstance(value, Enum):
-            return ["E", f"{kind.__module__}:{kind.__qualname__}", value.name]
-        if is_dataclass(value) and not isinstance(value, type) and kind.__module__.startswith(_OURS):
+            return ["E", names.class_name(kind), value.name]
+        if is_dataclass(value) and not isinstance(value, type) and kind.__module__.startswith("aotviz."):
             return [
                 "D",
-                f"{kind.__module__}:{kind.__qualname__}",
+                names.class_name(kind),
                 *(self.pack(getattr(value, f.name)) for f in fields(value)),
             ]
         if isinstance(value, pytree.TreeSpec):
@@ -182,8 +175,8 @@ class Writer:
         if known is not None:
             return ["F", known[0]]
         if is_subclass(value):
-            names, context = anatomy(value)
-            parts = (one for name in names for one in (name, self.pack(getattr(value, name))))
+            attributes, context = anatomy(value)
+            parts = (one for name in attributes for one in (name, self.pack(getattr(value, name))))
             shape = self.pack(tuple(value.size())), self.pack(tuple(value.stride()))
             return ["W", *_name_of(type(value)), self.pack(context), *shape, *parts]
         if not isinstance(value, FakeTensor):
@@ -222,49 +215,10 @@ class Writer:
 
 
 def _name_of(value: Any) -> tuple[str, str]:
-    """The module and name by which another process finds a function or class."""
-    if isinstance(value, MethodDescriptorType):
-        module, name = value.__objclass__.__module__, f"{value.__objclass__.__qualname__}.{value.__name__}"
-    elif hasattr(value, "__qualname__"):
-        module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
-    else:
-        raise bypasses.VALUE(f"a {type(value).__qualname__} cannot be stored")
-    # Some functions of torch do not say where they are, and torch.arange says that it is a method.
-    homes = [
-        (place, path) for place in ("torch", "torch._C._nn", "operator", "math") for path in (name, value.__name__)
-    ]
-    places = [(module, name), *homes]
-    for place, path in places:
-        if "<" not in path and _found(place, path) is value:
-            if not _may_be_stored(value, place):
-                break
-            return place, path
-    raise bypasses.VALUE(f"{module}.{name} cannot be stored: it is a function of Python")
-
-
-def _may_be_stored(value: Any, module: str) -> bool:
-    """Whether a stored program may refer to a function or class."""
-    if module == "builtins":
-        return value is type(None) or value.__name__ in _BUILTINS.split()
-    if isinstance(value, type):
-        return issubclass(value, torch.Tensor | Enum | tuple) or module.startswith(("torch.", _OURS))
-    if module == "torch":
-        return isinstance(value, BuiltinFunctionType | MethodDescriptorType) or value.__name__.startswith("sym_")
-    if module.startswith("torch.") and isinstance(value, MethodDescriptorType):
-        return True
-    return any(module == place or module.startswith(f"{place}.") for place in _FUNCTIONS)
-
-
-def _found(module: str, path: str) -> Any:
-    """What an imported module has under a name; None if it has nothing."""
-    known = sys.modules.get(module)
-    if known is None and module.startswith(_OURS):
-        with contextlib.suppress(ImportError):
-            known = importlib.import_module(module)
     try:
-        return None if known is None else operator.attrgetter(path)(known)
-    except AttributeError:
-        return None
+        return names.name_of(value)
+    except names.NoName as error:
+        raise bypasses.VALUE(f"{error} cannot be stored: it is a function of Python") from error
 
 
 class Reader:
@@ -303,41 +257,33 @@ class Reader:
             return tuple([self.read(one) for one in data[1:]])
         if tag == "l":
             return [self.read(one) for one in data[1:]]
-        if tag == "D":
-            kind = self._class(data[1], _is_ours)
-            if self.inputs and issubclass(kind, PlainInput):
-                return self.inputs[data[2]]
-            return kind(*[self.read(one) for one in data[2:]])
         read = _READERS.get(tag) if isinstance(tag, str) else None
         if read is None:
             raise Broken(f"unknown kind of value {tag!r}")
         try:
             return read(self, *data[1:])
-        except (
-            stored_values.NoName,
-            AttributeError,
-            TypeError,
-            LookupError,
-            ValueError,
-            RuntimeError,
-        ) as error:
+        except _WRONG as error:
             raise Broken(f"{tag}: {error}") from error
 
     def _class(self, name: str, fits: Callable[[Any], bool]) -> Any:
         known = self._named.get((name,))
         if known is None:
-            module, _, path = name.partition(":")
-            known = _found(module, path)
-            if not module.startswith((_OURS, "torch.")) or not isinstance(known, type) or not fits(known):
-                raise Broken(f"{name} is no class of this version")
-            self._named[name,] = known
+            known = self._named[name,] = names.class_named(name, fits)
         return known
+
+    def _ours(self, name: str, *held: Any) -> Any:
+        kind = self._class(name, is_dataclass)
+        if self.inputs and issubclass(kind, PlainInput):
+            return self.inputs[held[0]]
+        made = [self.read(one) for one in held]
+        declared.check(kind, made)
+        return kind(*made)
 
     def _named_tuple(self, name: str, *items: Any) -> Any:
         return self._class(name, _is_named_tuple)(*[self.read(one) for one in items])
 
-    def _mesh(self, is_stand_in: bool, sign: str, *names: str) -> Any:
-        found = self._meshes.found(sign, *names)
+    def _mesh(self, is_stand_in: bool, sign: str, *path: str) -> Any:
+        found = self._meshes.found(sign, *path)
         return script_objects.stand_in(found, self.fake_mode, "mesh") if is_stand_in else found
 
     def _enum(self, name: str, member: str) -> Any:
@@ -346,9 +292,7 @@ class Reader:
     def _global(self, module: str, path: str) -> Any:
         known = self._named.get((module, path))
         if known is None:
-            known = self._named[module, path] = _found(module, path)
-            if known is None or not _may_be_stored(known, module):
-                raise Broken(f"this process has no {module}.{path}")
+            known = self._named[module, path] = names.named(module, path)
         return known
 
     def _mapping(self, *items: Any) -> dict[Any, Any]:
@@ -424,12 +368,8 @@ def _is_named_tuple(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
-def _is_ours(kind: type) -> bool:
-    return is_dataclass(kind) and kind.__module__.startswith(_OURS)
-
-
 def _torch(name: str) -> Any:
-    found = getattr(torch, name, None)
+    found = vars(torch).get(name)
     if not isinstance(found, _NAMED_BY_TORCH):
         raise Broken(f"torch has no {name}")
     return found
@@ -454,6 +394,7 @@ _READERS: dict[str, Callable[..., Any]] = {
     "complex": lambda self, real, imaginary: complex(real, imaginary),
     "...": lambda self: Ellipsis,
     "E": Reader._enum,
+    "D": Reader._ours,
     "G": Reader._module,
     "op": lambda self, *name: stored_values.operator_named("op", *name),
     "packet": lambda self, *name: stored_values.operator_named("packet", *name),

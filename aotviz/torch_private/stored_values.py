@@ -30,6 +30,13 @@ FUNCTIONS: dict[str, Any] = {
 }
 _ATOMS: dict[str, Any] = {"true": sympy.true, "false": sympy.false, "oo": sympy.oo, "-oo": -sympy.oo}
 _ATOMS |= {"int_oo": int_oo, "-int_oo": -int_oo}
+# Operators and functions that read or write files: no stored program may have them.
+OPENS_FILES = frozenset("from_file import_ir_module import_ir_module_from_buffer".split())
+_OPERATORS_ON_FILES = frozenset("aten::from_file aten::save debugprims::load_tensor".split())
+TENSOR_BASE, NN_FUNCTIONS = torch._C.TensorBase, torch._C._nn
+# Functions that change torch's state around a part of a graph from Dynamo, by module.
+STATE_FUNCTIONS = {"torch._C": (torch._C, (torch._C._set_grad_enabled,))}
+_METHODS_OF_A_PATH = frozenset(("size", "stride", "storage_offset"))
 _KEYS = {  # a path to a number in the result of a node is a tuple of these
     **{name: getattr(_pytree, name) for name in ("SequenceKey", "MappingKey", "GetAttrKey")},
     **{
@@ -38,6 +45,9 @@ _KEYS = {  # a path to a number in the result of a node is a tuple of these
         if hasattr(symbolic_shapes, name)
     },
 }
+
+
+_NOT_NAMESPACES = frozenset(dir(type(torch.ops))) | {"classes", "higher_order"}  # attributes of torch.ops
 
 
 class NoName(ValueError):
@@ -61,15 +71,24 @@ def operator_name(target: Any) -> list[str] | None:
 
 
 def operator_named(kind: str, name: str, overload: str = "") -> Any:
-    """Raises NoName if there is no such operator in this process."""
-    try:
-        if kind == "hop":
-            return getattr(torch.ops.higher_order, name)
-        namespace, _, short = name.partition("::")
-        packet = getattr(getattr(torch.ops, namespace), short)
-        return packet if kind == "packet" else getattr(packet, overload or "default")
-    except AttributeError as error:
-        raise NoName(f"there is no operator {name} in this process") from error
+    """The operator of this name that is registered in this process, a user's too. Raises NoName if there is none."""
+    found = _registered(kind, name, overload)
+    given = [kind, name, overload] if kind == "op" else [kind, name]
+    if found is None or operator_name(found) != given or name in _OPERATORS_ON_FILES:
+        raise NoName(f"there is no operator {name} for stored programs in this process")
+    return found
+
+
+def _registered(kind: str, name: str, overload: str) -> Any:
+    if kind == "hop":
+        return vars(torch.ops.higher_order).get(name) or torch._ops._higher_order_ops.get(name)
+    namespace, _, short = name.partition("::")
+    if not (namespace.isidentifier() and short.isidentifier()) or namespace in _NOT_NAMESPACES:
+        return None
+    packet = getattr(getattr(torch.ops, namespace), short, None)
+    if not isinstance(packet, OpOverloadPacket):
+        return None
+    return packet if kind == "packet" else getattr(packet, overload or "default", None)
 
 
 def packed_expression(expression: Any, numbers: Mapping[Any, int]) -> Any:
@@ -250,6 +269,12 @@ def key_of_a_path(value: Any) -> list[Any] | None:
 
 
 def key_named(name: str, *held: Any) -> Any:
+    """Raises NoName: no Writer stores this. Compilers write the attributes and methods of a path into their code."""
+    words = [one for one in held if isinstance(one, str)]
+    if name not in _KEYS or not all(word.isidentifier() for word in words):
+        raise NoName(f"{name} is no step of a path")
+    if name == "CallMethodKey" and not _METHODS_OF_A_PATH.issuperset(words):
+        raise NoName(f"{words} is no method of a path")
     return _KEYS[name](*held)
 
 
