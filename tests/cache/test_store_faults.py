@@ -433,7 +433,7 @@ def test_a_full_disk_is_unavailable_and_loses_nothing(tmp_path: Path) -> None:
         "unshare --mount mount -t tmpfs t /tmp".split(), check=False, stderr=subprocess.DEVNULL
     ).returncode:
         pytest.skip("a small disk cannot be mounted here (it takes root)")
-    mount = 'mount -t tmpfs -o size=2m tmpfs "$1" && head -c 600000 /dev/zero >"$1/filler"'
+    mount = 'mount -t tmpfs -o size=2m,mode=700 tmpfs "$1" && head -c 600000 /dev/zero >"$1/filler"'
     script = f'{mount} && exec "$2" -c "$3" "$1" full'
     command = ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FULL]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
