@@ -58,7 +58,7 @@ ROOTS: Mapping[str, tuple[Any, Callable[[str, Any], bool]]] = {
     "math": (math, lambda name, value: isinstance(value, BuiltinFunctionType)),
     "builtins": (builtins, lambda name, value: name in _BUILTINS),
     "torch": (torch, _is_torchs),
-    "torch._C._nn": (stored_values.NN_FUNCTIONS, lambda name, value: isinstance(value, BuiltinFunctionType)),
+    "torch._C._nn": (sys.modules["torch._C._nn"], lambda name, value: isinstance(value, BuiltinFunctionType)),
     "torch._C.TensorBase": (stored_values.TENSOR_BASE, lambda name, value: isinstance(value, _METHODS)),
     "torch.functional": (torch.functional, _python_functions_of("torch.functional")),
     "torch.nn.functional": (torch.nn.functional, _python_functions_of("torch.nn.functional")),

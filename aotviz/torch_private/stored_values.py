@@ -33,7 +33,7 @@ _ATOMS |= {"int_oo": int_oo, "-int_oo": -int_oo}
 # Operators and functions that read or write files: no stored program may have them.
 OPENS_FILES = frozenset("from_file import_ir_module import_ir_module_from_buffer".split())
 _OPERATORS_ON_FILES = frozenset("aten::from_file aten::save debugprims::load_tensor".split())
-TENSOR_BASE, NN_FUNCTIONS = torch._C.TensorBase, torch._C._nn
+TENSOR_BASE = torch.Tensor.__base__  # its methods are those of C++
 # Functions that change torch's state around a part of a graph from Dynamo, by module.
 STATE_FUNCTIONS = {"torch._C": (torch._C, (torch._C._set_grad_enabled,))}
 _METHODS_OF_A_PATH = frozenset(("size", "stride", "storage_offset"))
@@ -81,7 +81,7 @@ def operator_named(kind: str, name: str, overload: str = "") -> Any:
 
 def _registered(kind: str, name: str, overload: str) -> Any:
     if kind == "hop":
-        return vars(torch.ops.higher_order).get(name) or torch._ops._higher_order_ops.get(name)
+        return getattr(torch.ops.higher_order, name, None)
     namespace, _, short = name.partition("::")
     if not (namespace.isidentifier() and short.isidentifier()) or namespace in _NOT_NAMESPACES:
         return None
