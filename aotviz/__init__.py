@@ -6,8 +6,10 @@ does not need torch.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 __version__ = "0.1.0"
@@ -54,6 +56,38 @@ def unload_ipython_extension(shell: Any) -> None:
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
+
+_TRACE_RULES = "torch._dynamo.trace_rules"
+
+
+def _keep_dynamo_out() -> None:
+    with contextlib.suppress(ImportError):  # a torch that aotviz does not support: whatever needs torch will say so
+        import_module("aotviz.torch_private.untraced")
+
+
+class _WaitsForDynamo:
+    """A finder that calls `_keep_dynamo_out` when Dynamo's rules have been loaded."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname != _TRACE_RULES:
+            return None
+        sys.meta_path.remove(self)
+        found = PathFinder.find_spec(fullname, path)
+        if found is not None and found.loader is not None:
+            loader, load = found.loader, found.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                load(module)
+                _keep_dynamo_out()
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        return found
+
+
+if _TRACE_RULES in sys.modules:
+    _keep_dynamo_out()
+else:
+    sys.meta_path.insert(0, _WaitsForDynamo())
 
 if "ipykernel" in sys.modules:  # lets JupyterLab's panel of live compilations find this kernel
     import_module("aotviz.live.panel").announce()

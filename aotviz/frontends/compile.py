@@ -19,6 +19,7 @@ from aotviz.ir.spelling import called
 from aotviz.lowerings import lowering_named
 from aotviz.recorder.sessions import CompiledCallable, Inspected, Session, session_of
 from aotviz.torch_private import dynamo, operators
+from aotviz.traced import CallsForward
 
 
 def compile(
@@ -147,7 +148,7 @@ def _with_whole_backwards(run: Callable[..., Any], through: Backend, dynamic: bo
     return capturing(setting(through, dynamic))(run)
 
 
-class CompiledModule(Inspected):
+class CompiledModule(CallsForward, Inspected):
     """The base class of a compiled module, together with the class of the original.
 
     A compiled module shares the original's `__dict__`, so both have the same parameters, buffers, submodules, hooks and
@@ -156,21 +157,9 @@ class CompiledModule(Inspected):
     """
 
     _compiled: CompiledCallable
-    _forward: Callable[..., Any] | None = None
 
     def __init_subclass__(cls, /, **kwargs: Any) -> None:
         """Skip the original class's hook: it may keep a list of its subclasses."""
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
-
-    @property
-    def forward(self) -> Callable[..., Any]:
-        return type(self)._forward or self._compiled
-
-    @forward.setter
-    def forward(self, other: Callable[..., Any]) -> None:
-        type(self)._forward = staticmethod(other)
 
     def __reduce__(self) -> Any:
         """A copy or pickle holds the original and the options, and is compiled again."""
@@ -183,6 +172,7 @@ def _module(original: torch.nn.Module, made: CompiledCallable) -> torch.nn.Modul
     made.__wrapped__ = original.forward  # for `inspect.signature`
     names = {
         "_compiled": staticmethod(made),
+        "_forward": staticmethod(made),
         "_session": session_of(made),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,

@@ -21,6 +21,7 @@ import torch
 import aotviz
 from aotviz.reading.recording import Compilation, Recording
 from aotviz.recording.terminal import table
+from aotviz.traced import TrainingStep
 
 TOLERANCE = 1e-4  # largest difference that the order of float32 operations explains, for values of order 1
 BATCH, LENGTH, VOCABULARY = 2, 64, 1024  # sequences, tokens of each, different tokens
@@ -28,18 +29,6 @@ BATCH, LENGTH, VOCABULARY = 2, 64, 1024  # sequences, tokens of each, different 
 
 class DemoError(Exception):
     """The demo can't run here; the message says what to do."""
-
-
-class TrainingStep(torch.nn.Module):
-    """Loss and logits of a causal language model on `tokens: i64[batch, length]`, each predicting the next."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        result = self.model(input_ids=tokens, attention_mask=mask, labels=tokens)
-        return result.loss, result.logits
 
 
 def gpt2(layers: int, seed: int = 0) -> tuple[TrainingStep, tuple[torch.Tensor, torch.Tensor]]:

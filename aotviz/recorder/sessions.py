@@ -25,7 +25,8 @@ from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.torchs_trace import TorchsTrace
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import Program
-from aotviz.torch_private import torchs_log
+from aotviz.torch_private import dynamo, torchs_log
+from aotviz.traced import CallsOriginal
 
 
 class _Thread(threading.local):
@@ -180,9 +181,9 @@ class CompiledCallable(Inspected):
         self.__wrapped__ = self._original = original or getattr(compiled, "__wrapped__", compiled)
         self.__name__ = session.name
 
+    @dynamo.traced_as(CallsOriginal.__call__)
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        # Whatever compiles the caller compiles this too. (`is_compiling()` would be True in other threads as well.)
-        if torch.compiler.is_dynamo_compiling() or _blocks.tracing or torch.compiler.is_exporting():
+        if _blocks.tracing or torch.compiler.is_exporting():  # whatever compiles the caller compiles this too
             return self._original(*args, **kwargs)
         return self._compiled(*args, **kwargs)
 

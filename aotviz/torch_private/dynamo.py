@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from inspect import signature
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._dynamo import config, convert_frame, eval_frame, external_utils
@@ -19,6 +19,7 @@ from torch._logging import structured
 from torch.fx.experimental._backward_state import BackwardState
 
 BackendFailed = BackendCompilerFailed
+Function = TypeVar("Function", bound=Callable[..., Any])
 programs_of = eval_frame._debug_get_cache_entry_list
 _ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
 
@@ -36,6 +37,16 @@ def offer(name: str, where: str) -> None:
 def compiled(fn: Any, backend: Any, **options: Any) -> Any:
     """`torch.compile`, whose programs do not count towards another function's limit, if torch supports that."""
     return torch.compile(fn, backend=backend, **options, **_ISOLATED)
+
+
+def traced_as(other: Any) -> Callable[[Function], Function]:
+    """A decorator: where Dynamo traces a call of the function, it traces `other` in its place."""
+
+    def decorate(function: Function) -> Function:
+        function._torchdynamo_inline = other  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def count_compilation(outcome: str) -> None:
