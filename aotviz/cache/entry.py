@@ -27,7 +27,7 @@ from aotviz.ir.forms import FlatCall, GraphCall, SavedTensor, Split, StoredGraph
 from aotviz.torch_private import stored_values
 from aotviz.tracing.second_order import StoredTrace
 
-FORMAT = 4  # of the data; raised whenever another version could not read it
+FORMAT = 5  # of the data; raised whenever another version could not read it
 _OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source", "stored"}
 _KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
 

@@ -214,7 +214,8 @@ class InputAliasInfo:
     mutations_hidden_from_autograd: bool = False
     mutations_under_no_grad_or_inference_mode: bool = False
     mutates_storage_metadata: bool = False  # by `set_`
-    resizes_storage: bool = False
+    storage_bytes: tuple[int, int] | None = None  # the largest and the last size that `resize_` gives its storage
+    read_bytes: int | None = None  # the size of its storage before the call, which the function reads
     keep_input_mutations: bool = False
     version_bumps: int = 0  # in-place operations on it or on a view of it
     layout_after: Layout | None = None  # after a metadata mutation; None if there was none
@@ -226,6 +227,20 @@ class InputAliasInfo:
     used_before_moving: bool = False  # a leaf: in eager, what was computed from it remembers its earlier shape
     asks_for_root: bool = False  # its gradients depend on what it is a view of; see Note [Leaves that are views]
     history_ends: bool = False  # metadata ops under no_grad end its autograd graph before it is used; tracing/given.py
+
+    @property
+    def resizes_storage(self) -> bool:
+        return self.storage_bytes is not None
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether its storage has no memory after the call."""
+        return self.storage_bytes is not None and self.storage_bytes[1] == 0
+
+    @property
+    def written_back(self) -> bool:
+        """Whether its new data has to be computed for it: somebody can read the data, or autograd records the write."""
+        return self.mutates_data and not (self.is_freed and (self.unseen or not self.requires_grad_after))
 
     @property
     def mutated(self) -> bool:
@@ -253,7 +268,7 @@ class InputAliasInfo:
         """Derived, so that it cannot contradict the facts."""
         if not self.mutated:
             return MutationType.NOT_MUTATED
-        moves = self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
+        moves = self.mutates_metadata or self.mutates_storage_metadata or self.is_freed
         stays = not moves and (not self.requires_grad_after or self.unseen)
         if self.keep_input_mutations and self.mutates_data and stays:
             return MutationType.MUTATED_IN_GRAPH

@@ -42,7 +42,7 @@ from aotviz.ir.view_and_mutation import (
     View,
     Write,
 )
-from aotviz.runtime import call_differs, edges, gradient_hooks
+from aotviz.runtime import call_differs, edges, gradient_hooks, storage_sizes
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.cuts import Cut
 from aotviz.torch_private import runtime, tensors
@@ -112,6 +112,22 @@ class Epilogue:
             if info.turned_on:
                 name = str(self.call.graph_inputs[i])
                 self.source.line(f"{self.inputs[i]}.requires_grad_()", f"the function makes {name} require grad", name)
+
+    def make_room(self) -> None:
+        """The graph computes with values, so all of them, and what is written back, need memory as long as it runs."""
+        resized = [i for i, info in enumerate(self.call.meta.input_info) if info.storage_bytes is not None]
+        for i in resized:
+            size, _ = self.call.meta.input_info[i].storage_bytes or (0, 0)
+            name, room = str(self.call.graph_inputs[i]), self.source.use(storage_sizes.make_room)
+            self.source.line(f"{room}({self.inputs[i]}, {size})", f"the function resizes the storage of {name}", name)
+
+    def resize_storages(self) -> None:
+        """After the writes, which need the memory."""
+        for i, info in enumerate(self.call.meta.input_info):
+            if info.storage_bytes is not None:
+                name, size = str(self.call.graph_inputs[i]), info.storage_bytes[1]
+                fact = f"the function leaves the storage of {name} at {size} bytes"
+                self.source.line(f"{self.inputs[i]}.untyped_storage().resize_({size})", fact, name)
 
     def listen(self) -> None:
         """Remember the hooks on inputs before metadata ops change these. An input that is also written and retains its
@@ -418,7 +434,7 @@ class Epilogue:
                 text = f"with {self.source.bind('no_grad', torch.no_grad)}(): {text}"
             self.source.line(text, f"{name} changes its shape or strides", name)
             bumps += 1
-        if info.mutates_data:
+        if info.written_back:
             bumps += self._copy(variable, name, new, info, counted=info.version_bumps > bumps)
         if info.version_bumps > bumps:
             self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")

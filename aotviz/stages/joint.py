@@ -169,7 +169,7 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
     meta = call.meta
     for i, info in enumerate(meta.input_info):
         after = info.layout_after
-        if info.mutates_data or info.mutates_storage_metadata or (after is not None and not after.concrete):
+        if info.written_back or info.mutates_storage_metadata or (after is not None and not after.concrete):
             seen = info.mutates_data and info.requires_grad_after and not info.unseen
             differentiable = call.needs_gradients and i in meta.mutated_input_indices and seen
             descriptor: descriptors.OutputDescriptor = descriptors.MutatedInputOutput(call.graph_inputs[i])

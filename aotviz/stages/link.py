@@ -59,6 +59,7 @@ class _Wrapper:
         compare = ""
         named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
         self._check_roots(named)
+        self._check_sizes(named)
         if call.options.debug:
             debug_checks.write_expectations(source, call, named)
             compare = debug_checks.write_comparison(source, call, named)
@@ -80,6 +81,7 @@ class _Wrapper:
                 passed = self.wrapping.unwrap(source, passed)
             arguments = f"[{', '.join(passed)}]"
         epilogue.inputs = inputs
+        epilogue.make_room()
         epilogue.turn_on()
         epilogue.listen()
         epilogue.announce()
@@ -92,6 +94,7 @@ class _Wrapper:
         expressions = epilogue.outputs()
         epilogue.hear()
         epilogue.watch()
+        epilogue.resize_storages()
         if compare:
             source.line(compare, "debug: compare the whole storage of each tensor that is written")
         if call.meta.grad_enabled_after is not None:
@@ -115,6 +118,14 @@ class _Wrapper:
             differs = f"{wrong}{self.source.bind('has_no_root', has_no_root)}({named[i]})"
             fact = f"which views of {name} require grad depends on whether its base requires grad"
             call_differs.check(self.source, differs, message, fact, name)
+
+    def _check_sizes(self, named: list[str]) -> None:
+        for i, info in enumerate(self.call.user_input_info.input_info):
+            if info.read_bytes is not None:
+                name = str(self.call.descriptors[i])
+                differs = f"{named[i]}.untyped_storage().size() != {info.read_bytes}"
+                message = f"the storage of {name!r} had {info.read_bytes} bytes when this was compiled; now it differs."
+                call_differs.check(self.source, differs, message, f"the function reads the storage size of {name}", name)
 
     def _pick(self, needed: set[int]) -> list[str]:
         """Variables for the inputs that are used after the graph has emptied the list."""

@@ -16,7 +16,6 @@ from aotviz.torch_private.tracers import swapped
 has_data_mutation = torch._functionalize_has_data_mutation
 has_metadata_mutation = torch._functionalize_has_metadata_mutation
 was_storage_changed = torch._functionalize_was_storage_changed
-was_storage_resized = torch._functionalize_was_inductor_storage_resized
 hidden_from_autograd = torch._functionalize_are_all_mutations_hidden_from_autograd
 under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode
 

@@ -22,6 +22,10 @@ if not versions.has("a failing linear algebra is an effect"):
     fx.node.has_side_effect(torch.ops.aten._linalg_check_errors.default)  # its only effect is to raise
 
 
+# `tensor.untyped_storage().resize_(size)` as an operator: Dynamo puts it into its graphs.
+RESIZE_STORAGE = torch.ops.inductor.resize_storage_bytes_.default
+
+
 def is_operator(target: Any) -> bool:
     """Whether a node's target is an operator of the dispatcher."""
     return isinstance(target, torch._ops.OpOverload)

@@ -48,6 +48,11 @@ def is_kept_by_autograd(tensor: torch.Tensor) -> bool:
         return int(tensor._use_count()) > 1
 
 
+def key_of(storage: torch.UntypedStorage) -> int:
+    """The `storage_key` of the tensors over a storage."""
+    return storage._cdata
+
+
 def is_held_once(tensor: torch.Tensor) -> bool:
     """Whether nothing but its one Python object holds a tensor, and no other tensor shares its storage."""
     storage = tensor.untyped_storage()

@@ -30,7 +30,7 @@ from aotviz.ir.view_and_mutation import (
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import operators, script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, registered_hooks, replay, rootless, views
+from aotviz.tracing import functional, overlap, registered_hooks, replay, rootless, storage_sizes, views
 from aotviz.tracing.functional import Before, edge, has_another_history
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Ledger, Moved, TracedHook, Viewed, Wrote
@@ -109,7 +109,8 @@ def of_input(
         mutations_hidden_from_autograd=hidden or turned_on,
         mutations_under_no_grad_or_inference_mode=quiet,
         mutates_storage_metadata=replaced,
-        resizes_storage=functional.storage_resized(argument),
+        read_bytes=ledger.read_sizes.get(id(argument)),
+        storage_bytes=storage_sizes.of_input(argument, ledger, name),
         keep_input_mutations=keep_input_mutations,
         version_bumps=bumps,
         layout_after=lies if replaced or moved else None,
@@ -240,6 +241,7 @@ class Outputs:
         self.histories: dict[int, Ref] = {}  # id of a view with a grad_fn of its own -> the base that has it
 
     def classify(self) -> None:
+        storage_sizes.refuse_resized_results(self.ledger, self.outputs, self.args)
         self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
         self.infos = infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)

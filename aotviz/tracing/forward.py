@@ -37,7 +37,7 @@ from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.tracers import telling_of_compilation
-from aotviz.tracing import facts, functional, leaks, registered_hooks, user_calls
+from aotviz.tracing import facts, functional, leaks, registered_hooks, storage_sizes, user_calls
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
@@ -166,6 +166,9 @@ class ForwardTrace:
                         raise
                     raise self.refusal(event) from error
             trace.close_effects()
+        if self.ledger.resized_storages:
+            passed = [(a, v) for a, v in zip(self.args, program.args, strict=True) if id(a) in self.ledger.storages]
+            storage_sizes.put_into(trace.graph, self.ledger, [(a, trace.node_of(v)) for a, v in passed])
         self.forward_length = len(trace.graph.nodes)
 
     def _run(self) -> None:
@@ -412,6 +415,14 @@ class ForwardTrace:
 
     def read_data(self, value: Any) -> None:
         self.ledger.read_data[id(value)] = value
+
+    def resize_storage(self, tensor: Any, size: Any) -> None:
+        if not self.ledger.open:
+            raise Refused("storage is resized", "a tensor, in a backward")
+        self.ledger.resize_storage(tensor, size, next(iter(reversed(self.trace.graph.nodes))))
+
+    def storage_bytes(self, tensor: Any) -> int:
+        return storage_sizes.now(self.ledger, tensor, self.program.args, self._position(self.ledger.root(tensor)))
 
     def swap(self) -> None:
         if self.ledger.open:

@@ -93,8 +93,9 @@ def storage_replaced(tensor: Any) -> bool:
     return any(map(functional_tensors.was_storage_changed, _elements(tensor)))
 
 
-def storage_resized(tensor: Any) -> bool:
-    return any(map(functional_tensors.was_storage_resized, _elements(tensor)))
+def held(tensor: Any) -> Any:
+    """The fake tensor of a functional one; writes may be pending."""
+    return functional_tensors.held(tensor) if isinstance(tensor, FunctionalTensor) else tensor
 
 
 def hidden_from_autograd(tensor: Any) -> bool:

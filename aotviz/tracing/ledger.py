@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.refusals import Refused
+from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import dispatch, operators
@@ -132,6 +133,16 @@ class Left:
     layout: Layout
 
 
+@dataclass(frozen=True)
+class ResizedStorage:
+    """`tensor.untyped_storage().resize_(size)`. `tensor` owns the memory; `after`: the node before the statement."""
+
+    tensor: Any
+    size: int  # bytes
+    was: int  # the size before, in the trace
+    after: Any
+
+
 Event = Viewed | Moved | Wrote | Marked | Hooked
 
 
@@ -153,6 +164,9 @@ class Ledger:
         self.uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
         self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
         self.placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
+        self.storages: dict[int, Any] = {}  # id of an argument -> the key of its storage
+        self.resized_storages: list[ResizedStorage] = []
+        self.read_sizes: dict[int, int] = {}  # id of a tensor -> the bytes of its storage that the function read
         self._resized: set[int] = set()  # ids of views with gaps that now cover other elements, after `resize_`
         self._moved_views: list[Moved] = []  # in grad mode
         # Id of such a view, or of a view of it -> the version at which its grad_fn is right.
@@ -169,6 +183,8 @@ class Ledger:
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
         """Called before the run with each argument, and the tensor that was passed for it."""
+        if functional.is_functional(argument) and not is_subclass(argument):
+            self.storages[id(argument)] = functional.storage(passed)
         if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
             where = layout(argument)
             given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, overlap.hinted(where).order)
@@ -324,6 +340,15 @@ class Ledger:
                     if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
                         self.unrepeatable = self.moved_view()
         return True
+
+    def resize_storage(self, tensor: Any, size: Any, after: Any) -> None:
+        """Called instead of `untyped_storage().resize_`. The graph computes with values, not with the memory of an
+        input, so it needs no such operator; see tracing/storage_sizes.py."""
+        root = self.root(tensor)
+        if is_subclass(root) or id(root) in self.left:
+            raise Refused("storage is resized", "a tensor subclass" if is_subclass(root) else "a tensor, after set_")
+        was = hint(functional.held(root).untyped_storage().nbytes())
+        self.resized_storages.append(ResizedStorage(root, int(size), was, after))
 
     def note_resize(self, tensor: Any, size: Sequence[Any]) -> None:
         """Called before `resize_`. A view with gaps may then cover other elements, which the trace would not write."""

@@ -277,6 +277,9 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
 
     def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         nonlocal noted
+        if func is operators.RESIZE_STORAGE and ledger.open:
+            ledger.resize_storage(*args, next(iter(reversed(tracer.graph.nodes))))
+            return None
         if operators.writes(func):
             for written in operators.written(func, args, kwargs or {}):
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:

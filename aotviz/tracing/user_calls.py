@@ -45,6 +45,8 @@ class Listener(Protocol):
     ) -> None: ...  # each full backward hook and pre-hook of a module that is called
     def ask(self, tensor: Any, name: str) -> None: ...  # before the user reads state that autograd has for the caller's
     def stand_in(self, tensor: Any) -> Any: ...  # the object that has its Python attributes
+    def resize_storage(self, tensor: Any, size: Any) -> None: ...  # instead of `untyped_storage().resize_`
+    def storage_bytes(self, tensor: Any) -> int: ...  # the size of its storage, which the user reads
     def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
 
 
@@ -52,8 +54,11 @@ class Listener(Protocol):
 def told(by: Listener, subclasses: Iterable[type]) -> Iterator[None]:
     """Tell `by` what runs inside. Uses of `.grad` are told for tensors of `subclasses` too."""
     attributes = {**_autograd_state(by), **_questions(by), **_hooks(by), "__getattr__": _python_attributes(by)}
+    storages: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
+    attributes["untyped_storage"] = _noted_storage(storages)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placed(FunctionalTensor, **attributes))
+        stack.enter_context(placed(torch.UntypedStorage, **_sizes(by, storages)))
         for kind in {FunctionalTensor, *subclasses}:
             if "grad" not in vars(kind):
                 stack.enter_context(placed(kind, grad=_gradient(by)))
@@ -147,6 +152,34 @@ def _questions(by: Listener) -> dict[str, Any]:
 
     kept = {n: property(asking(n, getattr(torch.Tensor, n).__get__)) for n in tensors.KEPT_BY_AUTOGRAD}
     return {**kept, **{n: asking(f"{n}()", getattr(torch.Tensor, n)) for n in tensors.ASKED_OF_AUTOGRAD}}
+
+
+def _noted_storage(storages: dict[int, Any]) -> Callable[[Any], Any]:
+    def noted(tensor: Any) -> Any:
+        storage = torch.Tensor.untyped_storage(tensor)
+        storages.setdefault(tensors.key_of(storage), tensor)
+        return storage
+
+    return noted
+
+
+def _sizes(by: Listener, storages: dict[int, Any]) -> dict[str, Any]:
+    """The methods of storages that depend on the size. That of a functional tensor is not the caller's."""
+    plain: Any = torch.UntypedStorage
+    resize, size = plain.resize_, plain.nbytes
+
+    def resized(storage: Any, to: Any) -> Any:
+        tensor = storages.get(tensors.key_of(storage))
+        if tensor is None:
+            return resize(storage, to)
+        by.resize_storage(tensor, to)
+        return storage
+
+    def read(storage: Any) -> Any:
+        tensor = storages.get(tensors.key_of(storage))
+        return size(storage) if tensor is None else by.storage_bytes(tensor)
+
+    return {"resize_": resized, "nbytes": read, "size": read}
 
 
 def _hooks(by: Listener) -> dict[str, Any]:

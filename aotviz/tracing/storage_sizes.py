@@ -1,0 +1,100 @@
+"""Storages that the function resizes directly: `x.untyped_storage().resize_(0)`, as FSDP frees its parameters.
+
+The graph computes with values, so most resizes are no part of it. Before the graph runs, the wrapper makes room for all
+that the function reads and writes; after the writes, it gives the storage its last size. What a function frees in
+between and does not fill again, it may not read, so no value depends on the sizes in between.
+
+The exception is an input that `torch.ops.fsdp.copy_` fills. That operator stays in the graph and writes the input's own
+memory, so the resizes stay there too, each at its place. Otherwise a graph that gathers one parameter after the other
+would need the memory of all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz.ir import graphs
+from aotviz.ir.partition_functions import must_save
+from aotviz.ir.refusals import Refused
+from aotviz.ir.symbolic_sizes import hint
+from aotviz.torch_private import operators
+from aotviz.tracing import functional
+from aotviz.tracing.ledger import Ledger, Wrote
+
+FILLS = "fsdp::copy_"
+
+
+def of_input(argument: Any, ledger: Ledger, name: str) -> tuple[int, int] | None:
+    """Return the largest and the last size, in bytes, that the wrapper gives the storage of an input; None if it does
+    not resize it. Another input over the same storage may have resized it last."""
+    if not _resizes(ledger, argument):
+        return None
+    if functional.storage_replaced(argument):
+        raise Refused("storage is resized", f"{name}, which set_ gives another storage")
+    if _is_filled(ledger, argument):
+        if functional.data_mutated(argument):
+            raise Refused("storage is resized", f"{name}, which torch.ops.fsdp.copy_ and another operator write")
+        return None
+    own = ledger.storages[id(argument)]
+    sizes = [event.size for event in ledger.resized_storages if ledger.storages.get(id(event.tensor)) == own]
+    return max(sizes), sizes[-1]
+
+
+def now(ledger: Ledger, tensor: Any, passed: Sequence[Any], position: int | None) -> int:
+    """The size in bytes that the function reads. `passed` are the fakes of the arguments, `position` is that of the
+    argument that owns the memory. Every call must then begin with this size."""
+    root = ledger.root(tensor)
+    own = ledger.storages.get(id(root), id(root))
+    sizes = [e.size for e in ledger.resized_storages if ledger.storages.get(id(e.tensor), id(e.tensor)) == own]
+    if sizes:
+        return sizes[-1]
+    fake = functional.held(root) if position is None else passed[position]
+    size = hint(fake.untyped_storage().nbytes())
+    ledger.read_sizes[id(root)] = size
+    return size
+
+
+def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Sequence[Any]) -> None:
+    """Refuse a result whose storage does not have its first size again: a graph cannot return it like that."""
+    first: dict[int, int] = {}
+    for event in ledger.resized_storages:
+        first.setdefault(id(event.tensor), event.was)
+    last = {id(event.tensor): event for event in ledger.resized_storages}
+    changed = [event for key, event in last.items() if event.size != first[key]]
+    inside = {id(event.tensor) for event in changed}.difference(map(id, arguments))
+    if any(isinstance(one, torch.Tensor) and id(ledger.root(one)) in inside for one in results):
+        raise Refused("storage is resized", "a result, or a tensor that shares its memory")
+
+
+def put_into(graph: fx.Graph, ledger: Ledger, passed: Iterable[tuple[Any, fx.Node]]) -> None:
+    """Put the resizes of inputs that the graph itself fills into it. `passed` are the inputs with their placeholders.
+
+    The backward must not compute again what the forward computed from such an input: its memory may be freed by then.
+    """
+    for argument, node in passed:
+        if not (_resizes(ledger, argument) and _is_filled(ledger, argument)):
+            continue
+        for user in [user for user in graph.nodes if any(graphs.owner(n) is node for n in user.all_input_nodes)]:
+            if operators.writes(user.target):
+                user.meta["partitioner_tag"] = "must_be_in_forward"
+            elif not operators.is_view(user.target) and "recompute" not in user.meta:
+                must_save(user)
+        for event in reversed(ledger.resized_storages):
+            if event.tensor is argument:
+                with graph.inserting_after(event.after):
+                    resize = graph.call_function(operators.RESIZE_STORAGE, (node, event.size))
+                resize.meta.update(val=None, partitioner_tag="must_be_in_forward")
+
+
+def _resizes(ledger: Ledger, argument: Any) -> bool:
+    return any(event.tensor is argument for event in ledger.resized_storages)
+
+
+def _is_filled(ledger: Ledger, argument: Any) -> bool:
+    """Whether an operator that stays in the graph writes an input."""
+    written = (event for event in ledger.events if isinstance(event, Wrote) and event.operator is not None)
+    return any(operators.name(e.operator) == FILLS and ledger.root(e.tensor) is argument for e in written)
