@@ -157,7 +157,7 @@ def list_entries(connection: Connection, key: str) -> list[Held]:
     held = []
     with snapshot(connection):
         for number, name, variant, created, used in connection.execute(query, (key,)).fetchall():
-            parts = {str(part): size for part, size in connection.execute(sizes, (number,))}
+            parts = {str(part): size or 0 for part, size in connection.execute(sizes, (number,))}
             held.append(Held(str(name), str(variant), _seconds(created), _seconds(used), parts))
     return held
 

@@ -17,12 +17,13 @@ import pytest
 from aotviz.cache.database import APPLICATION, FORMAT, TABLES
 from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable
 from tests.cache import broken_files
+from tests.cache.other_users import READER, as_user
 from tests.tiers import slow
 
 INGREDIENTS = {"program": "graph", "torch": "2.13.0"}
 KEY = "0" * 64
 PART_OF_MUTATIONS = 300
-READER = 65534  # the user `nobody`, to whom the tests' folders are read-only even if root runs them
+PART_OF_FLIPS = 160
 
 
 def save(store: Store, key: str = KEY) -> Entry:
@@ -52,14 +53,33 @@ def store(tmp_path: Path) -> Store:
 # Damage
 
 
-@pytest.mark.parametrize("first", [0, *(slow(first) for first in range(PART_OF_MUTATIONS, 10_000, 970))])
-def test_a_broken_file_never_gives_what_was_not_saved(first: int) -> None:
-    count = 970 if first else PART_OF_MUTATIONS
+def break_files(*arguments: object) -> None:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk that waits for nothing
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        command = [sys.executable, "-m", "tests.cache.broken_files", folder, str(first), str(count)]
+        command = [sys.executable, "-m", "tests.cache.broken_files", folder, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("first", [0, *(slow(first) for first in range(PART_OF_MUTATIONS, 10_000, 970))])
+def test_a_broken_file_never_gives_what_was_not_saved(first: int) -> None:
+    break_files(first, 970 if first else PART_OF_MUTATIONS)
+
+
+SAMPLE = f"0:{broken_files.PAGE_BITS // PART_OF_FLIPS}"
+EIGHTH = broken_files.PAGE_BITS // 8
+
+
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [
+        pytest.param(SAMPLE, PART_OF_FLIPS, id="a sample"),
+        *(pytest.param(part * EIGHTH, EIGHTH, id=f"part {part}", marks=pytest.mark.slow) for part in range(8)),
+        pytest.param(f"{broken_files.PAGE_BITS}:61", 3000, id="later pages", marks=pytest.mark.slow),
+    ],
+)
+def test_a_flipped_bit_of_the_first_page_is_damage_and_never_an_exception(first: int | str, count: int) -> None:
+    break_files(first, count, "flips")
 
 
 @pytest.mark.parametrize(
@@ -215,13 +235,28 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("value", [b"\xff\xfe", "\ufffd", -(2**63), 2**63 - 1, 1.5, float("inf")], ids=repr)
-@pytest.mark.parametrize("place", [f"{table} {column}" for table in COLUMNS for column in COLUMNS[table].split()])
+PLACES = [f"{table} {column}" for table in COLUMNS for column in COLUMNS[table].split()]
+
+
+def reword(store: Store, old: str, new: str) -> None:
+    """Change the text of the schema: a damaged row does not ask whether its column may be NULL."""
+    with sqlite3.connect(store.folder / "aot.sqlite") as file:
+        file.execute("PRAGMA writable_schema = ON")
+        file.execute("UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE type = 'table'", (old, new))
+    file.close()
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", "\ufffd", -(2**63), 2**63 - 1, 1.5, float("inf"), None], ids=repr)
+@pytest.mark.parametrize("place", PLACES)
 def test_a_value_of_any_type_is_only_ever_a_miss(place: str, value: object, store: Store, tmp_path: Path) -> None:
     table, column = place.split()
     broken_files.fill(store, range(len(broken_files.KEYS)))
     row = "key = 3 AND name = 'torch'" if table == "ingredients" else "rowid = 3"
+    if value is None and place == "ingredients name":
+        pytest.skip("SQLite stores no NULL in the key of a table without rowid")
+    reword(store, " NOT NULL", "/*******/")
     change(store, f"UPDATE {table} SET {column} = ? WHERE {row}", value)
+    reword(store, "/*******/", " NOT NULL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CacheWarning)
         store.export(tmp_path / "exported")
@@ -229,6 +264,10 @@ def test_a_value_of_any_type_is_only_ever_a_miss(place: str, value: object, stor
         for key in store.keys():  # noqa: SIM118 - a method of the store's
             assert sum(held.parts.get("main", 0) for held in store.held(key.key)) >= 0
             store.ingredients(key.key)
+        for name in ("ls", "show", "explain"):
+            broken_files.OPERATIONS[name](store)
+        if value is not None:  # SQLite's own check finds NULL, and the file goes
+            assert not (store.folder / "aot.sqlite.damaged").exists()
         broken_files.use(store)
         assert store.verify().damaged == []
 
@@ -294,25 +333,9 @@ def test_a_file_where_the_folder_should_be_is_unavailable(tmp_path: Path, where:
     store.used(Entry("id", KEY, "aa", b""))  # never raises
 
 
-def as_reader(folder: Path, work: Callable[[], object]) -> str:
-    """What `work` returned or raised, as text, in a child that may read `folder` and not write it."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            if os.getuid() == 0:
-                os.setuid(READER)
-            with warnings.catch_warnings(record=True) as caught:
-                said = repr(work()) + "".join(f" {warning.message}" for warning in caught)
-        except BaseException as fault:
-            said = f"{type(fault).__name__}: {fault}"
-        os.write(write, said.encode()[:60_000])
-        os._exit(0)
-    os.close(write)
-    with open(read, "rb") as pipe:
-        said = pipe.read().decode()
-    os.waitpid(child, 0)
-    return said
+def as_reader(work: Callable[[], object]) -> str:
+    """What `work` returned or raised, as text, as a user that may read the tests' folders and not write them."""
+    return as_user(READER, work)
 
 
 @pytest.fixture
@@ -334,11 +357,11 @@ def readable() -> Iterator[Path]:
 def test_a_read_only_folder_is_read_and_not_written(readable: Path) -> None:
     store = Store(readable)
     entry = Entry(id="", key=KEY, variant="aa", main=b"program")
-    assert as_reader(readable, lambda: [found.main for found in store.entries(KEY)]) == "[b'program']"
-    assert as_reader(readable, lambda: store.part(store.entries(KEY)[0], "backward")) == "b'backward'"
-    assert as_reader(readable, lambda: store.used(entry)) == "None"
+    assert as_reader(lambda: [found.main for found in store.entries(KEY)]) == "[b'program']"
+    assert as_reader(lambda: store.part(store.entries(KEY)[0], "backward")) == "b'backward'"
+    assert as_reader(lambda: store.used(entry)) == "None"
     for use in (lambda: save(store, "1" * 64), lambda: store.add_part(entry, "more", b"")):
-        said = as_reader(readable, use)
+        said = as_reader(use)
         assert said.startswith("Unavailable: ")
         assert "choose another folder" in said or "check the permissions" in said
     assert sorted(path.name for path in readable.iterdir()) == ["aot.sqlite"]
@@ -367,7 +390,7 @@ def test_a_read_only_folder_is_read_while_its_owner_has_it_open(readable: Path, 
         owner.send_signal(signal)
         owner.wait()
     store = Store(readable)
-    assert as_reader(readable, lambda: [len(store.entries(key * 64)) for key in "012"]) == "[1, 1, 0]"
+    assert as_reader(lambda: [len(store.entries(key * 64)) for key in "012"]) == "[1, 1, 0]"
     owner.communicate()
 
 
@@ -376,7 +399,7 @@ def test_damage_in_a_read_only_folder_is_unavailable(readable: Path) -> None:
     (readable / "aot.sqlite").chmod(0o644)
     (readable / "aot.sqlite").write_bytes(bytes(len(content)))
     store = Store(readable)
-    said = as_reader(readable, lambda: store.entries(KEY))
+    said = as_reader(lambda: store.entries(KEY))
     assert said.startswith("Unavailable: ")
     assert "\n" not in said
 
@@ -384,7 +407,7 @@ def test_damage_in_a_read_only_folder_is_unavailable(readable: Path) -> None:
 def test_a_file_that_may_not_be_read_is_unavailable(readable: Path) -> None:
     (readable / "aot.sqlite").chmod(0o600 if os.getuid() == 0 else 0)
     store = Store(readable)
-    assert "check the permissions" in as_reader(readable, lambda: store.entries(KEY))
+    assert "check the permissions" in as_reader(lambda: store.entries(KEY))
 
 
 # Disks that are full

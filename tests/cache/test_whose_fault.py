@@ -1,0 +1,63 @@
+"""An exception is the file's fault if the file does not pass an examination, and the caller's if it does."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from aotviz.cache import database
+from aotviz.cache.store import CacheWarning, Store, Unavailable
+from tests.cache.lying_there import KEY, filled
+
+
+@pytest.mark.parametrize(
+    "fault", [ZeroDivisionError, UnicodeDecodeError("utf-8", b"\xff", 0, 1, "of the caller"), TypeError]
+)
+def test_an_exception_of_the_callers_leaves_the_file_alone(fault: type[Exception] | Exception, place: Path) -> None:
+    filled(place / "cache")
+    opened = database.Database(place / "cache")
+
+    def work(connection: object) -> None:
+        raise fault
+
+    for use in (opened.read, opened.write):
+        with pytest.raises(fault if isinstance(fault, type) else type(fault)):
+            use(work)
+    assert opened.set_aside == []
+    assert Store(place / "cache").entries(KEY)
+
+
+@pytest.mark.parametrize("key", [object(), 2**70, "\ud800"], ids=["an object", "a large int", "half a pair"])
+def test_a_key_that_cannot_be_stored_leaves_the_file_alone(key: object, place: Path) -> None:
+    """sqlite3 has an error of its own for each, and they have no code of SQLite's."""
+    filled(place / "cache")
+    with pytest.raises((sqlite3.Error, OverflowError, UnicodeEncodeError)):
+        Store(place / "cache").entries(key)  # type: ignore[arg-type]
+    assert not (place / "cache" / "aot.sqlite.damaged").exists()
+    assert Store(place / "cache").entries(KEY)
+
+
+def test_a_value_of_another_type_is_to_blame_for_what_reading_it_raises(place: Path) -> None:
+    filled(place / "cache")
+    opened = database.Database(place / "cache")
+    opened.write(lambda connection: connection.execute("UPDATE parts SET data = 7"))
+
+    def work(connection: database.Connection) -> int:
+        return sum(len(data) for (data,) in connection.execute("SELECT data FROM parts"))
+
+    with pytest.warns(CacheWarning, match="is damaged .TypeError"):
+        assert opened.read(work) is None
+    assert (place / "cache" / "aot.sqlite.damaged").exists()
+
+
+def test_memory_that_is_short_is_not_the_files_fault(place: Path) -> None:
+    filled(place / "cache")
+
+    def work(connection: object) -> None:
+        raise MemoryError
+
+    with pytest.raises(Unavailable, match="memory is short"):
+        database.Database(place / "cache").read(work)
+    assert not (place / "cache" / "aot.sqlite.damaged").exists()
