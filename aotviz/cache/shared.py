@@ -1,39 +1,44 @@
 """A store for many machines: a Redis server, asked after a miss on this machine and given what is saved on it.
 
-A process must never wait for a server that is away. Each operation has a time limit. The first that fails is told in
-one warning; the server is then left alone for `PAUSE_SECONDS`, during which everything is a miss, and is tried again
-after that without another word. Values carry the checksums of `seals`, and one that does not match is a miss. That
-finds accidents, and no attacker: programs are code, so use only a server whose writers you trust to run code here.
+A process must never wait for a server that is away, and a fault of the server must never be a fault of the user's call.
+Each operation has `OPERATION_SECONDS`, however many steps it takes. What fails is told in one warning and is a miss;
+`server_faults` says what it means. What it concerns is then left alone for `PAUSE_SECONDS`, and tried again after that
+without another word. Values carry the seals of `seals`, and one that does not match is a miss, and is removed.
 
 Under `aotviz:1:KEY` is a hash of the key's mains by variant, and its ingredients. Under `aotviz:1:KEY:VARIANT:MAIN` is
 a hash of the parts that belong to one main, by its checksum: see Note [One main] in store.py. A key expires
-`EXPIRY_SECONDS` after it was last saved or found. Apart from `discard`, nothing is deleted: the server's own settings
-(`maxmemory`, `maxmemory-policy`) bound it.
+`EXPIRY_SECONDS` after it was last saved or found; a server that lets us only read decides by itself. Apart from damage
+and `discard`, nothing is deleted: the server's own settings (`maxmemory`, `maxmemory-policy`) bound it.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Protocol
 
 import msgspec
 
-from aotviz.cache.seals import CHECKSUMS, MAIN, Seals, warn_once
+from aotviz.cache.address import read_address
+from aotviz.cache.redis_connection import LONGEST, Closed, Command, Connection, Deadline, Reply
+from aotviz.cache.seals import CHECKSUMS, MAIN, Seals, encoded, warn_once
+from aotviz.cache.server_faults import Fault, Scope, explained
 
-if TYPE_CHECKING:
-    import redis
-
-CONNECT_SECONDS = 0.25
 OPERATION_SECONDS = 1.0
 PAUSE_SECONDS = 30.0
 EXPIRY_SECONDS = 30 * 24 * 3600
-LONGEST = 2**28  # bytes of a key's ingredients, decompressed
 INGREDIENTS = b"ingredients"  # a field beside variants, which are hex digests
+MOST_REPAIRS = 2  # a save writes two keys
 
-Found = TypeVar("Found")
+
+class Kind(Enum):
+    """What an operation asks a server for, and what is said when the server refuses that."""
+
+    LOOK_UPS = "the shared cache at {place} is not asked for programs: {sentence}"
+    CHANGES = "nothing is saved in the shared cache at {place}: {sentence}"
 
 
 class Program(Protocol):
@@ -48,154 +53,186 @@ class Program(Protocol):
 
 
 class Shared:
-    """The store on the Redis server at `url`: `redis://host:port/db`, `rediss://…` or `unix://…`.
+    """The store on the Redis server at `url`: `redis://host:port/db`, `rediss://…` or `unix://…`. For any thread.
 
     Raises ValueError for an address of another form. Nothing else is raised: what the server can't do is a miss.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic, seals: Seals = CHECKSUMS) -> None:
-        self.place = url.rpartition("@")[2].rpartition("://")[2]  # without a password
-        if not _is_address(url):
-            expected = "expected the address of a Redis server, such as redis://host:6379/0"
-            raise ValueError(f"{expected}, and got {self.place!r}")
-        self._url = url
+        self._address = read_address(url)
+        self.place = self._address.place
         self._seals = seals
         self._prefix = f"aotviz:1:{seals.name}:" if seals.name else "aotviz:1:"
         self._clock = clock
-        self._client: redis.Redis | None = None
-        self._paused_until = float("-inf")
+        self._paused_until = dict.fromkeys(Kind, float("-inf"))
+        # Connections that no thread uses, and the process that opened each: after a fork, a child must not use them.
+        self._idle: list[tuple[int, Connection]] = []
 
     def look_up(self, key: str) -> tuple[dict[str, str], dict[str, bytes]]:
         """The key's ingredients, and its mains by variant. Both are empty if the server does not have it."""
-
-        def ask(client: Any) -> dict[bytes, bytes]:
-            pipeline = client.pipeline(transaction=False)
-            pipeline.hgetall(self._key(key))
-            pipeline.expire(self._key(key), EXPIRY_SECONDS)
-            return dict(pipeline.execute()[0])
-
-        found = self._try(ask) or {}
-        ingredients = _ingredients(self._seals.unsealed(key, "", "ingredients", found.get(INGREDIENTS)))
+        deadline = Deadline(OPERATION_SECONDS)
+        found = self._find("HGETALL", self._key(key), (), deadline)
+        values = found if isinstance(found, list) else []
+        by_field = dict(zip(values[::2], values[1::2], strict=False))
+        ingredients = _ingredients(self._seals.unsealed(key, "", "ingredients", by_field.get(INGREDIENTS)))
         mains: dict[str, bytes] = {}
-        for field, value in found.items():
+        damaged = []
+        for field, value in by_field.items():
             variant = field.decode("utf-8", "replace")
             main = self._seals.unsealed(key, variant, MAIN, value)
             if ingredients is None or (main is None and field != INGREDIENTS):
-                self._remove_damaged(self._key(key), field)
+                damaged.append(field)
             elif main is not None:
                 mains[variant] = main
+        if damaged:
+            self._remove("HDEL", self._key(key), damaged, deadline)
         return ingredients or {}, mains
 
     def part(self, program: Program, name: str) -> bytes | None:
+        deadline = Deadline(OPERATION_SECONDS)
         place = self._parts(program)
-
-        def ask(client: Any) -> Any:
-            pipeline = client.pipeline(transaction=False)
-            pipeline.hget(place, name)
-            pipeline.expire(place, EXPIRY_SECONDS)
-            return pipeline.execute()[0]
-
-        value = self._try(ask)
+        value = self._find("HGET", place, [encoded(name)], deadline)
         data = self._seals.unsealed(program.key, program.variant, name, value)
         if value is not None and data is None:
-            self._remove_damaged(place, name)
+            self._remove("HDEL", place, [encoded(name)], deadline)
         return data
 
     def save(self, program: Program, ingredients: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
         key, variant = program.key, program.variant
         packed = zlib.compress(msgspec.json.encode({name: _printable(text) for name, text in ingredients.items()}), 1)
-
-        def store(client: Any) -> None:
-            pipeline = client.pipeline(transaction=False)
-            pipeline.hsetnx(self._key(key), INGREDIENTS, self._seals.sealed(key, "", "ingredients", packed))
-            pipeline.hsetnx(self._key(key), variant, self._seals.sealed(key, variant, MAIN, program.main))
-            pipeline.expire(self._key(key), EXPIRY_SECONDS)
-            for name, data in parts.items():
-                pipeline.hsetnx(self._parts(program), name, self._seals.sealed(key, variant, name, data))
-                pipeline.expire(self._parts(program), EXPIRY_SECONDS)
-            pipeline.execute()
-
-        self._try(store)
+        place, place_of_parts = self._key(key), self._parts(program)
+        commands = [
+            Command("HSETNX", (place, INGREDIENTS, self._seals.sealed(key, "", "ingredients", packed))),
+            Command("HSETNX", (place, encoded(variant), self._seals.sealed(key, variant, MAIN, program.main))),
+            _expiry(place),
+        ]
+        for name, data in parts.items():
+            commands.append(self._put("HSETNX", program, name, data))
+        self._change([*commands, _expiry(place_of_parts)] if parts else commands)
 
     def add_part(self, program: Program, name: str, data: bytes) -> None:
-        self._put(program, name, data, "hsetnx")
+        self._change([self._put("HSETNX", program, name, data), _expiry(self._parts(program))])
 
     def replace_part(self, program: Program, name: str, data: bytes) -> None:
-        self._put(program, name, data, "hset")
+        self._change([self._put("HSET", program, name, data), _expiry(self._parts(program))])
 
     def discard(self, program: Program) -> None:
-        def remove(client: Any) -> None:
-            pipeline = client.pipeline(transaction=False)
-            pipeline.hdel(self._key(program.key), program.variant)
-            pipeline.delete(self._parts(program))
-            pipeline.execute()
+        main = Command("HDEL", (self._key(program.key), encoded(program.variant)))
+        self._change([main, Command("DEL", (self._parts(program),))])
 
-        self._try(remove)
+    # Names on the server, and commands
 
-    def _put(self, program: Program, name: str, data: bytes, how: str) -> None:
-        value = self._seals.sealed(program.key, program.variant, name, data)
+    def _key(self, key: str) -> bytes:
+        return encoded(f"{self._prefix}{key}")
 
-        def store(client: Any) -> None:
-            pipeline = client.pipeline(transaction=False)
-            getattr(pipeline, how)(self._parts(program), name, value)
-            pipeline.expire(self._parts(program), EXPIRY_SECONDS)
-            pipeline.execute()
-
-        self._try(store)
-
-    def _key(self, key: str) -> str:
-        return f"{self._prefix}{key}"
-
-    def _parts(self, program: Program) -> str:
+    def _parts(self, program: Program) -> bytes:
         main = self._seals.of(program.key, program.variant, MAIN, program.main).hex()
-        return f"{self._prefix}{program.key}:{program.variant}:{main}"
+        return encoded(f"{self._prefix}{program.key}:{program.variant}:{main}")
 
-    def _remove_damaged(self, place: str, field: bytes | str) -> None:
-        warn_once(self.place, "entry", f"the shared cache at {self.place} had a damaged entry; it was removed")
-        self._try(lambda client: client.hdel(place, field))
+    def _put(self, how: str, program: Program, name: str, data: bytes) -> Command:
+        value = self._seals.sealed(program.key, program.variant, name, data)
+        return Command(how, (self._parts(program), encoded(name), value))
 
-    def _try(self, operation: Callable[[Any], Found]) -> Found | None:
-        """The operation's result, or None if the server can't be reached, could not be a moment ago, or refuses."""
-        if self._clock() < self._paused_until:
+    # Asking, and what becomes of faults
+
+    def _find(self, name: str, place: bytes, words: Sequence[bytes], deadline: Deadline) -> Reply:
+        """The reply to a command that looks up, or None."""
+        if self._is_paused(Kind.LOOK_UPS):
             return None
         try:
-            import redis  # an optional dependency, and slow to import: only who has a server needs it
-        except ImportError:
-            self._pause("the package redis is not installed: pip install 'aotviz[cache]'")
-            return None
+            return self._ask([Command(name, (place, *words)), _expiry(place)], deadline)[0]
+        except Exception as failed:
+            fault = explained(failed, self._address)
+        if fault.scope is Scope.KEY:
+            self._remove("DEL", place, (), deadline)
+        else:
+            self._pause(Kind.LOOK_UPS, fault)
+        return None
+
+    def _change(self, commands: Sequence[Command]) -> None:
+        """Send commands that write. A key of another type is removed, and then they are sent again."""
+        if self._is_paused(Kind.CHANGES):
+            return
+        size = sum(len(word) for command in commands for word in command.words)
+        if size > LONGEST:
+            limit = f"{size >> 20} MB, and {LONGEST >> 20} MB is the most that is read back"
+            warn_once(self.place, "size", f"a program is not saved in the shared cache at {self.place}: it has {limit}")
+            return
+        deadline = Deadline(OPERATION_SECONDS)
+        for _ in range(1 + MOST_REPAIRS):
+            try:
+                self._ask(commands, deadline)
+                return
+            except Exception as failed:
+                fault = explained(failed, self._address)
+            if fault.scope is not Scope.KEY:
+                self._pause(Kind.CHANGES, fault)
+                return
+            if not self._remove("DEL", fault.key, (), deadline):
+                return
+
+    def _remove(self, name: str, place: bytes, fields: Iterable[bytes], deadline: Deadline) -> bool:
+        """Remove what is damaged, in the time that is left, say so, and say whether it is gone."""
+        refused = ""
         try:
-            if self._client is None:
-                self._client = _connect(self._url)
-            return operation(self._client)
-        except (redis.RedisError, OSError, ValueError) as fault:
-            self._pause(str(fault))
-            return None
+            self._ask([Command(name, (place, *fields))], deadline)
+        except Exception as failed:
+            fault = explained(failed, self._address)
+            if fault.scope is Scope.SERVER:
+                self._pause(Kind.CHANGES, fault)
+                return False
+            self._leave_alone(Kind.CHANGES)
+            refused = fault.sentence
+        outcome = f"could not be removed: {refused}" if refused else "was removed"
+        warn_once(self.place, "entry", f"the shared cache at {self.place} had a damaged entry; it {outcome}")
+        return not refused
 
-    def _pause(self, reason: str) -> None:
-        self._paused_until = self._clock() + PAUSE_SECONDS
-        said = f"the shared cache at {self.place} is not used: {' '.join(reason.split())}"
-        warn_once(self.place, "server", said)
+    def _ask(self, commands: Sequence[Command], deadline: Deadline) -> list[Reply]:
+        """The replies. A connection is used again only if all went well."""
+        while True:
+            idle = self._idle_connection()
+            connection = idle or Connection(self._address, deadline)
+            try:
+                replies = connection.ask(commands, deadline)
+            except BaseException as fault:
+                connection.close()
+                if idle is not None and isinstance(fault, Closed):  # servers close what is idle for long
+                    continue
+                raise
+            if connection.is_open:
+                self._idle.append((os.getpid(), connection))
+            return replies
+
+    def _idle_connection(self) -> Connection | None:
+        while self._idle:
+            try:
+                process, connection = self._idle.pop()
+            except IndexError:  # another thread took it
+                return None
+            if process == os.getpid():
+                return connection
+            connection.close()
+        return None
+
+    def _is_paused(self, kind: Kind) -> bool:
+        return self._clock() < self._paused_until[kind]
+
+    def _pause(self, kind: Kind, fault: Fault) -> None:
+        if fault.scope is Scope.SERVER:
+            self._leave_alone(*Kind)
+            warn_once(self.place, "server", f"the shared cache at {self.place} is not used: {fault.sentence}")
+        else:
+            self._leave_alone(kind)
+            warn_once(self.place, kind.name, kind.value.format(place=self.place, sentence=fault.sentence))
+
+    def _leave_alone(self, *kinds: Kind) -> None:
+        for kind in kinds:
+            self._paused_until[kind] = self._clock() + PAUSE_SECONDS
 
 
-def _connect(url: str) -> redis.Redis:
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    return redis.Redis.from_url(
-        url,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=OPERATION_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"redis", "rediss", "unix"} and parts.port != 0
-    except ValueError:  # a port that is no number
-        return False
+def _expiry(place: bytes) -> Command:
+    """Nothing depends on it: a replica refuses it, and so may a server whose user has no permission for it."""
+    return Command("EXPIRE", (place, b"%d" % EXPIRY_SECONDS), needed=False)
 
 
 def _ingredients(packed: bytes | None) -> dict[str, str] | None:

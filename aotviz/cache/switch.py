@@ -2,7 +2,8 @@
 
 `cache=` of `aotviz.compile`, or `options={"cache": ...}` of `torch.compile`, is True, False or a folder. Without it,
 the environment decides: AOTVIZ_CACHE_DIR is a folder, or "off"; AOTVIZ_CACHE_URL is the address of a Redis server that
-many machines share. torch's own switch (`force_disable_caches`) switches this cache off too.
+many machines share; one that is wrong is told in one warning, and this machine's cache works without it. torch's own
+switch (`force_disable_caches`) switches this cache off too.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import os
 from functools import cache
 from pathlib import Path
 
+from aotviz.cache.seals import warn_once
 from aotviz.cache.shared import Shared
 from aotviz.cache.store import Store
 from aotviz.recording import user_folder
 from aotviz.torch_private import configs
 
+URL = "AOTVIZ_CACHE_URL"
 Choice = bool | str | os.PathLike[str] | None
 
 
@@ -24,7 +27,6 @@ def store_for(choice: Choice) -> Store | None:
 
     Raises:
         TypeError: `choice` is neither a bool nor a folder.
-        ValueError: AOTVIZ_CACHE_URL is not the address of a Redis server.
     """
     if choice is not None and not isinstance(choice, (bool, str, os.PathLike)):
         raise TypeError(f"cache is {choice!r}; it can be True, False or a folder")
@@ -32,7 +34,7 @@ def store_for(choice: Choice) -> Store | None:
         return None
     if not isinstance(choice, (str, os.PathLike)):
         choice = user_folder.folder()
-    return _store(Path(choice).expanduser().absolute(), os.environ.get("AOTVIZ_CACHE_URL", ""))
+    return _store(Path(choice).expanduser().absolute(), os.environ.get(URL, "").strip())
 
 
 def store_of_compilation(choice: Choice, is_debugged: bool) -> Store | None:
@@ -43,4 +45,12 @@ def store_of_compilation(choice: Choice, is_debugged: bool) -> Store | None:
 
 @cache
 def _store(folder: Path, url: str) -> Store:
-    return Store(folder, shared=Shared(url) if url else None)
+    return Store(folder, shared=_shared(url) if url else None)
+
+
+def _shared(url: str) -> Shared | None:
+    try:
+        return Shared(url)
+    except ValueError as fault:
+        warn_once(URL, "address", f"no cache is shared, because {URL} is wrong: {fault}")
+        return None

@@ -22,9 +22,13 @@ def installed() -> None:
 
 
 class Server:
-    """A Redis server on the loopback interface that keeps nothing, and ends with this process."""
+    """A Redis server on the loopback interface that keeps nothing, and ends with this process.
 
-    def __init__(self, folder: Path) -> None:
+    `options` are more of `redis-server`'s, each with its value.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.options = options
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -34,7 +38,7 @@ class Server:
 
     def start(self) -> None:
         options = f"--bind 127.0.0.1 --port {self.port} --appendonly no --daemonize no --dir {self.folder} --logfile"
-        command = ["redis-server", "--save", "", *options.split(), ""]
+        command = ["redis-server", "--save", "", *options.split(), "", *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_end_with_parent)
         assert self.process.stdout is not None
         log = []
