@@ -6,11 +6,12 @@ min-cut partitioner with `compiler="inductor"`, then `compile_fx_forward` and `c
 these expect (config patches, a fake mode) is set up here. If the arguments of a function differ by release, `_accepted`
 passes only those that it takes.
 
-Note [Memory that is used outside of a graph]
+Note [What Inductor's key leaves out]
 Inductor overwrites saved tensors that are donated to a backward, but the key of its cache does not say which ones these
-are. The cache could then return a backward that overwrites tensors for a backward that must keep them. Inductor also
-reuses the memory of a tensor when no node reads it any more, although a script object may still hold the tensor. A pass
-over the scheduler's nodes solves both: it runs while Inductor plans the memory of a graph, and the cache key contains
+are. The cache could then return a backward that overwrites tensors for a backward that must keep them. The key does not
+have the storage offsets of inputs either, and what `as_strided` reads depends on them. Inductor also reuses the memory
+of a tensor when no node reads it any more, although a script object may still hold the tensor. A pass over the
+scheduler's nodes solves all of these: it runs while Inductor plans the memory of a graph, and the cache key contains
 its uuid. No other place allows both.
 """
 
@@ -20,6 +21,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -30,7 +32,7 @@ from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import compile_fx, config, custom_graph_pass, lowering
 from torch._inductor import debug as inductor_debug
 from torch._inductor.async_compile import AsyncCompile, CompiledTritonKernels
-from torch._inductor.codecache import FxGraphCache
+from torch._inductor.codecache import FxGraphCache, InductorCacheArtifact
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.output_code import CompiledFxGraphConstants
 from torch._inductor.utils import should_use_remote_fx_graph_cache
@@ -47,6 +49,24 @@ _KERNELS_ONLY = 2  # Inductor's cheapest level of provenance tracking
 _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)
 _METHOD = torch.ops.higher_order.call_torchbind
 _SHARED = "inductor"  # the key in `shared` of the config that Inductor shares between forward and backward
+
+
+def code_under(key: str) -> list[bytes]:
+    """What Inductor's cache on this machine has under one of its keys, as it lies there. It is not unpickled.
+
+    Raises OSError.
+    """
+    folder = Path(FxGraphCache._get_tmp_dir_for_key(key))
+    files = sorted(one for one in folder.iterdir() if not one.name.startswith(".")) if folder.is_dir() else []
+    return [one.read_bytes() for one in files]
+
+
+def add_code(key: str, content: bytes) -> None:
+    """Put what `code_under` gave on another machine into Inductor's cache on this one.
+
+    Loading it runs code: call this only with what comes from someone whose programs may run here. Raises OSError.
+    """
+    InductorCacheArtifact(key, content).populate_cache()
 
 
 def _takes_lazy_graphs(compiler: C) -> C:
@@ -95,7 +115,12 @@ class InductorCompilers:
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = _output_count(graph_module) if facts is None else facts.num_slots
-        with self._active(example_inputs), _wrapper_settings(), _memory_facts(graph_module, None), _tracked() as found:
+        with (
+            self._active(example_inputs),
+            _wrapper_settings(),
+            _memory_facts(graph_module, example_inputs),
+            _tracked() as found,
+        ):
             _wake_workers(example_inputs)
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
@@ -114,7 +139,7 @@ class InductorCompilers:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
-        with self._active(example_inputs), _memory_facts(graph_module, donated), _tracked() as found:
+        with self._active(example_inputs), _memory_facts(graph_module, example_inputs, donated), _tracked() as found:
             compiled: Callable[..., Any] = compile_fx.compile_fx_backward(
                 graph_module,
                 example_inputs,
@@ -201,8 +226,8 @@ class InductorCompilers:
 class _MemoryFacts(_Pass):
     """A pass that runs before fusion, and before the user's own pass, if there is one."""
 
-    def __init__(self, donated: Sequence[int], before: Any) -> None:
-        self.donated, self.before = tuple(donated), before
+    def __init__(self, facts: tuple[Any, ...], before: Any) -> None:
+        self.facts, self.before = facts, before
 
     def __call__(self, nodes: list[Any]) -> list[Any]:
         for node in nodes:
@@ -213,22 +238,37 @@ class _MemoryFacts(_Pass):
     def uuid(self) -> Any:
         """Identifies this pass, and the user's, in a cache key."""
         theirs = self.before.uuid() if isinstance(self.before, _Pass) else None
-        return ("aotviz memory", self.donated, theirs)
+        return ("aotviz memory", *self.facts, theirs)
 
 
-def _memory_facts(module: fx.GraphModule, donated: Sequence[int] | None) -> contextlib.AbstractContextManager[Any]:
-    """See Note [Memory that is used outside of a graph]. Compiling may overwrite the inputs at the positions `donated`;
-    it is None for a forward, which has no donated inputs.
+def _memory_facts(
+    module: fx.GraphModule, inputs: Sequence[Any], donated: Sequence[int] | None = None
+) -> contextlib.AbstractContextManager[Any]:
+    """See Note [What Inductor's key leaves out]. Compiling may overwrite the inputs at the positions `donated`; it is
+    None for a forward, which has no donated inputs.
     """
-    calls_methods = any(_METHOD in (node.target, *node.args[:2]) for node in module.graph.nodes)
-    if donated is None and not calls_methods:
+    nodes = [node for one in module.modules() if isinstance(one, fx.GraphModule) for node in one.graph.nodes]
+    calls_methods = any(_METHOD in (node.target, *node.args[:2]) for node in nodes)
+    offsets = _offsets(inputs) if any(_reads_offsets(node.target) for node in nodes) else ()
+    if donated is None and not calls_methods and not offsets:
         return contextlib.nullcontext()
     before = config._pre_fusion_custom_pass
-    told: Any = _MemoryFacts(donated or (), before)
+    told: Any = _MemoryFacts((tuple(donated or ()), *offsets), before)
     if before is not None and not isinstance(before, _Pass):
         told = told.__call__  # a bare function, like the user's own, keeps the graph out of the cache
     patched: contextlib.AbstractContextManager[Any] = config.patch(_pre_fusion_custom_pass=told)
     return patched
+
+
+def _reads_offsets(target: Any) -> bool:
+    """Whether what an operator reads depends on where in its storage a tensor begins."""
+    return any(text in str(target) for text in ("as_strided", "storage_offset"))
+
+
+def _offsets(inputs: Sequence[Any]) -> tuple[tuple[int, str], ...]:
+    """(position, storage offset) of the inputs that do not begin where their storage does."""
+    found = [(i, str(one.storage_offset())) for i, one in enumerate(inputs) if isinstance(one, torch.Tensor)]
+    return tuple(pair for pair in found if pair[1] != "0")
 
 
 @contextlib.contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+KEY = r"^f[a-z2-7]{51}\Z"  # the form of a key of Inductor's: a letter, and a digest in base 32
 REPLAYED = "_aotviz_replayed_ns"  # on a result of Inductor's
 
 
@@ -31,8 +33,8 @@ def kernel_nodes(compiled: Any) -> dict[str, list[str]]:
 
 def stored_under(compiled: Any) -> tuple[str, str | None] | None:
     """The key of a compiled graph in Inductor's own cache, and the guards of that entry; None if it is not there."""
-    key = getattr(compiled, "_fx_graph_cache_key", None)
-    return None if key is None else (str(key), getattr(compiled, "guards_expr", None))
+    key = str(getattr(compiled, "_fx_graph_cache_key", None))
+    return (key, getattr(compiled, "guards_expr", None)) if re.match(KEY, key) else None
 
 
 def replayed_ns(compiled: Any) -> int | None:
