@@ -12,7 +12,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from aotviz import __version__
 from aotviz.cache import command as cache_command
@@ -60,7 +60,8 @@ def _trace(chosen: Arguments) -> int:
 
 def _target(chosen: Arguments, what: str, suffix: str) -> Path:
     """The file to write: a new one, unless --force. `what` says what is in it."""
-    source = Path(chosen.path.rstrip("/").rpartition("/")[2] if is_url(chosen.path) else chosen.path)
+    name = PureWindowsPath(chosen.path).name  # of a URL, its last part: no folder, whatever a system makes of it
+    source = Path(("recording" if name in ("", "..") else name) if is_url(chosen.path) else chosen.path)
     target: Path = chosen.out or source.resolve().with_suffix(suffix)
     if target.resolve() == source.resolve():
         raise RecordingError(f"{target} is the recording itself: give the {what} another name with -o")
@@ -123,9 +124,18 @@ def _verify(chosen: Arguments) -> int:
         raise CommandError(str(error)) from error
 
 
+def _code_of_entries() -> cache_command.CodeOf | None:
+    """What finds Inductor's code for an export; None on a machine without torch."""
+    try:
+        from aotviz.frontends import shared_code  # imports torch, which no other command of the cache needs
+    except ImportError:
+        return None
+    return shared_code.of_entry
+
+
 def _cache(chosen: Arguments) -> int:
     try:
-        return cache_command.run(chosen)
+        return cache_command.run(chosen, _code_of_entries)
     except (cache_command.NoSuchKey, cache_command.Unavailable) as error:
         raise CommandError(str(error)) from error
 

@@ -62,7 +62,7 @@ BYPASSES = (
 )
 
 
-ADVISED = re.compile(r"(?P<name>torch\.[\w.]+) = (?P<value>\w+)")
+ADVISED = re.compile(r"(?<![\w.])(?P<name>torch\.[\w.]+) = (?P<value>\w+)")
 
 
 @dataclass(frozen=True)

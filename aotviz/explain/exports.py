@@ -23,7 +23,7 @@ EXPORT, DRAFT = "export", "draft export"
 KINDS = (EXPORT, DRAFT)
 WITHOUT_GUARDS = (*KINDS, "AOTInductor", "AOTAutograd")  # each is a call of its own
 SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
-ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*)(?:\s*:[^=]+)?\s*=\s*(?!=)")
+ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*+)(?:\s*+:[^=]++)?+\s*+=\s*(?!=)")
 UNDECIDED = re.compile(r"Could not (?:guard on|extract \w+ \w+ from) data-dependent expression (?P<expr>.+?) \(")
 NO_FAKE = re.compile(r"no fake impl registered for <?(?:CustomOpDef\()?(?P<op>[\w:.]+)")
 TORCHS = frozenset(("aten", "prims", "prim", "inductor", "quantized", "c10d", "_c10d_functional", "higher_order"))

@@ -16,10 +16,10 @@ STEPS = (
     (re.compile(r"\bG\['__builtins_dict___\d+'\]\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.cell_contents\b"), ""),
-    (re.compile(r"(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
+    (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
 )
-SIZE = re.compile(r"(?P<tensor>[\w.\[\]'\"]+)\.size\(\)\[(?P<index>\d+)\]")
-STRIDE = re.compile(r"(?P<tensor>[\w.\[\]'\"]+)\.stride\(\)\[(?P<index>\d+)\]")
+SIZE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.size\(\)\[(?P<index>\d+)\]")
+STRIDE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.stride\(\)\[(?P<index>\d+)\]")
 
 
 @lru_cache(8192)  # a log names few values, many times

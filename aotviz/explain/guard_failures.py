@@ -362,7 +362,7 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("symbolic", _symbols(condition), condition, f"not {condition}", words, advice.SYMBOLIC)
 
 
-COMPILED = re.compile(r"CompiledFunctionBackward\d*|backward of .+ \[.+\]")  # autograd nodes of compiled forwards
+COMPILED = re.compile(r"CompiledFunctionBackward\d*|backward of .+ \[[^\[\]]+\]")  # autograd nodes of compiled forwards
 
 
 def _another_node(match: re.Match[str]) -> GuardFailure:
@@ -435,6 +435,7 @@ def _dropped(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, advice.DROPPED)
 
 
+MOST_READ = 4000  # characters of a guard; some forms take the square of them
 NAME = r"tensor '(?P<name>.*?)' "
 FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
     (re.compile(pattern, re.S), reader)
@@ -538,7 +539,7 @@ def read(guard: str) -> GuardFailure:
     text = guard.strip()
     if not text or text.lower() in ("no reason", "unknown reason"):
         return GuardFailure("unknown", "", "", "", "torch does not say which guard failed", advice.UNKNOWN)
-    for pattern, reader in FORMS:
+    for pattern, reader in FORMS if len(text) <= MOST_READ else ():
         match = pattern.fullmatch(text)
         if match:
             return reader(match)

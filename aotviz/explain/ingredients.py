@@ -54,8 +54,8 @@ FIXES = {
 }
 _LINE = re.compile(r"(?P<name>[\w. -]+?) ?[=:] ?(?P<value>.*)")
 _TENSOR = re.compile(
-    r"torch\.(?P<dtype>\w+) \((?P<shape>[^()]*)\) strides \((?P<stride>[^()]*)\)(?: from (?P<offset>\S+))?"
-    r" on (?P<device>\S+)(?P<rest>.*)"
+    r"torch\.(?P<dtype>\w+) \((?P<shape>[^()]*)\) strides \((?P<stride>[^()]*)\)(?: from (?P<offset>\S++))?"
+    r" on (?P<device>\S++)(?P<rest>.*)"
 )
 _MESH = re.compile(r"\bmesh (?P<mesh>[^;}]+)")  # of a DTensor, or an input itself
 _FACTS = ("dtype", "shape", "stride", "offset", "device")

@@ -20,7 +20,7 @@ from aotviz.recording.strings import parsed
 SHORT_HASH = 8  # characters of a hash that are shown
 LONGEST = 80  # characters of a value that are shown
 SETTINGS = {"dynamo_config": "torch._dynamo.config", "inductor_config": "torch._inductor.config"}
-FIELD = re.compile(r"(\w+)=((?:torch\.Size)?\([^()]*\)|(?:torch\.Size)?\(\[[^\]]*\]\)|\w+\('[^']*'\)|[^,()]+)")
+FIELD = re.compile(r"\b(\w+)=((?:torch\.Size)?\([^()]*\)|(?:torch\.Size)?\(\[[^\]]*\]\)|\w+\('[^']*'\)|[^,()]+)")
 INPUT = re.compile(r"\b(?:arg\d+_|primals_|tangents_)\d+\b")  # named differently for inference and training
 ANNOTATION = re.compile(r': "[^"]*"(?= =)')
 SOURCE_LINE = re.compile(r"^\s*(?:return|[a-z_]\w* *(?:: *\"[^\"]*\" *)?=).*")

@@ -24,7 +24,7 @@ CACHE = own_lookups.CACHE
 NAMED = 3  # functions, or differences, in a sentence
 GUARDS = "Mark the dimension as dynamic before the first call, so that one program serves all sizes."
 _CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
-_PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+)(?: in (?P<function>.*))?")
+_PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+)(?: in (?P<function>.*))?", re.S)
 
 
 @dataclass(frozen=True)

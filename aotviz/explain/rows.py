@@ -223,7 +223,7 @@ class Facts:
 
 
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")  # what Dynamo makes one underscore of when it names an input
-GRAPH_LINE = re.compile(r"# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>\S+), code: (?P<code>.*)")
+GRAPH_LINE = re.compile(r"# File: (?P<file>.{0,1000}?):(?P<line>\d+) in (?P<function>\S{1,1000}), code: (?P<code>.*)")
 
 
 def _seconds(record: MetricsRecord) -> float:

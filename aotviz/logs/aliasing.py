@@ -32,11 +32,11 @@ from aotviz.recording.sources import user_name
 
 INPUT = re.compile(r"InputAliasInfo\(([^()]*)\)")
 OUTPUT = re.compile(
-    r"OutputAliasInfo\(output_type=<OutputType\.(?P<type>\w+): \d+>,\s*raw_type=.*?,\s*base_idx=(?P<base>None|\d+),"
-    r".*?requires_grad=(?P<grad>True|False)",
+    r"OutputAliasInfo\(output_type=<OutputType\.(?P<type>\w+): \d+>,\s*raw_type=.{0,2000}?,\s*"
+    r"base_idx=(?P<base>None|\d+),.{0,2000}?requires_grad=(?P<grad>True|False)",
     re.DOTALL,
 )
-FACT = re.compile(r"(\w+)=(True|False)")
+FACT = re.compile(r"\b(\w+)=(True|False)")
 FACTS = (  # that InputAliasInfo calls as torch does
     "is_leaf requires_grad mutates_data mutates_metadata mutations_hidden_from_autograd "
     "mutations_under_no_grad_or_inference_mode mutates_storage_metadata keep_input_mutations"

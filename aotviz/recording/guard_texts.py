@@ -19,11 +19,11 @@ EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)
 LEAF = re.compile(r"^(?P<bars>[| ]*)\+- (?P<kind>[A-Za-z_]+)(?:: (?P<text>.*))?$")
 FAILED = re.compile(r"guard (?:of (?P<id>\S+) )?failed: (?P<guard>.*)", re.S)  # matches what `told` returns
 ALSO = "; also "  # between the guards of one program
-NOW = re.compile(r"(?P<guard>.*?)(?: \(now (?P<now>.*)\))?", re.S)
+NOW = re.compile(r"(?P<guard>(?!.*\)\Z).*|.*?)(?: \(now (?P<now>.*)\))?", re.S)
 LOCAL = re.compile(r"\bL\[(?P<quote>['\"])(?P<name>\w+)(?P=quote)\]")  # a local variable, as Dynamo writes it
 MOST_TOLD = 12  # guards that are shown for one program
 LONGEST = 400  # characters that are shown of one guard
-SOURCE = re.compile(r"source=(?P<source>.*?), (?:accessed_by|type)=")
+SOURCE = re.compile(r"source=(?P<source>.{0,2000}?), (?:accessed_by|type)=")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-USER_LINE = re.compile(r"# File: (?P<place>.*?:\d+) in (?P<function>\S+?)(?:, code: (?P<code>.*))?$")
+USER_LINE = re.compile(r"# File: (?P<place>.{0,1000}?:\d+) in (?P<function>\S{1,1000}?)(?:, code: (?P<code>.*))?$")
 STATEMENT = re.compile(r'(?P<name>\w+)(?:: "(?P<type>[^"]*)")? = (?P<call>.+)')
 OPERATOR = re.compile(r"torch\.ops\.(?P<operator>\w+\.\w+)(?:\.\w+)?\(")
-PARAMETER = re.compile(r'(\w+): "([^"]*)"')
+PARAMETER = re.compile(r'\b(\w+): "([^"]*)"')
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,11 @@ from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
 from aotviz.recording.node_arguments import NODE, references
 from aotviz.recording.strings import StringTable, clean
 
-SOURCE = re.compile(r"#.*?\bFile: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: ?(?P<code>.*)")
-CLASS = re.compile(r"class (?P<name>.+?)(?:\(.*\))?:\s*$")
+SOURCE = re.compile(r"#(?>.*?\bFile: )(?>(?P<file>.+?):(?P<line>\d++) in )(?>(?P<function>.+?), code: ?)(?P<code>.*)")
+CLASS = re.compile(r"class (?P<name>[^(]+?)(?:\(.*\))?:\s*$")
 PARAMETER = re.compile(
-    r"(?P<name>\*{0,2}[^\W\d]\w*)\s*(?::\s*(?:\"(?P<note>[^\"]*)\"|(?P<bare>[^=#,]+?)))?"
-    r"\s*(?:=\s*(?P<default>[^#]*?))?\s*,?\s*(?:#\s*(?P<meaning>.*))?$"
+    r"(?P<name>\*{0,2}[^\W\d]\w*+)\s*+(?::\s*+(?:\"(?P<note>[^\"]*+)\"|(?P<bare>[^=#,]++)))?+"
+    r"\s*+(?:=[^#]*+)?+,?\s*+(?:#\s*+(?P<meaning>.*))?$"
 )
 DECLARED = re.compile(r"(?P<name>[^\W\d]\w*)\s*:\s*\"(?P<note>[^\"]*)\"\s*(?:;|#\s*(?P<meaning>.*)|$)")
 UNPACKED = re.compile(r"(?P<names>[\w*, ]+?),? = (?:fx_pytree\.tree_flatten_spec|self\._in_shuffle_graph)\(")

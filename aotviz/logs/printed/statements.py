@@ -17,7 +17,7 @@ from typing import Any
 from aotviz.recording.strings import clean
 
 TRAILER = re.compile(r";  \w+(?: = \w+)* = None\s*$")  # the `x = None` that torch appends to free values
-HEAD = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<note>\"[^\"]*\"|[^=\"]+?))?\s*=(?!=)\s*(?P<rest>.*)", re.DOTALL)
+HEAD = re.compile(r"(?P<name>[^\W\d]\w*+)\s*+(?::\s*+(?P<note>\"[^\"]*+\"|[^=\"]++))?+\s*+=(?!=)\s*(?P<rest>.*)", re.S)
 WORD = re.compile(r"[^\W\d]\w*")
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what `ast.parse` raises on bad text
 
@@ -277,4 +277,4 @@ def _guess(text: str) -> Statement:
     callee, _, rest = found["rest"].partition("(")
     parts = tuple(WORD.findall(callee.strip()[:200])) or ("?",)
     words = dict.fromkeys(WORD.findall(rest))
-    return Statement(found["name"], (found["note"] or "").strip('"'), "guess", parts, tuple(map(Name, words)))
+    return Statement(found["name"], (found["note"] or "").strip().strip('"'), "guess", parts, tuple(map(Name, words)))
