@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from aotviz.cache.path_checks import BESIDE, check_kinds, check_writers, make_folder
+from aotviz.cache.path_checks import check_kinds, check_writers, make_folder
 from aotviz.cache.seals import CHECKSUMS, VARIABLE, Seals, Unavailable, warn_once
 
 try:
@@ -228,8 +228,7 @@ class Database:
 
     def _check(self) -> None:
         """Raise Unavailable or OSError if something else than a file is there, or the file of who is not trusted."""
-        for suffix in BESIDE:
-            check_kinds(Path(f"{self.path}{suffix}"))
+        check_kinds(self.path)
         if not self.seals.name:
             check_writers(self.path)
 
@@ -407,6 +406,14 @@ def connect(path: Path, seals: Seals, how: str, create: bool) -> Connection | No
     if not ready:
         connection.close()
         return None
+    return connection
+
+
+def new_file(path: Path, seals: Seals) -> Connection:
+    """A connection to an empty file, for an export: it leaves nothing beside the file."""
+    connection = connect(path, seals, "mode=rw", create=True)
+    assert connection is not None, "a file is created"
+    connection.execute("PRAGMA journal_mode=DELETE")
     return connection
 
 

@@ -50,22 +50,23 @@ KINDS = (
 
 
 def check_kinds(path: Path, cure: str = ELSEWHERE) -> None:
-    """Raise Unavailable unless a file is at `path`, or could be created there. `cure` says what to do.
+    """Raise Unavailable unless files are at `path` and beside it, or could be created there. `cure` says what to do.
 
     The message says which part of the path is wrong, and what is there.
     """
     path = Path(path).absolute()
-    for part in (*reversed(path.parents), path):
+    folders = path.parents
+    for part in (*reversed(folders), *(Path(f"{path}{suffix}") for suffix in BESIDE)):
         try:
             mode = os.stat(part).st_mode
         except FileNotFoundError:
             if os.path.islink(part):
                 said = f"{part} is a symlink to {os.readlink(part)}, which does not exist"
                 raise Unavailable(f"{said}: {cure}") from None
-            return
+            continue
         except OSError as fault:
             raise Unavailable(f"{_unseen(part, fault)}: {cure}") from fault
-        wanted = KINDS[0] if part == path else KINDS[1]
+        wanted = KINDS[1] if part in folders else KINDS[0]
         if not wanted[0](mode):
             found = next((name for is_one, name in KINDS if is_one(mode)), "something else")
             raise Unavailable(f"{part} is {found}, and {wanted[1]} is needed there: {cure}")

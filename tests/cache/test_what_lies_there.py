@@ -201,4 +201,4 @@ def test_an_exported_file_may_be_of_any_user(place: Path) -> None:
     Store(place / "theirs").export(place / "exported")
     os.chown(place / "exported", STRANGER, STRANGER)
     (place / "exported").chmod(0o666)
-    assert Store(place / "mine").import_(place / "exported") == (1, 0)
+    assert Store(place / "mine").import_(place / "exported")[:2] == (1, 0)
