@@ -435,7 +435,7 @@ def _dropped(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, advice.DROPPED)
 
 
-MOST_READ = 4000  # characters of a guard; some forms take the square of them
+MOST_READ = 2000  # characters of a guard; some forms take the square of them
 NAME = r"tensor '(?P<name>.*?)' "
 FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
     (re.compile(pattern, re.S), reader)

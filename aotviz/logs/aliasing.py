@@ -32,8 +32,8 @@ from aotviz.recording.sources import user_name
 
 INPUT = re.compile(r"InputAliasInfo\(([^()]*)\)")
 OUTPUT = re.compile(
-    r"OutputAliasInfo\(output_type=<OutputType\.(?P<type>\w+): \d+>,\s*raw_type=.{0,2000}?,\s*"
-    r"base_idx=(?P<base>None|\d+),.{0,2000}?requires_grad=(?P<grad>True|False)",
+    r"OutputAliasInfo\(output_type=<OutputType\.(?P<type>\w+): \d+>,\s*raw_type="
+    r"(?>.{0,2000}?,\s*base_idx=)(?P<base>None|\d+),.{0,2000}?requires_grad=(?P<grad>True|False)",
     re.DOTALL,
 )
 FACT = re.compile(r"\b(\w+)=(True|False)")
@@ -258,7 +258,7 @@ def _without_tensor(graph: Graph, node: Node, fact: dict[str, str]) -> InputReco
     info = InputAliasInfo(
         is_tensor=True,
         requires_grad_after=said["requires_grad"],
-        resizes_storage=fact.get("mutation_inductor_storage_resize") == "True",
+        storage_bytes=(0, 0) if fact.get("mutation_inductor_storage_resize") == "True" else None,  # of unknown size
         **said,
     )
     described = _described(graph, node)
