@@ -3,13 +3,57 @@
 from __future__ import annotations
 
 import sqlite3
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
+import aotviz
+from aotviz.__main__ import main
 from aotviz.cache import database
 from aotviz.cache.store import CacheWarning, Store, Unavailable
 from tests.cache.lying_there import KEY, filled
+
+
+def flip_a_name(path: Path) -> None:
+    """The first letter of a table's name, in the schema, is no UTF-8 any more. SQLite's message has the name."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"tablekeyskeys") + len("table")] ^= 0x80
+    path.write_bytes(content)
+
+
+def test_a_schema_that_is_no_text_is_damage_to_a_compilation(place: Path, clean_dynamo: None) -> None:
+    """One bit of it. It is told once, and the cache goes on with a fresh file."""
+    filled(place / "cache")
+    flip_a_name(place / "cache" / "aot.sqlite")
+    outcomes = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CacheWarning)
+        for _ in range(2):
+            torch._dynamo.reset()
+            compiled = aotviz.compile(lambda x: x.sin() * 3, backend="eager", cache=place / "cache")
+            torch.testing.assert_close(compiled(torch.ones(3)), torch.ones(3).sin() * 3)
+            outcomes += list(compiled.recording.cache_lookups["outcome"])
+    (told,) = [str(warning.message) for warning in caught if warning.category is CacheWarning]
+    assert told.startswith(f"the cache file {place}/cache/aot.sqlite is damaged (UnicodeDecodeError: ")
+    assert told.endswith("; it was renamed to aot.sqlite.damaged")
+    assert outcomes == ["miss", "hit"]
+
+
+@pytest.mark.parametrize(
+    ("action", "status"), [("ls", 0), ("verify", 1), ("clear", 0), ("show", 2)], ids=lambda value: str(value)
+)
+def test_a_schema_that_is_no_text_is_damage_to_the_command(
+    action: str, status: int, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(place / "cache")
+    flip_a_name(place / "cache" / "aot.sqlite")
+    key = [KEY] if action == "show" else []
+    assert main(["cache", action, *key, "--folder", str(place / "cache")]) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"aotviz cache: the cache file {place}/cache/aot.sqlite is damaged (UnicodeDecodeError")
+    assert len(lines) == 1 + (status == 2)
 
 
 @pytest.mark.parametrize(
