@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from aotviz.cache import seals, shared
 from aotviz.cache.address import read_address
+from aotviz.cache.redis_connection import Command, Connection, Deadline, Reply
 from aotviz.cache.shared import EXPIRY_SECONDS, PAUSE_SECONDS, Shared
 from aotviz.cache.store import CacheWarning, Entry, Store, Unavailable
 from tests.cache.redis_server import Server
@@ -83,6 +84,7 @@ def test_two_processes_with_folders_of_their_own_share(server: Server, tmp_path:
     script = """
 import sys, warnings
 from pathlib import Path
+from aotviz.cache.redis_connection import Command, Connection, Deadline, Reply
 from aotviz.cache.shared import Shared
 from aotviz.cache.store import Store
 warnings.simplefilter("error")
@@ -296,6 +298,37 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(
     assert told == []
 
 
+def test_an_operation_has_one_deadline_for_all_that_it_needs(
+    server: Server, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for the repairs of what it finds, and for connections that it opens again."""
+    import redis
+
+    deadlines: list[Deadline] = []
+    ask = Connection.ask
+
+    def noted(self: Connection, commands: Sequence[Command], deadline: Deadline) -> list[Reply]:
+        deadlines.append(deadline)
+        return ask(self, commands, deadline)
+
+    monkeypatch.setattr(Connection, "ask", noted)
+    entry = save(stores[0])
+    found = Shared(server.url)
+    with redis.Redis.from_url(server.url) as client:
+        parts = client.keys(f"aotviz:1:{KEY}:*")[0]
+        for damage, operation in (
+            (lambda: client.hset(f"aotviz:1:{KEY}", "aa", b"damaged"), lambda: found.look_up(KEY)),
+            (lambda: client.hset(parts, "guards", b"damaged"), lambda: found.part(entry, "guards")),
+            (lambda: (client.delete(parts), client.set(parts, b"")), lambda: found.part(entry, "guards")),
+            (lambda: (client.delete(parts), client.set(parts, b"")), lambda: found.add_part(entry, "guards", b"")),
+        ):
+            damage()
+            deadlines.clear()
+            operation()
+            assert len(deadlines) > 1
+            assert len(set(deadlines)) == 1
+
+
 def test_threads_and_a_forked_child_have_connections_of_their_own(server: Server) -> None:
     """Each asks for a program of its own, and would get another's if two used one connection."""
     shared = Shared(server.url)
@@ -308,7 +341,11 @@ def test_threads_and_a_forked_child_have_connections_of_their_own(server: Server
         shared.save(entry, INGREDIENTS, {})
     child = os.fork()
     if child == 0:
-        os._exit(0 if ask(entries[0]) else 1)
+        was_right = False
+        try:
+            was_right = ask(entries[0])
+        finally:
+            os._exit(0 if was_right else 1)
     with ThreadPoolExecutor(len(entries)) as threads:
         assert all(threads.map(ask, entries))
     assert os.waitpid(child, 0)[1] == 0
