@@ -333,6 +333,8 @@ def _places(address: Address, deadline: Deadline) -> list[tuple[Any, Any]]:
         return [(socket.AF_UNIX, address.path)]
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except UnicodeError:
+        raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from None
     except socket.gaierror:
         found = _resolved(address.host, address.port, deadline)
     return [(family, where) for family, _, _, _, where in found]

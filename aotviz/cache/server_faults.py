@@ -37,6 +37,7 @@ class Fault:
     key: bytes = b""  # the server's, if the scope is KEY
 
 
+_OTHER_HOST = {62, 64}  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
 _NO_TLS = "if it speaks TLS, write rediss:// in its address"
 _STEPS = {  # what to do if the server is too slow
     Step.RESOLVE: "check its name and this machine's name server",
@@ -125,20 +126,25 @@ def _tls(fault: ssl.SSLError, _: Address) -> str:
     return f"TLS failed ({reason or 'closed by the server'}); check its TLS port and the certificates"
 
 
+def _certificate(fault: ssl.SSLCertVerificationError, _: Address) -> str:
+    if fault.verify_code in _OTHER_HOST:
+        return "its certificate is for another host; write the host that the certificate has in its address"
+    return "its certificate cannot be trusted; name the file of its authority with ssl_ca_certs in its address"
+
+
 def _system(fault: OSError, _: Address) -> str:
     said = os.strerror(fault.errno) if fault.errno else type(fault).__name__
     return f"it cannot be reached ({said.lower()}); check its address and the network"
 
 
-def _file(fault: OSError, address: Address) -> str:
+def _file(fault: FileNotFoundError | PermissionError, address: Address) -> str:
+    if address.path and isinstance(fault, FileNotFoundError):
+        return "there is no such socket; start the server, or correct the path"
     if address.path:
-        missing = isinstance(fault, FileNotFoundError)
-        return (
-            "there is no such socket; start the server, or correct the path"
-            if missing
-            else "this user may not open its socket; see the permissions of the file"
-        )
-    return "a file that its address names with ssl_ca_certs, ssl_certfile or ssl_keyfile cannot be read; correct it"
+        return "this user may not open its socket; see the permissions of the file"
+    if address.tls is not None:
+        return "a file that its address names with ssl_ca_certs, ssl_certfile or ssl_keyfile cannot be read; correct it"
+    return _system(fault, address)  # a firewall of this machine
 
 
 # An exception, and its meaning. The first that fits answers.
@@ -154,20 +160,15 @@ FAULTS: tuple[tuple[Any, Callable[[Any, Address], Fault | str]], ...] = (
             + (f"; {_NO_TLS}" if address.tls is None else "")
         ),
     ),
-    (
-        ssl.SSLCertVerificationError,
-        lambda _, __: (
-            "its certificate cannot be trusted; name the file of its authority with ssl_ca_certs in its address"
-        ),
-    ),
+    (ssl.SSLCertVerificationError, _certificate),
     (
         (ssl.SSLEOFError, ssl.SSLZeroReturnError),
         lambda _, __: "it ended the TLS connection; if it does not speak TLS, write redis:// in its address",
     ),
     (ssl.SSLError, _tls),
-    ((socket.gaierror, UnicodeError), lambda _, __: "its host is not known; correct the name in its address"),
+    (socket.gaierror, lambda _, __: "its host is not known; correct the name in its address"),
     (ConnectionRefusedError, lambda _, __: "no server listens there; start it, or correct its address"),
     ((FileNotFoundError, PermissionError), _file),
-    (MemoryError, lambda _, __: "this machine's memory does not suffice for what it has"),
+    (MemoryError, lambda _, __: "this machine does not have enough memory for its answer; free some"),
     (OSError, _system),
 )

@@ -345,6 +345,7 @@ CASES = (
     ),
     # Not there
     Case("refused", refused, "no server listens there; start it"),
+    Case("host cannot be one", at(f"redis://:{SECRET}@{'a' * 70}/0"), "its host is not known"),
     Case("host unknown", lambda _: name_server(unknown), "its host is not known"),
     Case(
         "name server silent", lambda _: name_server(threading.Event.wait), "the name of its host was not found within"
@@ -378,7 +379,7 @@ CASES = (
     Case("TLS expected, address without", with_tls("redis://localhost:{port}/0"), "write rediss:// in its address"),
     Case("no TLS, address with", changed(nothing, "rediss://127.0.0.1:{port}/0"), "write redis:// in its address"),
     Case("certificate unknown", with_tls("rediss://localhost:{port}/0"), "its certificate cannot be trusted"),
-    Case("certificate of another host", with_tls(TRUSTED.replace("localhost", "127.0.0.1")), "cannot be trusted"),
+    Case("certificate of another host", with_tls(TRUSTED.replace("localhost", "127.0.0.1")), "for another host"),
     Case("certificate of the client wanted", with_tls(TRUSTED, "--tls-auth-clients yes"), "ssl_certfile"),
     Case(
         "file of the address missing", with_tls("rediss://localhost:{port}/0?ssl_ca_certs=/nowhere"), "cannot be read"

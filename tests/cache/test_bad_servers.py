@@ -73,7 +73,7 @@ def test_a_server_may_stop_close_or_lie_at_any_byte(
 
 
 @pytest.mark.parametrize(
-    "kind", [RecursionError, MemoryError, AttributeError, TypeError, KeyError, OSError, ValueError]
+    "kind", [RecursionError, MemoryError, AttributeError, UnicodeError, TypeError, KeyError, OSError, ValueError]
 )
 def test_whatever_is_raised_while_the_server_is_asked_is_a_miss(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch, told: list[warnings.WarningMessage], server: Server
