@@ -124,9 +124,10 @@ def appends(x, found):
     return x + 1
 
 
-def resizes_its_storage(x):
-    x.untyped_storage().resize_(0)
-    return x
+def returns_what_it_freed(x):
+    y = x * 2
+    y.untyped_storage().resize_(0)
+    return y
 
 
 def returns_a_leaf_and_more(x):
@@ -169,7 +170,7 @@ CASES = {
     "gradient of an argument": lambda: (reads_a_gradient, leaf(2)),
     "argument is changed": lambda: (appends, torch.ones(2), []),
     "tensor is kept": lambda: (lambda x: x * table(2), torch.ones(2)),
-    "storage is resized": lambda: (resizes_its_storage, torch.ones(2)),
+    "storage is resized": lambda: (returns_what_it_freed, torch.ones(2)),
     "NumPy inside": lambda: (asks_numpy, torch.ones(2)),
     "nested tensor inside": padded_encoder,
     "backward inside": lambda: (backward_inside, leaf(2)),

@@ -90,6 +90,13 @@ def is_input_mutation(node: fx.Node) -> bool:
     return isinstance(target, fx.Node) and target.op == "placeholder"
 
 
+def fills(graph: fx.Graph, given: fx.Node) -> list[fx.Node]:
+    """The nodes that write a graph input, or a view of it, and are not part of what functionalization makes:
+    `torch.ops.fsdp.copy_`."""
+    writes = (node for node in graph.nodes if operators.writes(node.target) and not is_input_mutation(node))
+    return [node for node in writes if owner(node.args[0]) is given]
+
+
 def owner(node: Any) -> Any:
     """The node that owns the memory of a node's value, as far as views show it."""
     while isinstance(node, fx.Node):

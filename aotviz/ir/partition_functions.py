@@ -85,8 +85,9 @@ def drop_repeated_random(backward: fx.GraphModule) -> None:
 def share(graph: fx.Graph) -> int:
     """Merge equal calls of an operator, in place; see Note [Common subexpressions]. Returns how many were removed.
 
-    These are not merged: random numbers, uninitialized memory, values in the memory of an output (two outputs stay two
-    tensors), calls with a write between them, operators that run graphs, and numbers that are read from a tensor.
+    These are not merged: side effects, random numbers, uninitialized memory, values in the memory of an output (two
+    outputs stay two tensors), calls with a write between them, operators that run graphs, and numbers that are read
+    from a tensor.
 
     >>> import torch
     >>> module = torch.fx.symbolic_trace(lambda x: x.sin() + x.sin())
@@ -115,7 +116,8 @@ def _is_its_own(node: fx.Node) -> bool:
     read_off = isinstance(value, SYMBOLIC) and bool(free_unbacked_symbols(value))
     packet = getattr(node.target, "overloadpacket", None)
     with_graphs = not operators.is_operator(node.target) and any(n.op == "get_attr" for n in node.all_input_nodes)
-    return read_off or with_graphs or packet is torch.ops.aten.empty or operators.is_random(node.target)
+    drawn = packet is torch.ops.aten.empty or operators.is_random(node.target)
+    return read_off or with_graphs or drawn or node.is_impure()
 
 
 def _storage(node: fx.Node) -> Any:

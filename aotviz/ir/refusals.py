@@ -142,8 +142,8 @@ value of a tensor:
   tracing. Use torch.where, or torch.cond for a choice; put a line that only saves work under `if not
   torch.compiler.is_compiling()`; or use aotviz.compile(fn), which runs that line in Python.
 storage is resized:
-  the function resizes a storage directly: {names}. A trace records operations on tensors, not on storages. Resize it
-  before or after the call, or call resize_() on the tensor that owns it.
+  the function resizes the storage of {names} directly, and a compiled call would not repeat that. Resize it before or
+  after the call, or call resize_() on the tensor that owns it.
 storage is an argument:
   the function passes a storage to an operator: {names}. A trace records operations on tensors, not on storages. Pass
   the tensor.

@@ -268,7 +268,7 @@ class InputAliasInfo:
         """Derived, so that it cannot contradict the facts."""
         if not self.mutated:
             return MutationType.NOT_MUTATED
-        moves = self.mutates_metadata or self.mutates_storage_metadata or self.is_freed
+        moves = self.mutates_metadata or self.mutates_storage_metadata or self.resizes_storage
         stays = not moves and (not self.requires_grad_after or self.unseen)
         if self.keep_input_mutations and self.mutates_data and stays:
             return MutationType.MUTATED_IN_GRAPH

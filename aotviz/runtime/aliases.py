@@ -172,9 +172,16 @@ class Epilogue:
         gradient here."""
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
-                idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)]
+                idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)] - self._counted_in_graph(i)
                 if idle > 0 and ending == (self._rootless_with_gradient(self._counter(i)) is not None):
                     self._bump(i, idle, "eager increments the version of {} for writes that do not change its value")
+
+    def _counted_in_graph(self, i: int) -> int:
+        """How often an operator that writes a graph input in the graph (`torch.ops.fsdp.copy_`) bumps its version."""
+        if not self.call.options.graph_counts_writes or self.call.wrapping is not None:
+            return 0
+        graph = (self.call.forward_module if isinstance(self.call, Split) else self.call.graph_module).graph
+        return len(graphs.fills(graph, graphs.placeholders(graph)[i]))
 
     def _counted_and_saved(self) -> dict[int, int]:
         """See Note [Counted before it is saved]: maps one input of each such counter to the writes after the graph."""
@@ -214,7 +221,8 @@ class Epilogue:
         for i, info in enumerate(meta.input_info):
             replayed = meta.replayed_writes[Ref("input", i)]
             if i in self._written() and info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
-                replayed = max(replayed - 1, info.version_bumps)  # the write is one of the steps
+                bumps = info.version_bumps - self._counted_in_graph(i)
+                replayed = max(replayed - 1, bumps)  # the write is one of the steps
             if replayed:
                 later[self._counter(i)] += replayed
         for ref, count in meta.replayed_writes.items():
@@ -415,7 +423,7 @@ class Epilogue:
         variable, name = self.inputs[i], str(self.call.graph_inputs[i])
         new = self.results.get(("mutation", i), "") + ("" if shape is None else f".view({shape})")
         moves = [step for step in self.call.meta.replay if isinstance(step, Move) and step.source == Ref("input", i)]
-        bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1  # this step is included there
+        bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1 + self._counted_in_graph(i)  # it includes this step
         if info.mutates_storage_metadata:
             fact = f"{name} is given another storage"
             leaf = info.requires_grad and info.is_leaf  # after `set_`, it would not get the gradients of this call

@@ -125,7 +125,8 @@ class _Wrapper:
                 name = str(self.call.descriptors[i])
                 differs = f"{named[i]}.untyped_storage().size() != {info.read_bytes}"
                 message = f"the storage of {name!r} had {info.read_bytes} bytes when this was compiled; now it differs."
-                call_differs.check(self.source, differs, message, f"the function reads the storage size of {name}", name)
+                fact = f"the function reads the storage size of {name}"
+                call_differs.check(self.source, differs, message, fact, name)
 
     def _pick(self, needed: set[int]) -> list[str]:
         """Variables for the inputs that are used after the graph has emptied the list."""

@@ -135,9 +135,16 @@ def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
 
 
 def _overwritten(call: JointGraph) -> list[int]:
-    """Inputs that are written after the graph ran, or whose version the replay bumps because a view of them moves."""
+    """Inputs that are written after the graph ran, or whose version the replay bumps because a view of them moves; and
+    those that share a storage which is resized then. Not those that the graph fills: see tracing/storage_sizes.py."""
     bumped = call.meta.replayed_writes if call.wrapping is None else {}
-    return [i for i, info in enumerate(call.meta.input_info) if info.mutated or bumped.get(Ref("input", i))]
+    infos, graph = call.meta.input_info, call.graph_module.graph
+    inputs = dict(enumerate(graphs.placeholders(graph)[: len(infos)]))
+    fakes = {i: node.meta.get("val") for i, node in inputs.items()}
+    keys = {i: functional.storage(fake) for i, fake in fakes.items() if functional.has_storage(fake)}
+    resized = {keys[i] for i, info in enumerate(infos) if info.resizes_storage and i in keys}
+    found = [i for i, info in enumerate(infos) if info.mutated or bumped.get(Ref("input", i)) or keys.get(i) in resized]
+    return [i for i in found if not (infos[i].resizes_storage and graphs.fills(graph, inputs[i]))]
 
 
 def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:

@@ -110,7 +110,7 @@ def of_input(
         mutations_under_no_grad_or_inference_mode=quiet,
         mutates_storage_metadata=replaced,
         read_bytes=ledger.read_sizes.get(id(argument)),
-        storage_bytes=storage_sizes.of_input(argument, ledger, name),
+        storage_bytes=storage_sizes.of_input(argument, ledger, name, outputs),
         keep_input_mutations=keep_input_mutations,
         version_bumps=bumps,
         layout_after=lies if replaced or moved else None,

@@ -168,7 +168,7 @@ class ForwardTrace:
             trace.close_effects()
         if self.ledger.resized_storages:
             passed = [(a, v) for a, v in zip(self.args, program.args, strict=True) if id(a) in self.ledger.storages]
-            storage_sizes.put_into(trace.graph, self.ledger, [(a, trace.node_of(v)) for a, v in passed])
+            storage_sizes.put_into(trace.graph, self.ledger, [(a, trace.node_of(v)) for a, v in passed], self.outputs)
         self.forward_length = len(trace.graph.nodes)
 
     def _run(self) -> None:
@@ -417,6 +417,8 @@ class ForwardTrace:
         self.ledger.read_data[id(value)] = value
 
     def resize_storage(self, tensor: Any, size: Any) -> None:
+        if tensor is None:
+            raise Refused("storage is resized", "a tensor that is no argument")
         if not self.ledger.open:
             raise Refused("storage is resized", "a tensor, in a backward")
         self.ledger.resize_storage(tensor, size, next(iter(reversed(self.trace.graph.nodes))))

@@ -27,9 +27,9 @@ import torch
 from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
-from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dispatch, operators
-from aotviz.torch_private.tensors import base_of
+from aotviz.torch_private.tensors import base_of, storage_key
 from aotviz.tracing import functional, overlap
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.functional import increment_version
@@ -164,7 +164,8 @@ class Ledger:
         self.uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
         self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
         self.placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
-        self.storages: dict[int, Any] = {}  # id of an argument -> the key of its storage
+        self.storages: dict[int, int] = {}  # id of an argument -> the key of its storage
+        self.of_subclasses: set[int] = set()  # ids of arguments that are subclasses, and of their parts
         self.resized_storages: list[ResizedStorage] = []
         self.read_sizes: dict[int, int] = {}  # id of a tensor -> the bytes of its storage that the function read
         self._resized: set[int] = set()  # ids of views with gaps that now cover other elements, after `resize_`
@@ -183,8 +184,10 @@ class Ledger:
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
         """Called before the run with each argument, and the tensor that was passed for it."""
-        if functional.is_functional(argument) and not is_subclass(argument):
-            self.storages[id(argument)] = functional.storage(passed)
+        if functional.is_functional(argument) and functional.has_storage(passed):
+            self.storages[id(argument)] = storage_key(passed)
+        if is_subclass(argument):
+            self.of_subclasses.update(map(id, (argument, *parts(argument))))
         if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
             where = layout(argument)
             given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, overlap.hinted(where).order)
@@ -345,8 +348,10 @@ class Ledger:
         """Called instead of `untyped_storage().resize_`. The graph computes with values, not with the memory of an
         input, so it needs no such operator; see tracing/storage_sizes.py."""
         root = self.root(tensor)
-        if is_subclass(root) or id(root) in self.left:
-            raise Refused("storage is resized", "a tensor subclass" if is_subclass(root) else "a tensor, after set_")
+        if id(root) in self.of_subclasses:
+            raise Refused("storage is resized", "a tensor subclass")
+        if id(root) in self.left:
+            raise Refused("storage is resized", "a tensor that set_ has given another storage")
         was = hint(functional.held(root).untyped_storage().nbytes())
         self.resized_storages.append(ResizedStorage(root, int(size), was, after))
 

@@ -6,7 +6,8 @@ between and does not fill again, it may not read, so no value depends on the siz
 
 The exception is an input that `torch.ops.fsdp.copy_` fills. That operator stays in the graph and writes the input's own
 memory, so the resizes stay there too, each at its place. Otherwise a graph that gathers one parameter after the other
-would need the memory of all of them at once.
+would need the memory of all of them at once. Where a result is a view of such an input, the wrapper takes that view
+after the graph, and needs the memory for it: then the wrapper resizes this input too.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from aotviz.tracing.ledger import Ledger, Wrote
 FILLS = "fsdp::copy_"
 
 
-def of_input(argument: Any, ledger: Ledger, name: str) -> tuple[int, int] | None:
+def of_input(argument: Any, ledger: Ledger, name: str, results: Iterable[Any]) -> tuple[int, int] | None:
     """Return the largest and the last size, in bytes, that the wrapper gives the storage of an input; None if it does
     not resize it. Another input over the same storage may have resized it last."""
     if not _resizes(ledger, argument):
         return None
     if functional.storage_replaced(argument):
         raise Refused("storage is resized", f"{name}, which set_ gives another storage")
-    if _is_filled(ledger, argument):
-        if functional.data_mutated(argument):
-            raise Refused("storage is resized", f"{name}, which torch.ops.fsdp.copy_ and another operator write")
+    if _is_filled(ledger, argument) and functional.data_mutated(argument):
+        raise Refused("storage is resized", f"{name}, which torch.ops.fsdp.copy_ and another operator write")
+    if _stays_in_graph(ledger, argument, results):
         return None
     own = ledger.storages[id(argument)]
     sizes = [event.size for event in ledger.resized_storages if ledger.storages.get(id(event.tensor)) == own]
@@ -70,8 +71,9 @@ def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Se
         raise Refused("storage is resized", "a result, or a tensor that shares its memory")
 
 
-def put_into(graph: fx.Graph, ledger: Ledger, passed: Iterable[tuple[Any, fx.Node]]) -> None:
-    """Put the resizes of inputs that the graph itself fills into it. `passed` are the inputs with their placeholders.
+def put_into(graph: fx.Graph, ledger: Ledger, passed: Iterable[tuple[Any, fx.Node]], results: Sequence[Any]) -> None:
+    """Put the resizes of inputs that the graph itself fills into it, unless the wrapper does them. `passed` are the
+    inputs with their placeholders.
 
     The backward must not compute again what the forward computed from such an input: its memory may be freed by then.
     """
@@ -84,7 +86,7 @@ def put_into(graph: fx.Graph, ledger: Ledger, passed: Iterable[tuple[Any, fx.Nod
             elif not operators.is_view(user.target) and "recompute" not in user.meta:
                 must_save(user)
         for event in reversed(ledger.resized_storages):
-            if event.tensor is argument:
+            if event.tensor is argument and _stays_in_graph(ledger, argument, results):
                 with graph.inserting_after(event.after):
                     resize = graph.call_function(operators.RESIZE_STORAGE, (node, event.size))
                 resize.meta.update(val=None, partitioner_tag="must_be_in_forward")
@@ -92,6 +94,12 @@ def put_into(graph: fx.Graph, ledger: Ledger, passed: Iterable[tuple[Any, fx.Nod
 
 def _resizes(ledger: Ledger, argument: Any) -> bool:
     return any(event.tensor is argument for event in ledger.resized_storages)
+
+
+def _stays_in_graph(ledger: Ledger, argument: Any, results: Iterable[Any]) -> bool:
+    views = (one for one in results if functional.is_functional(one) and one is not argument)
+    filled = _resizes(ledger, argument) and _is_filled(ledger, argument)
+    return filled and not any(ledger.root(one) is argument for one in views)
 
 
 def _is_filled(ledger: Ledger, argument: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +46,9 @@ class Listener(Protocol):
     ) -> None: ...  # each full backward hook and pre-hook of a module that is called
     def ask(self, tensor: Any, name: str) -> None: ...  # before the user reads state that autograd has for the caller's
     def stand_in(self, tensor: Any) -> Any: ...  # the object that has its Python attributes
-    def resize_storage(self, tensor: Any, size: Any) -> None: ...  # instead of `untyped_storage().resize_`
+    def resize_storage(
+        self, tensor: Any, size: Any
+    ) -> None: ...  # instead of `untyped_storage().resize_`; None: a tensor that the trace does not know
     def storage_bytes(self, tensor: Any) -> int: ...  # the size of its storage, which the user reads
     def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
 
@@ -166,11 +169,12 @@ def _noted_storage(storages: dict[int, Any]) -> Callable[[Any], Any]:
 def _sizes(by: Listener, storages: dict[int, Any]) -> dict[str, Any]:
     """The methods of storages that depend on the size. That of a functional tensor is not the caller's."""
     plain: Any = torch.UntypedStorage
-    resize, size = plain.resize_, plain.nbytes
+    resize, size, thread = plain.resize_, plain.nbytes, threading.get_ident()
 
     def resized(storage: Any, to: Any) -> Any:
         tensor = storages.get(tensors.key_of(storage))
-        if tensor is None:
+        ours = threading.get_ident() == thread and not is_library(sys._getframe(1).f_code.co_filename)
+        if tensor is None and (storage.device.type == "meta" or not ours):
             return resize(storage, to)
         by.resize_storage(tensor, to)
         return storage
