@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from aotviz.cache.store import CacheWarning, Held, Kept, Store, Unavailable
+from aotviz.cache.seals import VARIABLE, seals_of_environment
+from aotviz.cache.store import CacheWarning, CodeOf, Held, Kept, Store, Unavailable
 from aotviz.recording import user_folder
 
 KEY_CHARACTERS = 12  # of a digest, in a list
@@ -45,11 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made["export"].add_argument("file", type=Path, metavar="FILE", help="to write; it holds all entries")
     made["export"].add_argument("--force", action="store_true", help="write FILE even if it exists")
     made["import"].add_argument("file", type=Path, metavar="FILE", help="of `aotviz cache export`")
+    made["import"].add_argument(
+        "--trust-code", action="store_true", help="take the code that Inductor compiled, too: it runs in your process"
+    )
 
 
-def run(chosen: argparse.Namespace) -> int:
-    """Print what was asked for, and return the exit status. Raises NoSuchKey, Unavailable and OSError."""
-    store = Store(chosen.folder or user_folder.folder())
+def run(chosen: argparse.Namespace, code: Callable[[], CodeOf | None] = lambda: None) -> int:
+    """Print what was asked for, and return the exit status. Raises NoSuchKey, Unavailable and OSError.
+
+    `code` loads what finds the compiler's code of an entry; that takes torch, and only an export asks for it.
+    """
+    store = Store(chosen.folder or user_folder.folder(), seals=seals_of_environment())
+    chosen.code = code
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", CacheWarning)
         try:
@@ -128,17 +136,31 @@ def _clear(store: Store, chosen: argparse.Namespace) -> int:
 def _export(store: Store, chosen: argparse.Namespace) -> int:
     if chosen.file.exists() and not chosen.force:
         raise FileExistsError(f"{chosen.file} exists: choose another name, or --force to write over it")
-    count = store.export(chosen.file)
-    print(f"wrote {counted(count, 'entry', 'entries')} to {chosen.file}")
+    also = [Store(store.folder)] if store.is_signed else []  # what this user's processes kept without a secret
+    done = store.export(chosen.file, chosen.code(), also)
+    signed = f"signed with {VARIABLE}" if store.is_signed else "not signed"
+    graphs = f"with the code of {counted(done.code, 'graph')}" if done.code else "without compiled code"
+    print(f"wrote {counted(done.entries, 'entry', 'entries')} to {chosen.file}, {signed}, {graphs}")
+    if not store.is_signed:
+        print(f"Who imports it trusts you, and everyone who can change the file on its way: {VARIABLE} signs it.")
     return 0
 
 
 def _import(store: Store, chosen: argparse.Namespace) -> int:
-    added, damaged = store.import_(chosen.file)
-    print(f"added {counted(added, 'new entry', 'new entries')} to {store.folder}")
-    if damaged:
-        print(f"left out {counted(damaged, 'damaged entry', 'damaged entries')}")
-    return int(damaged > 0)
+    store.check_export(chosen.file)
+    if not store.is_signed:
+        print(f"{chosen.file} is not signed: importing it trusts its maker with what your programs compute.")
+    done = store.import_(chosen.file, trusts_code=chosen.trust_code)
+    processes = f", for processes that have {VARIABLE}" if store.is_signed else ""
+    print(f"added {counted(done.added, 'new entry', 'new entries')} to {store.folder}{processes}")
+    if done.code_left_out:
+        graphs = counted(done.code_left_out, "graph")
+        print(f"left out the compiled code of {graphs}, as it would run in your process: they are compiled here.")
+        print("`--trust-code` takes it from a maker whose programs you run.")
+    if done.damaged:
+        other = ", or signed with another secret" if store.is_signed else ""
+        print(f"left out {counted(done.damaged, 'entry', 'entries')}: damaged{other}")
+    return int(done.damaged > 0)
 
 
 ACTIONS: dict[str, tuple[str, Callable[[Store, argparse.Namespace], int]]] = {
@@ -264,4 +286,4 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-__all__ = ["NoSuchKey", "Unavailable", "add_arguments", "run"]
+__all__ = ["CodeOf", "NoSuchKey", "Unavailable", "add_arguments", "run"]

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from aotviz.cache import declared, meshes, stored_graphs
 from aotviz.cache.values import Broken, Reader, Writer
 from aotviz.ir import graphs
 from aotviz.ir.forms import FlatCall, GraphCall, SavedTensor, Split, StoredGraphs
-from aotviz.torch_private import stored_values
+from aotviz.torch_private import inductor_results, stored_values
 from aotviz.tracing.second_order import StoredTrace
 
 FORMAT = 5  # of the data; raised whenever another version could not read it
@@ -33,9 +33,12 @@ _KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
 
 
 class Compiled(msgspec.Struct, frozen=True, array_like=True):
-    """Where the compiler's own cache has a graph: its key there, and the guards of the entry."""
+    """Where the compiler's own cache has a graph: its key there, and the guards of the entry.
 
-    key: str
+    torch joins the key to a folder and loads what lies there, so only a key of the compiler's own form is read.
+    """
+
+    key: Annotated[str, msgspec.Meta(pattern=inductor_results.KEY)]
     guards: str | None
 
 
@@ -134,6 +137,14 @@ def read(data: bytes) -> Main:
     if main.format != FORMAT or main.kind not in _KINDS:
         raise Broken(f"an entry has format {main.format}; this version reads {FORMAT}")
     return main
+
+
+def read_backward(data: bytes) -> Compiled | None:
+    """The part of a backward. Raises Broken."""
+    try:
+        return msgspec.msgpack.decode(data, type=Compiled | None)
+    except msgspec.DecodeError as error:
+        raise Broken(f"a backward of an entry is damaged: {error}") from error
 
 
 class Reading:

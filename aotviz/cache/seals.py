@@ -21,6 +21,7 @@ import warnings
 from hashlib import blake2b
 
 MAIN = "main"  # the name of an entry's first part, which is stored beside those that `add_part` adds
+CODE = "code "  # begins the name of a part that holds code of a compiler: it is run, not read
 SEAL_BYTES = 16
 VARIABLE = "AOTVIZ_CACHE_KEY"
 SHORTEST_SECRET = 16  # characters: a shorter one can be guessed from one signed value
@@ -57,6 +58,12 @@ class Seals:
         self._secret = blake2b(secret, digest_size=32, person=b"aotviz secret").digest() if secret else b""
         # Which secret it is, for names of files and of keys on a server; "" without one.
         self.name = blake2b(key=self._secret, digest_size=8, person=b"aotviz name").hexdigest() if secret else ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Seals) and other._secret == self._secret
+
+    def __hash__(self) -> int:
+        return hash(self._secret)
 
     def of(self, key: str, variant: str, name: str, data: bytes) -> bytes:
         """The seal of the part `name` of the entry (`key`, `variant`)."""

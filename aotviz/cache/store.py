@@ -20,23 +20,40 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import NamedTuple, cast
 
 from aotviz.cache import ingredients as texts
 from aotviz.cache import rows
-from aotviz.cache.database import Connection, Database, NotOurs, exported, snapshot
+from aotviz.cache.database import Connection, Database, NotOurs, exported, immediate, new_file, snapshot
 from aotviz.cache.ingredients import Nearest
 from aotviz.cache.kept import Entry, Held, Kept, Verified
-from aotviz.cache.seals import CHECKSUMS, MAIN, CacheWarning, Seals, Unavailable, entry_id, warn_once
+from aotviz.cache.seals import CHECKSUMS, CODE, MAIN, CacheWarning, Seals, Unavailable, entry_id, warn_once
 from aotviz.cache.shared import Shared
 
 __all__ = ["CacheWarning", "Entry", "Held", "Kept", "Nearest", "Store", "Unavailable", "Verified"]
 
 GB = 2**30
+CodeOf = Callable[[bytes, Mapping[str, bytes]], Mapping[str, bytes]]
 REMARK_SECONDS = 60.0  # an entry that this process marked as used is not marked again for so long
+
+
+class Exported(NamedTuple):
+    """What `Store.export` wrote."""
+
+    entries: int
+    code: int  # graphs whose code is in the file
+
+
+class Imported(NamedTuple):
+    """What `Store.import_` did with a file."""
+
+    added: int  # entries that were not here
+    damaged: int  # entries that were left out, because they are damaged or signed with another secret
+    code_left_out: int  # graphs whose code was left out
 
 
 class Store:
@@ -54,6 +71,11 @@ class Store:
         self._seals = seals
         self._database = Database(self.folder, seals)
         self._marked: dict[str, float] = {}  # entry id: time.monotonic() when this process last marked it as used
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether its entries carry MACs: see seals.py."""
+        return bool(self._seals.name)
 
     # Looking up
 
@@ -165,13 +187,20 @@ class Store:
 
     # Removing
 
-    def discard(self, entry: Entry) -> None:
-        """Remove `entry` here and in the shared store, for instance because what it refers to is gone."""
+    def share(self, entry: Entry, parts: Mapping[str, bytes]) -> None:
+        """Give parts of `entry` to the shared store alone, if there is one."""
+        if self.shared is not None:
+            for name, data in parts.items():
+                self.shared.add_part(entry, name, data)
+
+    def discard(self, entry: Entry, *, everywhere: bool = True) -> None:
+        """Remove `entry` here and, if `everywhere`, in the shared store: for a fault that the entry itself has. What
+        this machine lacks is no reason to remove it."""
         self._marked.pop(entry.id, None)
         try:
             self._database.write(lambda connection: rows.remove_entry(connection, rows.number_of(connection, entry)))
         finally:
-            if self.shared is not None:
+            if everywhere and self.shared is not None:
                 self.shared.discard(entry)
 
     def clear(self) -> int:
@@ -251,35 +280,65 @@ class Store:
             self._database.write(remove)
         return Verified(entries, size, problems)
 
-    def export(self, path: Path) -> int:
-        """Write all entries to one file, for `import_`, and return how many. Raises OSError."""
-        count = self._database.read(lambda c: int(c.execute("SELECT count(*) FROM entries").fetchone()[0]))
-        if not count:
-            raise Unavailable(f"the cache in {self.folder} is empty: nothing was written")
+    def export(self, path: Path, code: CodeOf | None = None, also: Sequence[Store] = ()) -> Exported:
+        """Write all entries to one file, for `import_`, sealed as this store's are. Raises OSError.
+
+        `code` gives the parts with the compiler's code for an entry, from its main and its other parts. `also` are
+        stores whose entries are written too.
+        """
         path = Path(path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
         try:
-            if self._database.read(lambda connection: connection.execute("VACUUM INTO ?", (name,))) is None:
-                raise Unavailable(f"the cache in {self.folder} was damaged: nothing was written")
+            with contextlib.closing(new_file(Path(name), self._seals)) as target:
+                found = [store._copied(target, code or (lambda main, parts: {})) for store in (*also, self)]
+            if not any(one.entries for one in found):
+                raise Unavailable(f"the cache in {self.folder} is empty: nothing was written")
             os.replace(name, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
-        return count
+        return Exported(sum(one.entries for one in found), sum(one.code for one in found))
 
-    def import_(self, path: Path) -> tuple[int, int]:
-        """Add the entries of an exported file. Returns how many were new, and how many damaged ones were left out.
+    def _copied(self, target: Connection, code: CodeOf) -> Exported:
+        """Copy all sound entries to the open file `target`."""
 
-        Entries that are here already stay as they are. Raises OSError.
+        def copy(connection: Connection) -> Exported:
+            entries = graphs = 0
+            with immediate(target):
+                for entry, ingredients, parts in rows.exported(connection):
+                    if entry is not None:
+                        held = {**parts, **code(entry.main, parts)}
+                        entries += rows.insert_entry(target, entry, ingredients, held)
+                        graphs += sum(name.startswith(CODE) for name in held)
+            return Exported(entries, graphs)
+
+        return self._database.read(copy) or Exported(0, 0)
+
+    def check_export(self, path: Path) -> None:
+        """Raise Unavailable or OSError if `import_` cannot read a file."""
+        for _ in exported(Path(path), self._seals, lambda connection: iter(())):
+            pass
+
+    def import_(self, path: Path, *, trusts_code: bool = False) -> Imported:
+        """Add the entries of an exported file. Entries that are here already stay as they are. Raises OSError.
+
+        Parts with a compiler's code are taken only if the file is signed, or the caller trusts its maker.
         """
-        added = damaged = 0
+        trusts_code = trusts_code or bool(self._seals.name)
+        added = damaged = left_out = 0
         for entry, ingredients, parts in exported(Path(path), self._seals, rows.exported):
             if entry is None:
                 damaged += 1
-            else:
-                added += self._save(entry, ingredients, parts)
-        return added, damaged
+                continue
+            code = {name: data for name, data in parts.items() if name.startswith(CODE)}
+            left_out += 0 if trusts_code else len(code)
+            wanted = {name: data for name, data in parts.items() if trusts_code or name not in code}
+            is_new = self._save(entry, ingredients, wanted)
+            added += is_new
+            if trusts_code and not is_new:
+                self._database.write(partial(self._add_all, entry=entry, parts=code))
+        return Imported(added, damaged, left_out)
 
     def close(self) -> None:
         """Close the file until it is next used. Not needed at the end of a process."""
@@ -309,6 +368,10 @@ class Store:
             return is_new
 
         return self._database.write(insert)
+
+    def _add_all(self, connection: Connection, entry: Entry, parts: Mapping[str, bytes]) -> None:
+        for name, data in parts.items():
+            self._add(connection, entry, name, data)
 
     def _add(self, connection: Connection, entry: Entry, name: str, data: bytes, *, replace: bool = False) -> None:
         number = rows.number_of(connection, entry)

@@ -12,7 +12,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from aotviz.cache.seals import warn_once
+from aotviz.cache.seals import VARIABLE, Seals, Unavailable, seals_of_environment, warn_once
 from aotviz.cache.shared import Shared
 from aotviz.cache.store import Store
 from aotviz.recording import user_folder
@@ -34,7 +34,12 @@ def store_for(choice: Choice) -> Store | None:
         return None
     if not isinstance(choice, (str, os.PathLike)):
         choice = user_folder.folder()
-    return _store(Path(choice).expanduser().absolute(), os.environ.get(URL, "").strip())
+    try:
+        seals = seals_of_environment()
+    except Unavailable as fault:
+        warn_once(VARIABLE, "secret", f"aotviz's cache is not used: {fault}")
+        return None
+    return _store(Path(choice).expanduser().absolute(), os.environ.get(URL, "").strip(), seals)
 
 
 def store_of_compilation(choice: Choice, is_debugged: bool) -> Store | None:
@@ -44,13 +49,13 @@ def store_of_compilation(choice: Choice, is_debugged: bool) -> Store | None:
 
 
 @cache
-def _store(folder: Path, url: str) -> Store:
-    return Store(folder, shared=_shared(url) if url else None)
+def _store(folder: Path, url: str, seals: Seals) -> Store:
+    return Store(folder, shared=_shared(url, seals) if url else None, seals=seals)
 
 
-def _shared(url: str) -> Shared | None:
+def _shared(url: str, seals: Seals) -> Shared | None:
     try:
-        return Shared(url)
+        return Shared(url, seals=seals)
     except ValueError as fault:
         warn_once(URL, "address", f"no cache is shared, because {URL} is wrong: {fault}")
         return None

@@ -5,8 +5,9 @@ are looked up when stage "metadata" has traced them. If an entry's guards hold f
 "lower" and "link" make the program from it, and no other stage runs. Otherwise the pipeline compiles it, and saves the
 result by a `Keeper`, which observes the stages as a recorder does. So no stage knows of the cache.
 
-Nothing here makes a program fail: what cannot be looked up or saved is compiled, and the recording says why. If an
-entry refers to code that the compiler's own cache has lost, the entry is discarded.
+Nothing here makes a program fail: what cannot be looked up or saved is compiled, and the recording says why. If this
+machine has no code for an entry's graphs, they are compiled here, without tracing: see shared_code.py. An entry is
+removed only for a fault of its own, and never for what this machine or process lacks.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from aotviz.cache import bypasses, meshes, switch
 from aotviz.cache import entry as entries
 from aotviz.cache.entry import Compiled, Main, Reading
 from aotviz.cache.key import Key, Uncacheable, inductors, of_graph, of_trace
+from aotviz.cache.names import NoName
 from aotviz.cache.seals import Unavailable, warn_once
 from aotviz.cache.store import Entry, Store
 from aotviz.cache.values import Broken
+from aotviz.frontends import shared_code
 from aotviz.frontends.compiling import repeatable
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request, TracedCall
@@ -150,28 +153,31 @@ def _looked_up(
         return None, replace(told, outcome=Outcome.GUARD_MISS, reason=_said(failed, call))
     except Unavailable as error:
         return None, _unavailable(asked.store, told, error)
-    except Broken as error:
-        return None, replace(told, reason=_discarded(asked, entry, str(error)))
     except Exception as error:  # whatever is wrong with an entry, the program is compiled
         if scalars.asks_for_restart(error):
             raise
-        why = f"it could not be loaded ({type(error).__name__}: {error})"
-        return None, replace(told, reason=_discarded(asked, entry, why))
+        return None, replace(told, reason=_discarded(asked.store, entry, error))
 
 
-def _discarded(asked: Asked, entry: Entry | None, why: str) -> str:
-    if entry is not None:
+def _discarded(store: Store, entry: Entry | None, error: Exception) -> str:
+    """Why an entry could not be loaded. It is removed, unless this process lacks something that it needs."""
+    if entry is not None and not _is_of_this_process(error):
         with contextlib.suppress(Unavailable):
-            asked.store.discard(entry)
-    return why
+            store.discard(entry, everywhere=isinstance(error, Broken))
+    return str(error) if isinstance(error, Broken) else f"it could not be loaded ({type(error).__name__}: {error})"
+
+
+def _is_of_this_process(error: BaseException | None) -> bool:
+    """Whether an entry could not be loaded because this process lacks something, such as an operator of the user's."""
+    return error is not None and (isinstance(error, NoName) or _is_of_this_process(error.__cause__))
 
 
 def _made(
     asked: Asked, entry: Entry, reading: Reading, call: FlatCall, request: Request, observer: Observer
 ) -> Program:
     """The program of an entry. Raises Broken."""
-    main = reading.main
-    form = reading.form(call, asked.stacks, _Stored(asked, entry, main))
+    main, graphs = reading.main, _Stored(asked, entry, reading.main)
+    form = reading.form(call, asked.stacks, graphs)
     quiet = _Quiet(observer, Keeper(asked, observer, entry))
     program: Program = pipeline.run(pipeline.FINISH, form, quiet)
     if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
@@ -266,30 +272,41 @@ class _Quiet(Observer):
 
 
 class _Stored:
-    """The graphs of an entry that the compiler has in its own cache."""
+    """The graphs of an entry that its compiler has compiled, here or on another machine."""
 
     def __init__(self, asked: Asked, entry: Entry, main: Main) -> None:
         self._asked, self._entry, self._forward = asked, entry, main.forward
 
     def forward(self, module: Any, inputs: Sequence[Any], is_inference: bool) -> Any:
-        """Raises Broken: the compiler no longer has what the entry refers to."""
-        if self._forward is None:
-            return None
-        found = self._load(self._forward, module, inputs, True)
-        if found is None:
-            raise Broken("the compiler's own cache no longer has its code")
-        return found
+        return self._load(self._forward, module, inputs, True)
 
     def backward(self, part: str, module: Any, inputs: Sequence[Any]) -> Any:
         try:
             data = self._asked.store.part(self._entry, part)
-            known = None if data is None else msgspec.msgpack.decode(data, type=Compiled | None)
-        except (Unavailable, msgspec.DecodeError):
+            known = None if data is None else entries.read_backward(data)
+        except (Unavailable, Broken):
             return None
-        return None if known is None else self._load(known, module, inputs, False)
+        return self._load(known, module, inputs, False)
 
-    def _load(self, known: Compiled, module: Any, inputs: Sequence[Any], is_forward: bool) -> Any:
-        return self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
+    def _load(self, known: Compiled | None, module: Any, inputs: Sequence[Any], is_forward: bool) -> Any:
+        """The code of a graph. None if neither this machine nor the entry has it, or if it cannot be loaded: then the
+        graph is compiled."""
+        if known is None:
+            return None
+
+        def load() -> Any:
+            return self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
+
+        try:
+            found = load()
+            if found is None:
+                code = self._asked.store.part(self._entry, shared_code.name_of(known))
+                if code is not None:
+                    shared_code.add(known, code)
+                    found = load()
+            return found
+        except Exception:  # such as a file of the compiler's cache that another release wrote
+            return None
 
 
 class Keeper(Observer):
@@ -336,6 +353,7 @@ class Keeper(Observer):
         key = self._asked.key
         variant = entries.digest(guards.hex()).hex()
         self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main)
+        self._share(forward)
         self._record()
 
     def _add(self, lowered: LoweredBackward) -> None:
@@ -343,7 +361,14 @@ class Keeper(Observer):
         if self._entry is not None and part not in self._parts:
             self._parts.add(part)
             self._asked.store.add_part(self._entry, part, msgspec.msgpack.encode(compiled))
+            self._share(compiled)
             self._record()
+
+    def _share(self, compiled: Compiled | None) -> None:
+        """Give the code of a graph to other machines."""
+        store = self._asked.store
+        if store.shared is not None and self._entry is not None:
+            store.share(self._entry, shared_code.of_graph(compiled))
 
     def has(self, part: str) -> bool:
         """Whether the entry has a backward, and so its recording too."""

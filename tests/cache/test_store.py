@@ -265,16 +265,16 @@ def test_clear_removes_everything_and_gives_the_disk_back(store: Store) -> None:
 def test_an_export_is_imported_elsewhere(store: Store, tmp_path: Path) -> None:
     entries = [fill(store, number) for number in range(5)]
     store.add_part(entries[2], "backward", b"backward")
-    assert store.export(tmp_path / "exported") == 5
+    assert store.export(tmp_path / "exported").entries == 5
     assert stat.S_IMODE((tmp_path / "exported").stat().st_mode) == 0o600
     other = Store(tmp_path / "other")
     own = fill(other, 3, size=7)
-    assert other.import_(tmp_path / "exported") == (4, 0)
+    assert other.import_(tmp_path / "exported") == (4, 0, 0)
     assert other.entries(key(3)) == [own]
     assert other.entries(key(2)) == [entries[2]]
     assert other.part(entries[2], "backward") == b"backward"
     assert other.ingredients(key(2)) == store.ingredients(key(2))
-    assert other.import_(tmp_path / "exported") == (0, 0)
+    assert other.import_(tmp_path / "exported") == (0, 0, 0)
 
 
 @pytest.mark.parametrize("content", [b"", b"not ours", b"SQLite format 3\x00" + bytes(84)])
