@@ -243,14 +243,16 @@ def _kinship(values: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[Inputs], bool] | None:
     """A function that tells whether the inputs of a call share no more memory than `flat`, those of the compiled call.
 
-    None if that does not matter: there is only one input that is passed at each call, or none of them is written.
+    None if that does not matter: there is only one input that is passed at each call, or none of them is written, and
+    none of their storages is resized.
     """
     call = program.call
     facts = call.user_input_info
     static = set(facts.static_input_indices)
     keys = {i: [functional.storage(p) for p in _with_memory(v)] for i, v in enumerate(call.args) if i not in static}
     passed = [i for i, found in keys.items() if found]
-    if len(passed) < 2 or not any(facts.input_info[i].mutates_data for i in passed):
+    infos = [facts.input_info[i] for i in passed]
+    if len(passed) < 2 or not any(info.mutates_data or info.resizes_storage for info in infos):
         return None
     count = Counter(key for i in passed for key in keys[i])
     single = [i for i in passed if all(count[key] == 1 for key in keys[i])]
