@@ -138,8 +138,7 @@ class ForwardTrace:
         self.values_before = program.args  # of the inputs: their fakes before the call
         self.ledger = Ledger()
         leaks.own(self.ledger)
-        keeps_stacks = not program.is_graph
-        self.trace = trace = OpenTrace(program.fake_mode, program.decompositions, keeps_stacks, self.ledger)
+        self.trace = trace = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, self.ledger)
         trace.logs_views = program.logs_views or any(map(is_subclass, program.args))
         self._taken = False
         requiring = any(isinstance(a, torch.Tensor) and a.requires_grad for a in program.args)
@@ -149,7 +148,7 @@ class ForwardTrace:
             self.plans = tuple(  # one per graph input
                 plan(value, lambda part: trace.placeholder(next(names), part), trace.knows) for value in program.args
             )
-            told = user_calls.told(self, map(type, filter(is_subclass, program.args)))
+            told = user_calls.told(self, storage_sizes.Storages(trace), map(type, filter(is_subclass, program.args)))
             with tagging_checkpoints(self._checkpointed), translated(), told:
                 try:
                     self._run()
@@ -166,9 +165,7 @@ class ForwardTrace:
                         raise
                     raise self.refusal(event) from error
             trace.close_effects()
-        if self.ledger.resized_storages:
-            passed = [(a, v) for a, v in zip(self.args, program.args, strict=True) if id(a) in self.ledger.storages]
-            storage_sizes.put_into(trace.graph, self.ledger, [(a, trace.node_of(v)) for a, v in passed], self.outputs)
+        storage_sizes.put_into(trace, self.ledger, zip(self.args, program.args, strict=True), self.outputs)
         self.forward_length = len(trace.graph.nodes)
 
     def _run(self) -> None:
@@ -415,16 +412,6 @@ class ForwardTrace:
 
     def read_data(self, value: Any) -> None:
         self.ledger.read_data[id(value)] = value
-
-    def resize_storage(self, tensor: Any, size: Any) -> None:
-        if tensor is None:
-            raise Refused("storage is resized", "a tensor that is no argument")
-        if not self.ledger.open:
-            raise Refused("storage is resized", "a tensor, in a backward")
-        self.ledger.resize_storage(tensor, size, next(iter(reversed(self.trace.graph.nodes))))
-
-    def storage_bytes(self, tensor: Any) -> int:
-        return storage_sizes.now(self.ledger, tensor, self.program.args, self._position(self.ledger.root(tensor)))
 
     def swap(self) -> None:
         if self.ledger.open:

@@ -165,6 +165,7 @@ class Ledger:
         self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
         self.placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
         self.storages: dict[int, int] = {}  # id of an argument -> the key of its storage
+        self.sizes_before: dict[int, Any] = {}  # id of an argument -> the bytes of its storage
         self.of_subclasses: set[int] = set()  # ids of arguments that are subclasses, and of their parts
         self.resized_storages: list[ResizedStorage] = []
         self.read_sizes: dict[int, int] = {}  # id of a tensor -> the bytes of its storage that the function read
@@ -186,6 +187,7 @@ class Ledger:
         """Called before the run with each argument, and the tensor that was passed for it."""
         if functional.is_functional(argument) and functional.has_storage(passed):
             self.storages[id(argument)] = storage_key(passed)
+            self.sizes_before[id(argument)] = passed.untyped_storage().nbytes()
         if is_subclass(argument):
             self.of_subclasses.update(map(id, (argument, *parts(argument))))
         if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
@@ -352,8 +354,12 @@ class Ledger:
             raise Refused("storage is resized", "a tensor subclass")
         if id(root) in self.left:
             raise Refused("storage is resized", "a tensor that set_ has given another storage")
-        was = hint(functional.held(root).untyped_storage().nbytes())
-        self.resized_storages.append(ResizedStorage(root, int(size), was, after))
+        self.resized_storages.append(ResizedStorage(root, int(size), self.size_before(root), after))
+
+    def size_before(self, root: Any) -> int:
+        """The bytes of a tensor's storage before the function resizes it."""
+        known = self.sizes_before.get(id(root))
+        return hint(functional.held(root).untyped_storage().nbytes() if known is None else known)
 
     def note_resize(self, tensor: Any, size: Sequence[Any]) -> None:
         """Called before `resize_`. A view with gaps may then cover other elements, which the trace would not write."""

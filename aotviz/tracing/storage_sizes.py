@@ -16,15 +16,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.partition_functions import must_save
 from aotviz.ir.refusals import Refused
-from aotviz.ir.symbolic_sizes import hint
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
 from aotviz.tracing.ledger import Ledger, Wrote
+from aotviz.tracing.open_trace import OpenTrace
 
 FILLS = "fsdp::copy_"
 
@@ -45,18 +44,27 @@ def of_input(argument: Any, ledger: Ledger, name: str, results: Iterable[Any]) -
     return max(sizes), sizes[-1]
 
 
-def now(ledger: Ledger, tensor: Any, passed: Sequence[Any], position: int | None) -> int:
-    """The size in bytes that the function reads. `passed` are the fakes of the arguments, `position` is that of the
-    argument that owns the memory. Every call must then begin with this size."""
-    root = ledger.root(tensor)
-    own = ledger.storages.get(id(root), id(root))
-    sizes = [e.size for e in ledger.resized_storages if ledger.storages.get(id(e.tensor), id(e.tensor)) == own]
-    if sizes:
-        return sizes[-1]
-    fake = functional.held(root) if position is None else passed[position]
-    size = hint(fake.untyped_storage().nbytes())
-    ledger.read_sizes[id(root)] = size
-    return size
+class Storages:
+    """What the function does with storages: `user_calls` tells it. It adds to the ledger of a run."""
+
+    def __init__(self, trace: OpenTrace) -> None:
+        self.ledger, self.graph = trace.ledger, trace.graph
+
+    def resize(self, tensor: Any, size: Any) -> None:
+        if tensor is None:
+            raise Refused("storage is resized", "a tensor that is no argument")
+        if not self.ledger.open:
+            raise Refused("storage is resized", "a tensor, in a backward")
+        self.ledger.resize_storage(tensor, size, next(iter(reversed(self.graph.nodes))))
+
+    def size(self, tensor: Any) -> int:
+        """The size in bytes that the function reads. Each call must begin with the same size."""
+        ledger, root = self.ledger, self.ledger.root(tensor)
+        own = ledger.storages.get(id(root), id(root))
+        sizes = [e.size for e in ledger.resized_storages if ledger.storages.get(id(e.tensor), id(e.tensor)) == own]
+        if not sizes:
+            ledger.read_sizes[id(root)] = ledger.size_before(root)
+        return sizes[-1] if sizes else ledger.size_before(root)
 
 
 def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Sequence[Any]) -> None:
@@ -71,15 +79,17 @@ def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Se
         raise Refused("storage is resized", "a result, or a tensor that shares its memory")
 
 
-def put_into(graph: fx.Graph, ledger: Ledger, passed: Iterable[tuple[Any, fx.Node]], results: Sequence[Any]) -> None:
+def put_into(trace: OpenTrace, ledger: Ledger, passed: Iterable[tuple[Any, Any]], results: Sequence[Any]) -> None:
     """Put the resizes of inputs that the graph itself fills into it, unless the wrapper does them. `passed` are the
-    inputs with their placeholders.
+    inputs with their fakes.
 
     The backward must not compute again what the forward computed from such an input: its memory may be freed by then.
     """
-    for argument, node in passed:
+    graph = trace.graph
+    for argument, fake in passed:
         if not (_resizes(ledger, argument) and _is_filled(ledger, argument)):
             continue
+        node = trace.node_of(fake)
         for user in [user for user in graph.nodes if any(graphs.owner(n) is node for n in user.all_input_nodes)]:
             if operators.writes(user.target):
                 user.meta["partitioner_tag"] = "must_be_in_forward"

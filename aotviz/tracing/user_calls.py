@@ -46,22 +46,23 @@ class Listener(Protocol):
     ) -> None: ...  # each full backward hook and pre-hook of a module that is called
     def ask(self, tensor: Any, name: str) -> None: ...  # before the user reads state that autograd has for the caller's
     def stand_in(self, tensor: Any) -> Any: ...  # the object that has its Python attributes
-    def resize_storage(
-        self, tensor: Any, size: Any
-    ) -> None: ...  # instead of `untyped_storage().resize_`; None: a tensor that the trace does not know
-    def storage_bytes(self, tensor: Any) -> int: ...  # the size of its storage, which the user reads
     def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
 
 
+class StorageListener(Protocol):
+    def resize(self, tensor: Any, size: Any) -> None: ...  # instead of `untyped_storage().resize_`; None: not known
+    def size(self, tensor: Any) -> int: ...  # in bytes, when the user reads it
+
+
 @contextlib.contextmanager
-def told(by: Listener, subclasses: Iterable[type]) -> Iterator[None]:
+def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) -> Iterator[None]:
     """Tell `by` what runs inside. Uses of `.grad` are told for tensors of `subclasses` too."""
     attributes = {**_autograd_state(by), **_questions(by), **_hooks(by), "__getattr__": _python_attributes(by)}
-    storages: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
-    attributes["untyped_storage"] = _noted_storage(storages)
+    noted: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
+    attributes["untyped_storage"] = _noted_storage(noted)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placed(FunctionalTensor, **attributes))
-        stack.enter_context(placed(torch.UntypedStorage, **_sizes(by, storages)))
+        stack.enter_context(placed(torch.UntypedStorage, **_sizes(storages, noted)))
         for kind in {FunctionalTensor, *subclasses}:
             if "grad" not in vars(kind):
                 stack.enter_context(placed(kind, grad=_gradient(by)))
@@ -157,31 +158,31 @@ def _questions(by: Listener) -> dict[str, Any]:
     return {**kept, **{n: asking(f"{n}()", getattr(torch.Tensor, n)) for n in tensors.ASKED_OF_AUTOGRAD}}
 
 
-def _noted_storage(storages: dict[int, Any]) -> Callable[[Any], Any]:
-    def noted(tensor: Any) -> Any:
+def _noted_storage(noted: dict[int, Any]) -> Callable[[Any], Any]:
+    def note(tensor: Any) -> Any:
         storage = torch.Tensor.untyped_storage(tensor)
-        storages.setdefault(tensors.key_of(storage), tensor)
+        noted.setdefault(tensors.key_of(storage), tensor)
         return storage
 
-    return noted
+    return note
 
 
-def _sizes(by: Listener, storages: dict[int, Any]) -> dict[str, Any]:
+def _sizes(by: StorageListener, noted: dict[int, Any]) -> dict[str, Any]:
     """The methods of storages that depend on the size. That of a functional tensor is not the caller's."""
     plain: Any = torch.UntypedStorage
     resize, size, thread = plain.resize_, plain.nbytes, threading.get_ident()
 
     def resized(storage: Any, to: Any) -> Any:
-        tensor = storages.get(tensors.key_of(storage))
+        tensor = noted.get(tensors.key_of(storage))
         ours = threading.get_ident() == thread and not is_library(sys._getframe(1).f_code.co_filename)
         if tensor is None and (storage.device.type == "meta" or not ours):
             return resize(storage, to)
-        by.resize_storage(tensor, to)
+        by.resize(tensor, to)
         return storage
 
     def read(storage: Any) -> Any:
-        tensor = storages.get(tensors.key_of(storage))
-        return size(storage) if tensor is None else by.storage_bytes(tensor)
+        tensor = noted.get(tensors.key_of(storage))
+        return size(storage) if tensor is None else by.size(tensor)
 
     return {"resize_": resized, "nbytes": read, "size": read}
 
