@@ -54,6 +54,18 @@ from aotviz.stages import (
 )
 from aotviz.torch_private.context import without_compiled_autograd
 
+# Note [Locks]
+# While a thread holds a lock, it must not run code of others: the user's function, an observer or a listener, a
+# compiler, a log handler, a warning, the finalizer of a user's object. Any of these may wait for another lock, or for
+# a thread that waits for this one. So what is to be called, or freed, is collected under a lock and called after it.
+#
+# This lock is the exception: the user's function is traced under it. A thread that holds it may take another, since
+# nobody who holds another waits for this one. So what is compiled when it first runs (a backward, a part
+# of a captured one) keeps no second caller waiting: that caller runs the graph uncompiled. And whoever closes the gate
+# of captured backwards (whole_backward/engine.py) takes this lock first.
+#
+# Locks are reentrant, as the garbage collector may run a finalizer wherever something is allocated. tests/test_locks.py
+# has the list of all locks, with what is done under each.
 lock = threading.RLock()  # only one compilation at a time: a trace switches modes and swaps a module's tensors
 
 

@@ -17,6 +17,19 @@ class CallsOriginal:
         return self._original(*args, **kwargs)
 
 
+def does_nothing(self: Any, gradient: Any) -> None:
+    """What Dynamo traces in place of a hook of ours on a result: torch's compiled autograd runs the user's itself."""
+
+
+class CallsHook:
+    """What Dynamo traces in place of a user's hook that waits for its gradient: there it has come."""
+
+    hook: Callable[[torch.Tensor], Any]
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        return None if gradient is None else self.hook(gradient)
+
+
 class CallsForward:
     """A compiled module, whose `forward` can be assigned."""
 

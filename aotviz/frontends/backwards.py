@@ -38,7 +38,7 @@ from aotviz.whole_backward.compiled_parts import MOST_PROGRAMS, Compiled, Compil
 from aotviz.whole_backward.early_writes import run_early
 
 MOST_SETTINGS = 16  # whose captures are kept for the next block with equal arguments
-_lock = threading.Lock()
+_lock = threading.RLock()
 _known: dict[Any, tuple[engine.Setting, Session]] = {}  # the one that was used last is last
 
 
@@ -123,8 +123,10 @@ class compiled_autograd:
     def reset() -> None:
         """Forget all captures, and the recordings of them."""
         with _lock:
+            gone = dict(_known)
             _known.clear()
-            engine.reset()
+        engine.reset()
+        del gone  # after the lock: it may be the last to hold the user's objects
 
 
 def _check_function(fn: Any) -> None:
@@ -148,16 +150,20 @@ def _shared(
     check_arguments(dynamic, options)
     given = frozenset((name, _key(value)) for name, value in (options or {}).items())
     key = (_key(backend), _key(mode), bool(dynamic), given)
+    made = None
+    if key not in _known:
+        ours, theirs = sorted_options(options or {}, backend)
+        session = Session(ours.pop("record", True), "backward", ours.pop("on_stage", None))
+        made = setting(Backend(lowering_named(backend, theirs, mode), ours, session), bool(dynamic)), session
+    gone = None
     with _lock:
-        found = _known.pop(key, None)
-        if found is None:
-            ours, theirs = sorted_options(options or {}, backend)
-            session = Session(ours.pop("record", True), "backward", ours.pop("on_stage", None))
-            found = setting(Backend(lowering_named(backend, theirs, mode), ours, session), bool(dynamic)), session
-        _known[key] = found
-        if len(_known) > MOST_SETTINGS:
-            del _known[next(iter(_known))]
-    return found
+        found = _known.pop(key, None) or made
+        if found is not None:
+            _known[key] = found
+            if len(_known) > MOST_SETTINGS:
+                gone = _known.pop(next(iter(_known)))
+    del gone  # after the lock, as in `reset`
+    return _shared(backend, mode, dynamic, options) if found is None else found  # another thread dropped it
 
 
 def _key(value: Any) -> Any:

@@ -47,7 +47,7 @@ class Guards:
     def __init__(self, code: CodeType | None, compile_id: str) -> None:
         self.waiting: tuple[Callable[[list[Guard] | None], None], ...] = ()
         self._code, self._compile_id = code, compile_id
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def when_known(self, listener: Callable[[list[Guard] | None], None]) -> None:
         """Call `listener` once, with the guards, or with None if Dynamo has no such program (any more)."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aotviz.live import failed_guards
-from aotviz.torch_private import dynamo, torchs_log
+from aotviz.torch_private import dynamo, runtime, torchs_log
 
 if TYPE_CHECKING:
     from aotviz.live.watched import WatchedLog as Receiver
@@ -34,7 +34,7 @@ LOGGER = logging.getLogger("torch.__trace")
 FAILED_GUARDS = "aotviz_failed_guards"  # our own record: all guards that fail for a call; torch names only the first
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))) + os.sep
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 class Moment:
@@ -67,6 +67,13 @@ class Tap(logging.Handler):
         self.receivers: tuple[Receiver, ...] = ()
         self.was_disabled = False
 
+    @runtime.skipped
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without a lock, which a handler has otherwise: whatever receives a record may write records itself. Nor does
+        Dynamo look at what is called here, to compile it, which would write a record too."""
+        self.emit(record)
+        return True
+
     def emit(self, record: logging.LogRecord) -> None:
         head, payload = getattr(record, "metadata", None), getattr(record, "payload", None)
         if not isinstance(head, dict) or record.pathname == torchs_log.OWN_FILE:
@@ -87,7 +94,8 @@ class Tap(logging.Handler):
             try:
                 receiver.receive(record.created, record.process or 0, place, head, payload, moment)
             except Exception as error:
-                self.receivers = tuple(other for other in self.receivers if other is not receiver)
+                with _lock:
+                    self.receivers = tuple(other for other in self.receivers if other is not receiver)
                 warnings.warn(
                     f"aotviz stopped watching because of an error ({type(error).__name__}: {error}). The "
                     "program is not affected. Please report this.",
@@ -100,19 +108,16 @@ _tap = Tap()
 
 
 def attach(receiver: Receiver) -> None:
-    """Send a receiver every record from now on, after the records that torch writes only once per process."""
+    """Send a receiver every record from now on, and the records that torch writes only once per process. The names in
+    these come first in a watch's log, so it does not matter that other threads write records meanwhile."""
     with _lock:
         if _tap not in LOGGER.handlers:
             _tap.was_disabled, LOGGER.disabled = LOGGER.disabled, False
             LOGGER.handlers = [_tap, *LOGGER.handlers]
             LOGGER.__dict__.setdefault("isEnabledFor", _is_enabled)
-        _tap.acquire()  # other threads' records wait, so that none arrives before the file names that it refers to
-        try:
-            for head, payload in said_before():
-                receiver.receive(time.time(), os.getpid(), "torch/_logging/structured.py:1", head, payload)
-            _tap.receivers = (*_tap.receivers, receiver)
-        finally:
-            _tap.release()
+        _tap.receivers = (*_tap.receivers, receiver)
+    for head, payload in said_before():
+        receiver.receive(time.time(), os.getpid(), "torch/_logging/structured.py:1", head, payload)
 
 
 def detach(receiver: Receiver) -> None:
@@ -120,7 +125,7 @@ def detach(receiver: Receiver) -> None:
     with _lock:
         _tap.receivers = tuple(other for other in _tap.receivers if other is not receiver)
         if not _tap.receivers and _tap in LOGGER.handlers:
-            LOGGER.removeHandler(_tap)
+            LOGGER.handlers = [other for other in LOGGER.handlers if other is not _tap]
             if LOGGER.__dict__["isEnabledFor"] is _is_enabled:
                 del LOGGER.__dict__["isEnabledFor"]
             LOGGER.disabled = LOGGER.disabled or _tap.was_disabled

@@ -47,6 +47,7 @@ class Stretches:
     """Find how many resets of Dynamo came before each record's compilation, in this process (see `resets.py`)."""
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()
         self._resets = Resets()
         self._of: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()  # Dynamo's object -> resets
         self._latest: dict[tuple[int, Hashable], int] = {}  # (thread, compile id) -> resets
@@ -57,18 +58,26 @@ class Stretches:
         if known is None:
             return None
         compilation, thread = moment.compilation if moment else None, threading.get_ident()
-        if begins("chromium_event" if "chromium_event" in head else "", payload or ""):
-            found = self._resets.begun(*known, moment.code() if moment else None)
-        elif "dynamo_start" in head and not head.get("attempt"):
-            found = self._resets.started(*known, moment.code() if moment else code_of(head["dynamo_start"]))
-        elif compilation is not None and compilation in self._of:
-            found = self._of[compilation]
-        else:
-            found = self._latest.get((thread, known), self._resets.number)
-        self._latest[thread, known] = found
-        if compilation is not None:
-            self._of[compilation] = found
-        return found if self._resets.number else None
+        is_begin = begins("chromium_event" if "chromium_event" in head else "", payload or "")
+        is_start = not is_begin and "dynamo_start" in head and not head.get("attempt")
+        code: Hashable = None
+        if moment is not None and (is_begin or is_start):
+            code = moment.code()
+        elif is_start:
+            code = code_of(head["dynamo_start"])
+        with self._lock:
+            if is_begin:
+                found = self._resets.begun(*known, code)
+            elif is_start:
+                found = self._resets.started(*known, code)
+            elif compilation is not None and compilation in self._of:
+                found = self._of[compilation]
+            else:
+                found = self._latest.get((thread, known), self._resets.number)
+            self._latest[thread, known] = found
+            if compilation is not None:
+                self._of[compilation] = found
+            return found if self._resets.number else None
 
 
 class WatchedLog:
@@ -87,7 +96,8 @@ class WatchedLog:
         self.max_bytes = max_bytes
         self.dropped = 0  # compilations
         self.revision = 0  # grows whenever there is more to read
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._names: list[bytes] = []  # the lines that others refer to: they come first
         self._pieces: list[tuple[str, bytes]] = []
         self._nbytes: Counter[str] = Counter()  # key -> bytes, in the order of the keys' first lines
         self._total = 0
@@ -112,15 +122,17 @@ class WatchedLog:
         moment: Moment | None = None,
     ) -> None:
         """Add a record: its unix time, process id, line of torch's source ("file:line"), JSON, and text."""
-        with self._lock:
-            reset = self._stretches.of(head, payload, moment)
+        reset = self._stretches.of(head, payload, moment)
         head = head if reset is None else {**head, MARK: reset}
         line = json.dumps(head, default=repr, skipkeys=True).encode()  # in the format that torch writes
         text = b"" if payload is None else b"\n\t" + clean(payload).replace("\n", "\n\t").encode()
         key = _key(head)
         with self._lock:
             piece = b"V%s %d %s] %s%s\n" % (self._when(created), process, place.encode("utf-8", "replace"), line, text)
-            self._pieces.append((key, piece))
+            if key == NAMES:
+                self._names.append(piece)
+            else:
+                self._pieces.append((key, piece))
             self._nbytes[key] += len(piece)
             self._total += len(piece)
             self.revision += 1
@@ -134,13 +146,13 @@ class WatchedLog:
     def lines_of(self, key: str) -> bytes:
         """The lines of one compilation, and the lines that they refer to."""
         with self._lock:
-            return b"".join([piece for of, piece in self._pieces if of in (key, NAMES)])
+            return b"".join([*self._names, *(piece for of, piece in self._pieces if of == key)])
 
     def _compilation(self, key: str, compile_id: str, created: float) -> WatchedCompilation:
-        with self._lock:
-            if key not in self._going:
-                self._going[key] = WatchedCompilation(compile_id, created, partial(self.lines_of, key))
-            return self._going[key]
+        known = self._going.get(key)
+        return known or self._going.setdefault(
+            key, WatchedCompilation(compile_id, created, partial(self.lines_of, key))
+        )
 
     def follow(self, changed: Changed) -> Changed:
         """See `holders.Holder`."""
@@ -157,7 +169,7 @@ class WatchedLog:
         """All current lines, as one file would contain them, and their revision."""
         with self._lock:
             if self._read[0] != self.revision:
-                self._read = (self.revision, b"".join([piece for _, piece in self._pieces]))
+                self._read = (self.revision, b"".join([*self._names, *(piece for _, piece in self._pieces)]))
             return self._read[1], self.revision
 
     def _when(self, created: float) -> bytes:
@@ -199,8 +211,7 @@ class Watched:
         self.producer = {name: clean(version) for name, version in producer.items()}
         self._log = log
         self._own = Live(store, producer)
-        self._lock = threading.Lock()
-        self._read: tuple[int, Contents] | None = None
+        self._read: tuple[int, Contents] | None = None  # revision, content; replaced, never changed in place
 
     @property
     def dropped(self) -> int:
@@ -248,11 +259,11 @@ class Watched:
 
     def _contents(self) -> Contents:
         """The content of the current lines."""
-        with self._lock:
-            lines, revision = self._log.read()
-            if self._read is None or self._read[0] != revision:
-                self._read = (revision, read_lines(lines, self._log.dropped))
-            return self._read[1]
+        lines, revision = self._log.read()
+        known = self._read
+        if known is None or known[0] != revision:
+            known = self._read = revision, read_lines(lines, self._log.dropped)
+        return known[1]
 
 
 def read_lines(lines: bytes, dropped: int = 0) -> Contents:

@@ -33,7 +33,7 @@ from aotviz.ir.lookup import LookUp
 from aotviz.pipeline import Observer
 from aotviz.recorder import memory, records, snapshot, summaries, what_if
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
-from aotviz.recording import replaying
+from aotviz.recording import progress, replaying
 from aotviz.recording.dynamo_stage import Captured
 from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
 from aotviz.recording.store import CompilationLog, Store
@@ -51,7 +51,8 @@ def harmless(method: Callable[P, R]) -> Callable[P, R | None]:
     @wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
         recorder: Any = args[0]
-        with recorder.lock:
+        failed: Exception | None = None
+        with progress.deferring(), recorder.lock:
             if recorder.broken:
                 return None
             collects = gc.isenabled()
@@ -65,11 +66,13 @@ def harmless(method: Callable[P, R]) -> Callable[P, R | None]:
                 recorder._forget()
                 if recorder.strict:
                     raise
-                _warn(error)
-                return None
+                failed = error
             finally:
                 if collects:
                     gc.enable()
+        if failed is not None:
+            _warn(failed)  # after the lock: Python shows warnings by whatever the user has put there
+        return None
 
     return guarded
 

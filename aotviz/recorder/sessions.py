@@ -39,7 +39,7 @@ class _Thread(threading.local):
 
 
 _blocks = _Thread()
-_lock = threading.Lock()
+_lock = threading.RLock()
 _count = itertools.count()  # of the functions that were compiled in this process
 _numbers: dict[Hashable, int] = {}  # of those that Dynamo compiles
 _watched: tuple[Store, ...] = ()  # of the watches that are on, for all threads; replaced, never edited

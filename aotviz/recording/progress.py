@@ -38,7 +38,12 @@ class Compilation(Protocol):
 
 Listener = Callable[[Compilation], None]
 
-_lock = threading.Lock()
+
+class _Thread(threading.local):
+    deferred: list[Compilation] | None = None  # those that changed inside of `deferring`
+
+
+_lock, _thread = threading.RLock(), _Thread()
 _numbers = itertools.count()
 _known: weakref.WeakSet[Compilation] = weakref.WeakSet()
 _aside: ContextVar[bool] = ContextVar("aside", default=False)
@@ -64,10 +69,28 @@ def aside() -> Iterator[None]:
 
 
 def moved(compilation: Compilation) -> None:
-    """Call the listeners, because the compilation has changed."""
+    """Call the listeners, because the compilation has changed. The caller holds no lock; see `deferring`."""
+    if _thread.deferred is not None:
+        _thread.deferred.append(compilation)
+        return
     for listener in _listeners:
         if compilation in _known:
             listener(compilation)
+
+
+@contextmanager
+def deferring() -> Iterator[None]:
+    """Around code that holds a lock: listeners run code of anybody, so they are called when the block has ended."""
+    if _thread.deferred is not None:
+        yield
+        return
+    changed = _thread.deferred = list[Compilation]()
+    try:
+        yield
+    finally:
+        _thread.deferred = None
+        for compilation in dict.fromkeys(changed):
+            moved(compilation)
 
 
 def compilations() -> list[Compilation]:

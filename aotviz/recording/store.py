@@ -55,7 +55,7 @@ class CompilationLog:
         function: int = NONE,
         before_ns: int = 0,
     ) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._strings = strings
         self._data = CompilationData(
             id="",  # the store gives it one
@@ -91,7 +91,7 @@ class CompilationLog:
         self._replay: replaying.Packed | None = None  # from the cache's entry
         self._parts: list[replaying.Part] | None = None  # the same, once somebody has read it
         self._replayed_after = 0  # stages of this process
-        self._merging = threading.Lock()
+        self._merging = threading.RLock()
         self._merged = StringTable()  # the texts of a replayed compilation; it only grows
         self.revision = 0  # grows whenever there is more to read
         self._number = progress.begun(self)
@@ -354,7 +354,7 @@ class Store:
         self.max_compilations = max_compilations
         self.max_bytes = max_bytes
         self.paintings = Paintings()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._logs: list[tuple[str, CompilationLog]] = []
         self._added = 0
         self._dropped = 0
@@ -383,8 +383,9 @@ class Store:
             while total > self.max_bytes and drop < len(self._logs) - 1:
                 total -= self._logs[drop][1].nbytes
                 drop += 1
-            del self._logs[:drop]
+            gone, self._logs = self._logs[:drop], self._logs[drop:]
             self._dropped += drop
+        del gone  # after the lock: it may be the last to hold a program, and so the user's objects
 
     @property
     def dropped(self) -> int:

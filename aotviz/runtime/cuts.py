@@ -39,7 +39,8 @@ from aotviz.runtime import gradient_hooks
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.gradient_hooks import HooksOfAResult, Listening
 from aotviz.runtime.partial_backward import PartialBackward
-from aotviz.torch_private import autograd_nodes
+from aotviz.torch_private import autograd_nodes, dynamo
+from aotviz.traced import does_nothing
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class Cut:
             node.hooks_of_results[0].surround(self.look, self.keep)
         return node
 
+    @dynamo.traced_as(does_nothing)
     def look(self, _gradient: Any) -> None:
         """Called first in each backward through the node, before the hooks on the first result: check the others for
         hooks."""
@@ -139,6 +141,7 @@ class Cut:
         if wanted:
             node.cutting = Cutting(self, hooks, wanted, asked)
 
+    @dynamo.traced_as(does_nothing)
     def keep(self, gradient: Any) -> None:
         """Called after the hooks on the first result."""
         if torch.compiler.is_compiling():

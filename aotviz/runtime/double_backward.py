@@ -16,7 +16,6 @@ neither is available, the second derivative continues inside, to the inputs, and
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,7 +44,6 @@ class Gradients:
         self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
         self._known: dict[Any, GradientProgram | Exception] = {}
         self._passed: dict[Any, Sequence[Ref]] = {}  # pattern -> results that a second derivative flows through
-        self._lock = threading.Lock()
         outer = call.outer
         infos = outer.meta.input_info
         tensors = [i for i, info in enumerate(infos) if info.is_tensor]
@@ -177,19 +175,18 @@ class Gradients:
     def _program(self, *asked: Any) -> Any:
         """The program for a pattern of tangents and the other fields of a GradientRequest, or the error that prevented
         it."""
-        with self._lock:
-            known = self._known.get(asked)
-            if known is None:
-                try:
-                    with autocast_off():
-                        request = GradientRequest(self._options, self.name, self._at_hand, *asked)
-                        known = self._late.gradients(request)
-                except Exception as error:
-                    if self._options.debug and not isinstance(error, RuntimeError):
-                        raise
-                    known = error
-                self._known[asked] = known
-            return known
+        known = self._known.get(asked)
+        if known is None:  # no lock is held while it is traced: two threads may both do so, and one result is kept
+            try:
+                with autocast_off():
+                    request = GradientRequest(self._options, self.name, self._at_hand, *asked)
+                    made: GradientProgram | Exception = self._late.gradients(request)
+            except Exception as error:
+                if self._options.debug and not isinstance(error, RuntimeError):
+                    raise
+                made = error
+            known = self._known.setdefault(asked, made)
+        return known
 
     def _refused(self, ctx: Any, tangents: Sequence[Any], error: Exception) -> tuple[Any, ...]:
         """The plain gradients, and an error that is raised, as in eager, only if they are differentiated."""

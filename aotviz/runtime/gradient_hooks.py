@@ -12,8 +12,9 @@ from weakref import ref
 
 import torch
 
-from aotviz.torch_private import autograd_nodes
+from aotviz.torch_private import autograd_nodes, dynamo
 from aotviz.torch_private.autograd_nodes import current_backward, current_node, start_gradient_hooks
+from aotviz.traced import CallsHook
 
 _BEFORE, _AFTER = "aotviz: before", "aotviz: after"  # keys of our own hooks
 
@@ -36,6 +37,7 @@ class OnlyGradients:
         self.hook, self.waiting = hook, waiting
         self.heard_alone = False  # `runtime/cuts.py` has called it with the whole gradient; no other will come
 
+    @dynamo.traced_as(CallsHook.__call__)
     def __call__(self, gradient: torch.Tensor | None) -> Any:
         if self.waiting is not None and self.waiting.waits:
             return None

@@ -48,7 +48,11 @@ class LazyBackward:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, keep: bool) -> Compiled:
-        with self.lock:
+        if not self.lock.acquire(blocking=False):
+            # It is being compiled, in another thread or further up in this one. To wait for that may be to wait for
+            # oneself: an observer or a compiler may call anything.
+            return self.plain
+        try:
             known = self.keeping if keep else self.discarding
             if known is not None:
                 return known
@@ -59,3 +63,5 @@ class LazyBackward:
             if not keep or not self.donates:
                 self.discarding = compiled
             return compiled
+        finally:
+            self.lock.release()

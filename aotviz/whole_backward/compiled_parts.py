@@ -195,9 +195,24 @@ class Part:
         layouts = tuple(map(_layout, inputs))
         program = self._known.get(layouts)
         if program is None:
-            with self._lock:
-                program = self._known.get(layouts) or self._found(layouts, inputs)
+            if not self._lock.acquire(blocking=False):  # it is being compiled: see Note [Locks]
+                program = self._plain(inputs)
+            else:
+                try:
+                    program = self._known.get(layouts) or self._found(layouts, inputs)
+                finally:
+                    self._lock.release()
         return program(inputs, leaves)
+
+    def _plain(self, inputs: Sequence[Any]) -> Run:
+        """The part operator by operator."""
+        apart = self._apart(inputs)
+        module, taken = self._specialized(inputs, None, apart)
+        return self._with_sums_apart(boxed(module), taken, apart)
+
+    def _apart(self, inputs: Sequence[Any]) -> list[int]:
+        """The positions of the gradients to which the part does not add by itself."""
+        return [k for k in range(len(inputs))[len(self.inputs) :] if not steps.is_plain(inputs[k])]
 
     def _found(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
         kinds = tuple(map(_kind, inputs))
@@ -208,15 +223,14 @@ class Part:
         return program
 
     def _compiled(self, kinds: Any, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
-        apart = [k for k in range(len(inputs))[len(self.inputs) :] if not steps.is_plain(inputs[k])]
+        apart = self._apart(inputs)
         seen = self._seen.setdefault(kinds, [])
         reasons = tuple(self._difference(one, layouts) for one in reversed(seen))
         self._count += 1
         if self._count > MOST_PROGRAMS:
             if self._count == MOST_PROGRAMS + 1:
                 self._gives_up(self, self.module, inputs, reasons)
-            module, taken = self._specialized(inputs, None, apart)
-            return self._with_sums_apart(boxed(module), taken, apart)
+            return self._plain(inputs)
         before = self._of_the_earlier_capture(layouts)
         varying = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
         if self._dynamic:

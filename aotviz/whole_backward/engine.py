@@ -24,6 +24,7 @@ import torch
 import torch.fx as fx
 from torch.autograd.function import BackwardCFunction
 
+from aotviz import pipeline
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import briefly
 from aotviz.options import Options
@@ -141,7 +142,7 @@ class _Thread(threading.local):
 
 
 _gate, _thread = Gate(), _Thread()
-_installed, _count = threading.Lock(), 0
+_installed, _count = threading.RLock(), 0
 _kept: list[Kept] = []  # for captures that C++ knows
 _drops = 0  # how often C++ was made to forget them
 _autocast: tuple[Any, ...] = ()  # autocast's state, for which C++ keeps captures
@@ -203,14 +204,17 @@ def _around(original: backward_engine.Engine) -> backward_engine.Engine:
         _thread.engine_runs = True
         try:
             why = "" if setting is None else _why_not(create_graph)
-            if setting is not None and not why and not _gate.close():
+            if setting is not None and not why:
+                with contextlib.ExitStack() as lock:
+                    # Before the gate is closed, since a capture compiles: who waits at the gate may hold this lock.
+                    lock.enter_context(pipeline.lock)
+                    if _gate.close():
+                        return _Run(setting, original, given, named, lock.pop_all()).result()
                 why = "another thread runs a backward at the same time"
-            if setting is None or why:
-                if setting is not None:
-                    setting.told(why)
-                with _gate.passed():
-                    return _by_engine(original, given, named)
-            return _Run(setting, original, given, named).result()
+            if setting is not None:
+                setting.told(why)
+            with _gate.passed():
+                return _by_engine(original, given, named)
         finally:
             _thread.engine_runs = False
 
@@ -244,13 +248,20 @@ def _why_not(create_graph: bool) -> str:
 class _Run:
     """One backward that is captured or replayed. It begins with the gate closed."""
 
-    def __init__(self, setting: Setting, original: backward_engine.Engine, given: Any, named: Any) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        original: backward_engine.Engine,
+        given: Any,
+        named: Any,
+        switch: contextlib.ExitStack,
+    ) -> None:
         self._setting, self._original = setting, original
         self._given, self._named = given, named
         self._error: BaseException | None = None  # of the replay
         self._replays = False
         self._has_threads = torch.autograd.is_multithreading_enabled()
-        self._switch = contextlib.ExitStack()  # on while C++ looks up or captures
+        self._switch = switch  # on while C++ looks up or captures; it has the pipeline's lock
 
     def result(self) -> Any:
         _thread.run = self
@@ -272,6 +283,7 @@ class _Run:
                 why = briefly(error)
         finally:
             _thread.run = None
+            self._switch.close()
             if self._replays:
                 _gate.left()  # only here, since C++ refuses another capture until it has returned
             else:
