@@ -32,11 +32,11 @@ def of_graph(compiled: Compiled | None) -> dict[str, bytes]:
     """The part that holds the code of a graph; none if this machine does not have the code either."""
     if compiled is None:
         return {}
-    from aotviz.torch_private import inductor  # takes a second, and only Inductor's programs need it
+    from aotviz.torch_private import inductor_code  # takes a second, and only Inductor's programs need it
 
-    found: list[bytes] = []
+    found: list[tuple[str, bytes]] = []
     with contextlib.suppress(OSError):
-        found = inductor.code_under(compiled.key)
+        found = inductor_code.taken_out(compiled.key)
     return {name_of(compiled): zlib.compress(msgspec.msgpack.encode(found), 1)} if found else {}
 
 
@@ -53,10 +53,11 @@ def of_entry(main: bytes, parts: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def add(compiled: Compiled, code: bytes) -> None:
     """Put the code of a graph, which `of_graph` gave, into Inductor's cache on this machine. Raises Broken."""
-    from aotviz.torch_private import inductor
+    from aotviz.torch_private import inductor_code
 
     try:
-        for content in msgspec.msgpack.decode(zlib.decompressobj().decompress(code, LONGEST), type=list[bytes]):
-            inductor.add_code(compiled.key, content)
+        unpacked = zlib.decompressobj().decompress(code, LONGEST)
+        for name, content in msgspec.msgpack.decode(unpacked, type=list[tuple[str, bytes]]):
+            inductor_code.put_in(compiled.key, name, content)
     except Exception as error:  # whatever is wrong with it
         raise Broken(f"the code of a graph is damaged: {error}") from error

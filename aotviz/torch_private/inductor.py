@@ -32,7 +32,7 @@ from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import compile_fx, config, custom_graph_pass, lowering
 from torch._inductor import debug as inductor_debug
 from torch._inductor.async_compile import AsyncCompile, CompiledTritonKernels
-from torch._inductor.codecache import FxGraphCache, InductorCacheArtifact
+from torch._inductor.codecache import FxGraphCache
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.output_code import CompiledFxGraphConstants
 from torch._inductor.utils import should_use_remote_fx_graph_cache
@@ -51,22 +51,10 @@ _METHOD = torch.ops.higher_order.call_torchbind
 _SHARED = "inductor"  # the key in `shared` of the config that Inductor shares between forward and backward
 
 
-def code_under(key: str) -> list[bytes]:
-    """What Inductor's cache on this machine has under one of its keys, as it lies there. It is not unpickled.
-
-    Raises OSError.
-    """
-    folder = Path(FxGraphCache._get_tmp_dir_for_key(key))
-    files = sorted(one for one in folder.iterdir() if not one.name.startswith(".")) if folder.is_dir() else []
-    return [one.read_bytes() for one in files]
-
-
-def add_code(key: str, content: bytes) -> None:
-    """Put what `code_under` gave on another machine into Inductor's cache on this one.
-
-    Loading it runs code: call this only with what comes from someone whose programs may run here. Raises OSError.
-    """
-    InductorCacheArtifact(key, content).populate_cache()
+def folder_of_key(key: str) -> Path | None:
+    """Where Inductor's cache has what is under a key: two levels below `fxgraph` in its folder. None if unknown."""
+    find = getattr(FxGraphCache, "_get_tmp_dir_for_key", None)
+    return None if find is None else Path(find(key))
 
 
 def _takes_lazy_graphs(compiler: C) -> C:
