@@ -74,7 +74,6 @@ def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
-@pytest.mark.slow
 def test_dynamo_skips_every_code_object_of_the_package_but_the_code_that_is_there_to_be_traced() -> None:
     traced = set()
     for path in SOURCES:
