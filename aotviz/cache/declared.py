@@ -82,7 +82,7 @@ def of(hint: Any) -> Check | None:
         )
     if origin is not None:  # such as a Callable, which no data is
         return callable
-    if getattr(hint, "_is_protocol", False):
+    if typing.Protocol in getattr(hint, "__bases__", ()):
         return None
     if hint is None or hint is type(None):
         return lambda value: value is None

@@ -21,7 +21,7 @@ import aotviz  # noqa: E402
 
 NAVIGATION = {
     "Begin": "gallery",
-    "Compile": "compiling subclasses programs refusals export cache",
+    "Compile": "compiling subclasses programs refusals export cache security",
     "Look": "workbench recordings graph-view jupyterlab watching recompiles cache-misses traces command-line",
     "The backward": "backward compiled-autograd",
     "Change and check": "stepping comparing-inputs verify teaching",
