@@ -129,6 +129,7 @@ class Database:
         self.seals = seals
         self.path = folder / (SIGNED_NAME.format(seals.name) if seals.name else NAME)
         self.lock = threading.RLock()
+        self._untold: list[str] = []  # warnings, until the lock is released
         self.set_aside: list[str] = []  # why this process set files aside
         self._connections: list[Connection] = []  # one, while the file is open
         self._opened: State | None = None
@@ -138,7 +139,10 @@ class Database:
 
     def read(self, work: Callable[[Connection], Found]) -> Found | None:
         """`work`'s result, or None if there is no file. Raises Unavailable."""
-        return self._run(work, create=False)
+        try:
+            return self._run(work, create=False)
+        finally:
+            self._tell()
 
     def write(self, work: Callable[[Connection], Found], *, patient: bool = True) -> Found:
         """`work`'s result, after its changes are stored. If it raises, nothing is changed. Raises Unavailable.
@@ -152,14 +156,22 @@ class Database:
             with immediate(connection):
                 return (work(connection),)
 
-        with self.lock:
-            if self._immutable:
-                self.close()
-            result = self._run(transaction, create=True)
-            if self._has_moved():
+        try:
+            with self.lock:
+                if self._immutable:
+                    self.close()
                 result = self._run(transaction, create=True)
+                if self._has_moved():
+                    result = self._run(transaction, create=True)
+        finally:
+            self._tell()
         assert result is not None, "a file is created"
         return result[0]
+
+    def _tell(self) -> None:
+        """Warn of what was repaired. A warning runs code of the user's, so the lock is released by now."""
+        while self._untold:
+            warn_once(str(self.path), "file", self._untold.pop(0))
 
     def close(self) -> None:
         """Close the file until it is next used."""
@@ -299,9 +311,7 @@ class Database:
                 f"the cache file {self.path} {reason}, and its folder is read-only: choose another folder"
             )
         self.set_aside.append(reason)
-        warn_once(
-            str(self.path), "file", f"the cache file {self.path} {reason}; it was renamed to {self.path.name}.damaged"
-        )
+        self._untold.append(f"the cache file {self.path} {reason}; it was renamed to {self.path.name}.damaged")
 
     def _is_damage(self, fault: Exception) -> bool:
         if primary(fault) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import warnings
 from pathlib import Path
 
@@ -105,3 +106,26 @@ def test_memory_that_is_short_is_not_the_files_fault(place: Path) -> None:
     with pytest.raises(Unavailable, match="memory is short"):
         database.Database(place / "cache").read(work)
     assert not (place / "cache" / "aot.sqlite.damaged").exists()
+
+
+def test_no_lock_is_held_while_a_warning_runs_code_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.save("0" * 64, {"torch": "2.13.0"}, "aa", b"program")
+    store.close()
+    (tmp_path / "aot.sqlite").write_bytes(b"another program's")
+    free: list[bool] = []
+
+    def asked_by_another_thread(*told: object, **more: object) -> None:
+        def ask() -> None:
+            free.append(store._database.lock.acquire(timeout=5))
+            store._database.lock.release()
+
+        other = threading.Thread(target=ask)
+        other.start()
+        other.join()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", asked_by_another_thread)
+        assert store.entries("0" * 64) == []
+    assert free == [True]
