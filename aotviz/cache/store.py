@@ -31,7 +31,7 @@ from aotviz.cache import rows
 from aotviz.cache.database import Connection, Database, NotOurs, exported, immediate, new_file, snapshot
 from aotviz.cache.ingredients import Nearest
 from aotviz.cache.kept import Entry, Held, Kept, Verified
-from aotviz.cache.seals import CHECKSUMS, CODE, MAIN, CacheWarning, Seals, Unavailable, entry_id, warn_once
+from aotviz.cache.seals import CHECKSUMS, CODE, MAIN, REHEARSED, CacheWarning, Seals, Unavailable, entry_id, warn_once
 from aotviz.cache.shared import Shared
 
 __all__ = ["CacheWarning", "Entry", "Held", "Kept", "Nearest", "Store", "Unavailable", "Verified"]
@@ -129,6 +129,22 @@ class Store:
             with contextlib.suppress(Unavailable):
                 self._database.write(lambda connection: self._add(connection, entry, name, elsewhere))
         return elsewhere
+
+    def is_rehearsed(self, entry: Entry) -> bool:
+        """Whether this machine compiled `entry`, or has tried it before: see frontends/rehearsal.py."""
+        with contextlib.suppress(Unavailable):
+            _, seal, data = self._database.read(lambda c: rows.find_part(c, entry, REHEARSED)) or (0, None, None)
+            is_of_main = data == self._seal_of_main(entry)
+            return is_of_main and self._seals.is_sound(entry.key, entry.variant, REHEARSED, data, seal)
+        return False
+
+    def note_rehearsed(self, entry: Entry) -> None:
+        """Let `is_rehearsed` be true from now on, for this very program."""
+        seal = self._seal_of_main(entry)
+        self._database.write(lambda connection: self._add(connection, entry, REHEARSED, seal, replace=True))
+
+    def _seal_of_main(self, entry: Entry) -> bytes:
+        return self._seals.of(entry.key, entry.variant, MAIN, entry.main)
 
     def nearest(self, ingredients: Mapping[str, str]) -> Nearest | None:
         """This machine's key with the fewest ingredients that differ from these; of several, the newest.
@@ -333,7 +349,8 @@ class Store:
                 continue
             code = {name: data for name, data in parts.items() if name.startswith(CODE)}
             left_out += 0 if trusts_code else len(code)
-            wanted = {name: data for name, data in parts.items() if trusts_code or name not in code}
+            left_here = {REHEARSED, *(() if trusts_code else code)}
+            wanted = {name: data for name, data in parts.items() if name not in left_here}
             is_new = self._save(entry, ingredients, wanted)
             added += is_new
             if trusts_code and not is_new:

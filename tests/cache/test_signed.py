@@ -146,3 +146,24 @@ def test_the_secret_is_in_no_file_and_no_name(tmp_path: Path) -> None:
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if secret.encode() in path.read_bytes() or secret in path.name]
+
+
+def test_only_this_machine_says_that_it_rehearsed_a_program(server: Server, tmp_path: Path) -> None:
+    first, second, third = (
+        Store(tmp_path / "first", shared=Shared(server.url)),
+        Store(tmp_path / "second", shared=Shared(server.url)),
+        Store(tmp_path / "third"),
+    )
+    entry = save(first)
+    assert not first.is_rehearsed(entry)
+    first.note_rehearsed(entry)
+    assert first.is_rehearsed(entry)
+    assert second.entries(KEY) == [entry]
+    first.export(tmp_path / "file")
+    third.import_(tmp_path / "file")
+    assert [store.is_rehearsed(entry) for store in (second, third)] == [False, False]
+    first.close()
+    reseal(first.folder / "aot.sqlite", Seals(), b"other")
+    (other,) = first.entries(KEY)
+    assert other.main == b"other"
+    assert not first.is_rehearsed(other)
