@@ -27,6 +27,7 @@ from aotviz.ir.forms import FlatCall, GraphCall, SavedTensor, Split, StoredGraph
 from aotviz.torch_private import inductor_results, stored_values
 from aotviz.tracing.second_order import StoredTrace
 
+LONGEST = 1 << 30  # bytes of an entry, decompressed
 FORMAT = 5  # of the data; raised whenever another version could not read it
 _OF_THE_CALL = {one.name for one in fields(FlatCall)} | {"forward", "source", "stored"}
 _KINDS: dict[str, type[GraphCall]] = {"training": Split, "inference": GraphCall}
@@ -131,8 +132,11 @@ def digest(text: str) -> bytes:
 def read(data: bytes) -> Main:
     """Raises Broken."""
     try:
-        main = msgspec.msgpack.decode(zlib.decompress(data), type=Main)
-    except (zlib.error, msgspec.DecodeError) as error:
+        whole = zlib.decompressobj()
+        main = msgspec.msgpack.decode(whole.decompress(data, LONGEST), type=Main)
+        if not whole.eof:
+            raise Broken(f"an entry is damaged: it ends too early, or has more than {LONGEST >> 20} MB")
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Broken(f"an entry is damaged: {error}") from error
     if main.format != FORMAT or main.kind not in _KINDS:
         raise Broken(f"an entry has format {main.format}; this version reads {FORMAT}")
@@ -143,7 +147,7 @@ def read_backward(data: bytes) -> Compiled | None:
     """The part of a backward. Raises Broken."""
     try:
         return msgspec.msgpack.decode(data, type=Compiled | None)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Broken(f"a backward of an entry is damaged: {error}") from error
 
 
@@ -168,6 +172,7 @@ class Reading:
             stored_values.add_guard(condition, self._env)
         reader, main = self._reader, self.main
         reader.learn_of_data(main.from_data, main.checks)
+        reader.check_fakes()
         reader.graph = lambda packed: stored_graphs.unpack(packed, reader)
         reader.inputs = call.descriptors
         kind = _KINDS[main.kind]

@@ -3,7 +3,7 @@
 A graph is stored in columns: the names of its nodes, their targets, their arguments, and so on. Nodes are much alike,
 so a column compresses well, and each target is stored and found once. Of the metadata, what a compiler or a later stage
 reads is stored. The fake value of a node is made when it is first read (`Metadata`), because a program that is only run
-needs the values of few nodes.
+needs the values of few nodes. Nothing may fail then: `Reader.check_fakes` has tried each layout.
 """
 
 from __future__ import annotations
@@ -175,10 +175,14 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
                 graph_nodes.rename(node, name)
             step = values[number]
             value = ["F", following + step] if type(step) is int else step[0]
-            following += step + 1 if type(step) is int else 0
+            if type(step) is int:
+                reader.check_fake(following + step)
+                following += step + 1
             pairs = ((key, table[places[number]]) for key, (table, places) in columns.items())
             known = {key: read(one) for key, one in pairs if one != _NOTHING}
             node.meta = known if value == _NOTHING else Metadata(known, value, reader)
+            if type(step) is not int:
+                node.meta.get(_VALUE)  # what is no fake is made now, since a late error would be one of the user's call
             nodes.append(node)
         root = torch.nn.Module()
         for name, one in zip(held[::2], held[1::2], strict=True):

@@ -331,7 +331,28 @@ class Reader:
         for condition, message in checks:
             stored_values.check_of_data(self.expression(condition), message, env)
 
+    def check_fakes(self) -> None:
+        """Make one fake of each layout, so that none fails when it is read later. Call it once all symbols are known.
+
+        Raises:
+            Broken: the table of fakes is not what a Writer writes.
+        """
+        storages, layouts, places = self._packed
+        first = {place: number for number, place in reversed(list(enumerate(places)))}
+        known = range(len(self._counts))
+        if len(storages) != len(places) or any(where + number not in known for number, where in enumerate(storages)):
+            raise Broken("a fake tensor has no storage")
+        with stored_values.without_guards(self.fake_mode.shape_env):
+            for place in range(len(layouts)):
+                self.read(["F", first[place]])
+
+    def check_fake(self, number: int) -> None:
+        """Raises Broken: there is no such fake."""
+        if number not in range(len(self._packed[2])):
+            raise Broken(f"there is no fake tensor {number}")
+
     def fake(self, number: int) -> Any:
+        self.check_fake(number)
         made = self._made.get(number)
         if made is None:
             storages, layouts, places = self._packed

@@ -13,6 +13,15 @@ from torch._subclasses.fake_tensor import DataDependentOutputException as DataDe
 from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+
+# What is raised where a program without data cannot go on.
+DEPENDS_ON_DATA = DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
+
+
+def mode_apart() -> FakeTensorMode:
+    """A mode for a call that no trace sees. Real constants may meet its fakes."""
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
 
 
 class _ToldByTheError(logging.Filter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -33,6 +34,8 @@ _ATOMS |= {"int_oo": int_oo, "-int_oo": -int_oo}
 # Operators and functions that read or write files: no stored program may have them.
 OPENS_FILES = frozenset("from_file import_ir_module import_ir_module_from_buffer".split())
 _OPERATORS_ON_FILES = frozenset("aten::from_file aten::save debugprims::load_tensor".split())
+_POWERS = frozenset("Pow PowByNatural FloatPow LShift".split())
+MOST = 64  # as an exponent: sympy computes powers of numbers at once
 TENSOR_BASE = torch.Tensor.__base__  # its methods are those of C++
 # Functions that change torch's state around a part of a graph from Dynamo, by module.
 STATE_FUNCTIONS = {"torch._C": (torch._C, (torch._C._set_grad_enabled,))}
@@ -125,7 +128,10 @@ def expression_of(packed: Any, symbols: Sequence[Any]) -> Any:
         return sympy.Rational(*rest)
     if kind == "atom":
         return _ATOMS[rest[0]]
-    return FUNCTIONS[kind](*(expression_of(one, symbols) for one in rest))
+    parts = [expression_of(one, symbols) for one in rest]
+    if kind in _POWERS and any(part.is_number and abs(part) > MOST for part in parts[1:]):
+        raise NoName(f"{kind} of {parts[1]} is no size")
+    return FUNCTIONS[kind](*parts)
 
 
 def symbols_in(inputs: Iterable[Any]) -> list[Any]:
@@ -206,6 +212,18 @@ def hint_of(symbol: Any, shape_env: Any) -> int | float:
     make = shape_env.create_symintnode if symbol.is_integer else shape_env.create_symfloatnode
     hint: int | float = make(symbol, hint=None).node.hint
     return hint
+
+
+def number_of(symbol: Any, shape_env: Any) -> Any:
+    """The value of a symbol in this call, as an expression."""
+    return sympy.sympify(hint_of(symbol, shape_env))
+
+
+def without_guards(shape_env: Any) -> contextlib.AbstractContextManager[None]:
+    """What is asked about sizes inside puts no condition on them."""
+    made: contextlib.AbstractContextManager[None]
+    made = contextlib.nullcontext() if shape_env is None else shape_env.suppress_guards()
+    return made
 
 
 def add_guard(condition: Any, shape_env: Any) -> None:

@@ -41,7 +41,7 @@ import torch
 import aotviz
 from aotviz.cache import captured_graphs, names, switch
 from aotviz.cache.entry import Main
-from aotviz.cache.seals import entry_id
+from aotviz.cache.seals import CODE, REHEARSED, entry_id
 from aotviz.cache.store import Entry, Store
 from aotviz.frontends import cached, dynamo_graphs
 from aotviz.frontends.backend import Backend
@@ -92,8 +92,9 @@ def mutant(chance: random.Random, base: Base, others: Sequence[Base]) -> Mutant:
     parts = dict(base.parts)
     made = Mutant(base.main, parts, "", whole=chance.random() < 0.02)
     other = chance.choice(others)
-    if parts and chance.random() < 0.1:
-        name = chance.choice(list(parts))
+    data = [name for name in parts if not name.startswith(CODE)]  # what is run is taken or refused as a whole
+    if data and chance.random() < 0.1:
+        name = chance.choice(data)
         tree = [msgspec.msgpack.decode(parts[name]) if name != "recording" else parts[name]]
         there = other.parts.get("backward")
         trees = [tree, [msgspec.msgpack.decode(there)] if there else tree]
@@ -355,11 +356,11 @@ class Worker:
         assert alike(found, program.expected), name
         ((key, variant),) = [(one.key, held.variant) for one in self.local.keys() for held in self.local.held(one.key)]
         (entry,) = self.local.entries(key)
-        parts = {part: self.local.part(entry, part) for part in self.local.held(key)[0].parts if part != "main"}
+        parts = {part: self.local.part(entry, part) for part in self.local.held(key)[0].parts if part not in ("main", REHEARSED)}
         known = {part: data for part, data in parts.items() if data is not None}
         self.told = []
         assert alike(program.run(True), program.expected), name
-        assert [one.outcome for one in self.told] == [Outcome.HIT], (name, self.told)
+        assert [one.outcome for one in self.told] == [Outcome.HIT], (name, [(one.outcome.name, one.reason) for one in self.told])
         base = Base(name, self.lowering, key, variant, self.local.ingredients(key), entry.main, known)
         self.local.clear()
         return base

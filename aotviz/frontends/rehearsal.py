@@ -1,0 +1,138 @@
+"""A program from an entry is called with fakes of its arguments before it is called with the user's.
+
+An entry may come from a stranger. Its names lead nowhere (cache/names.py) and its fields have their types
+(cache/declared.py), but its graphs, its facts and its wrapper may still not fit together, and what does not fit would
+raise in the user's call, in the middle of what the program writes. So the whole program is linked once more, with
+graphs that run as they are, and is called with fakes: the wrapper, both graphs, and the backward. Whatever is wrong
+there makes the entry a miss. What passes is a program that fits this call. Whether it is the right one is a matter of
+trust: docs/security.md says whose entries are believed.
+
+Fakes have the sizes of this call and no data. So what fails for some data only, such as an index out of range, is not
+found. A program whose sizes depend on data is called as far as these sizes matter to nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from aotviz import pipeline
+from aotviz.cache import meshes
+from aotviz.cache.values import Broken, Reader, Writer
+from aotviz.ir import graphs
+from aotviz.ir.forms import Convention, FlatCall, GraphCall
+from aotviz.lowerings import run_graph
+from aotviz.options import compilers
+from aotviz.pipeline import Observer
+from aotviz.torch_private import fake_tensors, stored_values, tensors
+from aotviz.torch_private.context import without_compiled_autograd
+from aotviz.torch_private.dispatch import without_modes
+from aotviz.torch_private.fake_tensors import FakeTensor
+
+
+def check(form: GraphCall, call: FlatCall, original: Any) -> None:
+    """Call the program of `form` with fakes. `original` is what was looked up: a graph from Dynamo, or a function.
+
+    Raises:
+        Broken: the program does not fit the call, or itself.
+    """
+    options = replace(form.options, **compilers(run_graph), compile_backward_now=False)
+    made = replace(form, options=options, stored=None, convention=Convention("boxed"))
+    mode = fake_tensors.mode_apart()
+    try:
+        args = _copies(call, mode)
+    except Exception:  # such as nested tensors: whether an entry is sound is not the question here
+        return
+    try:
+        program = pipeline.run(pipeline.FINISH, made, Observer())
+        with mode:
+            _fits(_called(program.function, args, form.meta.grad_enabled), original)
+    except fake_tensors.DEPENDS_ON_DATA:
+        return
+    except Exception as error:
+        raise Broken(f"the program does not fit the call ({type(error).__name__}: {error})") from error
+
+
+def _copies(call: FlatCall, mode: Any) -> list[Any]:
+    """Fakes with the layouts of the arguments, in memory that they share as these do, and with numbers for symbols."""
+    env, symbols = call.fake_mode.shape_env, stored_values.symbols_in(call.args)
+    held = meshes.Meshes(meshes.of_call(call.args))
+    writer = Writer({symbol: number for number, symbol in enumerate(symbols)}, len(symbols), held)
+    bases = [tensors.base_of(one) if type(one) is FakeTensor else None for one in call.args]
+    with without_modes():
+        packed = writer.pack([list(map(_layout, call.args)), list(map(_layout, bases))])
+    numbers = [stored_values.number_of(symbol, env) for symbol in symbols]
+    copies, copied = Reader(writer.fakes, writer.storages, numbers, mode, held).read(packed)
+    made: dict[int, Any] = {}  # id of a base or an argument -> its copy
+    with mode:
+        for base, copy in zip(bases, copied, strict=True):
+            if base is not None and id(base) not in made:
+                made[id(base)] = _like(base, copy)
+        for one, copy, base, first in zip(call.args, copies, bases, call.counter_of, strict=True):
+            if id(one) not in made:
+                counts_with = None if call.args[first] is one else made.get(id(call.args[first]))
+                made[id(one)] = _like(one, copy, made.get(id(base)), counts_with)
+    return [made[id(one)] for one in call.args]
+
+
+def _layout(value: Any) -> Any:
+    return value.detach() if type(value) is FakeTensor else value
+
+
+def _like(one: Any, copy: Any, base: Any = None, counts_with: Any = None) -> Any:
+    """`copy`, as a view of `base` or with the counter of `counts_with`, and with a `grad_fn` if `one` has one."""
+    if type(one) is not FakeTensor:
+        return copy
+    where = copy.size(), copy.stride(), copy.storage_offset()
+    if _alike(base, copy):
+        with torch.set_grad_enabled(not one.is_leaf):
+            copy = base.as_strided(*where)
+    elif _alike(counts_with, copy):
+        copy = counts_with.detach().as_strided(*where).detach()
+    if one.requires_grad and not copy.requires_grad:
+        return copy.requires_grad_() if one.is_leaf else _Computed.apply(torch.empty((), requires_grad=True), copy)
+    return copy
+
+
+def _alike(one: Any, other: torch.Tensor) -> bool:
+    return type(one) is FakeTensor and one.dtype is other.dtype and one.is_conj() == other.is_conj()
+
+
+class _Computed(torch.autograd.Function):
+    """Gives a tensor a `grad_fn`, without making it a view."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Any, given: Any) -> Any:
+        ctx.mark_dirty(given)
+        return given
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None, None
+
+
+@without_compiled_autograd()
+def _called(function: Any, args: list[Any], grad_enabled: bool) -> list[Any]:
+    with torch.set_grad_enabled(grad_enabled):
+        results: list[Any] = function([*args])
+        differentiable = [one for one in results if isinstance(one, torch.Tensor) and one.grad_fn is not None]
+        if differentiable:
+            gradients = [torch.empty_like(one, requires_grad=False) for one in differentiable]
+            torch.autograd.backward(differentiable, gradients)
+    return results
+
+
+def _fits(results: list[Any], original: Any) -> None:
+    """Whether a graph's caller can take these results. Raises Broken."""
+    if not isinstance(original, fx.GraphModule):
+        return
+    wanted = graphs.outputs(original.graph)
+    if len(results) != len(wanted):
+        raise Broken(f"it returns {len(results)} results, and the graph that was looked up returns {len(wanted)}")
+    for place, (found, node) in enumerate(zip(results, wanted, strict=True)):
+        known = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+        if isinstance(known, torch.Tensor) and not isinstance(found, torch.Tensor):
+            raise Broken(f"result {place} is a {type(found).__name__}; the graph that was looked up returns a tensor")
