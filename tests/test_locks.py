@@ -131,3 +131,76 @@ def test_no_frame_of_ours_is_compiled_while_dynamo_looks_at_every_frame() -> Non
         traced = [one for one in seen if one.startswith((package, "<aotviz"))]
         assert not [one for one in traced if not one.endswith("traced.py")], traced
     """)
+
+
+@pytest.mark.slow
+def test_threads_that_compile_log_look_and_free_come_to_an_end() -> None:
+    """Log records arrive in a watch while a handler compiles, a view reads, and the collector frees what logs."""
+    run('''
+        import gc, logging, threading
+        import torch, aotviz
+
+        torch.set_num_threads(1)
+        own = logging.getLogger("stress")
+        own.propagate = False
+
+
+        class Noisy:
+            """A cycle, so that it is freed by the collector, wherever that runs, and logs."""
+
+            def __init__(self):
+                self.me = self
+
+            def __del__(self):
+                own.warning("freed")
+
+
+        class Compiles(logging.Handler):
+            """A handler that reads a recording, and once compiles."""
+
+            done = False
+
+            def emit(self, record):
+                str(watched)
+                if not Compiles.done:
+                    Compiles.done = True
+                    aotviz.compile(lambda x: x.tan() + 1, backend="eager", cache=False)(torch.ones(2))
+
+
+        own.addHandler(Compiles())
+        gc.set_threshold(50)
+        failed = []
+
+
+        def step(number, backend):
+            try:
+                for size in range(2, 5):
+                    weight = torch.ones(size, requires_grad=True)
+                    made = [Noisy() for _ in range(20)]
+                    fn = torch.compile(lambda x: (x * weight * number).sin().sum() + len(made), backend=backend)
+                    fn(torch.ones(size)).backward()
+            except BaseException as error:
+                failed.append(error)
+
+
+        def look(stop):
+            while not stop.is_set():
+                str(watched), str(watched.explain()), len(recording)
+
+
+        torch.compile(lambda x: x + 1, backend="aotviz_eager")(torch.ones(2))  # torch registers it at its first look-up, without a lock
+        with aotviz.watch() as watched, aotviz.record() as recording:
+            stop = threading.Event()
+            viewer = threading.Thread(target=look, args=(stop,))
+            backends = ["aot_eager", "aotviz_eager"] * 2
+            threads = [threading.Thread(target=step, args=pair) for pair in enumerate(backends, 1)]
+            for thread in (viewer, *threads):
+                thread.start()
+            for thread in threads:
+                thread.join()
+            with aotviz.compiled_autograd(backend="eager"):
+                step(9, "aot_eager")
+            stop.set()
+            viewer.join()
+        assert Compiles.done and not failed and len(recording), failed
+    ''')

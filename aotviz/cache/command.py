@@ -141,6 +141,8 @@ def _export(store: Store, chosen: argparse.Namespace) -> int:
     signed = f"signed with {VARIABLE}" if store.is_signed else "not signed"
     graphs = f"with the code of {counted(done.code, 'graph')}" if done.code else "without compiled code"
     print(f"wrote {counted(done.entries, 'entry', 'entries')} to {chosen.file}, {signed}, {graphs}")
+    if done.damaged:
+        print(f"left out {counted(done.damaged, 'damaged entry', 'damaged entries')}")
     if not store.is_signed:
         print(f"Who imports it trusts you, and everyone who can change the file on its way: {VARIABLE} signs it.")
     return 0

@@ -46,6 +46,7 @@ class Exported(NamedTuple):
 
     entries: int
     code: int  # graphs whose code is in the file
+    damaged: int  # entries that were left out
 
 
 class Imported(NamedTuple):
@@ -308,28 +309,31 @@ class Store:
         try:
             with contextlib.closing(new_file(Path(name), self._seals)) as target:
                 found = [store._copied(target, code or (lambda main, parts: {})) for store in (*also, self)]
-            if not any(one.entries for one in found):
-                raise Unavailable(f"the cache in {self.folder} is empty: nothing was written")
+            entries, graphs, damaged = map(sum, zip(*found, strict=True))
+            if not entries:
+                cure = "all of it is damaged, and `aotviz cache verify` removes it" if damaged else "it is empty"
+                raise Unavailable(f"nothing of the cache in {self.folder} was written: {cure}")
             os.replace(name, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
-        return Exported(sum(one.entries for one in found), sum(one.code for one in found))
+        return Exported(entries, graphs, damaged)
 
     def _copied(self, target: Connection, code: CodeOf) -> Exported:
         """Copy all sound entries to the open file `target`."""
 
         def copy(connection: Connection) -> Exported:
-            entries = graphs = 0
+            entries = graphs = damaged = 0
             with immediate(target):
                 for entry, ingredients, parts in rows.exported(connection):
+                    damaged += entry is None
                     if entry is not None:
                         held = {**parts, **code(entry.main, parts)}
                         entries += rows.insert_entry(target, entry, ingredients, held)
                         graphs += sum(name.startswith(CODE) for name in held)
-            return Exported(entries, graphs)
+            return Exported(entries, graphs, damaged)
 
-        return self._database.read(copy) or Exported(0, 0)
+        return self._database.read(copy) or Exported(0, 0, 0)
 
     def check_export(self, path: Path) -> None:
         """Raise Unavailable or OSError if `import_` cannot read a file."""

@@ -52,7 +52,7 @@ from aotviz.recorder.sessions import Session
 from aotviz.torch_private import stored_values
 from tests.cache import entry_mutations
 from tests.cache.entry_programs import PROGRAMS, Program, alike, run
-from tests.cache.redis_server import Server
+from tests.cache.redis_server import Server, installed
 
 DOORS = ("local", "Redis", "import")
 SECONDS = 30  # that a mutant has
@@ -60,6 +60,7 @@ MEMORY_BYTES = 24 << 30  # of addresses
 NAMES, FIELDS = map(Main.__struct_fields__.index, ("names", "fields"))  # their places in an entry
 CHUNK = 1000  # mutants of one worker
 MARKER = entry_mutations.MARKER
+INDUCTOR = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "/no folder")
 WATCHED = tuple(
     "os.exec os.fork os.posix_spawn os.spawn os.startfile os.system os.remove os.rename os.truncate os.kill os.chmod "
     "os.symlink os.link subprocess. socket. shutil. ctypes. pickle. webbrowser. urllib. pty. sqlite3.load".split()
@@ -219,7 +220,7 @@ class Audit:
         self._on = False
 
     def _event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self._on and (event.startswith(WATCHED) or (event == "open" and _is_strange(arguments))):
+        if self._on and (event.startswith(WATCHED) or event == "open") and _is_strange(event, arguments):
             self._note(f"{event} {arguments!r:.200}")
 
     def _checked(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -238,11 +239,16 @@ class Audit:
             self.seen.append(what)
 
 
-def _is_strange(arguments: tuple[Any, ...]) -> bool:
-    """Whether a file is opened that is written, or is neither a cache's nor Python's code."""
-    path, mode, flags = arguments
-    writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
-    return MARKER in str(path) or bool(writes and "inductor" not in str(path))
+def _is_strange(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether this is no reading of a file, and no work of Inductor or of an import on their own files."""
+    text = str(arguments)
+    if MARKER in text:
+        return True
+    own = INDUCTOR in text or "__pycache__" in text
+    if event != "open":
+        return not (own and event.startswith(("os.re", "os.chmod", "shutil.")))
+    flags = arguments[2]
+    return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR) and not own)
 
 
 def _is_known(found: Any) -> bool:
@@ -356,11 +362,18 @@ class Worker:
         assert alike(found, program.expected), name
         ((key, variant),) = [(one.key, held.variant) for one in self.local.keys() for held in self.local.held(one.key)]
         (entry,) = self.local.entries(key)
-        parts = {part: self.local.part(entry, part) for part in self.local.held(key)[0].parts if part not in ("main", REHEARSED)}
+        parts = {
+            part: self.local.part(entry, part)
+            for part in self.local.held(key)[0].parts
+            if part not in ("main", REHEARSED)
+        }
         known = {part: data for part, data in parts.items() if data is not None}
         self.told = []
         assert alike(program.run(True), program.expected), name
-        assert [one.outcome for one in self.told] == [Outcome.HIT], (name, [(one.outcome.name, one.reason) for one in self.told])
+        assert [one.outcome for one in self.told] == [Outcome.HIT], (
+            name,
+            [(one.outcome.name, one.reason) for one in self.told],
+        )
         base = Base(name, self.lowering, key, variant, self.local.ingredients(key), entry.main, known)
         self.local.clear()
         return base
@@ -536,6 +549,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--n", type=int, default=1000)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--first", type=int, default=0, help="the number of the first mutant")
     options.add_argument("--lowering", default="")
     options.add_argument("--only", default="", help="numbers of mutants")
     options.add_argument("--folder", default="", help="bases that were made before are there")
@@ -559,7 +573,7 @@ def main() -> None:
                 for lowering, share in (("eager", 0.85), ("inductor", 0.15)):
                     if given.lowering in ("", lowering):
                         share = 1 if given.lowering else share
-                        numbers = only or range(round(given.n * share))
+                        numbers = only or range(given.first, given.first + round(given.n * share))
                         for one in outcomes(folder, lowering, server.url, given.seed, numbers):
                             found.append(one)
                             print(json.dumps(dataclasses.asdict(one)), file=log, flush=True)

@@ -122,7 +122,7 @@ def test_what_is_exported_is_imported(folder: Path, tmp_path: Path, capsys: pyte
     assert listed[0] == listed[1]
     assert "removed 4 entries" in said(capsys, "clear")
     assert "is empty" in said(capsys, "ls")
-    assert "is empty" in said(capsys, "export", file, "--force", status=2)
+    assert "it is empty" in said(capsys, "export", file, "--force", status=2)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not ours"])

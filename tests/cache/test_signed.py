@@ -87,7 +87,7 @@ def test_a_signed_export_is_taken_with_its_code_by_who_has_the_secret(tmp_path: 
         Store(tmp_path / name, seals=seals) for name, seals in (("maker", OURS), ("friend", OURS), ("other", THEIRS))
     )
     entry = save(maker)
-    assert maker.export(tmp_path / "file") == (1, 1)
+    assert maker.export(tmp_path / "file") == (1, 1, 0)
     assert friend.import_(tmp_path / "file") == (1, 0, 0)
     assert friend.part(entry, f"{CODE}f") == b"code"
     assert other.import_(tmp_path / "file") == (0, 1, 0)

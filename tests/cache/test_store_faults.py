@@ -259,8 +259,12 @@ def test_a_value_of_any_type_is_only_ever_a_miss(place: str, value: object, stor
     reword(store, "/*******/", " NOT NULL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CacheWarning)
-        store.export(tmp_path / "exported")
-        Store(tmp_path / "other").import_(tmp_path / "exported")
+        if place == "texts text":  # all keys have this one
+            with pytest.raises(Unavailable, match="all of it is damaged"):
+                store.export(tmp_path / "exported")
+        else:
+            store.export(tmp_path / "exported")
+            Store(tmp_path / "other").import_(tmp_path / "exported")
         for key in store.keys():  # noqa: SIM118 - a method of the store's
             assert sum(held.parts.get("main", 0) for held in store.held(key.key)) >= 0
             store.ingredients(key.key)

@@ -15,7 +15,7 @@ GRAPHS = {"aotviz": 2, "aotviz_eager": 0}  # that come from Inductor's cache aft
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("secret", [{}, {"AOTVIZ_CACHE_KEY": "a secret for this test"}], ids=["", "signed"])
+@pytest.mark.parametrize("secret", [{}, slow({"AOTVIZ_CACHE_KEY": "a secret for this test"})], ids=["", "signed"])
 def test_three_machines_share_a_server(server: Server, tmp_path: Path, backend: str, secret: dict[str, str]) -> None:
     found = by_server(tmp_path, server.url, backend, **secret)
     assert [one["outcome"] for one in found] == ["miss", "hit", "hit"]
@@ -25,7 +25,7 @@ def test_three_machines_share_a_server(server: Server, tmp_path: Path, backend: 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("how", ["trusted", "signed", "as data"])
+@pytest.mark.parametrize("how", ["signed", slow("trusted"), slow("as data")])
 def test_an_export_is_found_on_another_machine(tmp_path: Path, backend: str, how: str) -> None:
     arguments = ["--trust-code"] if how == "trusted" else []
     environment = {"AOTVIZ_CACHE_KEY": "a secret for this test"} if how == "signed" else {}
