@@ -188,7 +188,7 @@ def test_threads_that_compile_log_look_and_free_come_to_an_end() -> None:
                 str(watched), str(watched.explain()), len(recording)
 
 
-        torch.compile(lambda x: x + 1, backend="aotviz_eager")(torch.ones(2))  # torch registers it at its first look-up, without a lock
+        torch.compile(lambda x: x + 1, backend="aotviz_eager")(torch.ones(2))  # which registers it
         with aotviz.watch() as watched, aotviz.record() as recording:
             stop = threading.Event()
             viewer = threading.Thread(target=look, args=(stop,))
