@@ -120,9 +120,15 @@ def _called(function: Any, args: list[Any], grad_enabled: bool) -> list[Any]:
         results: list[Any] = function([*args])
         differentiable = [one for one in results if isinstance(one, torch.Tensor) and one.grad_fn is not None]
         if differentiable:
-            gradients = [torch.empty_like(one, requires_grad=False) for one in differentiable]
-            torch.autograd.backward(differentiable, gradients)
+            torch.autograd.backward(differentiable, list(map(_gradient, differentiable)))
     return results
+
+
+def _gradient(result: torch.Tensor) -> torch.Tensor:
+    """With other strides than the backward was compiled for, as `sum()` passes it: then it is given those."""
+    if type(result) is not FakeTensor:
+        return torch.empty_like(result, requires_grad=False)
+    return result.new_empty(()).expand(result.size())
 
 
 def _fits(results: list[Any], original: Any) -> None:

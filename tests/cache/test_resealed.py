@@ -1,0 +1,227 @@
+"""Entries that were altered and sealed again: a miss with a reason, and never another function or an exception."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+import aotviz
+from aotviz.cache import entry
+from aotviz.cache.entry import Main
+from aotviz.cache.meshes import Meshes
+from aotviz.cache.seals import REHEARSED
+from aotviz.cache.store import Store
+from aotviz.cache.values import Broken, Reader
+from aotviz.torch_private.fake_tensors import mode_apart
+from tests.cache import resealed
+from tests.cache.entry_mutations import ATTACKS, MARKER, places
+
+# Of the attacks, those that entries may name: what is wrong with them is where they stand.
+ALLOWED = [
+    ["g", "torch._C", "_set_grad_enabled"],
+    ["g", "torch._C.TensorBase", "numpy"],
+    ["N", "torch.return_types:max", 1, 2],
+    ["K", "GetAttrKey", "__class__"],
+    ["c", "int64", "cpu", [1], [1], b"\xff" * 8],
+    ["range", 0, 2**62, 1],
+    ["slice", None, None, 0],
+    ["z", -1, "x"],
+    ["P", "Shard", 10**6],
+    ["device", "privateuseone"],
+    ["device", "cuda:99"],
+    ["torch", "Tensor"],
+]
+NEVER = [one for one in ATTACKS if one not in ALLOWED and one[0] in {"g", "op", "packet", "hop", "D", "E", "N", "W"}]
+
+
+@pytest.mark.parametrize("attack", NEVER, ids=str)
+def test_a_name_outside_of_the_table_is_never_found(attack: list[Any]) -> None:
+    reader = Reader([[], [], []], [], [], mode_apart(), Meshes())
+    with pytest.raises(Broken):
+        reader.read(attack)
+
+
+def multiplied(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x @ w).sin()
+
+
+def called(f: Callable[..., Any], folder: Path) -> tuple[list[torch.Tensor], str, str]:
+    """The results and gradients of a call, and the answer of the cache."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 3, requires_grad=True), torch.randn(3, 5, requires_grad=True)
+    with aotviz.record() as recording:
+        result = aotviz.compile(f, backend="eager", cache=str(folder))(x, w)
+        result.sum().backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    lookups = recording.cache_lookups
+    return [result.detach(), x.grad, w.grad], lookups["outcome"][0], lookups["reason"][0]
+
+
+def altered(store: Store, change: Callable[[list[Any]], object]) -> None:
+    """Change the only entry of a store, and seal it again."""
+    ((key, variant),) = [(one.key, held.variant) for one in store.keys() for held in store.held(one.key)]
+    (known,) = store.entries(key)
+    parts = {name: store.part(known, name) for name in store.held(key)[0].parts if name not in ("main", REHEARSED)}
+    ingredients = store.ingredients(key)
+    tree = msgspec.msgpack.decode(zlib.decompress(known.main))
+    change(tree)
+    store.clear()
+    kept = {name: data for name, data in parts.items() if data is not None}
+    store.save(key, ingredients, variant, zlib.compress(msgspec.msgpack.encode(tree)), kept)
+
+
+def place(name: str) -> int:
+    return Main.__struct_fields__.index(name)
+
+
+def renamed(tree: list[Any]) -> None:
+    """The names of another process, so that the digest of the wrapper is not compared."""
+    tree[place("names")] = [f"{one}_" for one in tree[place("names")]]
+
+
+def of_field(name: str, found: Callable[[Any], bool], instead: Any) -> Callable[[list[Any]], None]:
+    """Replace each value inside a field of the form that is `found`."""
+
+    def change(tree: list[Any]) -> None:
+        renamed(tree)
+        chosen = [one for one in places([tree[place("fields")][name]]) if found(one.value)]
+        assert chosen
+        for one in chosen:
+            one.put(instead)
+
+    return change
+
+
+def fewer_results(tree: list[Any]) -> None:
+    renamed(tree)
+    spec = tree[place("fields")]["out_spec"]
+    assert spec[0] == "spec"
+    assert spec.pop() == ["leaf"]
+
+
+def late_fake(tree: list[Any]) -> None:
+    for layout in tree[place("fakes")][1][1:]:
+        layout[0] = "no_dtype"
+
+
+def gone_storage(tree: list[Any]) -> None:
+    tree[place("fakes")][0][-1] = 10**6
+
+
+ALTERATIONS: dict[str, Callable[[list[Any]], None]] = {
+    "a node calls another operator": of_field(
+        "forward_module", lambda v: v == ["op", "aten::mm", ""], ["op", "aten::mul", "Tensor"]
+    ),
+    "a node of the backward does": of_field(
+        "backward_module", lambda v: v == ["op", "aten::mm", ""], ["op", "aten::add", "Tensor"]
+    ),
+    "a node calls a method with a list": of_field(
+        "forward_module", lambda v: v == ["op", "aten::sin", ""], ["g", "torch._C.TensorBase", "numpy"]
+    ),
+    "a gradient has another size": of_field("tangents", lambda v: v == 5, 7),
+    "a version that no tensor has": of_field("slots", lambda v: type(v) is int and v == 0, -(2**62)),
+    "a number that takes years": of_field("tangents", lambda v: v == 5, ["Y", "int", ["Pow", 10, ["Pow", 10, 10]]]),
+    "fewer results": fewer_results,
+    "a layout that is read late": late_fake,
+    "a storage that is not there": gone_storage,
+}
+
+
+@pytest.mark.parametrize("change", ALTERATIONS.values(), ids=ALTERATIONS)
+def test_what_does_not_fit_together_is_a_miss(change: Callable[[list[Any]], None], tmp_path: Path) -> None:
+    expected = called(multiplied, tmp_path)[0]
+    altered(Store(tmp_path), change)
+    found, outcome, reason = called(multiplied, tmp_path)
+    assert (outcome, bool(reason)) == ("miss", True)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_sound_entry_that_was_sealed_again_is_found(tmp_path: Path) -> None:
+    expected = called(multiplied, tmp_path)[0]
+    altered(Store(tmp_path), renamed)
+    found, outcome, reason = called(multiplied, tmp_path)
+    assert (outcome, reason) == ("hit", "")
+    torch.testing.assert_close(found, expected)
+
+
+def test_an_entry_that_grows_without_bound_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "LONGEST", 1 << 20)
+    with pytest.raises(Broken, match="more than 1 MB"):
+        entry.read(zlib.compress(bytes(1 << 24)))
+
+
+PROGRAM = """
+import sys, torch, aotviz
+from tests.cache.test_resealed import called, multiplied
+found, outcome, reason = called(multiplied, sys.argv[1])
+torch.manual_seed(0)
+x, w = torch.randn(2, 3), torch.randn(3, 5)
+assert torch.allclose(found[0], (x @ w).sin())
+print(outcome, "|", reason)
+"""
+CALLS = {
+    "a module's module": [["g", "torch.functional", "torch.os.system"]],
+    "the function's module": [["g", "posix", "system"], ["g", "os", "system"]],
+    "Python's own": [["g", "builtins", "eval"], ["g", "builtins", "exec"], ["g", "_operator", "call"]],
+    "an attribute of torch.ops": [["op", "load_library::__call__", ""]],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("targets", CALLS.values(), ids=CALLS)
+def test_code_that_is_put_into_an_export_does_not_run(targets: list[list[Any]], tmp_path: Path) -> None:
+    """An export whose graph calls a function of Python with a shell command is imported, and its program is run."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    command = f"touch {tmp_path / MARKER}"
+    for target in targets:
+        called(multiplied, theirs)
+
+        def calls(tree: list[Any], target: list[Any] = target) -> None:
+            graph = tree[place("fields")]["forward_module"][1]
+            node = graph[3].index(graph[2].index(["op", "aten::sin", ""]))
+            graph[2][graph[3][node]] = target
+            graph[4][node] = [command]
+
+        store = Store(theirs)
+        altered(store, calls)
+        exported = tmp_path / "exported.sqlite"
+        store.export(exported)
+        store.clear()
+        store.close()
+        environment = {**os.environ, "AOTVIZ_CACHE_DIR": str(ours)}
+        run = [sys.executable, "-m", "aotviz", "cache", "import", str(exported)]
+        said = subprocess.run(run, capture_output=True, text=True, check=True, env=environment).stdout
+        assert "trusts its maker" in said
+        assert "added 1 new entry" in said
+        run = [sys.executable, "-c", PROGRAM, str(ours)]
+        done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.startswith("miss | G: a graph is damaged")
+        assert target[-2 if target[0] == "op" else -1] in done.stdout
+        assert not (tmp_path / MARKER).exists()
+        Store(ours).clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lowering", "count"), [("eager", 600), ("inductor", 100)])
+def test_mutants_of_entries_never_raise_crash_or_hang(lowering: str, count: int, tmp_path: Path) -> None:
+    resealed.installed()
+    server = resealed.Server(tmp_path)
+    try:
+        results = list(resealed.outcomes(tmp_path, lowering, server.url, 1, range(count)))
+    finally:
+        server.kill()
+    assert len(results) == count
+    assert [one for one in results if one.outcome in resealed.FAILURES] == []
+    kinds = {one.outcome for one in results}
+    assert kinds >= {"miss", "hit, same result"}  # else nothing was altered, or nothing was looked up
