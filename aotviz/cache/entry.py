@@ -132,10 +132,11 @@ def digest(text: str) -> bytes:
 def read(data: bytes) -> Main:
     """Raises Broken."""
     try:
-        whole = zlib.decompressobj()
-        main = msgspec.msgpack.decode(whole.decompress(data, LONGEST), type=Main)
-        if not whole.eof:
+        decompressing = zlib.decompressobj()
+        whole = decompressing.decompress(data, LONGEST)
+        if not decompressing.eof:
             raise Broken(f"an entry is damaged: it ends too early, or has more than {LONGEST >> 20} MB")
+        main = msgspec.msgpack.decode(whole, type=Main)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Broken(f"an entry is damaged: {error}") from error
     if main.format != FORMAT or main.kind not in _KINDS:
