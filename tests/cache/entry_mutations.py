@@ -194,9 +194,8 @@ def other_type(chance: random.Random, place: Place, trees: Sequence[Any]) -> Non
 
 def number(chance: random.Random, place: Place, trees: Sequence[Any]) -> None:
     known = place.value if isinstance(place.value, int) else 0
-    place.put(
-        chance.choice([*NUMBERS, *(max(min(known + step, 2**63 - 1), -(2**63)) for step in (-1, 1, 2, -known * 2))])
-    )
+    near = [max(min(one, 2**63 - 1), -(2**63)) for one in (known - 1, known + 1, known + 2, -known)]
+    place.put(chance.choice([*NUMBERS, *near]))
 
 
 def text(chance: random.Random, place: Place, trees: Sequence[Any]) -> None:
@@ -265,20 +264,19 @@ def grafted(chance: random.Random, place: Place, trees: Sequence[Any]) -> None:
 
 def deep(chance: random.Random, place: Place, trees: Sequence[Any]) -> None:
     """Something that nests 3,000 deep."""
-    one = lambda text: msgspec.msgpack.encode(text)  # noqa: E731
+    tag = {name: msgspec.msgpack.encode(name) for name in ("a", "t", "l", "F", "G", "Not", "s", "Add", "leaf")}
+    spec = msgspec.msgpack.encode(["spec", ["g", "builtins", "tuple"], None, ["leaf"]])[: -len(tag["leaf"]) - 1]
+    symbol, fake, leaf = b"\x92" + tag["s"] + b"\0", b"\x92" + tag["F"] + b"\0", b"\x91" + tag["leaf"]
     opening, inner = chance.choice(
         [
             (b"\x91", b"\xc0"),
-            (b"\x81" + one("a"), b"\xc0"),
-            (b"\x92" + one("t"), b"\xc0"),
-            (b"\x92" + one("l"), b"\x92" + one("F") + b"\x00"),
-            (b"\x92" + one("G"), b"\xc0"),
-            (b"\x92" + one("Not"), b"\x92" + one("s") + b"\x00"),
-            (b"\x93" + one("Add") + b"\x01", b"\x92" + one("s") + b"\x00"),
-            (
-                b"\x94" + one("spec") + b"\x93" + one("g") + one("builtins") + one("tuple") + b"\xc0",
-                b"\x91" + one("leaf"),
-            ),
+            (b"\x81" + tag["a"], b"\xc0"),
+            (b"\x92" + tag["t"], b"\xc0"),
+            (b"\x92" + tag["l"], fake),
+            (b"\x92" + tag["G"], b"\xc0"),
+            (b"\x92" + tag["Not"], symbol),
+            (b"\x93" + tag["Add"] + b"\1", symbol),
+            (spec, leaf),
         ]
     )
     depth = chance.choice([50, 300, 900, DEEP])
@@ -338,7 +336,7 @@ def target_attacked(chance: random.Random, graph: list[Any]) -> str:
     return f"target {attack}"
 
 
-def wrapped(chance: random.Random, data: bytes) -> tuple[bytes, str] | None:
+def wrapped(chance: random.Random, data: bytes) -> tuple[bytes, str]:
     """The bytes around a tree: cut off, extended, or a small file that is large when it is decompressed."""
     how = chance.choice(["cut", "more", "flip", "raw", "bomb"])
     packed = zlib.compress(data, 1)

@@ -1,8 +1,8 @@
 """A fuzzer of entries that were altered and sealed again: `python -m tests.cache.resealed --n 20000`.
 
-An entry of each program of entry_programs.py is decoded, changed by structure (entry_mutations.py), sealed as a stranger
-who may write to the cache would seal it, and put back through one of the doors by which entries come: this machine's
-file, a Redis server, or an import. Then a user calls the program: look-up, forward, backward, forward.
+An entry of each program of entry_programs.py is decoded, changed by structure (entry_mutations.py), sealed as someone
+would who may write to the cache, and put back through one of the doors by which entries come: this machine's file, a
+Redis server, or an import. Then a user calls the program: look-up, forward, backward, forward.
 
 Whatever the entry says, that call must give a result: the right one after a miss, or after a hit, or that of the other
 program that the entry now is. It must not raise, crash or hang, and no name may be resolved that is not in the table of
@@ -12,6 +12,7 @@ names.py. Workers run the mutants, so that a crash is an outcome. A mutant is kn
 from __future__ import annotations
 
 import argparse
+import builtins
 import collections
 import contextlib
 import dataclasses
@@ -32,11 +33,14 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from types import MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import msgspec
 import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 import aotviz
 from aotviz.cache import captured_graphs, names, switch
@@ -52,7 +56,7 @@ from aotviz.recorder.sessions import Session
 from aotviz.torch_private import stored_values
 from tests.cache import entry_mutations
 from tests.cache.entry_programs import PROGRAMS, Program, alike, run
-from tests.cache.redis_server import Server, installed
+from tests.cache.redis_server import Server
 
 DOORS = ("local", "Redis", "import")
 SECONDS = 30  # that a mutant has
@@ -253,51 +257,22 @@ def _is_strange(event: str, arguments: tuple[Any, ...]) -> bool:
 
 def _is_known(found: Any) -> bool:
     """Whether this is of a kind that entries may name, by other rules than those of names.py."""
-    if isinstance(found, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)):
+    if isinstance(found, (OpOverload, OpOverloadPacket, HigherOrderOperator)):
         return "from_file" not in str(found)
+    if found in HARMLESS:
+        return True
     if isinstance(found, type):
-        mro = [f"{one.__module__}.{one.__qualname__}" for one in found.__mro__]
         ours = found.__module__.startswith("aotviz.") and dataclasses.is_dataclass(found)
-        return (
-            found in HARMLESS
-            or ours
-            or bool({"torch.Tensor", "torch._tensor.Tensor", "enum.Enum"} & {*mro})
-            or hasattr(found, "_fields")
-        )
-    where = getattr(found, "__module__", None) or ""
-    return (
-        where.split(".")[0] in {"torch", "math", "_operator"}
-        or found in HARMLESS
-        or (
-            type(found).__name__ in {"method_descriptor", "wrapper_descriptor", "builtin_function_or_method"}
-            and getattr(found, "__self__", torch._C) in {torch._C._VariableFunctions, torch._C._nn, torch._C, torch}
-        )
-    )
+        return ours or issubclass(found, (torch.Tensor, Enum)) or hasattr(found, "_fields")
+    if isinstance(found, (MethodDescriptorType, WrapperDescriptorType)):
+        return issubclass(torch.Tensor, found.__objclass__)
+    if found in vars(torch).values():
+        return found not in (torch.load, torch.save, torch.from_file, torch.compile)
+    where = getattr(found, "__module__", None)
+    return where in ("math", "_operator", "torch.functional", "torch.nn.functional") or "_nn" in str(where)
 
 
-HARMLESS = {
-    abs,
-    bool,
-    complex,
-    dict,
-    divmod,
-    float,
-    frozenset,
-    int,
-    len,
-    list,
-    max,
-    min,
-    pow,
-    range,
-    round,
-    set,
-    slice,
-    str,
-    sum,
-    tuple,
-    type(None),
-}
+HARMLESS: list[Any] = [getattr(builtins, name) for name in names._BUILTINS] + [type(None), torch.Tensor.__base__]
 
 
 class Worker:
@@ -324,7 +299,7 @@ class Worker:
                 raise Missed
             return program, told
 
-        cached._looked_up = watched
+        cached._looked_up = watched  # type: ignore[assignment]
         self.audit = Audit()
 
     def _store(self, name: str, url: str) -> Store:
@@ -360,7 +335,8 @@ class Worker:
         program = ready(name, self.lowering, self.folder / "local")
         found = program.run(True)
         assert alike(found, program.expected), name
-        ((key, variant),) = [(one.key, held.variant) for one in self.local.keys() for held in self.local.held(one.key)]
+        kept = self.local.keys()
+        ((key, variant),) = [(one.key, held.variant) for one in kept for held in self.local.held(one.key)]
         (entry,) = self.local.entries(key)
         parts = {
             part: self.local.part(entry, part)
@@ -485,12 +461,10 @@ def fuzz(folder: Path, lowering: str, url: str, seed: int, numbers: Sequence[int
     """The outcomes of mutants. A worker that ends is an outcome, and the next one goes on."""
     left = list(numbers)
     while left:
-        chunk = left[:CHUNK]
-        command = [sys.executable, "-m", "tests.cache.resealed", "--worker", str(folder), "--lowering", lowering]
-        command += ["--url", url, "--seed", str(seed), "--only", ",".join(map(str, chunk))]
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+        command = _command("--worker", folder, lowering, url)
+        command += ["--seed", str(seed), "--only", ",".join(map(str, left[:CHUNK]))]
         errors = (folder / "errors").open("w+")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=_environment(folder))
         assert process.stdout is not None
         begun: dict[str, Any] | None = None
         timer = threading.Timer(0, process.kill)
@@ -530,6 +504,7 @@ def make_bases(folder: Path, lowering: str, url: str) -> None:
     (folder / f"{lowering}.bases").write_bytes(msgspec.msgpack.encode(bases))
 
 
+SHARES = {"eager": 0.85, "inductor": 0.15}
 FAILURES = "exception", "resolved", "wrong after a miss", "crash", "hang"
 
 
@@ -545,14 +520,51 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def outcomes(folder: Path, lowering: str, url: str, seed: int, numbers: Sequence[int]) -> Iterator[Result]:
+    """The outcomes of mutants of the entries that lie in `folder`; they are made if they do not."""
+    if not (folder / f"{lowering}.bases").exists():
+        subprocess.run(_command("--bases", folder, lowering, url), check=True, env=_environment(folder))
+    yield from fuzz(folder, lowering, url, seed, numbers)
+
+
+def _command(what: str, folder: Path, lowering: str, url: str) -> list[str]:
+    return [sys.executable, "-m", "tests.cache.resealed", what, str(folder), "--lowering", lowering, "--url", url]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+
+
+def report(given: argparse.Namespace, only: Sequence[int]) -> None:
+    """Run mutants, print those that fail as they come, and the table."""
+    folder = Path(given.folder or tempfile.mkdtemp(prefix="resealed"))
+    folder.mkdir(exist_ok=True)
+    shares = {given.lowering: 1.0} if given.lowering else SHARES
+    server = Server(folder)
+    found: list[Result] = []
+    try:
+        with open(given.log or os.devnull, "w") as log:
+            for lowering, share in shares.items():
+                numbers = only or range(given.first, given.first + round(given.n * share))
+                for one in outcomes(folder, lowering, server.url, given.seed, numbers):
+                    found.append(one)
+                    print(json.dumps(dataclasses.asdict(one)), file=log, flush=True)
+                    if only or one.outcome in FAILURES:
+                        print(f"{one.lowering} {one.number} ({one.program}, {one.door}): {one.outcome} of {one.what}")
+                        print(one.detail[-700:], flush=True)
+    finally:
+        server.kill()
+    print(table(found))
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--n", type=int, default=1000)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--first", type=int, default=0, help="the number of the first mutant")
-    options.add_argument("--lowering", default="")
+    options.add_argument("--lowering", default="", choices=["", *SHARES])
     options.add_argument("--only", default="", help="numbers of mutants")
-    options.add_argument("--folder", default="", help="bases that were made before are there")
+    options.add_argument("--folder", default="", help="entries that were made before are there")
     options.add_argument("--log", default="", help="a file for a line of JSON for each mutant")
     options.add_argument("--worker", default="", help=argparse.SUPPRESS)
     options.add_argument("--bases", default="", help=argparse.SUPPRESS)
@@ -564,45 +576,7 @@ def main() -> None:
     elif given.worker:
         work(Path(given.worker), given.lowering, given.url, given.seed, only)
     else:
-        folder = Path(given.folder or tempfile.mkdtemp(prefix="resealed"))
-        folder.mkdir(exist_ok=True)
-        server = Server(folder)
-        found: list[Result] = []
-        try:
-            with open(given.log or os.devnull, "w") as log:
-                for lowering, share in (("eager", 0.85), ("inductor", 0.15)):
-                    if given.lowering in ("", lowering):
-                        share = 1 if given.lowering else share
-                        numbers = only or range(given.first, given.first + round(given.n * share))
-                        for one in outcomes(folder, lowering, server.url, given.seed, numbers):
-                            found.append(one)
-                            print(json.dumps(dataclasses.asdict(one)), file=log, flush=True)
-                            if one.outcome in FAILURES or only:
-                                print(
-                                    f"{one.lowering} {one.number} ({one.program}, {one.door}): {one.outcome} of {one.what}\n{one.detail[-700:]}\n",
-                                    flush=True,
-                                )
-        finally:
-            server.kill()
-        print(table(found))
-
-
-def outcomes(folder: Path, lowering: str, url: str, seed: int, numbers: Sequence[int]) -> Iterator[Result]:
-    if not (folder / f"{lowering}.bases").exists():
-        command = [
-            sys.executable,
-            "-m",
-            "tests.cache.resealed",
-            "--bases",
-            str(folder),
-            "--lowering",
-            lowering,
-            "--url",
-            url,
-        ]
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-        subprocess.run(command, check=True, env=environment)
-    yield from fuzz(folder, lowering, url, seed, numbers)
+        report(given, only)
 
 
 if __name__ == "__main__":
