@@ -13,6 +13,7 @@ found. A program whose sizes depend on data is called as far as these sizes matt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from aotviz import pipeline
 from aotviz.cache import meshes
 from aotviz.cache.values import Broken, Reader, Writer
 from aotviz.ir import graphs
-from aotviz.ir.forms import Convention, FlatCall, GraphCall
+from aotviz.ir.forms import Convention, FlatCall, GraphCall, Split, Tangent
 from aotviz.lowerings import run_graph
 from aotviz.options import compilers
 from aotviz.pipeline import Observer
@@ -31,6 +32,8 @@ from aotviz.torch_private import fake_tensors, stored_values, tensors
 from aotviz.torch_private.context import without_compiled_autograd
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor
+
+MOST_BYTES = 1 << 40  # of one gradient
 
 
 def check(form: GraphCall, call: FlatCall, original: Any) -> None:
@@ -47,6 +50,7 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
     except Exception:  # such as nested tensors: whether an entry is sound is not the question here
         return
     try:
+        _check_memory(form.tangents if isinstance(form, Split) else ())
         program = pipeline.run(pipeline.FINISH, made, Observer())
         with mode:
             _fits(_called(program.function, args, form.meta.grad_enabled), original)
@@ -129,6 +133,17 @@ def _gradient(result: torch.Tensor) -> torch.Tensor:
     if type(result) is not FakeTensor:
         return torch.empty_like(result, requires_grad=False)
     return result.new_empty(()).expand(result.size())
+
+
+def _check_memory(tangents: Sequence[Tangent]) -> None:
+    """Fakes take any strides, but a gradient is copied to memory with those of its tangent. Raises Broken."""
+    for one in tangents:
+        _check_memory(one.parts)
+        if not one.parts and all(type(number) is int for number in (*one.size, *one.stride)):
+            laid_out = torch.empty_strided(one.size, one.stride, dtype=one.dtype, device="meta")
+            fits = min(one.stride, default=0) >= 0 and 0 <= laid_out.untyped_storage().nbytes() <= MOST_BYTES
+            if not fits or tensors.overlaps_itself(laid_out):
+                raise Broken(f"a gradient of size {one.size} cannot have the strides {one.stride}")
 
 
 def _fits(results: list[Any], original: Any) -> None:

@@ -248,11 +248,10 @@ def _is_strange(event: str, arguments: tuple[Any, ...]) -> bool:
     text = str(arguments)
     if MARKER in text:
         return True
-    own = INDUCTOR in text or "__pycache__" in text
-    if event != "open":
-        return not (own and event.startswith(("os.re", "os.chmod", "shutil.")))
-    flags = arguments[2]
-    return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR) and not own)
+    if INDUCTOR in text or "__pycache__" in text:
+        return False
+    flags = arguments[2] if event == "open" else os.O_RDWR
+    return not isinstance(arguments[0], int) and bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
 
 
 def _is_known(found: Any) -> bool:
