@@ -31,7 +31,7 @@ from aotviz.cache.names import NoName
 from aotviz.cache.seals import Unavailable, warn_once
 from aotviz.cache.store import Entry, Store
 from aotviz.cache.values import Broken
-from aotviz.frontends import shared_code
+from aotviz.frontends import rehearsal, shared_code
 from aotviz.frontends.compiling import repeatable
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request, TracedCall
@@ -178,6 +178,10 @@ def _made(
     """The program of an entry. Raises Broken."""
     main, graphs = reading.main, _Stored(asked, entry, reading.main)
     form = reading.form(call, asked.stacks, graphs)
+    if not asked.store.is_rehearsed(entry):
+        rehearsal.check(form, call, request.fn)
+        with contextlib.suppress(Unavailable):  # in a read-only store it is tried each time
+            asked.store.note_rehearsed(entry)
     quiet = _Quiet(observer, Keeper(asked, observer, entry))
     program: Program = pipeline.run(pipeline.FINISH, form, quiet)
     if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
@@ -353,6 +357,7 @@ class Keeper(Observer):
         key = self._asked.key
         variant = entries.digest(guards.hex()).hex()
         self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main)
+        self._asked.store.note_rehearsed(self._entry)
         self._share(forward)
         self._record()
 
