@@ -271,7 +271,11 @@ def _is_known(found: Any) -> bool:
     return where in ("math", "_operator", "torch.functional", "torch.nn.functional") or "_nn" in str(where)
 
 
-HARMLESS: list[Any] = [getattr(builtins, name) for name in names._BUILTINS] + [type(None), torch.Tensor.__base__]
+HARMLESS: list[Any] = [getattr(builtins, name) for name in names._BUILTINS] + [
+    type(None),
+    torch.Tensor.__base__,
+    torch._C._set_grad_enabled,
+]
 
 
 class Worker:
