@@ -34,7 +34,6 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
         "Database.__init__: /; Database._create: open; Database._set_aside: rename; "
         "Database._set_aside: unlink; folder_lock: open",
     ): CACHE,
-    ("cache/entry.py", "read: zlib.decompress"): CACHE,
     ("cache/key.py", "sources: /; sources: glob; sources: read_bytes"): CACHE,
     ("cache/names.py", "_ours: import_module"): CACHE,
     ("cache/path_checks.py", "make_folder: mkdir"): CACHE,
@@ -104,7 +103,6 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
         "teaching/playing.py",
         "Stage._value: eval; Stage._value: getattr",
     ): "questions of the teacher's or student's own notebook, never of a paper",
-    ("torch_private/inductor.py", "code_under: iterdir; code_under: read_bytes"): SEAM,
     ("torch_private/registered_operators.py", "libraries: read_bytes"): SEAM,
     ("torch_private/stored_values.py", "expression_of: sympify; holds: sympify; number_of: sympify"): CACHE,
     ("torch_private/untraced.py", "_files: glob; _files: iterdir"): SEAM,

@@ -215,7 +215,7 @@ def test_code_that_is_put_into_an_export_does_not_run(targets: list[list[Any]], 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lowering", "count"), [("eager", 600), ("inductor", 100)])
+@pytest.mark.parametrize(("lowering", "count"), [("eager", 400), ("inductor", 40)])
 def test_mutants_of_entries_never_raise_crash_or_hang(
     lowering: str, count: int, server: Server, tmp_path: Path
 ) -> None:
