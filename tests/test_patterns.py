@@ -164,7 +164,7 @@ def slow_text(pattern: re.Pattern[Any], method: str, most: int = CHARACTERS) -> 
     """A text for which the pattern takes too long; "" if none is found. Short ones are tried first."""
     for beginning, repeated in sorted(attacks(pattern)):
         for end in ("\x01", "\n", ""):
-            for length in (300, 3000, most):
+            for length in (300, min(3000, most), most):
                 text = beginning + repeated * (length // len(repeated)) + end
                 limit = MOST_S * max(length / most, 0.1)
                 if seconds(pattern, method, text) > limit and min(seconds(pattern, method, text) for _ in "12") > limit:
@@ -186,7 +186,7 @@ def test_no_pattern_takes_longer_than_its_text_is_long() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "method"),
-    [(r"(\w+)x", "search"), (r"(a+)+b", "match"), (r"a.*b.*c", "fullmatch"), (r"\[(.*?)\]\(", "findall")],
+    [(r"(\w+)x", "search"), (r"(a+)+b", "match"), (r"\[(.*?)\]\(", "findall")],
 )
 def test_a_pattern_that_tries_each_end_at_each_start_is_found(pattern: str, method: str) -> None:
     with_short_texts = re.compile(pattern)

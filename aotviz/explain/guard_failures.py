@@ -453,7 +453,10 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (NAME + r"rank mismatch\. expected (?P<before>\d+), actual (?P<after>\d+).*", _rank),
         (NAME + r"requires_grad mismatch\. expected requires_grad=(?P<before>\w+).*", _requires_grad),
         (NAME + r"dispatch key set mismatch\. expected (?P<before>.*?\)), actual (?P<after>.*?\)).*", _dispatch),
-        (NAME + r".*?device index.*?to be (?P<before>.*?)[,.] (?:but )?(?:got|actual) (?P<after>.*)", _device_index),
+        (
+            NAME + r"(?>.*?device index)(?>.*?to be )(?P<before>.*?)[,.] (?:but )?(?:got|actual) (?P<after>.*)",
+            _device_index,
+        ),
         (
             r"expected type of '(?P<name>.*)' to be a tensor type, '? ?but found <class '(?P<found>.*?)'>.*",
             _tensor_or_not,

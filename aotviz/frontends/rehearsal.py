@@ -140,9 +140,10 @@ def _check_memory(tangents: Sequence[Tangent]) -> None:
     for one in tangents:
         _check_memory(one.parts)
         if not one.parts and all(type(number) is int for number in (*one.size, *one.stride)):
-            laid_out = torch.empty_strided(one.size, one.stride, dtype=one.dtype, device="meta")
-            fits = min(one.stride, default=0) >= 0 and 0 <= laid_out.untyped_storage().nbytes() <= MOST_BYTES
-            if not fits or tensors.overlaps_itself(laid_out):
+            # In Python's numbers: torch's overflow.
+            extent = 1 + sum((size - 1) * stride for size, stride in zip(one.size, one.stride, strict=True))
+            fits = min((*one.size, *one.stride, 0)) == 0 and extent * one.dtype.itemsize <= MOST_BYTES
+            if not fits or tensors.overlaps_itself(torch.empty_strided(one.size, one.stride, device="meta")):
                 raise Broken(f"a gradient of size {one.size} cannot have the strides {one.stride}")
 
 
