@@ -22,9 +22,7 @@ from hashlib import blake2b
 
 MAIN = "main"  # the name of an entry's first part, which is stored beside those that `add_part` adds
 CODE = "code "  # begins the name of a part that holds code of a compiler: it is run, not read
-REHEARSED = (
-    "rehearsed"  # marks an entry that this machine compiled or has tried with fakes; it never leaves the machine
-)
+REHEARSED = "rehearsed"  # the part that marks what this machine compiled, or tried with fakes; it stays here
 SEAL_BYTES = 16
 VARIABLE = "AOTVIZ_CACHE_KEY"
 SHORTEST_SECRET = 16  # characters: a shorter one can be guessed from one signed value
