@@ -221,6 +221,13 @@ def _name_of(value: Any) -> tuple[str, str]:
         raise bypasses.VALUE(f"{error} cannot be stored: it is a function of Python") from error
 
 
+def _counted(place: Any) -> int:
+    """Raises Broken: it is negative, and would count from the end."""
+    if type(place) is not int or place < 0:
+        raise Broken(f"{place!r} is no place in a list")
+    return place
+
+
 class Reader:
     """Makes values from data. `symbols` and `meshes` are as in Writer, `ragged` is from `stored_values.ragged_in`. Fake
     tensors belong to `fake_mode`.
@@ -252,7 +259,7 @@ class Reader:
             return data
         tag = data[0]
         if tag == "n":
-            return self.nodes[data[1]]
+            return self.nodes[_counted(data[1])]
         if tag == "t":
             return tuple([self.read(one) for one in data[1:]])
         if tag == "l":

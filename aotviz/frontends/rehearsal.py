@@ -4,8 +4,9 @@ An entry may come from a stranger. Its names lead nowhere (cache/names.py) and i
 (cache/declared.py), but its graphs, its facts and its wrapper may still not fit together, and what does not fit would
 raise in the user's call, in the middle of what the program writes. So the whole program is linked once more, with
 graphs that run as they are, and is called with fakes: the wrapper, both graphs, and the backward. Whatever is wrong
-there makes the entry a miss. What passes is a program that fits this call. Whether it is the right one is a matter of
-trust: docs/security.md says whose entries are believed.
+there makes the entry a miss. So does a node that gives another tensor than its own fake says: compilers believe that
+fake, and some operators compare sizes on real data only. What passes is a program that fits this call. Whether it is
+the right one is a matter of trust: docs/security.md says whose entries are believed.
 
 Fakes have the sizes of this call and no data. So what fails for some data only, such as an index out of range, is not
 found. A program whose sizes depend on data is called as far as these sizes matter to nothing.
@@ -25,13 +26,13 @@ from aotviz.cache import meshes
 from aotviz.cache.values import Broken, Reader, Writer
 from aotviz.ir import graphs
 from aotviz.ir.forms import Convention, FlatCall, GraphCall, Split, Tangent
-from aotviz.lowerings import run_graph
 from aotviz.options import compilers
 from aotviz.pipeline import Observer
 from aotviz.torch_private import fake_tensors, stored_values, tensors
 from aotviz.torch_private.context import without_compiled_autograd
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor
+from aotviz.torch_private.pytree import tree_unflatten
 
 MOST_BYTES = 1 << 40  # of one gradient
 
@@ -42,7 +43,7 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
     Raises:
         Broken: the program does not fit the call, or itself.
     """
-    options = replace(form.options, **compilers(run_graph), compile_backward_now=False)
+    options = replace(form.options, **compilers(_rehearsed), compile_backward_now=False)
     made = replace(form, options=options, stored=None, convention=Convention("boxed"))
     mode = fake_tensors.mode_apart()
     try:
@@ -52,12 +53,51 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
     try:
         _check_memory(form.tangents if isinstance(form, Split) else ())
         program = pipeline.run(pipeline.FINISH, made, Observer())
+        _one_each(form.user_input_info.input_info, call.args)
         with mode:
-            _fits(_called(program.function, args, form.meta.grad_enabled), original)
-    except fake_tensors.DEPENDS_ON_DATA:
-        return
+            _fits(_called(program.function, args, form.meta.grad_enabled), form, original)
+    except (Broken, fake_tensors.DEPENDS_ON_DATA) as error:
+        if isinstance(error, Broken):
+            raise
     except Exception as error:
         raise Broken(f"the program does not fit the call ({type(error).__name__}: {error})") from error
+
+
+def _rehearsed(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+    def run(args: list[Any]) -> Any:
+        interpreter = _AsRecorded(graph_module)
+        interpreter.extra_traceback = False
+        return interpreter.boxed_run(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+class _AsRecorded(fx.Interpreter):
+    """Runs a graph, and compares each tensor with the fake of its node: others are given to no compiled graph. Raises
+    Broken."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        found, known = super().run_node(n), n.meta.get("val")
+        if isinstance(found, torch.Tensor) and isinstance(known, torch.Tensor):
+            if found.dtype is not known.dtype or not _agree(found.size(), known.size()):
+                raise Broken(f"{n} is {_told(found)}, and the entry says {_told(known)}")
+            # The layouts of what a graph makes are its compiler's to choose.
+            if n.op == "placeholder" and found.layout is torch.strided and not _agree(found.stride(), known.stride()):
+                raise Broken(f"{n} has the strides {tuple(found.stride())}, and the entry says {tuple(known.stride())}")
+        return found
+
+
+def _agree(found: Sequence[Any], known: Sequence[Any]) -> bool:
+    """Whether these may be equal, as far as both are numbers."""
+    pairs = zip(found, known, strict=False)
+    return len(found) == len(known) and all(
+        one == other for one, other in pairs if type(one) is int and type(other) is int
+    )
+
+
+def _told(one: torch.Tensor) -> str:
+    return f"{one.dtype} {tuple(one.size())}"
 
 
 def _copies(call: FlatCall, mode: Any) -> list[Any]:
@@ -147,8 +187,15 @@ def _check_memory(tangents: Sequence[Tangent]) -> None:
                 raise Broken(f"a gradient of size {one.size} cannot have the strides {one.stride}")
 
 
-def _fits(results: list[Any], original: Any) -> None:
-    """Whether a graph's caller can take these results. Raises Broken."""
+def _one_each(facts: Sequence[Any], inputs: Sequence[Any]) -> None:
+    if len(facts) != len(inputs):
+        raise Broken(f"it has facts about {len(facts)} inputs, and the call has {len(inputs)}")
+
+
+def _fits(results: list[Any], form: GraphCall, original: Any) -> None:
+    """Whether a caller can take these results. Raises Broken."""
+    if form.out_spec is not None:
+        tree_unflatten(results, form.out_spec)
     if not isinstance(original, fx.GraphModule):
         return
     wanted = graphs.outputs(original.graph)

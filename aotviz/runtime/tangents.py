@@ -1,9 +1,9 @@
-"""Incoming gradients of another tensor class than the backward was compiled for.
+"""Incoming gradients of another tensor class than the backward was compiled for, or without memory.
 
-Autograd accepts any gradient of the right shape. A compiled backward takes the parts of a certain class with a certain
-context. Other gradients are converted: by their own class, if it can (`__coerce_same_metadata_as_tangent__`), or, for a
-plain tensor, by the arithmetic of the expected class. If that fails, the gradient is refused, and the error says what
-was expected and what came.
+Autograd accepts any gradient of the right shape. A compiled backward reads the memory of plain tensors, or takes the
+parts of a certain class with a certain context. Other gradients are converted: by their own class, if it can
+(`__coerce_same_metadata_as_tangent__`), or, for a plain tensor, by the arithmetic of the expected class. If that fails,
+the gradient is refused, and the error says what was expected and what came.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from aotviz.ir.forms import Emitter, Tangent
 from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
+from aotviz.torch_private.tensors import has_no_memory
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ class Expected:
 
 
 def expect_plain(emit: Emitter, name: str, subject: str) -> None:
-    """Write the line that converts a subclass for a backward that was compiled for a plain gradient."""
+    """Write the line that converts a subclass, or zeros without memory, for a backward that was compiled for a plain
+    gradient."""
     coerced, tensor = emit.bind("as_tangent", as_tangent), emit.bind("Tensor", torch.Tensor)
     expected = emit.bind("expected", Expected(subject, PlainTensorMeta(), ()))
-    fact = "the backward was compiled for a gradient that is a plain tensor"
-    emit.line(
-        f"if type({name}) is not {tensor} and {name} is not None: {name} = {coerced}({name}, {expected})", fact, subject
-    )
+    differs = f"type({name}) is not {tensor} or {emit.bind('has_no_memory', has_no_memory)}({name})"
+    fact = "the backward was compiled for a gradient that is a plain tensor, with memory"
+    emit.line(f"if {name} is not None and ({differs}): {name} = {coerced}({name}, {expected})", fact, subject)
 
 
 def same_context(value: Any, context: Any) -> bool:
@@ -97,7 +98,7 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
             return None
         value = convert(context) if type(value) is kind else convert(context, kind)
     if value is None or isinstance(plan, PlainTensorMeta):
-        return value
+        return value.clone() if isinstance(value, torch.Tensor) and has_no_memory(value) else value
     parts = {name: _converted(getattr(value, name, None), part) for name, part in plan.attrs}
     if any(part is None for part in parts.values()):
         return None

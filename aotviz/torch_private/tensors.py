@@ -12,12 +12,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 __all__ = ["is_dense", "is_traceable_wrapper_subclass"]
 
-# Generated code calls these two, so they cost no more than the attribute.
+# Generated code calls these three, so they cost no more than the attribute.
 base_of: Callable[[Any], Any] = attrgetter("_base")
 """The tensor that autograd takes a tensor for a view of, or None."""
 
 write_count: Callable[[Any], int] = attrgetter("_version")
 """The version of a tensor. Raises RuntimeError for an inference tensor, which has none."""
+
+has_no_memory: Callable[[torch.Tensor], bool] = torch.Tensor._is_zerotensor
+"""Whether a tensor is zeros without memory, as the backward of `sgn` and `abs` makes them. Operators know this; a
+compiled kernel would read from address 0."""
 
 set_write_counts = torch._C._autograd._unsafe_set_version_counter
 """Called with a tuple of tensors and one of counts."""

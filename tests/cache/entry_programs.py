@@ -26,6 +26,7 @@ class Program:
     config: dict[str, Any] = field(default_factory=dict)  # of Dynamo
     door: str = "graph"  # "graph": Dynamo's graph as a later process gets it; "dynamo"; "aot_function"
     lowerings: tuple[str, ...] = ("eager", "inductor")
+    use: Callable[[list[Any], list[Any]], None] = lambda results, leaves: _loss(results).backward()
 
 
 def square() -> list[Any]:
@@ -104,6 +105,34 @@ def bought(x: Any, w: Any) -> Any:
     return y
 
 
+def several(x: Any, w: Any) -> Any:
+    y = (x @ w).sin()
+    return y, (y * w).sum(), x.exp()
+
+
+def _loss(results: list[Any]) -> Any:
+    total: Any = sum(one.abs().sum() for one in results)
+    return total.sum()
+
+
+def twice(results: list[Any], leaves: list[Any]) -> None:
+    """The gradients are differentiated again."""
+    first = torch.autograd.grad(_loss(results), leaves, create_graph=True)
+    _loss([one for one in first if one.requires_grad]).backward()
+
+
+def hooked(results: list[Any], leaves: list[Any]) -> None:
+    """A hook on a result changes the gradient of another."""
+    results[0].register_hook(lambda gradient: gradient * 2)
+    _loss(results[1:]).backward()
+
+
+def first_alone(results: list[Any], leaves: list[Any]) -> None:
+    """Most results have no gradient; then a second backward of the same graph has others."""
+    _loss(results[:1]).backward(retain_graph=True)
+    _loss(results[1:2]).backward()
+
+
 DATA = {"capture_dynamic_output_shape_ops": True, "capture_scalar_outputs": True}
 
 PROGRAMS: dict[str, Program] = {
@@ -128,6 +157,9 @@ PROGRAMS: dict[str, Program] = {
     "picked": Program(steps.picked, square, config=DATA, door="dynamo", lowerings=("eager",)),
     "counted": Program(steps.counted, square, config=DATA, door="dynamo", lowerings=("eager",)),
     "of Dynamo": Program(steps.loss_and_logits, square, door="dynamo"),
+    "second derivative": Program(several, square, use=twice),
+    "hooks": Program(several, square, use=hooked),
+    "missing gradients": Program(several, square, use=first_alone),
     "structure": Program(joined, square, door="aot_function", lowerings=("eager",)),
 }
 
@@ -143,8 +175,8 @@ def run(program: Program, compiled: Callable[..., Any], make: Callable[[], list[
             tensors = [one for one in pytree.tree_leaves(results) if isinstance(one, torch.Tensor)]
             wanted = [one for one in tensors if one.requires_grad]
             if turn == 0 and program.grad and wanted:
-                loss: Any = sum(one.abs().sum() for one in wanted)
-                loss.sum().backward()
+                given = [one for one in inputs if isinstance(one, torch.Tensor)]
+                program.use(wanted, [one for one in given if one.requires_grad and one.is_leaf])
             found += [*pytree.tree_leaves(results), *inputs, *(getattr(one, "grad", None) for one in inputs)]
     return [told(one) for one in found]
 
