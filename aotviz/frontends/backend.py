@@ -125,14 +125,20 @@ class Backend:
         in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
         if in_pieces is not None:
             return in_pieces
-        number = dynamo.id_for_next_process(gm)
+        number, zeros = dynamo.id_for_next_process(gm), dynamo_graphs.zeros_without_memory(gm)
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         about = dynamo_capture.captured_graph(gm, Moment().code())
         captured = dynamo_capture.capture(gm)
         if captured is not None and number is not None and leaves is None:
             captured = replace(captured, kept=_kept_for_next_process(number, about))
         compiled = _compile(self, about, inputs, captured)
-        return compiled if leaves is None else runtime.skipped(lambda *passed: compiled(*leaves(passed)))
+        if leaves is not None:
+            flat = compiled
+            compiled = runtime.skipped(lambda *passed: flat(*leaves(passed)))
+        if zeros:
+            whole = compiled
+            compiled = runtime.skipped(lambda *passed: whole(*_with_memory(passed, zeros)))
+        return compiled
 
     def restored(self, about: CapturedGraph) -> Callable[..., Any]:
         """A graph that Dynamo captured in an earlier process. It is compiled at its first call."""
@@ -152,6 +158,10 @@ class Backend:
             return compiled(*inputs)
 
         return runtime.skipped(run)
+
+
+def _with_memory(passed: Sequence[Any], zeros: Sequence[int]) -> list[Any]:
+    return [one.clone() if i in zeros else one for i, one in enumerate(passed)]
 
 
 def _kept_for_next_process(number: str, about: CapturedGraph) -> str:

@@ -21,9 +21,10 @@ import torch.fx as fx
 from torch.autograd.function import once_differentiable
 
 from aotviz.ir import backward_bodies
-from aotviz.torch_private import pytree
+from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.autograd_nodes import autograd_function_apply
 from aotviz.torch_private.runtime import set_grad_enabled
+from aotviz.torch_private.tensors import has_no_memory
 
 _PART = "aotviz_part_of"
 _KEPT = ("compile_subgraph_reason",)  # Dynamo's attributes of the graph module
@@ -51,6 +52,16 @@ def flattened(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any], Calla
         return found
 
     return flat, pytree.tree_leaves(list(inputs)), leaves
+
+
+def zeros_without_memory(module: Any) -> tuple[int, ...]:
+    """The inputs that are zeros without memory, as a gradient through `sgn` is. Dynamo guards this.
+
+    Their fakes have memory, so compiled code reads it: each is copied before the graph is called.
+    """
+    inputs = module.graph.find_nodes(op="placeholder") if isinstance(module, fx.GraphModule) else ()
+    examples = enumerate(map(dynamo.example, inputs))
+    return tuple(i for i, one in examples if isinstance(one, torch.Tensor) and has_no_memory(one))
 
 
 def describe(made: fx.GraphModule, module: fx.GraphModule) -> None:

@@ -136,6 +136,11 @@ def source_text(node: Any) -> str:
     return str((name() if callable(name) else name) or "")
 
 
+def example(node: Any) -> Any:
+    """The tensor of the compiled call that a graph input stands for, if Dynamo still has it; else None."""
+    return getattr(node.meta.get("grapharg"), "example", None)
+
+
 def guard_same(one: Any, other: Any) -> None:
     """Guard that both inputs are the same tensor."""
     if one is not None and other is not None and one != other:

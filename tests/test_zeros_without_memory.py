@@ -37,3 +37,14 @@ def test_a_gradient_of_zeros_without_memory_is_given_memory(backend, loss, order
     for _ in range(2):
         found = gradients(compiled, loss, order)
         torch.testing.assert_close(found, gradients(step, loss, order), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_an_input_of_zeros_without_memory_is_given_memory(backend):
+    x = torch.randn(4, requires_grad=True)
+    (zeros,) = torch.autograd.grad(x.sgn().sum(), x)
+    compiled = aotviz.compile(lambda a, b: a.exp() * b, backend=backend, cache=False)
+    for a in (zeros, torch.ones(4), zeros):
+        result = compiled(a, x)
+        torch.testing.assert_close(result, a.exp() * x)
+        torch.testing.assert_close(torch.autograd.grad(result.sum(), x), (a.exp(),))
