@@ -1,4 +1,4 @@
-"""Modes that a call runs in or changes: autocast, grad mode, inference mode, deterministic algorithms."""
+"""Modes that a call runs in or changes: autocast, grad mode, inference mode, defaults, deterministic algorithms."""
 
 from __future__ import annotations
 
@@ -144,3 +144,80 @@ def test_a_call_under_detect_anomaly_is_compiled():
         compiled(x).sum().backward()
         assert torch.is_anomaly_check_nan_enabled()
     torch.testing.assert_close(x.grad, 2 * torch.ones(3).cos())
+
+
+def modes():
+    autocasts = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    defaults = torch.get_default_dtype(), torch.get_default_device(), torch.are_deterministic_algorithms_enabled()
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        autocasts,
+        defaults,
+        torch.get_rng_state().tolist(),
+    )
+
+
+BLOCKS = {
+    "inference_mode": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "enable_grad": torch.enable_grad,
+    "autocast": autocast,
+}
+OUTER = {"plain": contextlib.nullcontext, "no_grad": torch.no_grad, "autocast": autocast}
+
+
+@pytest.mark.parametrize("outer", OUTER)
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("does", ["is refused", "raises", "is refused and raises", "breaks", "breaks and is refused"])
+def test_what_runs_in_eager_leaves_every_mode_as_eager_leaves_it(does, block, outer):
+    """A view that is taken under inference_mode is refused in the middle of the block."""
+
+    def function(x, where):
+        t, written, viewed = torch.rand(3, 4) * x, x.cos(), x.sin()
+        with BLOCKS[block]():
+            if "breaks" in does:
+                torch._dynamo.graph_break()
+            t = t + x.index_select(0, where)
+            if "refused" in does:
+                with torch.inference_mode():
+                    written.zero_()
+                    viewed.view(-1)
+            t = t + x.index_select(0, where)
+        return t
+
+    def left_by(fn, where):
+        with OUTER[outer]():
+            torch.manual_seed(0)
+            try:
+                result = fn(torch.ones(3, 4, requires_grad=True) * 2, where)
+            except (IndexError, RuntimeError) as error:
+                return type(error), str(error), modes()
+            return result.dtype, result.requires_grad, result.is_inference(), modes()
+
+    compiled = torch.compile(function, backend="aotviz_eager")
+    for place in (1, 99 if "raises" in does else 2, 1):
+        where = torch.tensor([place, 0, 1])
+        assert left_by(compiled, where) == left_by(function, where)
+    assert modes()[:2] == (True, False)
+
+
+@pytest.fixture
+def default_dtype():
+    yield torch.set_default_dtype
+    torch.set_default_dtype(torch.float32)
+
+
+def test_a_call_that_changes_a_default_runs_in_eager_every_time(default_dtype, deterministic):
+    def function(x):
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True)
+        return x * torch.ones(2)
+
+    compiled = torch.compile(function, backend="aotviz_eager")
+    for _ in range(2):
+        default_dtype(torch.float32)
+        deterministic(False)
+        assert compiled(torch.ones(2)).dtype is torch.float64
+        assert torch.get_default_dtype() is torch.float64
+        assert torch.are_deterministic_algorithms_enabled()

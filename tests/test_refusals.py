@@ -98,6 +98,11 @@ def inside_inference_mode(x):
     return y
 
 
+def leaves_the_default_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    return x * 2
+
+
 def resized_after_a_write(x):
     x.mul_(0.5)
     x.resize_(3)
@@ -189,6 +194,7 @@ CASES = {
     "layout is not strided": lambda: ((lambda x: x * 2), torch.ones(2, 2).to_sparse()),
     "sparse tensor inside": lambda: (through_sparse, torch.tensor([[0, 1]]), leaf(2)),
     "random state inside": lambda: ((lambda x: x * torch.manual_seed(1).initial_seed()), torch.ones(2)),
+    "mode is changed": lambda: (leaves_the_default_dtype, torch.ones(2)),
     "tensor class is not traced": lambda: ((lambda x: torch.add(x, 3)), torch.ones(2).as_subclass(Multiplies)),
 }
 

@@ -29,6 +29,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch.fx as fx
+
 from aotviz.cache import bypasses, captured_graphs, switch
 from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns
 from aotviz.frontends.compiling import compile_program, guard_duplicates, lock, ran_in_eager
@@ -46,7 +48,7 @@ from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
-from aotviz.torch_private import configs, dynamo, runtime
+from aotviz.torch_private import configs, dynamo, graph_modes, runtime
 from aotviz.tracing import fakes
 
 # aotviz's own; all except the first four go to the pipeline
@@ -142,7 +144,7 @@ class Backend:
 
     def restored(self, about: CapturedGraph) -> Callable[..., Any]:
         """A graph that Dynamo captured in an earlier process. It is compiled at its first call."""
-        eager, symbols = dynamo_graphs.connected(about.module), about.symbols or ()
+        eager, symbols = _in_eager(about.module), about.symbols or ()
         names = list(map(readable, about.module.graph.find_nodes(op="placeholder")))
         compiled: Callable[..., Any] | None = None
 
@@ -183,10 +185,9 @@ def _compile(
     captured: Capture | None,
 ) -> Callable[..., Any]:
     original = about.module
-    asked = backend.asked(original, example_inputs)
+    asked = None if dynamo.changed_defaults() else backend.asked(original, example_inputs)
     graph = _Graph(backend, about, example_inputs)
-    uncompiled = dynamo_graphs.connected(original)
-    eager = runtime.skipped(lambda *inputs: uncompiled(*inputs))
+    eager = _in_eager(original)
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
     try:
         program = graph.compiled(request, asked)
@@ -217,6 +218,17 @@ def _compile(
         return compiled(*inputs) if lie_alike is None or lie_alike(inputs) else otherwise(inputs)
 
     return _telling(runtime.skipped(compiled if lie_alike is None else checked), captured)
+
+
+def _in_eager(module: fx.GraphModule) -> Callable[..., Any]:
+    """Runs a graph from Dynamo as it is, and leaves its modes as eager leaves them, also when it raises."""
+    connected = dynamo_graphs.connected(module)
+
+    def run(*inputs: Any) -> Any:
+        with graph_modes.put_back():
+            return connected(*inputs)
+
+    return runtime.skipped(run)
 
 
 def _telling(compiled: Callable[..., Any], captured: Capture | None) -> Callable[..., Any]:

@@ -33,7 +33,7 @@ from aotviz.recorder.sessions import Session
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
 from aotviz.stages.dedupe import MergeDuplicates
-from aotviz.torch_private import context, dynamo, random_numbers
+from aotviz.torch_private import context, dynamo, graph_modes, random_numbers
 from aotviz.torch_private.modules import hooks_of
 from aotviz.tracing import functional, leaks, randomness, user_objects
 from aotviz.tracing.outside import outside, plain_function, reachable, references
@@ -169,6 +169,8 @@ def _kept(request: Request) -> Iterator[None]:
     """
     roots = (request.fn, request.root, *request.args, *request.kwargs.values())
     with contextlib.ExitStack() as kept:
+        kept.enter_context(context.Surroundings().kept())
+        kept.enter_context(graph_modes.put_back())
         kept.enter_context(leaks.undone(request.name, roots))
         kept.enter_context(_attributes_kept(request.root, request.name))
         if not request.is_graph:

@@ -21,7 +21,7 @@ import torch.fx as fx
 from torch.autograd.function import once_differentiable
 
 from aotviz.ir import backward_bodies
-from aotviz.torch_private import dynamo, pytree
+from aotviz.torch_private import dynamo, graph_modes, pytree
 from aotviz.torch_private.autograd_nodes import autograd_function_apply
 from aotviz.torch_private.runtime import set_grad_enabled
 from aotviz.torch_private.tensors import has_no_memory
@@ -118,15 +118,18 @@ def _is_item(user: fx.Node, node: fx.Node, parts: Any) -> bool:
 
 
 def connected(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of `module` with `apply` for each `autograd_function_apply`, or `module` itself if it has none."""
+    """A copy of `module` with `apply` for each `autograd_function_apply`, and with modes that `graph_modes.put_back`
+    can leave. `module` itself if it has neither."""
     parts = {name: part for name, part in module.named_children() if isinstance(part, fx.GraphModule)}
     changed = {name: made for name, part in parts.items() if (made := connected(part)) is not part}
-    if not changed and not module.graph.find_nodes(op="call_function", target=autograd_function_apply):
+    applies = module.graph.find_nodes(op="call_function", target=autograd_function_apply)
+    if not changed and not applies and not graph_modes.has_modes(module.graph):
         return module
     graph = fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     for node in graph.find_nodes(op="call_function", target=autograd_function_apply):
         node.target = apply
+    graph_modes.follow(graph)
     copied = fx.GraphModule(module, graph)
     for name, part in changed.items():
         setattr(copied, name, part)

@@ -153,6 +153,9 @@ NumPy inside:
 random state inside:
   the function calls {names}. A trace draws no random numbers, so a compiled call would not reproduce the random
   state. Seed before the call; or use aotviz.compile(fn), which runs that line in Python.
+mode is changed:
+  the function changes {names} and does not restore what was set before. A compiled call would not repeat that. Change
+  it before the call, or use a `with` block inside.
 state of a tensor:
   the function reads `{operator}` of {names}, or of a view of it. Its value can differ from call to call, and no guard
   checks it. Read it before the call and pass it as an argument; or use aotviz.compile(fn).

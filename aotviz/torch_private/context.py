@@ -112,6 +112,7 @@ class Surroundings:
         self._autocast = _autocast()
         self._dtype, self._device = torch.get_default_dtype(), _device.CURRENT_DEVICE
         self._deterministic = torch.are_deterministic_algorithms_enabled()
+        self._only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
@@ -125,13 +126,33 @@ class Surroundings:
             finally:
                 before._apply()
 
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Restore these modes and defaults after the block, except inference mode."""
+        try:
+            yield
+        finally:
+            torch.set_grad_enabled(self._grad)
+            self._apply()
+            if self._device != _device.CURRENT_DEVICE:
+                torch.set_default_device(self._device)
+
+    def changed(self) -> list[str]:
+        """What differs now, apart from grad mode and inference mode."""
+        differs = {
+            "autocast": self._autocast != _autocast(),
+            "the default dtype": self._dtype != torch.get_default_dtype(),
+            "the default device": self._device != _device.CURRENT_DEVICE,
+            "use_deterministic_algorithms": self._deterministic != torch.are_deterministic_algorithms_enabled(),
+        }
+        return [name for name, is_changed in differs.items() if is_changed]
+
     def _apply(self) -> None:
         for kind, on, dtype in self._autocast:
             torch.set_autocast_enabled(kind, on)
             torch.set_autocast_dtype(kind, dtype)
         torch.set_default_dtype(self._dtype)
-        warns = torch.is_deterministic_algorithms_warn_only_enabled()
-        torch.use_deterministic_algorithms(self._deterministic, warn_only=warns)
+        torch.use_deterministic_algorithms(self._deterministic, warn_only=self._only_warns)
 
 
 def _autocast() -> list[tuple[str, bool, torch.dtype]]:

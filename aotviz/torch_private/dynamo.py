@@ -113,6 +113,14 @@ def at_work() -> bool:
     return compile_id() is not None
 
 
+def changed_defaults() -> list[str]:
+    """Defaults that Dynamo has changed, as the function being compiled does, since it began with that function."""
+    known = convert_frame.initial_global_state if at_work() else None
+    differs = "" if known is None or known.check() else known.reason()
+    names = {"default_dtype": "the default dtype", "deterministic_algorithms": "use_deterministic_algorithms"}
+    return [names[word] for word in differs.split() if word in names]
+
+
 def may_compile_again() -> bool:
     """Whether a function that has a program may get another; `torch.compiler.set_stance` can forbid that."""
     stances = ("default", "eager_then_compile", "aot_eager_then_compile")

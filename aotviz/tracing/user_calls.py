@@ -18,8 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
+from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library
-from aotviz.torch_private import modules, tensors
+from aotviz.torch_private import dynamo, modules, tensors
+from aotviz.torch_private.context import Surroundings
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.tracing import functional
@@ -68,6 +70,7 @@ def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) ->
                 stack.enter_context(placed(kind, grad=_gradient(by)))
         stack.enter_context(placed(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
         stack.enter_context(placed(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
+        stack.enter_context(_modes_restored())
         yield
 
 
@@ -229,6 +232,16 @@ def _start_of_module_hooks(by: Listener) -> Callable[..., None]:
         start(self, module, hooks, pre_hooks)
 
     return started
+
+
+@contextlib.contextmanager
+def _modes_restored() -> Iterator[None]:
+    """Refuse a function that leaves another mode or default than it found, which no graph would do again."""
+    before = Surroundings()
+    yield
+    changed = sorted({*before.changed(), *dynamo.changed_defaults()})
+    if changed:
+        raise Refused("mode is changed", " and ".join(changed))
 
 
 class BeforeEachCall(TorchFunctionMode):
