@@ -1,13 +1,13 @@
 """The memory of a call: its storages, the tensors in each, and what the user's code writes to them.
 
 The source is the ledger of the first run (tracing/ledger.py), which saw the user's tensors before any calling
-convention changed. Inputs share a storage if their fakes do, and a view is in the storage of its source. Intermediates
-are listed only if they are written, or if an output is made from them. A synthetic base is put before its members.
+convention changed. Where they lie is computed in placing.py. Intermediates are listed only if they are written, or if
+an output is made from them. A tensor that an in-place metadata op moves has a row for each place. A synthetic base is
+put before its members.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +19,11 @@ from msgspec.structs import replace
 from aotviz.ir.descriptors import SyntheticBaseInput
 from aotviz.ir.forms import TracedCall
 from aotviz.recorder.naming import size, sizes
+from aotviz.recorder.placing import Place, Placing
 from aotviz.recording.events import NONE, AliasTensor, StorageRecord, StorageWrite
-from aotviz.recording.sizes import reach
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import snapshotting
-from aotviz.tracing import functional
 from aotviz.tracing.forward import ForwardTrace
 from aotviz.tracing.ledger import Moved, Viewed, Wrote
 
@@ -32,14 +31,33 @@ MOST = 400  # tensors, or writes, of one storage
 LONGEST_STEP = 160  # characters
 
 Frames = Callable[[str], str]  # finds the user's frames in a stack trace
+Position = tuple[list[int | str], int | str]  # stride and offset
 
 
-def storages(call: TracedCall, frames: Frames) -> list[StorageRecord]:
-    """One record for each storage, those of the inputs first. `call` is the metadata stage's result.
+@dataclass(frozen=True)
+class Memory:
+    """The storages of a call, those of the inputs first, and where each of its outputs lies."""
 
-    There are none for a gradient that is differentiated, because no statement of the user's is in it.
+    trace: Any  # the ForwardTrace that it was read from
+    storages: list[StorageRecord]
+    outputs: list[Position | None]  # one per output; None for a value without strides
+
+
+def of(call: TracedCall, frames: Frames, known: Memory | None = None) -> Memory:
+    """The memory of a call. `known`: what was read from an earlier form of it. This is returned, unless the call was
+    traced again with the user's inputs: a call with synthetic bases has none of the user's tensors.
+
+    There are no storages for a gradient that is differentiated, because no statement of the user's is in it.
     """
-    return _Board(call, frames).records() if isinstance(call.forward, ForwardTrace) else []
+    if known is not None and (known.trace is call.forward or _has_bases(call)):
+        return known
+    if isinstance(call.forward, ForwardTrace) and not _has_bases(call):
+        return _Board(call, frames).memory()
+    return Memory(call.forward, [], [stride_and_offset(value) for value in call.forward.outputs])
+
+
+def _has_bases(call: TracedCall) -> bool:
+    return any(isinstance(one, SyntheticBaseInput) for one in call.graph_inputs)
 
 
 def with_bases(records: list[StorageRecord], call: TracedCall) -> list[StorageRecord]:
@@ -67,56 +85,63 @@ def _based(record: StorageRecord, members: set[str], base: AliasTensor) -> Stora
 
 @dataclass
 class _Storage:
-    nbytes: Any
     device: str
+    stand_in: torch.Tensor | None  # of a tensor in it
     tensors: list[AliasTensor] = field(default_factory=list)
     writes: list[StorageWrite] = field(default_factory=list)
     left_out: int = 0
 
+    def record(self) -> StorageRecord:
+        nbytes = None if self.stand_in is None else self.stand_in.untyped_storage().nbytes()
+        known = nbytes if type(nbytes) is int else None
+        return StorageRecord(known, self.device, self.tensors, self.writes, self.left_out)
+
 
 class _Board:
     def __init__(self, call: TracedCall, frames: Frames) -> None:
-        self.ledger = call.forward.ledger
-        self.frames = frames
+        self.trace, self.frames = call.forward, frames
         self.by_key: dict[Hashable, _Storage] = {}
-        self.places: dict[int, tuple[_Storage, int]] = {}  # id of a tensor that the ledger knows -> where it is
-        self.inputs: dict[Any, int] = {}  # storage of the traced tensor -> its id
-        self.outputs = {id(value) for value in call.forward.outputs if isinstance(value, torch.Tensor)}
-        for value, traced, descriptor in zip(call.args, call.forward.args, call.descriptors, strict=True):
-            if isinstance(value, torch.Tensor):
-                self._input(value, traced, clean(descriptor.name))
+        self.rows: dict[int, tuple[_Storage, int]] = {}  # id of a place -> its row
+        self.outputs = [value for value in call.forward.outputs if isinstance(value, torch.Tensor)]
+        self.leaving = set(map(id, self.outputs))
+        traced = dict(zip(call.graph_inputs, call.forward.args, strict=True))
+        inputs = []
+        for value, descriptor, first in zip(call.args, call.descriptors, call.duplicate_of, strict=True):
+            if isinstance(value, torch.Tensor):  # of merged duplicates, only the first is traced
+                kept = descriptor if first is None or descriptor in traced else call.descriptors[first]
+                inputs.append((value, traced[kept], clean(descriptor.name)))
+        self.given = {id(tensor) for _, tensor, _ in inputs}
+        ledger = call.forward.ledger
+        self.placing = Placing(ledger, [(value, tensor) for value, tensor, _ in inputs], self.outputs)
+        for value, tensor, name in inputs:
+            self._input(value, self.placing.first[id(tensor)], name)
+        for position, place in self.placing.written.items():
+            self._write(position, ledger.events[position], place)
+        for _, tensor, _ in inputs:  # where metadata ops left it
+            self._row(self.placing.last[id(tensor)])
         for value, meaning in zip(call.forward.outputs, call.outputs, strict=True):
             if isinstance(value, torch.Tensor):
-                self._name(value, clean(str(meaning)))
-        for order, event in enumerate(self.ledger.events):
-            if isinstance(event, (Wrote, Moved)):
-                self._write(order, event)
-
-    def records(self) -> list[StorageRecord]:
-        return [
-            StorageRecord(
-                one.nbytes if type(one.nbytes) is int else None, one.device, one.tensors, one.writes, one.left_out
-            )
-            for one in self.by_key.values()
+                self._name(self.placing.last[id(value)], clean(str(meaning)))
+        self.results = [
+            stride_and_offset(_shown(self.placing.last[id(value)])) if isinstance(value, torch.Tensor) else None
+            for value in call.forward.outputs
         ]
 
-    def _input(self, value: torch.Tensor, traced: torch.Tensor, name: str) -> None:
-        try:
-            key, nbytes = snapshotting.storage_key(value), value.untyped_storage().nbytes()
-            self.inputs.setdefault(functional.storage(traced), id(traced))
-        except (RuntimeError, NotImplementedError):  # a tensor that is made of others has no one storage
-            key, nbytes = -id(value), None
-        storage = self.by_key.setdefault(("input", key), _Storage(nbytes, str(snapshotting.device(value))))
-        self._add(traced, storage, _tensor(value, "input", [name]))
+    def memory(self) -> Memory:
+        return Memory(self.trace, [one.record() for one in self.by_key.values()], self.results)
 
-    def _name(self, output: torch.Tensor, name: str) -> None:
-        storage, number = self._place(output)
+    def _input(self, value: torch.Tensor, place: Place, name: str) -> None:
+        storage = self._storage(place, str(snapshotting.device(value)))
+        self._add(place, storage, _tensor(value, "input", [name]))
+
+    def _name(self, place: Place, name: str) -> None:
+        storage, number = self._row(place)
         if number != NONE:
             known = storage.tensors[number]
             storage.tensors[number] = replace(known, names=[*known.names, name])
 
-    def _write(self, order: int, event: Wrote | Moved) -> None:
-        storage, number = self._place(event.tensor)
+    def _write(self, order: int, event: Any, place: Place) -> None:
+        storage, number = self._row(place)
         if number == NONE or len(storage.writes) == MOST:
             storage.left_out += 1
             return
@@ -124,46 +149,42 @@ class _Board:
         name = _operator(event.operator)
         storage.writes.append(StorageWrite(order, number, kind, name, *self._origin(event.node), event.mode.grad))
 
-    def _place(self, tensor: torch.Tensor) -> tuple[_Storage, int]:
-        """Where a tensor is on the board. Adds it and the tensors that it is a view of if they are missing."""
-        root, steps = self.ledger.path(tensor, lambda one: id(one) in self.places)
-        if id(root) not in self.places:
-            self._own(root, steps)
-        for event, item in steps:
-            self._view(event, item)
-        return self.places[id(tensor)]
+    def _row(self, place: Place) -> tuple[_Storage, int]:
+        """The row of a place. Adds it, and the rows of what it was taken from, if they are missing."""
+        missing = []
+        while id(place) not in self.rows:
+            missing.append(place)
+            if place.source is None:
+                break
+            place = place.source
+        for one in reversed(missing):
+            self._missing(one, missing)
+        return self.rows[id(missing[0] if missing else place)]
 
-    def _own(self, tensor: torch.Tensor, steps: list[tuple[Viewed, int]]) -> None:
-        """Add a tensor that is not a view: it has its own storage, or shares an input's, e.g. by `set_`."""
-        role = "output" if id(tensor) in self.outputs else "intermediate"
-        made = steps[0][0].node.args[0] if steps and steps[0][0].node is not None and steps[0][0].node.args else None
-        origin = self._origin(made if isinstance(made, torch.fx.Node) else None)
-        known = None
-        with contextlib.suppress(RuntimeError, NotImplementedError):
-            known = self.inputs.get(functional.storage(tensor))
-        if known is not None:
-            storage, parent = self.places[known]
-            self._add(tensor, storage, _tensor(tensor, role, [], parent, "", origin))
-            return
-        record = _tensor(tensor, role, [], NONE, "", origin)
-        end = reach(record.offset, record.shape, record.stride)
-        nbytes = None if end is None else end * record.itemsize
-        storage = self.by_key[("own", id(tensor))] = _Storage(nbytes, str(snapshotting.device(tensor)))
-        self._add(tensor, storage, record)
+    def _missing(self, place: Place, path: list[Place]) -> None:
+        tensor = place.tensor
+        returned = id(tensor) in self.leaving and self.placing.last[id(tensor)] is place
+        role = "output" if returned else "input" if id(tensor) in self.given else "intermediate"
+        if place.by is not None:
+            step, node = _step(place.by, place.item), place.by.node
+        else:  # a view of it names its node
+            views = (one.by.node for one in path if one.source is place and isinstance(one.by, Viewed))
+            step, node = "", next((node.args[0] for node in views if node is not None and node.args), None)
+        storage, parent = self.rows[id(place.source)] if place.source is not None else (None, NONE)
+        if storage is None or place.storage not in (None, place.source and place.source.storage):
+            storage, parent = self._storage(place, str(snapshotting.device(tensor))), NONE
+        self._add(place, storage, _tensor(_shown(place), role, [], parent, step, self._origin(node)))
 
-    def _view(self, event: Viewed, item: int) -> None:
-        result = event.results[item]
-        storage, parent = self.places[id(event.source)]
-        role = "output" if id(result) in self.outputs else "intermediate"
-        step = _step(event, item)
-        self._add(result, storage, _tensor(result, role, [], parent, step, self._origin(event.node)))
+    def _storage(self, place: Place, device: str) -> _Storage:
+        key = ("own", id(place.tensor)) if place.storage is None else place.storage
+        return self.by_key.setdefault(key, _Storage(device, place.stand_in))
 
-    def _add(self, tensor: torch.Tensor, storage: _Storage, record: AliasTensor) -> None:
+    def _add(self, place: Place, storage: _Storage, record: AliasTensor) -> None:
         if len(storage.tensors) == MOST:
             storage.left_out += 1
-            self.places[id(tensor)] = (storage, NONE)
+            self.rows[id(place)] = (storage, NONE)
             return
-        self.places[id(tensor)] = (storage, len(storage.tensors))
+        self.rows.setdefault(id(place), (storage, len(storage.tensors)))
         storage.tensors.append(record)
 
     def _origin(self, node: Any) -> tuple[str, str]:
@@ -182,22 +203,32 @@ def _tensor(
     step: str = "",
     origin: tuple[str, str] = ("", ""),
 ) -> AliasTensor:
-    try:
-        stride, offset = sizes(value.stride()), size(value.storage_offset())
-    except (RuntimeError, NotImplementedError):  # a layout without strides
-        stride, offset = [], 0
+    stride, offset = stride_and_offset(value) or ([], 0)
     return AliasTensor(
         names, role, sizes(value.shape), stride, offset, int(value.element_size()), view_of, step, *origin
     )
+
+
+def _shown(place: Place) -> torch.Tensor:
+    return place.tensor if place.stand_in is None else place.stand_in
+
+
+def stride_and_offset(value: Any) -> Position | None:
+    """None for a value without strides."""
+    try:
+        return (sizes(value.stride()), size(value.storage_offset())) if isinstance(value, torch.Tensor) else None
+    except (RuntimeError, NotImplementedError):
+        return None
 
 
 def _operator(operator: Any) -> str:
     return clean(str(getattr(getattr(operator, "overloadpacket", operator), "__name__", operator)))
 
 
-def _step(event: Viewed, item: int) -> str:
+def _step(event: Viewed | Moved, item: int) -> str:
     arguments = [_text(value) for value in event.args] + [f"{name}={_text(v)}" for name, v in event.kwargs.items()]
-    text = f"{_operator(event.operator)}({', '.join(arguments)}){f'[{item}]' if event.several else ''}"
+    index = f"[{item}]" if isinstance(event, Viewed) and event.several else ""
+    text = f"{_operator(event.operator)}({', '.join(arguments)}){index}"
     return clean(text if len(text) <= LONGEST_STEP else text[: LONGEST_STEP - 1] + "…")
 
 

@@ -35,7 +35,7 @@ from aotviz.recorder import memory, records, snapshot, summaries, what_if
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
 from aotviz.recording import progress, replaying
 from aotviz.recording.dynamo_stage import Captured
-from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord, StorageRecord
+from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import Program
@@ -104,7 +104,7 @@ class Recorder(Observer):
         self._began_ns = 0  # when the running stage began
         self._call_seen: tuple[object, ...] = ()
         self._inputs: list[InputRecord] = []
-        self._storages: list[StorageRecord] = []  # before the calling convention changed
+        self._memory: memory.Memory | None = None  # before the calling convention changed
         self._saved_seen: object = None
         self._last_result: object = None
         self._last_evidence: object = ()
@@ -320,10 +320,10 @@ class Recorder(Observer):
                 self._call_seen = key
                 fresh = records.inputs(call, self._reasons) if is_new else self._inputs
                 self._inputs = records.with_reasons(fresh, self._reasons)
-                self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons))
-            if first_look:
-                self._storages = self._storages or memory.storages(call, self.writer.source)
-                self.log.facts(storages=memory.with_bases(self._storages, call))
+                if first_look or self._memory is None:
+                    self._memory = memory.of(call, self.writer.source, self._memory)
+                    self.log.facts(storages=memory.with_bases(self._memory.storages, call))
+                self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons, self._memory.outputs))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved
             self.log.facts(kept=records.kept(form, self._graphs, self.writer))

@@ -7,7 +7,7 @@ from one form (ir/forms.py). The reasons of stages are matched to rows by the na
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
 from aotviz.ir.forms import Executable, GraphCall, Reason, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
+from aotviz.recorder.memory import Position, stride_and_offset
 from aotviz.recorder.naming import sizes
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording.events import NONE, Evidence, InputRecord, OutputRecord, VisitRecord, WrapperNote, WrapperRecord
@@ -59,6 +60,7 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
     for index, (descriptor, info) in enumerate(zip(call.descriptors, call.user_input_info.input_info, strict=True)):
         value, first = call.args[index], call.duplicate_of[index]
         key = storage(value)
+        stride, offset = stride_and_offset(value) or ([], 0)
         records.append(
             InputRecord(
                 name=names[index],
@@ -78,6 +80,8 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
                 duplicate_of="" if first is None else names[first],
                 synthetic_base=bases.get(descriptor, ""),
                 reason=reasons.about(names[index]),
+                stride=stride,
+                offset=offset,
             )
         )
     return records
@@ -91,11 +95,13 @@ def with_reasons(records: list[InputRecord], reasons: ReasonBook) -> list[InputR
     ]
 
 
-def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
-    """One record for each flat output of the user's function."""
+def outputs(call: TracedCall, reasons: ReasonBook, positions: Sequence[Position | None]) -> list[OutputRecord]:
+    """One record for each flat output of the user's function, with its (stride, offset) from `positions`."""
     records = []
-    for value, descriptor, info in zip(call.forward.outputs, call.outputs, call.meta.output_info, strict=True):
+    facts = zip(call.forward.outputs, call.outputs, call.meta.output_info, positions, strict=True)
+    for value, descriptor, info, position in facts:
         name = clean(str(descriptor))
+        stride, offset = position or ([], 0)
         records.append(
             OutputRecord(
                 name=name,
@@ -106,6 +112,8 @@ def outputs(call: TracedCall, reasons: ReasonBook) -> list[OutputRecord]:
                 view_chain=[clean(str(step)) for step in info.view_chain or ()],
                 has_tangent=info.has_tangent,
                 reason=reasons.about(name),
+                stride=stride,
+                offset=offset,
             )
         )
     return records

@@ -88,6 +88,8 @@ class InputRecord(Frozen, frozen=True):
     duplicate_of: str  # name of the earlier input that is the same tensor, or ""
     synthetic_base: str  # name of the base that this input becomes a view of, or ""
     reason: str  # one sentence: why it is treated so; "" where nothing is special
+    stride: list[int | str] = []  # elements, as the user passed it; empty for a layout without strides
+    offset: int | str = 0  # elements from the beginning of its storage
 
 
 class OutputRecord(Frozen, frozen=True):
@@ -103,6 +105,8 @@ class OutputRecord(Frozen, frozen=True):
     view_chain: list[str]  # e.g. ["view([4, 2])", "select(0, 1)"]
     has_tangent: bool
     reason: str
+    stride: list[int | str] = []  # elements; empty for a layout without strides
+    offset: int | str = 0  # elements from the beginning of its storage
 
 
 class SavedTensorRecord(Frozen, frozen=True):

@@ -79,6 +79,8 @@ export interface InputRecord {
   readonly duplicate_of: string; // name of the earlier input that is the same tensor, or ""
   readonly synthetic_base: string; // name of the base that this input becomes a view of, or ""
   readonly reason: string; // one sentence: why it is treated so; "" where nothing is special
+  readonly stride: (number | string)[]; // elements, as the user passed it; empty for a layout without strides
+  readonly offset: number | string; // elements from the beginning of its storage
 }
 
 /** One flat output as the user receives it (SYSTEM.md A1, A2). */
@@ -93,6 +95,8 @@ export interface OutputRecord {
   readonly view_chain: string[]; // e.g. ["view([4, 2])", "select(0, 1)"]
   readonly has_tangent: boolean;
   readonly reason: string;
+  readonly stride: (number | string)[]; // elements; empty for a layout without strides
+  readonly offset: number | string; // elements from the beginning of its storage
 }
 
 /** One value kept from forward to backward (SYSTEM.md G5). */
@@ -712,6 +716,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["duplicate_of", "str"],
       ["synthetic_base", "str"],
       ["reason", "str"],
+      ["stride", ["list",["or","int","str"]], []],
+      ["offset", ["or","int","str"], 0],
     ],
   },
   OutputRecord: {
@@ -727,6 +733,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["view_chain", ["list","str"]],
       ["has_tangent", "bool"],
       ["reason", "str"],
+      ["stride", ["list",["or","int","str"]], []],
+      ["offset", ["or","int","str"], 0],
     ],
   },
   SavedTensorRecord: {
