@@ -1,4 +1,7 @@
-"""The one place in torch where every backward that Python starts passes: `_engine_run_backward`."""
+"""The one place in torch where every backward that Python starts passes: `_engine_run_backward`.
+
+Also, what Python is told of the backward that runs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from torch.autograd import graph as autograd_graph
 
 Engine = Callable[..., Any]
 
-_replaced: list[tuple[Engine, Any]] = []  # torch's own function and engine, while `install` is on
+_replaced: list[tuple[Engine, Any, Any]] = []  # torch's own function, engine and `current`, while `install` is on
 
 
 class _WithCallbacks:
@@ -28,18 +31,24 @@ class _WithCallbacks:
         return getattr(self._engine, name)
 
 
-def install(wrap: Callable[[Engine], Engine], queue: Callable[[Callable[[Any], None], Any], None]) -> None:
+def install(
+    wrap: Callable[[Engine], Engine],
+    queue: Callable[[Callable[[Any], None], Any], None],
+    current: Callable[[Callable[[], Any]], Any],
+) -> None:
     """Have backwards run by what `wrap` makes of torch's function, and callbacks queued by `queue`, which is given the
-    engine's own `queue_callback` too."""
+    engine's own `queue_callback` too. `current` tells of the node that runs; it is given torch's own function."""
     original, engine = autograd_graph._engine_run_backward, torch.autograd.Variable._execution_engine
+    engines_node: Callable[[], Any] = torch._C._current_autograd_node
     wrapped = functools.wraps(original)(wrap(original))
-    _replaced.append((original, engine))
+    _replaced.append((original, engine, engines_node))
     autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = wrapped
     torch.autograd.Variable._execution_engine = _WithCallbacks(engine, queue)
+    torch._C._current_autograd_node = torch.compiler.disable(lambda: current(engines_node))
 
 
 def uninstall() -> None:
-    original, torch.autograd.Variable._execution_engine = _replaced.pop()
+    original, torch.autograd.Variable._execution_engine, torch._C._current_autograd_node = _replaced.pop()
     autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = original
 
 
@@ -50,6 +59,7 @@ class AutogradNode:
     node: Any
     name: str  # as C++ calls it
     sequence: int
+    goes_on: bool = True  # the engine runs the node; it does not run one whose gradient is only asked for
 
 
 def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[AutogradNode]:
@@ -86,13 +96,19 @@ def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[AutogradNode]:
             return found
         node = queue.pop()
         kind: Any = type(node)  # an attribute of a Function's `ctx` hides the node's own
-        found.append(AutogradNode(node, kind.name(node), kind._sequence_nr(node)))
+        goes_on = any(one in wanted for one in edges[node]) or not inputs
+        found.append(AutogradNode(node, kind.name(node), kind._sequence_nr(node), goes_on))
         following = edges[node]
 
 
+def edge(of: Any) -> tuple[Any, int]:
+    """The node of a tensor or of a gradient edge, and which of the node's gradients is the tensor's."""
+    found = of if isinstance(of, autograd_graph.GradientEdge) else autograd_graph.get_gradient_edge(of)
+    return found.node, found.output_nr
+
+
 def _node(of: Any) -> Any:
-    """The node of a tensor or of a gradient edge."""
-    return (of if isinstance(of, autograd_graph.GradientEdge) else autograd_graph.get_gradient_edge(of)).node
+    return edge(of)[0]
 
 
 def _leading_to(edges: dict[Any, list[Any]], targets: set[Any]) -> set[Any]:

@@ -29,6 +29,7 @@ class Visit:
     name: str  # "MulBackward0"
     subject: str  # of AccumulateGrad: the leaf, by the user's name; "" if unknown
     sequence: int  # larger runs earlier, among those whose gradients are complete; FIRST for AccumulateGrad
+    number: int  # in the order in which C++ visits them
 
     def __str__(self) -> str:
         return f"{self.name} of {self.subject}" if self.subject else self.name

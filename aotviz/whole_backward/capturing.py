@@ -28,6 +28,7 @@ from aotviz.whole_backward.inlining import Inliner
 from aotviz.whole_backward.input_names import named_by_use
 
 Method = Callable[..., Any]
+Edge = tuple[Any, int]  # a node of autograd's, and which of its gradients
 _CARRIED = ("stack_trace", "nn_module_stack", "seq_nr", "val")  # of a node whose copy is written down
 
 
@@ -60,18 +61,24 @@ def _later(results: Callable[..., int | None]) -> Callable[[Method], Method]:
 class Capture:
     """One capture. `finish` gets this object when C++ has told all, and returns what runs it.
 
-    `expected` are autograd's nodes in the order in which C++ visits them, `names` the user's names of tensors, by id.
+    `expected` are autograd's nodes in the order in which C++ visits them, `asked` the edges whose gradients are asked
+    for, `names` the user's names of tensors, by id.
     """
 
     def __init__(
-        self, expected: Sequence[AutogradNode], names: Mapping[int, str], finish: Callable[[Capture], Any]
+        self,
+        expected: Sequence[AutogradNode],
+        asked: Sequence[Edge],
+        names: Mapping[int, str],
+        finish: Callable[[Capture], Any],
     ) -> None:
-        self._finish = finish
+        self._finish, self._asked = finish, asked
         self.began_ns = time.perf_counter_ns()
         self._expected, self.names = expected, names
         self.graph = fx.Graph()
         self.visited: list[AutogradNode] = []
         self._is_passed_by = False  # the node that is visited
+        self._before_hooks: dict[Edge, Any] = {}  # of nodes that the engine runs: the gradient that came in
         self.error: BaseException | None = None
         self.inliner = Inliner(self)
         self.lifted: list[Lifted] = []
@@ -183,6 +190,7 @@ class Capture:
     def tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
         if self._passes_by(inputs) or self.inliner.only_looks(self.visited[-1].node, position):
             return inputs
+        self._is_hooked(inputs, position)
         (inputs[position],) = self._each(steps.tensor_pre_hook, [inputs[position]], (self._hook(hook),))
         return inputs
 
@@ -190,6 +198,7 @@ class Capture:
     def cpp_tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
         if self._passes_by(inputs):
             return inputs
+        self._is_hooked(inputs, position)
         inputs[position] = self._one(torchs.call_cpp_hooks, (hook, inputs[position]))
         return inputs
 
@@ -218,7 +227,8 @@ class Capture:
         self._leave()
         if self.error is not None:
             raise self.error
-        self.graph.output([self._reference(output) for output in outputs])
+        found = [self._before_hooks.get(edge, output) for edge, output in zip(self._asked, outputs, strict=False)]
+        self.graph.output([self._reference(output) for output in found])
         self.lifted = named_by_use(self.graph, self.lifted, [one.name for one in self.visited])
         return self._finish(self)
 
@@ -301,6 +311,13 @@ class Capture:
         if self._is_passed_by:
             unreached |= {one for one, _ in node.next_functions}
         return self._is_passed_by
+
+    def _is_hooked(self, inputs: Sequence[Any], position: int) -> None:
+        """The engine takes the gradient that is asked for before the hooks on a tensor, if it goes on to run the
+        tensor's node, and after them otherwise. C++ tells of the gradient after them."""
+        visited = self.visited[-1]
+        if visited.goes_on:
+            self._before_hooks.setdefault((visited.node, position), inputs[position])
 
     def _one(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> torch.Tensor:
         return self._stand_in(self._emit(target, self._reference(args), name))

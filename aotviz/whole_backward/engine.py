@@ -31,6 +31,7 @@ from aotviz.options import Options
 from aotviz.runtime.capturable import Capturable
 from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
+from aotviz.whole_backward import current_node
 from aotviz.whole_backward.captured import FIRST, BackwardCall, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
 from aotviz.whole_backward.reasons import DROPPED, difference, labels, same
@@ -173,7 +174,7 @@ def _install(change: int) -> None:
     global _count
     with _installed:
         if _count == 0:
-            backward_engine.install(_around, queue_callback)
+            backward_engine.install(_around, queue_callback, current_node.current)
         _count += change
         if _count == 0:
             backward_engine.uninstall()
@@ -304,7 +305,8 @@ class _Run:
         visits = backward_engine.visits(self._given[0], self._given[4])
         with dispatch.without_modes():
             names = names_around(sys._getframe(), [one.node.variable for one in visits if one.name == ACCUMULATE])
-        return Capture(visits, names, self._captured)
+        asked = [backward_engine.edge(one) for one in self._given[4]]
+        return Capture(visits, asked, names, self._captured)
 
     def _captured(self, capture: Capture) -> Any:
         kept = Kept(form_of(capture, self._setting.options))
@@ -320,7 +322,8 @@ class _Run:
         callbacks = _thread.callbacks = list[Callable[[], Any]]()
         try:
             with backward_capture.switched_off(), torch.autograd.set_multithreading_enabled(self._has_threads):
-                results = kept.program(self._setting)(*given)
+                with current_node.replaying(self._given[0], self._given[4]):
+                    results = kept.program(self._setting)(*given)
                 for callback in callbacks:  # which may queue more
                     callback()
                 return results
@@ -355,10 +358,10 @@ def _named(one: backward_engine.AutogradNode) -> str:
 def form_of(capture: Capture, options: Options) -> WholeBackward:
     """A capture, as the stages take it."""
     visits = tuple(
-        Visit(_named(one), capture.names.get(id(one.node.variable), ""), FIRST)
+        Visit(_named(one), capture.names.get(id(one.node.variable), ""), FIRST, number)
         if one.name == ACCUMULATE
-        else Visit(_named(one), "", one.sequence)
-        for one in capture.visited
+        else Visit(_named(one), "", one.sequence, number)
+        for number, one in enumerate(capture.visited)
     )
     copied = tuple(Reason(subject, text) for subject, text in capture.inliner.told)
     done = labels(capture.graph, len(visits))

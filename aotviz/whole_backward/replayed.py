@@ -11,7 +11,7 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.runtime.codegen import Source
-from aotviz.whole_backward import steps
+from aotviz.whole_backward import current_node, steps
 from aotviz.whole_backward.captured import PartedBackward, ReplayedBackward
 from aotviz.whole_backward.compiled_parts import Part
 
@@ -29,6 +29,7 @@ class _Writer:
     def __init__(self, call: PartedBackward, source: Source) -> None:
         self._call, self._source = call, source
         self._names: dict[fx.Node, str] = {}
+        self._said = -1  # the visit of which the code has told `current_node`
 
     def write(self) -> None:
         source, graph = self._source, self._call.graph
@@ -72,6 +73,11 @@ class _Writer:
         elif node.target is steps.gradient_of:
             text = f"{self._text(node.args[0])}.grad"
         else:
+            if node.target in steps.CALLS_PYTHON and visit != self._said:
+                self._said = visit
+                self._source.line(
+                    f"{self._source.bind('at', current_node.at)}({self._call.visits[visit].number})", fact
+                )
             target = self._source.bind(getattr(node.target, "__name__", "step"), node.target)
             given = [self._text(value) for value in node.args]
             given += [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]

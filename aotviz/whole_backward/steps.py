@@ -257,6 +257,7 @@ def copy_slices_epilogue(
     return results
 
 
+CALLS_PYTHON = (call_backward, unpack, tensor_pre_hook, pre_hook, post_hook, post_accumulate_grad_hook)
 IN_GRAPHS = (operator.getitem, add, copy_slices_prologue, copy_slices_epilogue)
 
 

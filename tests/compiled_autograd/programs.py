@@ -505,3 +505,59 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.join()
     return found
+
+
+@program
+def the_node_that_runs_is_told_to_python():
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            look("backward")
+            return g * x * 2
+
+    nodes: dict[Any, str] = {}
+    seen: list[tuple[str, str]] = []
+
+    def look(where: str) -> None:
+        node = torch._C._current_autograd_node()
+        seen.append((where, "" if node is None else nodes.get(node, f"unknown {node.name()}")))
+
+    def unpack(packed):
+        look("unpack")
+        return packed
+
+    def hook(g):
+        look("hook")
+        with torch.enable_grad():
+            other = (inner := leaf(2)) * 3
+        nodes[other.grad_fn] = "inner"
+        other.register_hook(lambda g: look("hook of the inner one"))
+        torch.autograd.grad(other, inner, torch.ones(2))
+        look("hook again")
+
+    x = leaf(3)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), unpack):
+        a = Doubled.apply(x)
+        b = a.sin() * a
+    c = b.exp()
+    leaf_node = torch.autograd.graph.get_gradient_edge(x).node
+    nodes |= {a.grad_fn: "a", b.grad_fn: "b", c.grad_fn: "c", leaf_node: "x"}
+    for tensor in (x, a, b, c):
+        tensor.register_hook(hook)
+    b.grad_fn.register_prehook(lambda g: look("pre-hook"))
+    c.grad_fn.register_hook(lambda i, o: look("post-hook"))
+    x.register_post_accumulate_grad_hook(lambda p: look("accumulated"))
+
+    def at_the_end(_):
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: look("callback"))
+
+    a.register_hook(at_the_end)
+    c.sum().backward()
+    look("outside")
+    return seen

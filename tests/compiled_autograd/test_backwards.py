@@ -54,14 +54,23 @@ class Captures:
             yield self
 
 
+def replaced():
+    """What is replaced while a block is open."""
+    return (
+        torch.autograd._engine_run_backward,
+        torch.autograd.Variable._execution_engine,
+        torch._C._current_autograd_node,
+    )
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    before = torch.autograd._engine_run_backward, torch.autograd.Variable._execution_engine
+    before = replaced()
     aotviz.compiled_autograd.reset()
     yield
     engine.reset()
     torch._dynamo.reset()
-    assert (torch.autograd._engine_run_backward, torch.autograd.Variable._execution_engine) == before
+    assert replaced() == before
     prior = torch._C._dynamo.compiled_autograd.set_autograd_compiler(None, False)
     assert prior == (None, False)
 
