@@ -61,12 +61,13 @@ def test_every_setting_of_inductor_and_dynamo_that_aot_autograd_reads_is_in_a_li
 
 
 def test_a_setting_that_does_nothing_here_is_warned_of_once_by_name():
-    with config.patch(force_autograd_cache=True), warnings.catch_warnings(record=True) as told:
+    changed = not config.error_on_custom_op_aliasing
+    with config.patch(error_on_custom_op_aliasing=changed), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         EAGER.options()
         EAGER.options()
     (warning,) = told
-    assert "torch._functorch.config.force_autograd_cache" in str(warning.message)
+    assert "torch._functorch.config.error_on_custom_op_aliasing" in str(warning.message)
 
 
 def test_torchs_defaults_are_not_warned_of():

@@ -67,6 +67,7 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {  # module -> setting -> why it is 
             "bypass_autograd_cache_key",
             "it is about torch's own cache",
         ),
+        "force_non_lazy_backward_lowering": "it decides when a backward is compiled, not what it is",
         **_all("TYPE_CHECKING _save_config_ignore", _NONE),
     },
     DYNAMO: {
@@ -79,7 +80,8 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {  # module -> setting -> why it is 
         ),
         **_all(
             "recompile_limit accumulated_recompile_limit fail_on_recompile_limit_hit error_on_recompile "
-            "suppress_errors minimum_call_count invalidate_compile_context_weakrefs",
+            "suppress_errors minimum_call_count invalidate_compile_context_weakrefs automatic_dynamic_shapes "
+            "assume_static_by_default",
             _CAPTURE,
         ),
         **_all("TYPE_CHECKING _save_config_ignore", _NONE),

@@ -32,6 +32,7 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.cache import bypasses, captured_graphs, switch
+from aotviz.cache.carried import Carried
 from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns
 from aotviz.frontends.compiling import compile_program, guard_duplicates, lock, ran_in_eager
 from aotviz.frontends.requests import graph_request, readable
@@ -79,27 +80,29 @@ def aotviz_inductor(
     Raises:
         ValueError: neither aotviz nor Inductor has such an option; the message names it.
     """
-    return _kept_for_later("inductor", options, mode)(gm, example_inputs)
+    return named("inductor", options, mode)(gm, example_inputs)
 
 
 def aotviz_eager(
     gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
 ) -> Callable[..., Any]:
     """The backend "aotviz_eager": our pipeline, its graphs run as they are. Arguments as for "aotviz"."""
-    return _kept_for_later("eager", options, mode)(gm, example_inputs)
+    return named("eager", options, mode)(gm, example_inputs)
 
 
-aotviz_inductor.made_with = lambda options, mode: _kept_for_later("inductor", options, mode)  # type: ignore[attr-defined]
-aotviz_eager.made_with = lambda options, mode: _kept_for_later("eager", options, mode)  # type: ignore[attr-defined]
+aotviz_inductor.made_with = lambda options, mode: named("inductor", options, mode)  # type: ignore[attr-defined]
+aotviz_eager.made_with = lambda options, mode: named("eager", options, mode)  # type: ignore[attr-defined]
 
 
-def _kept_for_later(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
-    """A backend whose recordings appear in `recent()`."""
+def named(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
+    """The backend for "inductor" or "eager", with torch.compile's arguments for it. `recent()` has its recordings."""
     check_arguments(None, options)
     ours, theirs = sorted_options(options or {}, name)
     session = Session(False, name, ours.pop("on_stage", None), "torch.compile's")
     session.store = _recent if ours.pop("record", True) else None
-    return Backend(lowering_named(name, theirs, mode), ours, session)
+    backend = Backend(lowering_named(name, theirs, mode), ours, session)
+    backend.arguments = name, dict(options or {}), mode
+    return backend
 
 
 class Backend:
@@ -107,6 +110,9 @@ class Backend:
 
     `options` are ours, without "record" and "on_stage".
     """
+
+    arguments: tuple[str, dict[str, Any], str | None]  # of `named`, if that made it
+    carried: Carried | None = None  # the programs of a file, which are used in place of a cache
 
     def __init__(self, lowering: Lowering, options: Mapping[str, Any], session: Session) -> None:
         ours = dict(options)
@@ -120,10 +126,20 @@ class Backend:
 
     def asked(self, graph: Any, inputs: Sequence[Any], symbols: Sequence[tuple[int, ...]] | None = None) -> Any:
         """The question to the cache about a graph from Dynamo. `symbols` as `numbers` of `of_graph`."""
-        store = switch.store_of_compilation(self.cache, bool(self.options.get("debug")))
+        is_debugged = bool(self.options.get("debug"))
+        store: Any = None if is_debugged else self.carried
+        store = store or switch.store_of_compilation(self.cache, is_debugged)
         return cached.asked(store, graph, inputs, self.options, self.lowering, symbols)
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        if dynamo.id_for_next_process(gm) is not None:
+            from aotviz.frontends import saved_functions  # loads what torch has for this, which few programs need
+
+            if saved_functions.is_wanted():
+                return saved_functions.compiled(self, gm, example_inputs)
+        return self.compiled(gm, example_inputs)
+
+    def compiled(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
         if in_pieces is not None:
             return in_pieces
@@ -142,8 +158,9 @@ class Backend:
             compiled = runtime.skipped(lambda *passed: whole(*_with_memory(passed, zeros)))
         return compiled
 
-    def restored(self, about: CapturedGraph) -> Callable[..., Any]:
-        """A graph that Dynamo captured in an earlier process. It is compiled at its first call."""
+    def restored(self, about: CapturedGraph, kept: str) -> Callable[..., Any]:
+        """A graph that Dynamo captured in an earlier process. It is compiled at its first call. `kept` says in the
+        recording where the graph comes from."""
         eager, symbols = _in_eager(about.module), about.symbols or ()
         names = list(map(readable, about.module.graph.find_nodes(op="placeholder")))
         compiled: Callable[..., Any] | None = None
@@ -156,7 +173,7 @@ class Backend:
                 with lock:
                     if compiled is None:
                         examples = fakes.as_captured(inputs, names, symbols)
-                        compiled = _compile(self, about, examples, dynamo_capture.captured_earlier(about))
+                        compiled = _compile(self, about, examples, dynamo_capture.captured_earlier(about, kept))
             return compiled(*inputs)
 
         return runtime.skipped(run)

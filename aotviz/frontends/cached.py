@@ -25,6 +25,7 @@ import msgspec
 from aotviz import pipeline
 from aotviz.cache import bypasses, meshes, switch
 from aotviz.cache import entry as entries
+from aotviz.cache.carried import Carried
 from aotviz.cache.entry import Compiled, Main, Reading
 from aotviz.cache.key import Key, Uncacheable, inductors, of_graph, of_trace
 from aotviz.cache.names import NoName
@@ -52,14 +53,19 @@ RECORDING = "recording"  # the part of an entry that holds what was recorded of 
 class Asked:
     """A compilation whose key is known."""
 
-    store: Store
+    store: Store | Carried
     key: Key
     lowering: Any  # a Lowering, or Inductor's compilers: what loads the code that it has stored
     stacks: tuple[str, ...]  # of the nodes of the graph that the key describes
 
 
 def asked(
-    store: Store | None, module: Any, inputs: Sequence[Any], options: Any, lowering: Lowering, numbers: Any = None
+    store: Store | Carried | None,
+    module: Any,
+    inputs: Sequence[Any],
+    options: Any,
+    lowering: Lowering,
+    numbers: Any = None,
 ) -> Asked | LookUp | None:
     """The key of a graph from Dynamo. A LookUp says why it has none; None if nothing is cached."""
     if store is None:
@@ -72,7 +78,7 @@ def asked(
 
 
 def _described(
-    key: Callable[[], Key], store: Store, lowering: Any, stacks: Callable[[], tuple[str, ...]]
+    key: Callable[[], Key], store: Store | Carried, lowering: Any, stacks: Callable[[], tuple[str, ...]]
 ) -> Asked | LookUp:
     try:
         return Asked(store, key(), lowering, stacks())
@@ -159,7 +165,7 @@ def _looked_up(
         return None, replace(told, reason=_discarded(asked.store, entry, error))
 
 
-def _discarded(store: Store, entry: Entry | None, error: Exception) -> str:
+def _discarded(store: Store | Carried, entry: Entry | None, error: Exception) -> str:
     """Why an entry could not be loaded. It is removed, unless this process lacks something that it needs."""
     if entry is not None and not _is_of_this_process(error):
         with contextlib.suppress(Unavailable):
@@ -211,7 +217,7 @@ def _said(failed: Any, call: FlatCall) -> str:
     return f"it was compiled for {text}, and {', '.join(values)}"
 
 
-def _unavailable(store: Store, told: LookUp, error: Unavailable) -> LookUp:
+def _unavailable(store: Store | Carried, told: LookUp, error: Unavailable) -> LookUp:
     warn_once(str(store.folder), "unavailable", f"aotviz's cache is not used: {error}")
     return replace(told, outcome=Outcome.BYPASS, reason=_why(error, ""))
 

@@ -44,9 +44,10 @@ class Kept(precompiled.BackendCacheArtifact):
         if backend is None or self.graph is None:
             raise Unusable(_FOR_OURS)
         number = dynamo.compile_id()
-        return backend.restored(replace(self.graph, compile_id="" if number is None else str(number)))
+        return backend.restored(replace(self.graph, compile_id="" if number is None else str(number)), _KEPT)
 
 
+_KEPT = "Dynamo traced nothing here: its part comes from its own cache, where an earlier process kept it"
 _FOR_OURS = "aotviz kept its graphs, and they are for torch.compile with one of aotviz's backends, or aotviz.compile"
 
 

@@ -125,8 +125,8 @@ class Capture:
     earlier: bool = False  # an earlier process captured it
 
 
-def captured_earlier(graph: CapturedGraph) -> Capture:
-    """What is known of a graph that Dynamo captured in an earlier process."""
+def captured_earlier(graph: CapturedGraph, kept: str) -> Capture:
+    """What is known of a graph that Dynamo captured in an earlier process. `kept` says where it comes from."""
     begins = graph.place.partition(" in ")[0]
     file, _, line = begins.rpartition(":")
     return Capture(
@@ -143,7 +143,7 @@ def captured_earlier(graph: CapturedGraph) -> Capture:
         ended_at="",
         symbols=(),
         guards=Guards(None, graph.compile_id),
-        kept="Dynamo traced nothing here: its part comes from its own cache, where an earlier process kept it",
+        kept=kept,
         earlier=True,
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from aotviz.torch_private import configs
 
-_NO_CACHE = "aotviz has no AOTAutograd cache; Inductor's own cache is used"
+_NO_CACHE = "it is about torch's AOTAutograd cache; aotviz has a cache of its own"
 
 
 def _all(names: str, what: str) -> dict[str, str]:
@@ -65,7 +65,6 @@ HONOURED = {  # setting -> what honours it
 }
 WARNED = {  # setting -> what aotviz does instead
     "torch._functorch.config": {
-        **_all("bundled_autograd_cache force_autograd_cache strict_autograd_cache", _NO_CACHE),
         "enable_complex_wrapper": "complex tensors are traced as they are",
         "error_on_custom_op_aliasing": "aotviz does not check whether results of a custom operator share memory",
         "static_weight_shapes": "parameters and buffers have fixed sizes",
@@ -76,8 +75,9 @@ WARNED = {  # setting -> what aotviz does instead
 MEANS_NOTHING = {  # setting -> why
     "torch._functorch.config": {
         **_all(
-            "autograd_cache_allow_custom_autograd_functions autograd_cache_normalize_inputs bypass_autograd_cache_key "
-            "enable_autograd_cache enable_remote_autograd_cache",
+            "autograd_cache_allow_custom_autograd_functions autograd_cache_normalize_inputs bundled_autograd_cache "
+            "bypass_autograd_cache_key enable_autograd_cache enable_remote_autograd_cache force_autograd_cache "
+            "strict_autograd_cache",
             _NO_CACHE,
         ),
         "check_custom_op_aliasing": "it is on by default; see error_on_custom_op_aliasing",
