@@ -43,9 +43,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Found]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_saved_function_is_right_elsewhere_and_is_not_traced_there(
-    found: tuple[Found, Found], case: str
-) -> None:
+def test_saved_function_is_right_elsewhere_and_is_not_traced_there(found: tuple[Found, Found], case: str) -> None:
     first, second = (one[case] for one in found)
     assert first["outcomes"][0] == "miss"
     assert second["outcomes"][0] == "hit"
