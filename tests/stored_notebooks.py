@@ -94,12 +94,19 @@ def settled(text: str) -> str:
     return text
 
 
-def run(notebook: NotebookNode, folder: Path) -> None:
-    """Run all cells; `folder` is where they run. What cells show is as PREPARE says."""
+def run(notebook: NotebookNode, folder: Path, times: int = 1) -> None:
+    """Run all cells; `folder` is where they run. What cells show is as PREPARE says, and as in the first run.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell raised an error.
+    """
+    count = len(notebook.cells)
+    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     notebook.cells.insert(0, nbformat.v4.new_code_cell(PREPARE))
+    notebook.cells += [nbformat.v4.new_code_cell(source) for _ in range(1, times) for source in sources]
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
-    del notebook.cells[0]
+    notebook.cells = notebook.cells[1 : 1 + count]
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = _merged(cell.outputs)

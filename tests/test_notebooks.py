@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, and its stored outputs, if it has some, are those of a run."""
+"""Every notebook runs from top to bottom, twice in one kernel, and its stored outputs, if any, are those of a run."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ def test_links_of_a_notebook_lead_to_files(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", IN_A_KERNEL, ids=lambda path: path.stem)
-def test_notebook_runs_and_shows_a_workbench(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs_twice_in_a_kernel_and_shows_a_workbench(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
     root = str(path.parents[1])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
     notebook = nbformat.read(path, as_version=4)
     stored = stored_notebooks.texts(notebook) if stored_notebooks.has_outputs(notebook) else None
-    stored_notebooks.run(notebook, tmp_path)
+    stored_notebooks.run(notebook, tmp_path, times=2)
     if stored is not None and stored_notebooks.outputs_of(notebook) == stored_notebooks.versions():
         assert stored_notebooks.texts(notebook) == stored, "another output than the stored one: `make notebooks`"
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]

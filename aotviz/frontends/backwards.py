@@ -1,6 +1,7 @@
 """`aotviz.compiled_autograd`: the whole backward, captured as one graph (SYSTEM.md F1).
 
-Each setting has its own captures and one recording, so that a block that is entered at every step captures once.
+Blocks with equal arguments share their captures, so that a block that is entered at every step captures once. What is
+captured in a block is in the recording of that block only.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +30,7 @@ from aotviz.lowerings import Lowering, lowering_named
 from aotviz.options import Options
 from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Session, live
+from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.torch_private import configs
 from aotviz.torch_private.modules import boxed
@@ -50,11 +53,14 @@ class _Open(threading.local):
 class compiled_autograd:
     """Capture the backwards that this thread begins, compile them, and replay them from then on.
 
-    A context manager, and a decorator with or without arguments. The context gives a recording. Blocks with equal
-    arguments share their captures, and so this recording, in which the newest is last; `aotviz.record()` around a block
-    has only what was captured in it. Gradients, hooks and their order are eager's. Steps that only compute become
-    graphs for the backend, from one call of Python to the next; hooks and the backward of a custom
-    `torch.autograd.Function`, or of a compiled forward, run as they are.
+    A context manager, and a decorator with or without arguments. The context gives a recording of what is captured and
+    compiled in it, the newest last. Blocks with equal arguments share their captures: a backward that an earlier block
+    captured is replayed, and is in that block's recording. A context that is made once and entered at every step has
+    one recording of all its blocks, as has `aotviz.record()` around them.
+
+    Gradients, hooks and their order are eager's. Steps that only compute become graphs for the backend, from one call
+    of Python to the next; hooks and the backward of a custom `torch.autograd.Function`, or of a compiled forward, run
+    as they are.
 
     Some backwards are run by autograd's engine, and a warning (`aotviz.RanInEager`) says why: with `create_graph=True`,
     `is_grads_batched=True` or anomaly mode, inside a TorchDispatchMode, beside a backward of another thread, and
@@ -83,7 +89,8 @@ class compiled_autograd:
     """
 
     _setting: engine.Setting
-    _recording: Recording | None
+    _session: Session
+    _store: Store | None
     _open: _Open
 
     def __new__(
@@ -96,8 +103,8 @@ class compiled_autograd:
         options: Mapping[str, Any] | None = None,
     ) -> Any:
         self = super().__new__(cls)
-        self._setting, session = _shared(backend, mode, dynamic, options)
-        self._recording = None if session.store is None else live(session.store)
+        self._setting, self._session = _shared(backend, mode, dynamic, options)
+        self._store = Store() if (options or {}).get("record", True) else None
         self._open = _Open()
         return self if fn is None else self(fn)
 
@@ -106,10 +113,12 @@ class compiled_autograd:
         return engine.capturing(self._setting)(fn)  # each call has a block of its own
 
     def __enter__(self) -> Recording | None:
-        block = engine.capturing(self._setting)
-        block.__enter__()
+        block = contextlib.ExitStack()
+        block.enter_context(engine.capturing(self._setting))
+        if self._store is not None:
+            block.enter_context(self._session.recording_into(self._store))
         self._open.blocks.append(block)
-        return self._recording
+        return None if self._store is None else live(self._store)
 
     def __exit__(self, *error: Any) -> None:
         self._open.blocks.pop().__exit__(*error)
@@ -121,7 +130,7 @@ class compiled_autograd:
 
     @staticmethod
     def reset() -> None:
-        """Forget all captures, and the recordings of them."""
+        """Forget all captures."""
         with _lock:
             gone = dict(_known)
             _known.clear()
@@ -153,7 +162,8 @@ def _shared(
     made = None
     if key not in _known:
         ours, theirs = sorted_options(options or {}, backend)
-        session = Session(ours.pop("record", True), "backward", ours.pop("on_stage", None))
+        ours.pop("record", None)  # each block's own matter
+        session = Session(False, "backward", ours.pop("on_stage", None))
         made = setting(Backend(lowering_named(backend, theirs, mode), ours, session), bool(dynamic)), session
     gone = None
     with _lock:
@@ -179,7 +189,7 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     """How backwards are captured for a backend: in its recording, and compiled by it."""
     parts = CompiledParts(functools.partial(_part, through), functools.partial(_too_many, through))
 
-    known: set[tuple[str, str]] = set()
+    told: weakref.WeakKeyDictionary[Store, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
 
     def compiled(asked: BackwardCall, call: WholeBackward) -> Replay:
         return backward_stages.compiled(asked, call, through.session.observer(call.number), parts)
@@ -187,8 +197,10 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     def by_the_engine(why: str) -> None:
         warn(f"a backward runs in autograd's engine because {why}", RanInEager)
         place = users_place()
-        if (why, place) not in known:
-            known.add((why, place))
+        heard = [told.setdefault(store, set()) for store in through.session.stores()]
+        if any((why, place) not in some for some in heard):
+            for some in heard:
+                some.add((why, place))
             asked = BackwardCall(options, "backward", ())
             backward_stages.by_the_engine(asked, through.session.observer(), why, place)
 

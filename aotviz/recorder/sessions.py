@@ -98,13 +98,14 @@ class Session:
         self.store = Store() if record else None
         self.on_stage = on_stage
         self.programs: list[Executable] = []
+        self._open = _Thread()
 
     def observer(self, backward: int | None = None) -> Observer:
         """Writes to the function's own recording, the open `record()` blocks, the watches, and torch's log.
 
         `backward` is the number of a captured backward that it is about.
         """
-        stores = self._stores()
+        stores = self.stores()
         observers: list[Observer] = [Recorder(*stores, function=self.function)] if stores else []
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
@@ -116,15 +117,29 @@ class Session:
 
     def keep(self, program: Program) -> None:
         """Keep a program: with its graphs if it is recorded, else only what runs."""
-        self.programs.append(program if self._stores() else program.executable())
+        self.programs.append(program if self.stores() else program.executable())
 
-    def _stores(self) -> list[Store]:
-        return [store for store in (self.store, *_blocks.open, *_watched) if store is not None]
+    def stores(self) -> list[Store]:
+        """Where what is compiled now, in this thread, is recorded."""
+        return [store for store in (self.store, *self._open.open, *_blocks.open, *_watched) if store is not None]
+
+    @contextlib.contextmanager
+    def recording_into(self, store: Store) -> Iterator[None]:
+        """What this thread compiles inside the block, for this session and its parts, is recorded in the store too."""
+        stores = self._open.open
+        if store in stores:  # a block inside itself
+            yield
+            return
+        stores.append(store)
+        try:
+            yield
+        finally:
+            stores.remove(store)
 
     def part(self, name: str, function: Hashable) -> Session:
         """The session of one of its functions that Dynamo compiles, with the same recording and programs."""
         made = Session(False, name, self.on_stage, None if function is None else (self.function, function))
-        made.store, made.programs = self.store, self.programs
+        made.store, made.programs, made._open = self.store, self.programs, self._open
         return made
 
     def attach(self, compiled: Callable[..., Any]) -> Any:

@@ -221,14 +221,43 @@ def model():
 def test_a_block_at_every_step_captures_once(model, backend):
     x = torch.randn(5, 4)
     expected = step(model, x)
+    recordings = []
     for _ in range(3):
         with aotviz.compiled_autograd(backend=backend) as recording:
             found = step(model, x)
         torch.testing.assert_close(found, expected)
+        recordings.append(recording)
+    recording, *others = recordings
+    assert [len(one) for one in others] == [0, 0]
     whole, part = recording
     assert [stage.name for stage in whole.data.stages][-1] == "replay"
     assert part.data.stages[-1].name == "link"
     assert recording.explain()
+
+
+def test_the_recording_of_a_block_has_what_was_captured_in_that_block(model):
+    def of(program):
+        with aotviz.compiled_autograd(backend="eager") as recording:
+            program()
+        return recording
+
+    x = leaf(3)
+    first, second = of(lambda: step(model, torch.randn(5, 4))), of(lambda: x.sin().sum().backward())
+    assert {visit.node for visit in second[0].visits.itertuples()} >= {"SinBackward0"}
+    assert [one.name for one in second] == ["backward", "backward, part 0"]
+    for _ in range(2):
+        with pytest.warns(aotviz.RanInEager):
+            third = of(lambda: torch.autograd.grad(x.sin().sum(), x, create_graph=True))
+        assert [one.data.error.ran_in_eager for one in third] == [True]
+    assert len(first) == 2
+
+    outer, inner = aotviz.compiled_autograd(backend="eager"), aotviz.compiled_autograd(backend="eager")
+    with outer as all_of_it, outer:
+        (x * x.exp()).sum().backward()
+        with inner as nested:
+            (x * x.cos()).sum().backward()
+    assert [one.name for one in all_of_it] == ["backward", "backward, part 0"] * 2
+    assert len(nested) == 2
 
 
 def test_a_users_compiler_gets_the_whole_backward_as_one_graph(model):
@@ -265,9 +294,10 @@ def test_a_part_is_compiled_for_each_layout_and_then_runs_operator_by_operator(m
 
 
 def test_sizes_are_symbols_at_once_where_dynamic_asks_for_it():
+    block = aotviz.compiled_autograd(backend="eager", dynamic=True)
     for n in (3, 4, 5, 2, 1, 0):
         x = leaf(n)
-        with aotviz.compiled_autograd(backend="eager", dynamic=True) as recording:
+        with block as recording:
             (x * x).sum().backward()
         assert torch.equal(x.grad, 2 * x.detach())
     whole, part, *others = recording
@@ -291,9 +321,9 @@ def test_the_sizes_of_parameters_are_no_symbols(model):
 
 
 def test_a_number_of_a_part_has_advice_that_a_user_can_act_on():
-    x = torch.randn((), requires_grad=True)
+    x, block = torch.randn((), requires_grad=True), aotviz.compiled_autograd(backend="eager")
     for n in (3, 4, 1):
-        with aotviz.compiled_autograd(backend="eager") as recording:
+        with block as recording:
             x.expand(n).sum().backward()
         x.grad = None
     *_, row = recording.recompiles().itertuples()
@@ -302,12 +332,13 @@ def test_a_number_of_a_part_has_advice_that_a_user_can_act_on():
 
 
 def test_a_part_that_has_all_its_programs_says_once_that_it_runs_operator_by_operator():
+    block = aotviz.compiled_autograd(backend="eager")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for order in itertools.permutations(range(4)):
             x, w = torch.randn(2, 3, 4, 5), torch.ones(2, 3, 4, 5, requires_grad=True)
             x = x.permute(order).contiguous().permute([order.index(k) for k in range(4)])
-            with aotviz.compiled_autograd(backend="eager") as recording:
+            with block as recording:
                 (w * x).sum().backward()
             assert torch.equal(w.grad, x)
     (one,) = (one for one in warned if one.category is aotviz.RanInEager)

@@ -14,6 +14,7 @@ def step():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.GELU(), nn.Linear(8, 3)))
     aotviz.compiled_autograd.reset()
+    block = aotviz.compiled_autograd(backend="eager")
 
     def run(rows=3, activation=None, zero=True, hook=False):
         if zero:
@@ -21,7 +22,7 @@ def step():
         y = model(torch.randn(rows, 4))
         y = y if activation is None else activation(y)
         handle = model[0].weight.register_hook(lambda g: g) if hook else None
-        with aotviz.compiled_autograd(backend="eager") as recording:
+        with block as recording:
             y.square().sum().backward()
         if handle is not None:
             handle.remove()
@@ -77,21 +78,21 @@ def test_a_size_and_that_it_is_a_symbol_from_now_on(step):
 
 def test_a_number_that_a_node_keeps():
     aotviz.compiled_autograd.reset()
-    x = torch.ones(2, 5, requires_grad=True)
+    x, block = torch.ones(2, 5, requires_grad=True), aotviz.compiled_autograd(backend="eager")
     for k in range(2):
         x.grad = None
-        with aotviz.compiled_autograd(backend="eager") as recording:
+        with block as recording:
             torch.tensor_split(x, [1, 2, 3], dim=1)[k].sum().backward()
     assert "a number that the autograd node `SliceBackward0` keeps changed" in told(recording)[0]
 
 
 def test_the_nearest_earlier_capture_is_the_one_with_the_fewest_differences():
     aotviz.compiled_autograd.reset()
-    linear, t = nn.Linear(3, 3), nn.Parameter(torch.ones(1))
+    linear, t, block = nn.Linear(3, 3), nn.Parameter(torch.ones(1)), aotviz.compiled_autograd(backend="eager")
     for rows in (2, 2, 4):
         batch = torch.randn(rows, 3)
         loss = (linear(batch).tanh() * t).sum()
-        with aotviz.compiled_autograd(backend="eager") as recording:
+        with block as recording:
             loss.backward()
     *_, row = recording.recompiles().itertuples()
     assert row.subject == "batch.shape[0]"
@@ -124,7 +125,6 @@ def test_another_activation_is_compared_with_the_capture_that_had_it(step):
 def test_captures_that_were_dropped(step):
     step()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        aotviz.compiled_autograd(backend="eager")
         x = torch.ones(2, requires_grad=True)
         with aotviz.compiled_autograd(backend="eager"):
             (x * 2).sum().backward()
