@@ -85,7 +85,7 @@ class SubclassCreationMeta(_Subclass):
         """The same plan without anything that belongs to the trace."""
 
         def known(numbers: tuple[Any, ...]) -> tuple[int | None, ...]:
-            return tuple(n if isinstance(n, int) else None for n in numbers)
+            return tuple(None if wrapper_subclasses.varies(n) else int(n) for n in numbers)
 
         return RuntimeSubclass(
             self.type,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from aotviz.ir import spelling
+from aotviz.ir.symbolic_sizes import expression
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.functional_tensors import FunctionalTensor
@@ -103,6 +104,11 @@ def ragged(number: Any) -> bool:
     return isinstance(number, torch.SymInt) and bool(number.node.is_nested_int())
 
 
+def varies(number: Any) -> bool:
+    """Whether a size is a symbol that the trace has not specialised: the graph knows the others as numbers."""
+    return isinstance(number, torch.SymInt) and (ragged(number) or not expression(number).is_number)
+
+
 def has_ragged_sizes(value: Any) -> bool:
     return is_subclass(value) and any(map(ragged, value.size()))
 
@@ -110,7 +116,7 @@ def has_ragged_sizes(value: Any) -> bool:
 def symbols(value: Any) -> Iterator[tuple[str, int, Any]]:
     """("size" or "stride", dimension, number) of each symbolic size and stride of the subclass itself."""
     for kind, numbers in (("size", value.size()), ("stride", value.stride())):
-        yield from ((kind, i, n) for i, n in enumerate(numbers) if isinstance(n, torch.SymInt))
+        yield from ((kind, i, n) for i, n in enumerate(numbers) if varies(n))
 
 
 def leaves(value: Any) -> Iterator[Any]:

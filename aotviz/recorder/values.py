@@ -120,10 +120,13 @@ class Values:
             strides, offsets, storages = [()], [0], [NONE]
         devices = map(snapshotting.device, tensors)
         facts = list(zip([t.dtype for t in tensors], [t.shape for t in tensors], strides, devices, strict=True))
+        # A ragged size has a hash, unlike other symbols, and a comparison with it would become a guard.
+        ragged = any(t.is_nested for t in tensors)
+        layouts = starmap(self._layout, facts) if ragged else self._described(facts)
         return [
             ValueRecord("tensor", dtype, shape, stride, offset, device, storage, tensor.requires_grad, [], NONE)
             for tensor, (dtype, shape, stride, device), offset, storage in zip(
-                tensors, self._described(facts), offsets, storages, strict=True
+                tensors, layouts, offsets, storages, strict=True
             )
         ]
 

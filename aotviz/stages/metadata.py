@@ -16,7 +16,6 @@ from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
-from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, rootless
@@ -38,8 +37,6 @@ def run(call: FlatCall) -> TracedCall:
         keep_input_mutations=call.options.keep_inference_input_mutations,
     )
     forward = _first_run(call, program)
-    if not forward.trace.logs_views and any(map(is_subclass, forward.outputs)):
-        forward = forward.rerun(logs_views=True)  # the function itself creates subclasses
     graded = torch.is_grad_enabled()
     infos = enumerate(forward.input_info)
     moves = (i for i, info in infos if info.requires_grad and _only_moves(info) and (graded or not info.turned_off))

@@ -57,15 +57,24 @@ def swapped(owner: Any, **others: Any) -> Iterator[None]:
                 setattr(owner, name, before[name])
 
 
-def tracing_flag() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def tracing_flag() -> Iterator[None]:
     """Set the flag that `torch.fx.is_fx_tracing` returns; libraries read it to know if values are concrete.
 
+    `nested_tensor_from_jagged` reads it to refuse `torch.fx.symbolic_trace`; this trace can record what it calls.
     In releases without a flag per thread, a call of a Dynamo program in another thread is refused meanwhile.
     """
     state: Any = sys.modules["torch.fx._symbolic_trace"]
-    if versions.has("the tracing flag is per thread"):
-        return state._is_fx_tracing_context(True)
-    return swapped(state, _is_fx_tracing_flag=True)
+    flag = state.is_fx_tracing
+    jagged: Any = torch.nested.nested_tensor_from_jagged
+
+    def is_fx_tracing() -> bool:
+        return sys._getframe(1).f_code is not jagged.__code__ and bool(flag())
+
+    per_thread = versions.has("the tracing flag is per thread")
+    setting = state._is_fx_tracing_context(True) if per_thread else swapped(state, _is_fx_tracing_flag=True)
+    with setting, swapped(state, is_fx_tracing=is_fx_tracing):
+        yield
 
 
 def asks_for_inductor(node: fx.Node) -> bool:

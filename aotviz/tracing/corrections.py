@@ -3,7 +3,8 @@
 Under the Python dispatcher torch replaces some operators by Python code before autograd sees them. For most of them the
 result is the same. For these a compiled call would silently differ from eager:
 
-    dropout                          that drops nothing returns its argument; torch's code returns a copy
+    dropout                          that drops nothing returns its argument; torch's code returns a copy. Of jagged
+                                     tensors it is native_dropout, which copies
     multi_margin_loss                of one sample returns a scalar; torch's code returns a vector of one element
     multilabel_margin_loss_forward   ignores the labels after the first -1; torch's code counts them as class 0, and
                                      for one sample returns a vector as above
@@ -45,6 +46,8 @@ aten = torch.ops.aten
 
 
 def _dropout(tensor: Any, p: float, train: bool) -> Any:
+    if tensor.is_nested:
+        return aten.native_dropout.default(tensor, p, train)[0]
     if p == 0 or not train or tensor.numel() == 0:
         return tensor
     return decompositions.dropout(tensor, p, train)

@@ -152,10 +152,6 @@ def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
     return bool(seen) and alone and base_of(fake) is None and not fake.is_leaf and not is_subclass(argument)
 
 
-class TurnsOn(Exception):
-    """The function calls `requires_grad_()` on an input, and no input required grad before."""
-
-
 def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger) -> bool:
     """Whether an input was written and then resized in a way that loses data. If it grows beyond its storage, the trace
     forgets the write. If it shrinks, the wrapper would write only the rest."""
@@ -415,10 +411,11 @@ class Outputs:
         (self.rewritten if written else self.histories)[id(alias)] = self._base(alias, output)
 
     def _not_replayable(self, info: OutputAliasInfo, output: Any, root: Any) -> OutputAliasInfo:
-        """A view whose operator needs a size that is not known before the call."""
+        """A view whose operator needs a size that is not known before the call. A subclass has no strides that the
+        wrapper could give it; the graph returns its parts."""
         if _is_new_leaf(output):
             raise Refused("a new leaf is returned", "an output")
-        if id(root) in self.named:
+        if id(root) in self.named and not is_subclass(output):
             return replace(info, output_type=OutputType.alias_of_input, base_index=self._input_index(root))
         tangent = functional.grad_fn(output) is not None
         return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)

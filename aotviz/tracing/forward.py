@@ -62,7 +62,7 @@ class Program:
     # Input -> the other inputs whose writes bump its version counter; see tracing/rootless.py.
     rootless: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     logs_views: bool = False  # record views of subclasses, which the graph does not show
-    turns_on: bool = False  # the function calls requires_grad_() on an input
+    turns_on: bool = False  # the function calls requires_grad_() on an input, and none required grad before
     tells: bool = False  # `torch.compiler.is_compiling()` is True; see Note [Values asked for]
     keeps_histories: bool = False  # retain the graph in inner autograd.grad; see Note [Differentiated inside]
     put_off: frozenset[int] = frozenset()  # numbers of the hooks on results; see tracing/registered_hooks.py
@@ -100,12 +100,12 @@ class WithMembers:
 _WITHOUT_TENSORS = ("program", "values_before", "trace", "plans", "input_info", "edges", "part_edges")
 
 
-class _RunsOnViews(Exception):
-    """The run failed, and may succeed if the function gets views of these inputs; see Note [Moved inputs]."""
+class _RunsAgain(Exception):
+    """The function must run again with `changes` to its program: what this run found out too late."""
 
-    def __init__(self, inputs: frozenset[int]) -> None:
-        super().__init__(inputs)
-        self.inputs = inputs
+    def __init__(self, **changes: Any) -> None:
+        super().__init__(changes)
+        self.changes = changes
 
 
 def _has_another_reason(error: Exception) -> bool:
@@ -122,12 +122,10 @@ class ForwardTrace:
             try:
                 self._trace(program)
                 return
-            except facts.TurnsOn:
-                program = replace(program, turns_on=True)
+            except _RunsAgain as found:
+                program = replace(program, **found.changes)
             except registered_hooks.PutOff as found:
                 program = replace(program, put_off=program.put_off | {found.number})
-            except _RunsOnViews as found:
-                program = replace(program, fresh=program.fresh | found.inputs)
             except RuntimeError as error:  # see Note [Values asked for]
                 if program.tells or program.is_graph or not asks_for_values(error):
                     raise
@@ -155,7 +153,7 @@ class ForwardTrace:
                 except (RuntimeError, ValueError, IndexError) as error:
                     moved_views = frozenset(i for i in map(self._position, self.ledger.moved_views()) if i is not None)
                     if moved_views - program.fresh and not _has_another_reason(error):
-                        raise _RunsOnViews(moved_views) from error
+                        raise _RunsAgain(fresh=program.fresh | moved_views) from error
                     event = self.ledger.moved_view()
                     if event is None or isinstance(error, RuntimeError):
                         raise
@@ -208,6 +206,8 @@ class ForwardTrace:
         self.grad_enabled_after = torch.is_grad_enabled() if torch.is_grad_enabled() != grad_mode else None
         torch.set_grad_enabled(grad_mode)
         self.outputs, self.out_spec = pytree.tree_flatten(result)
+        if not self.trace.logs_views and (self.ledger.meets_subclass or any(map(is_subclass, self.outputs))):
+            raise _RunsAgain(logs_views=True)
         self.outputs += registered_hooks.hooked_inside(self.ledger, (*args, *whole.members.values(), *self.outputs))
         paths, _ = pytree.tree_flatten_with_path(result)
         names = (f"output{pytree.keystr(path)}" for path, _ in paths)
@@ -218,7 +218,7 @@ class ForwardTrace:
         self._refuse_grad_changes()
         turned = [i for i, info in enumerate(self.input_info) if info.turned_on]
         if turned and not self.with_gradients:
-            raise facts.TurnsOn
+            raise _RunsAgain(turns_on=True)
         if not torch.is_inference_mode_enabled():
             self.edges = [functional.edge(args[i]) if i in turned else edge for i, edge in enumerate(self.edges)]
         spelled = (self.output_names, self.program.names)

@@ -159,6 +159,7 @@ class Ledger:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.open = False
+        self.meets_subclass = False  # an operator was called with one
         self._origin: dict[int, Viewed] = {}
         self._writes: Counter[int] = Counter()  # id of a tensor -> number of operators that wrote it
         self.uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
@@ -345,6 +346,18 @@ class Ledger:
                     if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
                         self.unrepeatable = self.moved_view()
         return True
+
+    def note_of_subclass(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        """The same, for an operator on a subclass, after those that its class called. A view (`jagged.values()`) may be
+        an alias that the class made of a part. To autograd it is a view of the whole."""
+        for one in result if isinstance(result, (list, tuple)) else (result,):
+            inside = self._origin.get(id(one))
+            if inside is not None and _kind(operator) == "view":
+                for alias in inside.results:
+                    del self._origin[id(alias)]
+                self.events.remove(inside)
+                self._taken[id(inside.source)].remove(inside)
+        self.note(operator, args, kwargs, result)
 
     def resize_storage(self, tensor: Any, size: Any, after: Any) -> None:
         """Called instead of `untyped_storage().resize_`. The graph computes with values, not with the memory of an

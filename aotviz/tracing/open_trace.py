@@ -24,7 +24,7 @@ from torch.fx.experimental import proxy_tensor
 
 from aotviz.ir import effects, graphs, user_code
 from aotviz.ir.symbolic_sizes import SYMBOLIC
-from aotviz.ir.wrapper_subclasses import is_subclass, leaves
+from aotviz.ir.wrapper_subclasses import is_subclass, leaves, ragged
 from aotviz.torch_private import (
     autograd_nodes,
     decompositions,
@@ -127,6 +127,7 @@ class OpenTrace:
         functional_tensors.keep_tokens(self.functional_mode, effects.Tokens(self.tracer))
         self._make_fx = tracers.MakeFx(corrections.corrected(table or {}))
         self._proxies = self._make_fx.proxies(proxy_tensor.ProxyTorchDispatchMode, self.tracer)
+        _name_ragged_sizes(self._proxies, self.tracer)
         self._last_placeholder: fx.Node | None = None
         self.ledger = ledger
         self.logs_views = False  # of subclasses
@@ -302,6 +303,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 ledger.note_resize(*args)
                 functional.make_room(*args)
             result = dispatch(func, kinds, args, kwargs)
+            ledger.meets_subclass |= result is NotImplemented
         else:
             root, layouts, several = placed
             strided = torch.ops.aten.as_strided.default
@@ -321,6 +323,20 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     leaks.own(method)
 
 
+def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Tracer) -> None:
+    """Trace arithmetic on ragged sizes only if the graph uses its result. Such a size is a name, not a number, and if
+    the function itself makes the jagged tensor, nothing in the graph computes it."""
+    dispatch = mode.__sym_dispatch__
+
+    def named(self: Any, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+        lazy = tracer.enable_thunkify or any(map(ragged, args))
+        with user_calls.placed(tracer, enable_thunkify=lazy):
+            return dispatch(func, kinds, args, kwargs)
+
+    mode.__sym_dispatch__ = method = types.MethodType(named, mode)
+    leaks.own(method)
+
+
 class _SubclassLog(TorchDispatchMode):
     """Tells a ledger of the operators on subclasses. The graph shows the views of the parts, but the caller gets a view
     of the whole. So the wrapper must know that view, and only a mode above all others sees it."""
@@ -337,7 +353,7 @@ class _SubclassLog(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         with user_calls.placed(self, inside=True):  # a class may run it again, to correct the metadata that it shows
             result = func(*args, **(kwargs or {}))
-        self.ledger.note(func, args, kwargs or {}, result)
+        self.ledger.note_of_subclass(func, args, kwargs or {}, result)
         return result
 
 
