@@ -6,6 +6,12 @@ so partitioners keep a random node of the forward in the backward too, even if n
 random node of the backward that depends on no gradient to the forward. In both cases, later random numbers would differ
 from eager's.
 
+With a memory budget, torch's min-cut partitioner recomputes random nodes of the forward, as other partitioners may.
+They would draw other numbers, and the gradient would belong to another result. So the forward saves the random state
+before each such node, as it does for those that a checkpoint's policy recomputes, and the backward draws from that
+state. The state of a generator that the user passes is not saved, nor are the states inside of an operator that runs
+graphs; there the results are.
+
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,
 and so imports a hundred modules. This takes a second of the first compilation, which is wasted if the graph does not go
@@ -14,7 +20,8 @@ to Inductor. So it gets `share` in place of its own pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +32,17 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.ir import graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
-from aotviz.torch_private import operators
-from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
+from aotviz.torch_private import graph_nodes, operators
+from aotviz.torch_private.partitioners import (
+    default_partition,
+    functionalize_rng_ops,
+    min_cut_rematerialization_partition,
+)
+from aotviz.torch_private.random_numbers import run_and_save_rng_state
+
+RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
+GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
+Halves = tuple[fx.GraphModule, fx.GraphModule]
 
 
 def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
@@ -60,14 +76,109 @@ def must_save(node: fx.Node) -> None:
     node.meta["ac_graph_id"] = 0
 
 
-def hold_random_in_backward(joint: fx.GraphModule) -> None:
-    """Keep random nodes of the backward there; see Note [Random nodes run once]. Edits tags that partitioners use."""
+def drawing_once(joint: fx.GraphModule, results: int, cut: Callable[[fx.GraphModule], Halves]) -> Halves:
+    """The halves that `cut` makes, in which each random node draws as in eager; see Note [Random nodes run once].
+
+    The forward has `results` outputs before what it saves. Edits the tags of `joint` that partitioners use.
+    """
+    _hold_random_in_backward(joint)
+    forward, backward = cut(joint)
+    _drop_repeated_random(backward)
+    first = {node.name: node for node in forward.graph.nodes}
+    again = [node for node in backward.graph.nodes if _draws(backward, node) and node.name in first]
+    by_state = {n.name for n in again if operators.is_random(n.target) and n.kwargs.get("generator") is None}
+    for node in again:
+        if node.name not in by_state:
+            _read_saved(forward, backward, results, first[node.name], node)
+    return _draw_from_state(joint, forward, backward, results, by_state) if by_state else (forward, backward)
+
+
+def _draws(module: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a node draws random numbers, itself or in a graph that it runs."""
+    if operators.is_random(node.target) or node.target is run_and_save_rng_state:
+        return True
+    graphs_run = (getattr(module, str(one.target), None) for one in node.all_input_nodes if one.op == "get_attr")
+    return any(_draws(one, inner) for one in graphs_run if isinstance(one, fx.GraphModule) for inner in one.graph.nodes)
+
+
+def _read_saved(
+    forward: fx.GraphModule, backward: fx.GraphModule, results: int, first: fx.Node, again: fx.Node
+) -> None:
+    """Let the forward save what `first` draws, and let the backward read that instead of running `again`."""
+    pairs = [(first, again)]
+    if not isinstance(first.meta.get("val"), torch.Tensor):
+        items = {user.args[1]: user for user in first.users}
+        pairs = [(items.get(user.args[1]) or _item(first, user), user) for user in again.users]
+    for drawn, read in pairs:
+        graph_nodes.rename(read, f"{drawn.name}_again")
+        save(forward, backward, results, [drawn])
+        saved = next(node for node in graphs.placeholders(backward.graph) if node.target == drawn.name)
+        saved.name = drawn.name  # torch would not give the name of another node again
+        read.replace_all_uses_with(saved)
+        backward.graph.erase_node(read)
+    if again not in (read for _, read in pairs):
+        backward.graph.erase_node(again)
+    backward.graph.eliminate_dead_code()
+    backward.recompile()
+
+
+def _item(first: fx.Node, like: fx.Node) -> fx.Node:
+    with first.graph.inserting_after(first):
+        made = first.graph.call_function(operator.getitem, (first, like.args[1]))
+    made.meta, made.name = dict(like.meta), like.name
+    return made
+
+
+def _draw_from_state(
+    joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int, names: set[str]
+) -> Halves:
+    """Let the forward save the random state before the nodes with these names, and let the backward draw from it."""
+    for node in graphs.placeholders(backward.graph):
+        if str(node.target).startswith(RANDOM_STATE):  # torch numbers the states from 0 each time
+            graph_nodes.rename(node, f"{RANDOM_STATE}of_{node.name.removeprefix(RANDOM_STATE)}")
+            node.target = node.name
+    policies = {node: node.meta.pop("recompute", None) for node in joint.graph.nodes}
+    again = [node for node in policies if node.name in names]
+    for node in again:
+        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+    kept = graphs.outputs(forward.graph)[results:]
+    halves: Halves = functionalize_rng_ops(joint, forward, backward, len(kept) - len(list(_tensors(kept))))
+    for node in again:
+        del node.meta["recompute"]
+    for node, policy in policies.items():
+        if policy is not None:
+            node.meta["recompute"] = policy
+    return halves
+
+
+def save(forward: fx.GraphModule, backward: fx.GraphModule, results: int, nodes: Sequence[fx.Node]) -> None:
+    """Let the forward save these nodes too, after the other tensors, and pass them to the backward."""
+    returned = graphs.outputs(forward.graph)
+    kept = returned[results:]
+    tensors = list(_tensors(kept))
+    graphs.set_outputs(forward.graph, (*returned[:results], *tensors, *nodes, *kept[len(tensors) :]))
+    names = {tensor.name for tensor in tensors}
+    others = (node for node in graphs.placeholders(backward.graph) if node.name not in names)
+    before = next(others, next(iter(backward.graph.nodes)))
+    for node in nodes:
+        with backward.graph.inserting_before(before):
+            backward.graph.placeholder(node.name).meta["val"] = node.meta["val"]
+    forward.recompile()
+    backward.recompile()
+
+
+def _tensors(kept: Sequence[Any]) -> Iterator[fx.Node]:
+    return (one for one in kept if isinstance(one, fx.Node) and isinstance(one.meta.get("val"), torch.Tensor))
+
+
+def _hold_random_in_backward(joint: fx.GraphModule) -> None:
+    """Keep random nodes of the backward there."""
     for node in joint.graph.nodes:
         if operators.is_random(node.target) and node.meta.get("partitioner_tag") == "is_backward":
             node.meta["partitioner_tag"] = "must_be_in_backward"
 
 
-def drop_repeated_random(backward: fx.GraphModule) -> None:
+def _drop_repeated_random(backward: fx.GraphModule) -> None:
     """Remove random nodes that the forward has already run and whose results are not read here. Edits `backward`."""
     random = [node for node in backward.graph.nodes if operators.is_random(node.target)]
     drawn = [node for node in random if not str(node.meta.get("partitioner_tag")).endswith("backward")]
@@ -159,4 +270,4 @@ def generators_of(graph: fx.Graph) -> list[Callable[[int], Any]]:
 
 def is_generator(node: fx.Node) -> bool:
     """Whether a node is an input that a partitioner created for a generator."""
-    return node.op == "placeholder" and str(node.target).startswith(("fwd_rng_state_", "bwd_rng_state_"))
+    return node.op == "placeholder" and str(node.target).startswith(("fwd_rng_state_", GENERATOR))

@@ -11,10 +11,8 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Executable, FlatCall, Form, GraphCall, JointCall, JointGraph, Split, TracedCall
+from aotviz.ir.partition_functions import GENERATOR, RANDOM_STATE
 from aotviz.torch_private import operators
-
-RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
-GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
 
 
 class MalformedForm(AssertionError):

@@ -25,7 +25,7 @@ import torch.fx as fx
 from aotviz.ir import effects, graphs
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
-from aotviz.ir.partition_functions import drop_repeated_random, hold_random_in_backward, is_generator, must_save, share
+from aotviz.ir.partition_functions import drawing_once, is_generator, must_save, save, share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
@@ -42,6 +42,7 @@ def run(call: JointGraph) -> Split:
     module = graphs.copy(call.graph_module)
     tokens, late_tokens = effects.lift(module.graph, len(call.slots))  # see Note [Tokens across the cut]
     inputs = graphs.placeholders(module.graph)
+    results = len(call.slots) + tokens
     count = sum(not node.name.startswith("tangents_") for node in inputs)
     joint_inputs = list(graphs.values(inputs[:count])), list(graphs.values(inputs[count:]))
     with partitioning(call.fake_mode, call.options.graphsafe_rng), compiling(call.number, "joint"):
@@ -57,27 +58,24 @@ def run(call: JointGraph) -> Split:
         by_name = kept_by_name.readers(module.graph)  # partitioners merge nodes of the joint graph in place
 
         def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
-            hold_random_in_backward(joint)
             for node in filter(_is_clone_of_input, joint.graph.nodes):
                 if "recompute" not in node.meta:
                     must_save(node)
-            expected = len(call.slots) + tokens, len(graphs.outputs(joint.graph))
             with sharing(call.options.partition_fn, share, joint.graph):
                 forward, backward = call.options.partition_fn(
                     joint,
                     joint_inputs,
-                    num_fwd_outputs=expected[0],
+                    num_fwd_outputs=results,
                     static_lifetime_input_indices=list(call.meta.static_input_indices),
                 )
-            _check_outputs(forward, backward, *expected, call.options.partition_fn)
+            _check_outputs(forward, backward, results, len(graphs.outputs(joint.graph)), call.options.partition_fn)
             return forward, backward
 
-        forward, backward = cut(module)
+        forward, backward = drawing_once(module, results, cut)
         protected: set[str] = set()
         if _reads_overwritten(call, forward):
             protected = _protect_old_values(call, untouched)
-            forward, backward = cut(untouched)
-    drop_repeated_random(backward)
+            forward, backward = drawing_once(untouched, results, cut)
     effects.unlift(forward, len(call.slots), tokens)
     effects.unlift(backward, len(call.gradients), late_tokens)
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
@@ -181,8 +179,7 @@ def _save_besides(
 ) -> set[str]:
     """Save values that only a second differentiation would read, and values whose writes must be detected. Returns
     names."""
-    returned = graphs.outputs(forward.graph)
-    kept = returned[len(call.slots) :]
+    kept = graphs.outputs(forward.graph)[len(call.slots) :]
     if not all(isinstance(node, fx.Node) for node in kept):
         return set()
     names = {node.name for node in kept} | {node.args[0].name for node in kept if node.name in protected}
@@ -190,15 +187,7 @@ def _save_besides(
     extra += [n for n in forward.graph.nodes if n.name in watched and n.name not in names and n not in extra]
     if not extra:
         return set()
-    tensors = [node for node in kept if isinstance(node.meta.get("val"), torch.Tensor)]
-    graphs.set_outputs(forward.graph, (*returned[: len(call.slots)], *tensors, *extra, *kept[len(tensors) :]))
-    others = (n for n in graphs.placeholders(backward.graph) if n.name not in {tensor.name for tensor in tensors})
-    before = next(others, next(iter(backward.graph.nodes)))
-    for node in extra:
-        with backward.graph.inserting_before(before):
-            backward.graph.placeholder(node.name).meta["val"] = node.meta["val"]
-    forward.recompile()
-    backward.recompile()
+    save(forward, backward, len(call.slots), extra)
     return {node.name for node in extra}
 
 

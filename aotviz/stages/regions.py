@@ -26,7 +26,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import JointGraph, Reason
-from aotviz.ir.partition_functions import region_partitioner
+from aotviz.ir.partition_functions import drawing_once, region_partitioner
 from aotviz.options import Options
 from aotviz.torch_private import graph_nodes, operators, versions
 from aotviz.torch_private.partitioners import partitioning
@@ -111,7 +111,8 @@ def _cut(module: fx.GraphModule, forward: fx.Node, backward: fx.Node, options: O
     if options.joint_pass is not None:
         joint = options.joint_pass(joint, joint_inputs)
     partition = region_partitioner(forward) or options.partition_fn
-    one, other = partition(joint, joint_inputs, num_fwd_outputs=results, static_lifetime_input_indices=[])
+    how = {"num_fwd_outputs": results, "static_lifetime_input_indices": []}
+    one, other = drawing_once(joint, results, lambda module: partition(module, joint_inputs, **how))
     sources = _save_no_views(one, other, results)
     return Halves(str(backward.args[1]).removeprefix("bw_"), one, other, inputs, sources)
 

@@ -17,6 +17,7 @@ import torch.fx as fx
 from torch._functorch import config
 from torch._functorch._activation_checkpointing import remat_using_tags_for_fwd_loss_bwd_graph_pass as rematerialization
 from torch._functorch.partitioners import default_partition as default_partition
+from torch._functorch.partitioners import functionalize_rng_ops as functionalize_rng_ops
 from torch._functorch.partitioners import min_cut_rematerialization_partition as min_cut_rematerialization_partition
 from torch._functorch.partitioners import must_recompute as must_recompute
 from torch.fx._lazy_graph_module import _use_lazy_graph_module

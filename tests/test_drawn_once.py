@@ -1,0 +1,178 @@
+"""Whatever a partitioner recomputes draws the numbers that the forward drew, or is not recomputed.
+
+Each program multiplies by random numbers between operators that a backward can recompute. Eager's gradient, from the
+same seed, has the numbers of its forward, so it tells whether ours had others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._functorch import config
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import aotviz
+
+aten = torch.ops.aten
+PARTITIONERS = ["min_cut_rematerialization_partition", "default_partition"]
+BUDGETS = [0.0, 0.1, 0.5, 1.0]
+
+
+GENERATOR = torch.Generator()
+DRAWS = {
+    "dropout": lambda x: F.dropout(x, 0.4),
+    "dropout in place": lambda x: F.dropout(x.clone(), 0.4, inplace=True),
+    "dropout1d": lambda x: F.dropout1d(x, 0.4),
+    "alpha_dropout": lambda x: F.alpha_dropout(x, 0.4),
+    "feature_alpha_dropout": lambda x: F.feature_alpha_dropout(x, 0.4),
+    "native_dropout": lambda x: aten.native_dropout(x, 0.4, True)[0],
+    "bernoulli": lambda x: x * torch.bernoulli(x.detach().sigmoid()),
+    "bernoulli_": lambda x: x * torch.empty_like(x).bernoulli_(0.3),
+    "rand": lambda x: x * torch.rand(8, 8),
+    "rand, rounded": lambda x: x * (torch.rand(8, 8) > 0.5),
+    "rand_like": lambda x: x * torch.rand_like(x),
+    "randn": lambda x: x * torch.randn(8, 8),
+    "randn_like": lambda x: x * torch.randn_like(x),
+    "randint": lambda x: x * torch.randint(1, 9, (8, 8)),
+    "randint_like": lambda x: x * torch.randint_like(x, 1, 9),
+    "random_": lambda x: x * torch.empty_like(x).random_(1, 9),
+    "randperm": lambda x: x[torch.randperm(8)],
+    "normal": lambda x: x * torch.normal(x.detach(), 1.0),
+    "normal_": lambda x: x * torch.empty_like(x).normal_(),
+    "uniform_": lambda x: x * torch.empty_like(x).uniform_(),
+    "exponential_": lambda x: x * torch.empty_like(x).exponential_(),
+    "geometric_": lambda x: x * torch.empty_like(x).geometric_(0.3),
+    "log_normal_": lambda x: x * torch.empty_like(x).log_normal_(),
+    "cauchy_": lambda x: x * torch.empty_like(x).cauchy_(),
+    "multinomial": lambda x: x[:, torch.multinomial(x.detach().exp()[0], 5)],
+    "poisson": lambda x: x * torch.poisson(x.detach().exp()),
+    "binomial": lambda x: x * torch.binomial(torch.full_like(x, 9).detach(), x.detach().sigmoid()),
+    "gamma": lambda x: x * torch._standard_gamma(x.detach().exp()),
+    "dirichlet": lambda x: x * torch._sample_dirichlet(x.detach().exp()),
+    "rrelu": lambda x: F.rrelu(x - 0.5, training=True),
+    "rrelu_": lambda x: F.rrelu_(x - 0.5, training=True),
+    "gumbel_softmax": lambda x: F.gumbel_softmax(x),
+    "sdpa": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.4)[0],
+    "multi_head_attention": lambda x: F.dropout(F.softmax(x @ x.t(), -1), 0.4) @ x,
+    "fractional_max_pool": lambda x: F.fractional_max_pool2d(x[None, None], 2, output_size=4)[0, 0] * x[:4, :4],
+    "a generator": lambda x: x * torch.rand(8, 8, generator=GENERATOR),
+    "two": lambda x: F.dropout(F.dropout(x, 0.4).cos(), 0.4) * torch.rand(8, 8),
+}
+
+
+def program(draw):
+    def function(x):
+        return draw(x.sin().exp()).cos().sin()
+
+    return function
+
+
+def run(function):
+    x = torch.linspace(-1, 1, 64).reshape(8, 8).requires_grad_()
+    torch.manual_seed(5)
+    GENERATOR.manual_seed(6)
+    result = function(x)
+    result.sum().backward()
+    return result.detach(), x.grad, torch.get_rng_state(), GENERATOR.get_state()
+
+
+def assert_as_eager(function, compiled):
+    expected, got = run(function), run(compiled)
+    torch.testing.assert_close(got[:2], expected[:2], equal_nan=True)
+    assert torch.equal(got[2], expected[2])
+    assert torch.equal(got[3], expected[3])
+
+
+QUICK = ["dropout", "bernoulli_", "rand, rounded", "randperm", "rrelu", "a generator", "sdpa", "two"]
+EACH = [pytest.param(draw, marks=[] if draw in QUICK else pytest.mark.slow) for draw in DRAWS]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("draw", EACH)
+def test_a_gradient_has_the_numbers_of_its_forward_for_any_memory_budget(draw, partitioner):
+    function = program(DRAWS[draw])
+    for budget in BUDGETS if partitioner == PARTITIONERS[0] else BUDGETS[:1]:
+        with config.patch(activation_memory_budget=budget):
+            compiled = aotviz.compile(function, backend="eager", partition_fn=partitioner, debug=True, cache=False)
+            assert_as_eager(function, compiled)
+
+
+def policy(wanted, ctx, op, *args, **kwargs):
+    return wanted
+
+
+def checkpointed(draw, wanted):
+    contexts = partial(create_selective_checkpoint_contexts, partial(policy, wanted)) if wanted else None
+    how = {"context_fn": contexts} if contexts else {}
+
+    def function(x):
+        return draw(checkpoint(lambda t: draw(t.sin().exp()).cos(), x, use_reentrant=False, **how)).sin()
+
+    return function
+
+
+IN_PLACE = ["dropout", "bernoulli_", "sdpa"]  # with these inside, eager refuses a region whose policy saves
+CHECKPOINTS = [
+    (None, [*IN_PLACE, "native_dropout", "rand_like", "multinomial"]),
+    (CheckpointPolicy.PREFER_RECOMPUTE, [*IN_PLACE, "native_dropout", "rand_like", "multinomial"]),
+    (CheckpointPolicy.MUST_SAVE, ["native_dropout", "rand_like", "multinomial"]),
+]
+
+
+@pytest.mark.parametrize(("wanted", "names"), CHECKPOINTS, ids=str)
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("budget", [0.0, 1.0])
+def test_a_checkpoint_inside_a_memory_budget_draws_the_same_numbers(budget, partitioner, wanted, names):
+    for name in names:
+        function = checkpointed(DRAWS[name], wanted)
+        with config.patch(activation_memory_budget=budget):
+            compiled = aotviz.compile(function, backend="eager", partition_fn=partitioner, debug=True, cache=False)
+            assert_as_eager(function, compiled)
+
+
+def redrawing(joint, inputs, **facts):
+    """A partitioner that saves inputs only, and recomputes all else."""
+    with config.patch(activation_memory_budget=0.0):
+        return min_cut_rematerialization_partition(joint, inputs, **facts)
+
+
+@pytest.mark.parametrize("name", ["dropout", "two", "a generator", "sdpa", "rrelu", "fractional_max_pool"])
+def test_a_partitioner_of_the_users_may_recompute_random_numbers(name):
+    function = program(DRAWS[name])
+    compiled = aotviz.compile(function, backend="eager", partition_fn=redrawing, debug=True, cache=False)
+    assert_as_eager(function, compiled)
+
+
+@pytest.mark.parametrize("draw", ["dropout", "rrelu"])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_region_with_its_own_halves_draws_the_same_numbers(budget, draw):
+    region = torch.compiler.nested_compile_region(lambda t: DRAWS[draw](t.sin().exp()).cos())
+    with config.patch(activation_memory_budget=budget):
+        compiled = aotviz.compile(lambda x: region(region(x)), backend="eager", debug=True, cache=False)
+        assert_as_eager(lambda x: region(region(x)), compiled)
+
+
+def test_a_second_derivative_that_would_draw_again_is_refused():
+    compiled = aotviz.compile(program(DRAWS["dropout"]), backend="eager", cache=False)
+    with config.patch(activation_memory_budget=0.1):
+        x = torch.ones(8, 8, requires_grad=True)
+        (first,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
+        with pytest.raises(aotviz.Refused, match="it depends on the result of"):
+            first.sum().backward()
+
+
+def test_a_memory_budget_keeps_fewer_bytes_and_says_why():
+    """The random state of a CPU has 5,056 bytes."""
+    function, kept = (lambda x: F.dropout(F.dropout(x.sin(), 0.5).cos(), 0.5).sin()), []
+    for budget in (1.0, 0.0):
+        with config.patch(activation_memory_budget=budget):
+            compiled = aotviz.compile(function, backend="eager", cache=False)
+            compiled(torch.ones(128, 128, requires_grad=True))
+            saved = compiled.recording[0].saved_tensors
+            kept.append(saved["saved_bytes"].sum())
+    assert kept[1] < kept[0]
+    assert saved["why"].str.contains("the random state before a node that the backward recomputes").sum() == 2
