@@ -22,10 +22,12 @@ from aotviz.ir.forms import (
     FlatCall,
     Form,
     GradientRequest,
+    GraphCall,
     JointCall,
     JointGraph,
     LoweredBackward,
     Request,
+    Split,
     TracedCall,
 )
 from aotviz.ir.lookup import LookUp
@@ -115,7 +117,6 @@ EXPORT = (
     Stage(TRACE, trace.run),  # ExportCall -> ExportCall
     Stage("signature", export_graph.sign),  # ExportCall -> Exported
 )
-FINISH = TRAINING[-2:]  # of a program from the cache
 BACKWARD = (
     Stage("lower backward", lower.run_backward),  # BackwardRequest -> LoweredBackward, when it is first needed
 )
@@ -221,6 +222,17 @@ def tail_for(call: TracedCall) -> tuple[Stage, ...]:
         end = 1 + next(i for i, stage in enumerate(tail) if stage.name == TRACE)
         tail = (*tail[:end], SCALARS, *tail[end:])
     return (RANDOM_STATE, *tail) if call.options.functionalize_rng_ops else tail
+
+
+def finish(call: GraphCall) -> tuple[Stage, ...]:
+    """The stages from "lower" on: those that a program from the cache runs."""
+    stages = TRAINING if isinstance(call, Split) else INFERENCE
+    return stages[next(i for i, stage in enumerate(stages) if stage.run is lower.run) :]
+
+
+def ends(stage: str, program: Program) -> bool:
+    """Whether a program is finished after this stage."""
+    return stage == finish(program.lowered.call)[-1].name
 
 
 def compile_request(request: Form, observer: Observer) -> Program:

@@ -189,8 +189,8 @@ def _resolved(store: Store, prefix: str) -> str:
 
 
 def _program(key: Kept) -> str:
-    """The program of a key, on one line of a list."""
-    text = key.ingredients.get("name") or key.ingredients.get("program", "")
+    """The function of a key, or else the beginning of its graph, on one line of a list."""
+    text = key.name or key.ingredients.get("program", "")
     line = printable(next((line for line in text.splitlines() if line.strip()), "-"))
     return line if len(line) <= PROGRAM_CHARACTERS else f"{line[: PROGRAM_CHARACTERS - 1]}…"
 

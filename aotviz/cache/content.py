@@ -10,6 +10,7 @@ the text is the same in every process.
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import enum
 import functools
@@ -38,6 +39,9 @@ _OF_A_CLASS = frozenset(
     "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __parameters__ "
     "__orig_bases__ __hash__ __dataclass_params__ __dataclass_fields__".split()
 )  # names, places and caches; or they follow from the rest
+
+
+_HEAP = 1 << 9  # CPython's mark of a class that a class statement made
 
 
 def digest(text: str | bytes) -> str:
@@ -377,7 +381,9 @@ def _uuid(value: Any) -> Any:
 
 
 def _is_local(kind: type) -> bool:
-    return "<locals>" in kind.__qualname__
+    """Whether no module has a class by its name. One that was made in globals without `__name__` says "builtins"."""
+    is_made = kind.__module__ == "builtins" and vars(builtins).get(kind.__qualname__) is not kind
+    return "<locals>" in kind.__qualname__ or (is_made and bool(kind.__flags__ & _HEAP))
 
 
 def _may_be_base(base: type) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -20,6 +21,7 @@ MARKS = "marks"  # the name under which a key's marks are sealed
 MARK_BYTES = 8
 COMPRESSED_FROM = 512  # bytes of text
 LONGEST = 2**28  # bytes of text after decompression
+MOST_COMPARED = 64  # keys whose texts are compared after a miss
 PLAIN, COMPRESSED = b"t", b"z"  # the first byte of a stored text
 
 
@@ -93,9 +95,11 @@ def remove(connection: Connection, number: int) -> None:
 
 
 def nearest(connection: Connection, ingredients: Mapping[str, str]) -> tuple[Nearest | None, list[int]]:
-    """The key with the fewest ingredients that differ, the newest of several, and the numbers of damaged keys.
+    """The key that differs least, and the numbers of damaged keys.
 
-    A key that differs in nothing is left out. Names that only one side has count as different.
+    That is the key with the fewest ingredients that differ. Of several, it is the one with the least text that does,
+    and of several of these the newest. A key that differs in nothing is left out. Names that only one side has count
+    as different.
     """
     ingredients = {storable(name): text for name, text in ingredients.items()}
     ours = frozenset(memoryview(marks_of(ingredients)).cast("Q"))
@@ -110,19 +114,32 @@ def nearest(connection: Connection, ingredients: Mapping[str, str]) -> tuple[Nea
         if least > 0:
             candidates.append((least, -number, key, seal, marks))
     best: Nearest | None = None
-    best_count, best_age = sys.maxsize, 0
+    best_score = sys.maxsize, 0, 0
+    compared = 0
     for least, age, key, seal, marks in sorted(candidates, key=lambda found: found[:2]):
-        if (least, age) > (best_count, best_age):
-            continue
+        if least > best_score[0] or compared == MOST_COMPARED:
+            break
         texts = load(connection, -age)
         if not connection.seals.is_sound(key, "", MARKS, marks, seal) or marks_of(texts) != marks:
             damaged.append(-age)
             continue
         names = sorted({*ingredients, *texts})
         differing = {n: (texts.get(n), ingredients.get(n)) for n in names if texts.get(n) != ingredients.get(n)}
-        if (len(differing), age) < (best_count, best_age):
-            best, best_count, best_age = Nearest(key, differing), len(differing), age
+        compared += 1
+        score = len(differing), sum(_between(there or "", here or "") for there, here in differing.values()), age
+        if score < best_score:
+            best, best_score = Nearest(key, differing), score
     return best, damaged
+
+
+def _between(one: str, other: str) -> int:
+    """How many characters are in words that only one of two texts has.
+
+    >>> _between("float32 (3) requires grad", "float32 (3)"), _between("float32 (3)", "float64 (3)")
+    (12, 14)
+    """
+    first, second = Counter(one.split()), Counter(other.split())
+    return sum(len(word) * count for word, count in ((first - second) + (second - first)).items())
 
 
 def storable(name: str) -> str:

@@ -27,6 +27,7 @@ class Kept(msgspec.Struct, frozen=True):
     entries: int
     parts: frozenset[str]  # the names of its entries' parts
     ingredients: dict[str, str]  # the beginning of each text
+    name: str = ""  # of the function that was compiled last; no part of the key
 
 
 class Held(msgspec.Struct, frozen=True):

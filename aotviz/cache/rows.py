@@ -24,7 +24,8 @@ SELECT e.number, e.variant, p.checksum, p.data FROM entries e JOIN parts p ON p.
 WHERE e.key = ? ORDER BY e.use DESC"""
 LIST = """\
 SELECT k.number, k.key, k.created, max(e.used), count(DISTINCT e.number), sum(length(p.data)),
-    group_concat(p.name, char(10))
+    group_concat(p.name, char(10)), (SELECT n.data FROM parts n JOIN entries o ON n.entry = o.number
+        WHERE o.key = k.key AND n.name = 'name' ORDER BY o.use DESC LIMIT 1)
 FROM keys k JOIN entries e ON e.key = k.key JOIN parts p ON p.entry = e.number
 GROUP BY k.number ORDER BY max(e.use) DESC"""
 
@@ -145,8 +146,9 @@ def list_keys(connection: Connection) -> list[Kept]:
                 entries=entries,
                 parts=frozenset((names or "").split("\n")),
                 ingredients=begins.get(number, {}),
+                name=name.decode("utf-8", "replace") if isinstance(name, bytes) else "",
             )
-            for number, key, created, used, entries, size, names in connection.execute(LIST).fetchall()
+            for number, key, created, used, entries, size, names, name in connection.execute(LIST).fetchall()
         ]
 
 

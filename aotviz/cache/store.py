@@ -176,7 +176,8 @@ class Store:
     ) -> Entry:
         """Keep a program, and `parts` with it, here and in the shared store. See Note [One main].
 
-        `ingredients` are texts by name, of any length. A part "guards" is text, and is what `aotviz cache show` prints.
+        `ingredients` are texts by name, of any length. Parts "guards" and "name" are text, and are what `aotviz cache
+        show` and `ls` print.
         """
         entry = self._entry(key, variant, main)
         try:

@@ -26,6 +26,7 @@ _UPGRADED = "Nothing to do after an upgrade: the first run with another version 
 _MACHINE = "Let each kind of machine fill the cache once: a program is compiled for one kind."
 FIXES = {
     PROGRAM: "Nothing to do if you changed the code: other code needs another program.",
+    "autograd": "Nothing to do if you changed the code: other code needs another program.",
     INPUTS: "Pass inputs with the same dtype, sizes, strides, device and `requires_grad` in both runs.",
     "symbols": "Mark the same dimensions as dynamic, with the same bounds, before the first call of both runs.",
     "memory layout": "Pass tensors that share memory in the same way in both runs, or clone the one that may overlap.",
@@ -57,6 +58,8 @@ _TENSOR = re.compile(
     r"torch\.(?P<dtype>\w+) \((?P<shape>[^()]*)\) strides \((?P<stride>[^()]*)\)(?: from (?P<offset>\S++))?"
     r" on (?P<device>\S++)(?P<rest>.*)"
 )
+_CONTENT = re.compile(r"\b(\w+) [0-9a-f]{20}\b")  # a digest of the content of a class, a function or an object
+_AN = {"class": "a class", "kernel": "a Triton kernel"}
 _MESH = re.compile(r"\bmesh (?P<mesh>[^;}]+)")  # of a DTensor, or an input itself
 _FACTS = ("dtype", "shape", "stride", "offset", "device")
 _INPUT_FIXES = {
@@ -79,7 +82,12 @@ def differences(name: str, before: str, after: str, inputs: Sequence[str] = ()) 
     ['`torch._inductor.config.max_autotune` was `the default` and is now `True`']
     >>> [d.words for d in differences("torch", "2.12", "2.13")]
     ['torch was `2.12` and is now `2.13`']
+    >>> [d.words for d in differences("autograd", "0 class 63b124f69e4017a09a21 {}", "0 class c0c99a1081cfb733feab {}")]
+    ['the code of a class that it uses changed']
     """
+    if _CONTENT.sub("", before) == _CONTENT.sub("", after):
+        kinds = sorted({match[1] for match in _CONTENT.finditer(after) if match[0] not in before})
+        return [Difference(name, f"the code of {_AN.get(kind, 'an object')} that it uses", "", "") for kind in kinds]
     if name == PROGRAM:
         was, now = first_difference(before, after)[1:]
         return [Difference(name, "the program", was, now)]

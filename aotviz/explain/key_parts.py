@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
+from itertools import zip_longest
 
 from aotviz.explain.expressions import spoken
 from aotviz.explain.guard_failures import STATES, global_state
@@ -44,7 +45,7 @@ class Difference:
             return f"{self.subject} differs in what torch does not print ({hashes})"
         if not self.before and not self.after:
             return f"{self.subject} changed"
-        before, after = (f"`{short(value)}`" if value else "absent" for value in (self.before, self.after))
+        before, after = (f"`{value}`" if value else "absent" for value in short_pair(self.before, self.after))
         return f"{self.subject} was {before} and is now {after}"
 
 
@@ -114,6 +115,20 @@ def settings(facts: Facts, place: int) -> dict[str, str]:
 def short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
+
+
+def short_pair(one: str, other: str) -> tuple[str, str]:
+    """Two texts as `short` writes them; if these would be equal, from shortly before the first difference on.
+
+    >>> short_pair("x" * 100 + " = 1", "x" * 100 + " = 2")
+    ('...xxxxxxxxxxxxxxxxx = 1', '...xxxxxxxxxxxxxxxxx = 2')
+    """
+    if one.split() == other.split() or short(one) != short(other):
+        return short(one), short(other)
+    first, second = (" ".join(text.split()) for text in (one, other))
+    pairs = enumerate(zip_longest(first, second))
+    begin = max(0, next(i for i, (a, b) in pairs if a != b) - LONGEST // 4)
+    return short(f"...{first[begin:]}"), short(f"...{second[begin:]}")
 
 
 def _mapping(text: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aotviz.explain import ingredients
 from aotviz.explain.explanation import Point, counted, listed, seconds, sentence
 from aotviz.explain.ingredients import PROGRAM
-from aotviz.explain.key_parts import Difference, short
+from aotviz.explain.key_parts import Difference, short_pair
 from aotviz.explain.rows import Facts
 from aotviz.recording import own_lookups
 from aotviz.recording.events import CacheLookup
@@ -144,7 +144,9 @@ def _changed(one: Difference) -> str:
     >>> _changed(Difference("torch", "torch", "2.12", "2.13")), _changed(Difference("program", "the program", "", "%1"))
     ('`2.12` before, now `2.13`', 'nothing before, now `%1`')
     """
-    before, after = (f"`{short(value)}`" if value else "nothing" for value in (one.before, one.after))
+    if not one.before and not one.after:
+        return f"{one.subject} changed"
+    before, after = (f"`{value}`" if value else "nothing" for value in short_pair(one.before, one.after))
     if one.subject in (one.part, f"the {one.part}"):
         return f"{before} before, now {after}"
     return f"{one.subject} was {before}, now {after}"

@@ -46,6 +46,8 @@ from aotviz.torch_private import stored_values
 from aotviz.torch_private.inductor_results import stored_under
 
 FLATTEN, TRACED = pipeline.PREPARE[:1], pipeline.PREPARE[:2]  # the stages before a look-up
+NAME = "name"  # the part that `aotviz cache ls` shows: the function's name, which is in no key
+_CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
 RECORDING = "recording"  # the part of an entry that holds what was recorded of the compilation
 
 
@@ -189,7 +191,7 @@ def _made(
         with contextlib.suppress(Unavailable):  # in a read-only store it is tried each time
             asked.store.note_rehearsed(entry)
     quiet = _Quiet(observer, Keeper(asked, observer, entry))
-    program: Program = pipeline.run(pipeline.FINISH, form, quiet)
+    program: Program = pipeline.run(pipeline.finish(form), form, quiet)
     if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
         raise Broken("its wrapper is another than the one that was saved")
     program = pipeline.with_backward(program)
@@ -341,7 +343,8 @@ class Keeper(Observer):
             return
         try:
             if isinstance(result, Program):
-                self._save(result)
+                if pipeline.ends(stage, result):
+                    self._save(result)
             elif isinstance(result, LoweredBackward):
                 self._add(result)
             elif type(result) is FlatCall:
@@ -362,7 +365,8 @@ class Keeper(Observer):
         main, guards = entries.packed(call, origins, *inputs, stacks, forward, program.source, elapsed)
         key = self._asked.key
         variant = entries.digest(guards.hex()).hex()
-        self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main)
+        parts = {NAME: _CALL.sub("", call.name).encode("utf-8", "replace")}
+        self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main, parts)
         self._asked.store.note_rehearsed(self._entry)
         self._share(forward)
         self._record()

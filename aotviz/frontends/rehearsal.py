@@ -52,7 +52,7 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
         return
     try:
         _check_memory(form.tangents if isinstance(form, Split) else ())
-        program = pipeline.run(pipeline.FINISH, made, Observer())
+        program = pipeline.run(pipeline.finish(made), made, Observer())
         _one_each(form.user_input_info.input_info, call.args)
         with mode:
             _fits(_called(program.function, args, form.meta.grad_enabled), form, original)

@@ -31,6 +31,7 @@ TORCHS_OUTCOMES = {  # torch has no guard misses of its own: they are misses in 
     Outcome.BYPASS: "bypass",
 }
 _NODE = re.compile(r"%\d+")  # the nodes after a new one have other numbers
+_INNER = re.compile(r"^graph \d+:$", re.M)
 LONGEST, MOST_LINES = 200, 4  # characters of a line, and lines, that are told of an ingredient
 
 
@@ -90,8 +91,19 @@ def answer(lookup: LookUp) -> CacheAnswer:
 
 
 def similar(before: str, after: str) -> bool:
-    """Whether two programs are two versions of one: at their beginning and end, half of the longer one is in both."""
+    """Whether two programs are two versions of one: at their beginning and end, half of the longer one is in both, or
+    most of their graphs are the same. Those inside of others are the branches of a `cond`, or the forward and backward
+    of an autograd.Function.
+
+    >>> whole = "%1 = graph 0\\n%2 = graph 1\\ngraph 0:\\n%3 = .sin(%0)\\ngraph 1:\\n"
+    >>> similar(whole + "%4 = .cos(%0)", whole + "%4 = .exp(%0)\\n" * 9)
+    True
+    """
     was, now = (_NODE.sub("%", text).splitlines() for text in (before, after))
+    graphs, others = (_INNER.split("\n".join(lines)) for lines in (was, now))
+    same = sum(one == other for one, other in zip(graphs, others, strict=False))
+    if 2 * same > max(len(graphs), len(others)) > 1:
+        return True
     start = next((i for i, (one, other) in enumerate(zip(was, now, strict=False)) if one != other), None)
     if start is None:
         return True

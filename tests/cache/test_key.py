@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -141,6 +142,7 @@ import json, sys
 sys.path[:0] = {path!r}
 import torch
 from pathlib import Path
+from typing import Any
 from tests.cache import test_key
 from tests.cache.captured import keys, module_of
 from aotviz.lowerings import lowering_named
@@ -350,3 +352,14 @@ def test_values_of_different_types_differ():
     values = [1, 1.0, True, "1", b"1", (1,), [1], {1}, frozenset([1]), {1: 1}, 1j, None, torch.float32, slice(1), ...]
     values += [-0.0, 0.0, float("nan"), range(1), torch.Size([1]), torch.device("cpu"), "cpu", "torch.float32", int]
     assert len({Content().value(value) for value in values}) == len(values)
+
+
+def test_a_class_of_a_script_without_a_name_is_described_by_its_code() -> None:
+    """Such a class says that it is one of "builtins"."""
+    texts = []
+    for factor in (2, 3):
+        space: dict[str, Any] = {}
+        exec(f"class Loud:\n    def backward(self): return {factor}", space)
+        assert space["Loud"].__module__ == "builtins"
+        texts.append(Content().value(space["Loud"]))
+    assert texts[0] != texts[1]

@@ -123,10 +123,28 @@ def test_the_nearest_of_random_keys_is_the_one_that_a_plain_search_finds(store: 
         counts = {
             name: sum(ours.get(each) != theirs.get(each) for each in {*ours, *theirs}) for name, theirs in kept.items()
         }
-        expected = min((name for name in kept if counts[name]), key=lambda name: (counts[name], -int(name, 16)))
+        texts = {  # all are of one character
+            name: sum(
+                (name_in in ours) + (name_in in theirs)
+                for name_in in {*ours, *theirs}
+                if ours.get(name_in) != theirs.get(name_in)
+            )
+            for name, theirs in kept.items()
+        }
+        differing = [name for name in kept if counts[name]]
+        expected = min(differing, key=lambda name: (counts[name], texts[name], -int(name, 16)))
         found = store.nearest(ours)
         assert found is not None
         assert (found.key, len(found.differing)) == (expected, counts[expected])
+
+
+def test_of_keys_that_differ_in_one_ingredient_the_nearest_is_the_one_with_less_other_text(store: Store) -> None:
+    now = "float32 (3) requires grad\nfloat32 (3)"
+    for number, inputs in enumerate(["float32 (3)\nfloat32 (3)", "float64 (3) requires grad\nfloat64 (3)"]):
+        store.save(key(number), INGREDIENTS | {"inputs": inputs}, "aa", b"program")
+    found = store.nearest(INGREDIENTS | {"inputs": now})
+    assert found is not None
+    assert found.key == key(0), "the newer one has another dtype"
 
 
 def test_names_that_one_side_lacks_differ(store: Store) -> None:

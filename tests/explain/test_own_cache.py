@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ import aotviz.frontends.backend
 from aotviz.cache.key import Key, of_graph
 from aotviz.explain import ingredients
 from aotviz.ir.lookup import LookUp, Outcome
-from aotviz.lowerings import lowering_named
+from aotviz.lowerings import lowering_named, run_graph
 from aotviz.reading.recording import Recording
 from aotviz.recording import own_lookups
 from tests.from_cache import HIT, answering
@@ -235,3 +236,57 @@ def test_each_ingredient_of_a_key_has_a_fix() -> None:
 
     torch.compile(step, backend=keep)(torch.ones(2, 3), torch.ones(3))
     assert keys[0].ingredients.keys() <= ingredients.FIXES.keys()
+
+
+SHORT, LONG = "g * x.cos()", "(" * 40 + "g * x.exp()" + " * 2).sin()" * 40
+
+
+def with_backward(body: str) -> Callable[..., Any]:
+    """A function with a custom backward, as in a module of the user's that was edited."""
+    source = f"""
+class Loud(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return {body}
+
+def f(x):
+    return Loud.apply(x) * 2
+"""
+    name = f"<a module {body[:20]}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    space: dict[str, Any] = {"torch": torch, "__name__": "edited"}
+    exec(compile(source, name, "exec"), space)
+    return space["f"]
+
+
+@pytest.mark.parametrize(
+    ("compiled_by", "words"),
+    [
+        (lambda f, cache: aotviz.compile(f, backend="eager", cache=cache), "its 'program' differs: `%15 = .cos(%13)`"),
+        (
+            lambda f, cache: aotviz.aot_function(f, run_graph, cache=cache),
+            "its 'autograd' differs: the code of a class that it uses changed",
+        ),
+    ],
+)
+def test_a_custom_backward_that_was_edited_is_told(compiled_by, words, tmp_path) -> None:
+    for body in (SHORT, LONG):
+        torch._dynamo.reset()
+        compiled = compiled_by(with_backward(body), tmp_path)
+        compiled(torch.ones(3, requires_grad=True)).sum().backward()
+    (point,) = compiled.recording.explain().points
+    assert words in point.text
+    assert point.fix == "Nothing to do if you changed the code: other code needs another program."
+
+
+def test_two_texts_that_begin_alike_are_told_by_where_they_differ() -> None:
+    long = "x" * 200
+    recording = recorded(missed(threads=(f"{long} 1", f"{long} 2")))
+    (point,) = recording.explain().points[:1]
+    assert "x 1` before, now `...xxx" in point.text
+    assert "x 2`" in point.text
