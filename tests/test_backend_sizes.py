@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._dynamo import compiled_autograd
+from torch._dynamo.testing import CompileCounter
 
 import aotviz
 import aotviz.frontends.backend
@@ -87,3 +89,58 @@ def test_a_backward_with_sizes_that_cannot_be_compiled_is_warned_of_and_raises_w
     assert torch.equal(result, x.sin().view(-1) * 4)
     with pytest.raises(RuntimeError, match="no code for this"):
         result.sum().backward()
+
+
+def grown(x, w):
+    return (x.sin() * w).exp()
+
+
+def rows(count):
+    x = torch.randn(count, 3, requires_grad=True)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    return x, torch.randn(3, requires_grad=True)
+
+
+def backwards_captured_by_torch(backend):
+    """How often torch's compiled autograd compiles the backward of a function that was compiled for any size."""
+    compiled, count = torch.compile(grown, backend=backend), CompileCounter()
+    for size in (4, 6, 8, 10):
+        x, w = rows(size)
+        loss = compiled(x, w).sum()
+        with compiled_autograd._enable(lambda module: torch.compile(module, backend=count)):
+            loss.backward()
+        assert torch.allclose(x.grad, torch.autograd.grad(grown(x, w).sum(), x)[0])
+    return count.frame_count
+
+
+def test_a_captured_backward_has_the_sizes_symbolic_that_the_forward_had():
+    assert backwards_captured_by_torch("aotviz_eager") == backwards_captured_by_torch("aot_eager") == 1
+
+
+def test_a_compiled_unpack_hook_has_the_sizes_symbolic_that_the_forward_had():
+    def compilations(backend):
+        torch._dynamo.reset()
+        compiled, count = torch.compile(grown, backend=backend), CompileCounter()
+        unpack = torch.compile(lambda tensor: tensor * 1, backend=count)
+        w = torch.randn(3, requires_grad=True)
+        for size in (4, 6, 8):
+            x, _ = rows(size)
+            with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+                y = compiled(x, w)
+            y.sum().backward()
+        return count.frame_count
+
+    assert compilations("aotviz_eager") <= compilations("aot_eager")
+
+
+def test_the_table_of_saved_tensors_has_the_dimensions_that_vary():
+    compiled = aotviz.compile(grown, backend="eager")
+    compiled(*rows(4))
+    saved = compiled.recording[0].saved_tensors
+    tensors = saved[saved.kind == "tensor"]
+    assert {len(row.shape): row.varying_dims for row in tensors.itertuples()} == {2: (0,), 1: ()}
+    assert "mark_saved(" in compiled.source
+    static = aotviz.compile(grown, backend="eager", dynamic=False)
+    static(torch.randn(4, 3, requires_grad=True), torch.randn(3))
+    assert not any(static.recording[0].saved_tensors.varying_dims)
+    assert "mark_saved(" not in static.source

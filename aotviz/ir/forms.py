@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs
+from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.signature import GraphSignature
 from aotviz.ir.subclass_meta import Wrapping
@@ -340,6 +340,13 @@ class SavedTensor:
     donated: bool = False
     why_donated: str = ""
     hook: str = ""  # how a saved tensor hook made it
+
+    @property
+    def varying_dims(self) -> tuple[int, ...]:
+        """The dimensions whose size is symbolic."""
+        if not isinstance(self.value, torch.Tensor):
+            return ()
+        return tuple(dim for dim, size in enumerate(self.value.shape) if symbolic_sizes.is_symbolic(size))
 
 
 @dataclass(frozen=True)

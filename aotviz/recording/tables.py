@@ -110,9 +110,18 @@ def saved_tensors(found: Sequence[SavedTensorRecord]) -> pd.DataFrame:
     """One row per value saved for the backward. `saved_bytes` and `held_bytes` are missing if a size is symbolic.
 
     `saved_bytes` is the size of the value's elements. The sum of `held_bytes` is the memory that stays allocated.
+    `varying_dims` are the dimensions whose size is symbolic. They are marked as such, so that a captured backward, or a
+    compiled unpack hook, has them symbolic from the first time.
     """
     costs = [replace(one, held_bytes=cost(one), held_until=max(one.held_until, one.dies_at)) for one in found]
-    return records(SavedTensorRecord, costs, names={"nbytes": "saved_bytes"})
+    rows = records(SavedTensorRecord, costs, names={"nbytes": "saved_bytes"})
+    varying = table({"varying_dims": ("object", _varying)}, found)["varying_dims"]
+    rows.insert(list(rows.columns).index("shape") + 1, "varying_dims", varying)
+    return rows
+
+
+def _varying(saved: SavedTensorRecord) -> tuple[int, ...]:
+    return tuple(dim for dim, size in enumerate(saved.shape) if isinstance(size, str))
 
 
 def storages(data: CompilationData) -> pd.DataFrame:

@@ -55,6 +55,7 @@ _APPLY = "how the wrapper calls it"
 # The reasons why a saved tensor is not saved as the graph returns it.
 _NO_VIEWS = "saving a view would keep its base alive, and with it a reference cycle"
 _AS_RETURNED = "this is also an output; a second derivative needs that output's grad_fn"
+_VARYING = "a captured backward, or a compiled hook, has these sizes symbolic from the first time"
 _AS_IT_IS = "a custom autograd.Function stores these as attributes of ctx; its backward sees later writes to them"
 
 
@@ -161,6 +162,11 @@ class Writer:
         for fact, lines in changes:
             for line in lines:
                 source.line(line, fact)
+        varying = [(i, dims) for i, saved in enumerate(tensors) if (dims := saved.varying_dims)]
+        if varying:
+            where, start = ("saved", 0) if changes else ("out", first)
+            marks = tuple((start + i, dims) for i, dims in varying)
+            source.line(f"{source.use(runtime.mark_saved)}({where}, {literal(marks)})", _VARYING)
         if self.tensors:
             source.line(f"ctx.save_for_backward({', '.join([kept, *wholes])})", "the backward needs these")
         if self.symbols:

@@ -64,11 +64,36 @@ def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
 
 def mark_dynamic(tensor: torch.Tensor, dims: Sequence[int]) -> None:
     """Tell Dynamo that these dimensions vary, so that later graphs are not specialized to them."""
-    known = getattr(tensor, "_dynamo_weak_dynamic_indices", None)
+    known = getattr(tensor, _MARK, None)
     if known is None:
-        tensor._dynamo_weak_dynamic_indices = set(dims)
+        setattr(tensor, _MARK, set(dims))
     else:
         known |= set(dims)
+
+
+_MARK = "_dynamo_propagated_dynamic_indices"
+if not versions.has("a mark of varying sizes has no guard"):
+    _MARK = "_dynamo_weak_dynamic_indices"
+
+
+def marked_dims(tensor: torch.Tensor) -> set[int]:
+    """The dimensions that are marked as varying, by us, by torch or by the user."""
+    found: set[int] = set()
+    for marks in (_MARK, "_dynamo_weak_dynamic_indices", "_dynamo_dynamic_indices"):
+        found |= getattr(tensor, marks, None) or set()
+    return found
+
+
+def mark_saved(values: Sequence[Any], dims: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+    """`mark_dynamic` of saved tensors, by their positions. Some may be missing. In releases where Dynamo guards the
+    marks, nothing is marked, as a saved tensor may be the caller's."""
+    if _MARKS_SAVED:
+        for i, varying in dims:
+            if values[i] is not None:
+                mark_dynamic(values[i], varying)
+
+
+_MARKS_SAVED = versions.has("a mark of varying sizes has no guard")
 
 
 def skipped(function: Any) -> Any:

@@ -39,6 +39,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "a backward inside is found by itself": (2, 13),
     "a backward may empty its list of gradients": (2, 13),
     "the proxy mode holds the decompositions": (2, 13),
+    "a mark of varying sizes has no guard": (2, 13),
     "the tracing flag is per thread": (2, 14),
     "an input that grows is taken for a view": (2, 15),
     "an export is traced once more": (2, 15),
@@ -80,7 +81,10 @@ RELEASES = {  # names that only some releases have: "2.14-" is since 2.14, "-2.1
     "torch.ops.aten._linalg_check_errors.default": "-2.12",
 }
 
-NOT_OF_TORCH = {"_aotviz_replayed_ns", "_raw", "_raw_", "_raw_saved_"}  # a mark of ours; beginnings of names
+NOT_OF_TORCH = {  # marks that a tensor has or has not; beginnings of names
+    *("_aotviz_replayed_ns", "_dynamo_dynamic_indices", "_dynamo_propagated_dynamic_indices"),
+    *("_dynamo_weak_dynamic_indices", "_raw", "_raw_", "_raw_saved_"),
+}
 
 
 class NameIsGone(ImportError):

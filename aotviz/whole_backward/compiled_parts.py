@@ -24,6 +24,7 @@ import torch.fx as fx
 from aotviz.ir.forms import Reason
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.torch_private.modules import boxed, lazy_graph_module
+from aotviz.torch_private.runtime import marked_dims
 from aotviz.whole_backward import account, steps
 from aotviz.whole_backward.captured import PartedBackward, WholeBackward
 from aotviz.whole_backward.dead_nodes import has_effects
@@ -233,9 +234,12 @@ class Part:
             return self._plain(inputs)
         before = self._of_the_earlier_capture(layouts)
         varying = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
-        if self._dynamic:
+        marked = _marked_sizes(inputs)
+        if self._dynamic or marked:
             varying = tuple(
-                some if i >= len(self.inputs) or isinstance(inputs[i], torch.nn.Parameter) else _may_vary(layouts[i])
+                some
+                if i >= len(self.inputs) or isinstance(inputs[i], torch.nn.Parameter)
+                else tuple(sorted({*some, *_may_vary(layouts[i], None if self._dynamic else marked)}))
                 for i, some in enumerate(varying)
             )
         symbols = varying if any(varying) else None  # None also if only strides differ
@@ -363,8 +367,14 @@ def _varies(*layouts: Any) -> tuple[int, ...]:
     return (0,) if len(set(layouts)) > 1 else ()
 
 
-def _may_vary(layout: Any) -> tuple[int, ...]:
-    """All that can be a symbol, as `_varies` tells it."""
-    if isinstance(layout, tuple):
-        return tuple(range(len(layout[0])))
-    return (0,) if type(layout) is int else ()
+def _may_vary(layout: Any, sizes: Collection[int] | None) -> tuple[int, ...]:
+    """All that can be a symbol, as `_varies` tells it; only numbers that are in `sizes`, if given."""
+    numbers = layout[0] if isinstance(layout, tuple) else (layout,) if type(layout) is int else ()
+    return tuple(k for k, number in enumerate(numbers) if sizes is None or number in sizes)
+
+
+def _marked_sizes(inputs: Sequence[Any]) -> set[int]:
+    """The sizes that were symbolic in the forward. What has one of these sizes varies with it: a gradient has the size
+    of a result, and has no mark."""
+    tensors = (value for value in inputs if isinstance(value, torch.Tensor))
+    return {value.shape[dim] for value in tensors for dim in marked_dims(value) if dim < value.dim()}
