@@ -52,6 +52,7 @@ def assert_as_in_eager(name, compiler):
     assert torch.equal(state, expected[2])
 
 
+@pytest.mark.filterwarnings("error::aotviz.ir.refusals.RanInEager")
 @pytest.mark.parametrize("name", [name for name in REGIONS if name not in TRACED_BELOW])
 def test_captured_by_dynamo_each_region_gives_eagers_results_and_gradients(name):
     assert_as_in_eager(name, lambda fn: torch.compile(fn, backend="aotviz_eager", options={"debug": True}))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
@@ -24,6 +26,14 @@ if not versions.has("a failing linear algebra is an effect"):
 
 # `tensor.untyped_storage().resize_(size)` as an operator: Dynamo puts it into its graphs.
 RESIZE_STORAGE = torch.ops.inductor.resize_storage_bytes_.default
+
+
+_OWN_CODE = os.path.dirname(effects.__file__)
+
+
+def of_an_operator(code: CodeType) -> bool:
+    """Whether a function belongs to the code of an operator that takes graphs, not to the user."""
+    return code.co_filename.startswith(_OWN_CODE)
 
 
 def is_operator(target: Any) -> bool:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library
-from aotviz.torch_private import dynamo, modules, tensors
+from aotviz.torch_private import dynamo, modules, operators, tensors
 from aotviz.torch_private.context import Surroundings
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.torch_private.functional_tensors import FunctionalTensor
@@ -106,7 +106,9 @@ def _autograd_state(by: Listener) -> dict[str, Any]:
     plain: Any = torch.Tensor
 
     def marked(tensor: Any, on: bool = True) -> Any:
-        if not by.mark(tensor, bool(on), "requires_grad_"):
+        # `scan` turns it on for its initial values while it traces its function, and off again.
+        passing = operators.of_an_operator(sys._getframe(1).f_code)
+        if passing or not by.mark(tensor, bool(on), "requires_grad_"):
             plain.requires_grad_(tensor, on)
         return tensor
 

@@ -123,6 +123,18 @@ def scan_of_a_recurrence():
 
 
 @region()
+def scan_whose_carry_needs_no_gradient():
+    def f(h, xs, w):
+        def step(carry, x):
+            return carry + (x * w) ** 2, carry * x
+
+        last, all_of_them = scan(step, h, xs, dim=0)
+        return last.sum() + all_of_them.cos().sum()
+
+    return f, (plain(3), leaf(4, 3, k=1), leaf(3, k=2))
+
+
+@region()
 def associative_scan_of_sums():
     def f(xs):
         return associative_scan(lambda a, b: a + b, xs, dim=0, combine_mode="generic").sin()
