@@ -270,3 +270,30 @@ def test_a_layer_behind_another_is_compiled_inside_of_hooks_from_outside(around)
         return x.grad
 
     torch.testing.assert_close(gradient(torch.compile(torch.sigmoid, backend="aotviz_eager")), gradient(torch.sigmoid))
+
+
+QUARTER = (
+    graph(lambda x: (x.to(torch.bfloat16), x.amax(), 2)),
+    graph(lambda x, _, two: x.to(torch.float32) * two / 2, 3),
+)
+
+
+@pytest.mark.parametrize("mode", ["all", "no_static", "donated"])
+@pytest.mark.parametrize("hooks", [HALF, QUARTER])
+def test_a_program_with_hooks_that_are_graphs_comes_from_the_cache(hooks, mode, tmp_path):
+    def whole():
+        torch._dynamo.reset()
+        made = aotviz.compile(fn, backend="eager", cache=tmp_path)
+        first = gradients(made, hooks)
+        inputs = leaves()
+        with saved_tensors_hooks(*hooks):
+            out = made(*inputs)
+        once = torch.autograd.grad(out, inputs, create_graph=True)
+        twice = torch.autograd.grad(sum(one.square().sum() for one in once), inputs)
+        return made.recording.cache_lookups, [*first, *twice]
+
+    with config.patch(saved_tensors_hooks_filtering_mode=mode):
+        (missed, compiled_here), (found, from_cache) = whole(), whole()
+    assert (list(missed.outcome), list(missed.reason)) == (["miss"], [""])
+    assert list(found.outcome) == ["hit"]
+    assert all(map(torch.equal, compiled_here, from_cache))

@@ -10,6 +10,7 @@ for this reason. Where torch has no such bypass, or not for all such programs, `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 class Uncacheable(Exception):
@@ -165,3 +166,18 @@ FAULT = Bypass(
     "the recording has the error; please report it",
     torchs="cache_bypass_hard_exception",
 )
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words. No reader knows the classes of aotviz."""
+    kind = type(value)
+    ours = f"{kind.__module__}.".startswith("aotviz.")
+    return "an object of aotviz's own" if ours else f"an object of class {kind.__qualname__}"
+
+
+def unstorable(value: Any) -> Uncacheable:
+    """A value that an entry cannot hold, as it has no name in a table, and is no data."""
+    home, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if name is None or f"{home}.".startswith("aotviz."):
+        return VALUE(f"{kind_of(value) if name is None else 'a function of aotviz itself'} cannot be stored")
+    return VALUE(f"{home or 'builtins'}.{name} cannot be stored: it is a function of Python")

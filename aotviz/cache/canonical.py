@@ -136,7 +136,7 @@ class Program(Content):
         if distributed.is_shared(real):
             return distributed.described(real)
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
-            raise bypasses.OBJECT(f"an object of class {type(value).__qualname__} is part of the graph")
+            raise bypasses.OBJECT(f"{bypasses.kind_of(value)} is part of the graph")
         if isinstance(value, torch.nn.Module):
             return self._plain_module(value)
         return super().other(value)
@@ -275,7 +275,7 @@ _SPECIAL: Mapping[str, Callable[[Program, Any, fx.Node], str]] = {
 def _of_tensor(value: torch.Tensor) -> str:
     """A constant by its data."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or isinstance(value, FakeTensor):
-        raise bypasses.CONSTANT(f"a constant of the graph is a {type(value).__qualname__}")
+        raise bypasses.CONSTANT(f"a constant of the graph is {bypasses.kind_of(value)}")
     if value.layout is not torch.strided or value.is_meta or value.is_quantized:
         raise bypasses.CONSTANT(f"a constant of the graph has the layout {value.layout}")
     with dispatch.without_modes(), torch.no_grad():

@@ -90,9 +90,7 @@ def _symbols(value: Any) -> Iterator[tuple[int, Any]]:
     elif isinstance(value, int | torch.SymInt):
         sizes = (value,)
     else:
-        raise bypasses.VALUE(
-            f"Dynamo's graph has an input that is a {type(value).__qualname__}, or a number in a tensor"
-        )
+        raise bypasses.VALUE(f"Dynamo's graph has an input that is {bypasses.kind_of(value)}, or a number in a tensor")
     for dim, size in enumerate(sizes):
         if symbolic_sizes.is_symbolic(size):
             symbol = symbolic_sizes.expression(size)

@@ -400,7 +400,7 @@ def _called(value: Any) -> str:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if name and isinstance(value, (*_CODE, *_BUILTIN, type)):
         return str(name).replace("<locals>.", "")
-    return f"an object of class {type(value).__qualname__}"
+    return bypasses.kind_of(value)
 
 
 def place(fn: Any) -> str:

@@ -55,7 +55,7 @@ def _text(one: Input, symbols: Symbols, program: Program) -> str:
         return f"{type(value).__name__} {_duck(value)}"
     is_object = script_objects.is_object(value) or script_objects.is_stand_in(value)
     if is_object and not distributed.is_shared(script_objects.real(value)):
-        raise bypasses.OBJECT(f"an input is an object of class {type(value).__qualname__}, whose content is not known")
+        raise bypasses.OBJECT(f"an input is {bypasses.kind_of(value)}, whose content is not known")
     return f"{type(value).__name__} {program.value(value)}{static}"
 
 

@@ -105,7 +105,7 @@ def _of_graph(
     numbers: Sequence[tuple[int, ...]] | None,
 ) -> dict[str, str]:
     if not isinstance(module, fx.GraphModule):
-        raise bypasses.GRAPH(f"{type(module).__qualname__} is not a graph of Dynamo")
+        raise bypasses.GRAPH(f"{bypasses.kind_of(module)} is not a graph of Dynamo")
     _refuse_surroundings()
     lifted = [*module.parameters(), *module.buffers()]
     symbols = Symbols()

@@ -58,7 +58,7 @@ class Meshes:
             return [_digest(equal)]
         sign, names = _digest(value), tuple(getattr(value, "mesh_dim_names", None) or ())
         if not names or self._search(sign, names) is None:
-            raise bypasses.VALUE(f"a {type(value).__qualname__} that no input has cannot be stored")
+            raise bypasses.VALUE(f"{bypasses.kind_of(value)} that no input has cannot be stored")
         return [sign, *names]
 
     def found(self, sign: str, *names: str) -> Any:

@@ -81,7 +81,7 @@ class Writer:
             if _is_named_tuple(kind) and kind.__module__.startswith("torch."):
                 return ["N", names.class_name(kind), *map(self.pack, value)]
             if kind not in (tuple, list) and not kind.__module__.startswith("torch.fx"):
-                raise bypasses.VALUE(f"a {kind.__qualname__} cannot be stored")
+                raise bypasses.VALUE(f"{bypasses.kind_of(value)} cannot be stored")
             return ["t" if isinstance(value, tuple) else "l", *map(self.pack, value)]
         if isinstance(value, (dict, MappingProxyType)):
             return ["d", *(self.pack(one) for pair in value.items() for one in pair)]
@@ -218,7 +218,7 @@ def _name_of(value: Any) -> tuple[str, str]:
     try:
         return names.name_of(value)
     except names.NoName as error:
-        raise bypasses.VALUE(f"{error} cannot be stored: it is a function of Python") from error
+        raise bypasses.unstorable(value) from error
 
 
 def _counted(place: Any) -> int:

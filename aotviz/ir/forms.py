@@ -358,7 +358,7 @@ class Split(JointGraph):
     saved: tuple[SavedTensor, ...]  # tensors first, then symbols
     kept: tuple[int, ...]  # graph inputs that are kept in case the gradients are differentiated again
     # Node of the forward -> the hook graph that recovers it, and the saved values that this takes.
-    unpacked: Mapping[str, tuple[Any, list[str]]]
+    unpacked: Mapping[str, tuple[fx.GraphModule, list[str]]]
 
     @property
     def graphs(self) -> Mapping[str, fx.Graph]:
@@ -390,7 +390,7 @@ class AtHand:
 
     traced: Callable[[], JointCall]  # the call, with a trace that can be continued
     saved: tuple[SavedTensor, ...]
-    unpacked: Mapping[str, tuple[Any, list[str]]]  # as in Split
+    unpacked: Mapping[str, tuple[fx.GraphModule, list[str]]]  # as in Split
     origins: Mapping[str, str]  # name of a saved or unpacked value -> name of the trace's node
     kept: tuple[int, ...]
     differentiated: tuple[int, ...]

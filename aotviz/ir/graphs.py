@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +52,27 @@ def nested(graph_module: fx.GraphModule, inputs: tuple[Any, ...], outputs: Any) 
     graph_module.graph.set_codegen(codegen)
     graph_module.recompile()
     return graph_module
+
+
+def inlined(
+    module: fx.GraphModule, root: torch.nn.Module, graph: fx.Graph, arguments: Sequence[fx.Node], tag: str
+) -> list[Any]:
+    """Copy a module's nodes into `graph`, whose constants are attributes of `root`. Returns its results there."""
+    made = dict(zip(placeholders(module.graph), arguments, strict=True))
+    for node in module.graph.nodes:
+        if node in made or node.op == "output":
+            continue
+        new = made[node] = graph.node_copy(node, made.__getitem__)
+        new.meta["partitioner_tag"] = tag
+        if node.op == "get_attr":
+            new.target = _constant(root, getattr(module, node.target))
+    return [made[result] if isinstance(result, fx.Node) else result for result in outputs(module.graph)]
+
+
+def _constant(root: torch.nn.Module, value: Any) -> str:
+    name = next(name for number in itertools.count() if not hasattr(root, name := f"_inlined_constant_{number}"))
+    setattr(root, name, value)
+    return name
 
 
 def placeholders(graph: fx.Graph) -> list[fx.Node]:

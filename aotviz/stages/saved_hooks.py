@@ -55,26 +55,18 @@ def saved_hook_context() -> SavedHookContext | None:
 
 
 @dataclass(frozen=True)
-class HookGraph:
-    """A traced hook. `packed` is its result with fake tensors; `values` are the leaves of that."""
+class TracedHook:
+    """A hook as a graph: (what it takes that is not a constant) -> (results). `packed` is its result with fake tensors;
+    `values` are the leaves of that."""
 
-    trace: OpenTrace
-    inputs: tuple[fx.Node, ...]
-    results: tuple[Any, ...]  # per leaf: a node, or a constant
+    module: fx.GraphModule
     values: tuple[Any, ...]
     packed: Any
 
-    def into(self, root: torch.nn.Module, graph: fx.Graph, arguments: Sequence[fx.Node], tag: str) -> list[Any]:
-        """Copy the hook into `graph`, whose constants are attributes of `root`; return its results there."""
-        copied = dict(zip(self.inputs, arguments, strict=True))
-        for node in self.trace.graph.nodes:
-            if node in copied:
-                continue
-            made = copied[node] = graph.node_copy(node, copied.__getitem__)
-            made.meta["partitioner_tag"] = tag
-            if node.op == "get_attr":
-                made.target = _constant(root, getattr(self.trace.tracer.root, node.target))
-        return [copied[result] if isinstance(result, fx.Node) else result for result in self.results]
+    @property
+    def results(self) -> list[Any]:
+        """Per leaf: a node, or a constant."""
+        return graphs.outputs(self.module.graph)
 
 
 def run(call: Split) -> Split:
@@ -124,7 +116,7 @@ class _Inliner:
         self.tensors: list[SavedTensor] = []
         self.symbols: list[SavedTensor] = []
         self.results: dict[str, fx.Node] = {}  # what the forward returns, by the name of what is saved
-        self.unpacked: dict[str, tuple[HookGraph, list[str]]] = {}  # by saved name: the hook, the names that it takes
+        self.unpacked: dict[str, tuple[fx.GraphModule, list[str]]] = {}  # by saved name: the hook, what it takes
 
     def run(self, chosen: list[bool], evidence: list[Reason]) -> Split:
         call = self.call
@@ -160,7 +152,7 @@ class _Inliner:
         packed = self._traced("pack", self.pack, saved.value, saved.name)
         made = self.forward.graph
         with made.inserting_before(graphs.output_node(made)):
-            results = packed.into(self.forward, made, [self.forward_nodes[saved.name]], "is_forward")
+            results = graphs.inlined(packed.module, self.forward, made, [self.forward_nodes[saved.name]], "is_forward")
         kept = [(result, v) for result, v in zip(results, packed.values, strict=True) if isinstance(result, fx.Node)]
         for result, value in kept:
             one = replace(
@@ -176,12 +168,12 @@ class _Inliner:
             self._keep(one, result)
         unpacked = self._traced("unpack", self.unpack, packed.packed, saved.name)
         _refuse_another_tensor(saved, unpacked)
-        self.unpacked[saved.name] = (unpacked, [result.name for result, _ in kept])
+        self.unpacked[saved.name] = (unpacked.module, [result.name for result, _ in kept])
         # the unpack hook was traced with the constants among the results
         what = (result.name if isinstance(result, fx.Node) else repr(result) for result in results)
         return [Reason(saved.name, f"saved as {', '.join(what)}")]
 
-    def _traced(self, kind: str, hook: fx.GraphModule, argument: Any, name: str) -> HookGraph:
+    def _traced(self, kind: str, hook: fx.GraphModule, argument: Any, name: str) -> TracedHook:
         """Trace `hook(argument)` for the saved tensor `name`; `argument` is any pytree, its tensors fake.
 
         Raises:
@@ -196,7 +188,8 @@ class _Inliner:
         with torch.no_grad(), trace.active("is_forward"), contextlib.ExitStack() as stack:
             stack.callback(_context.reset, _context.set(context))
             traced = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, *SYMBOLIC))]
-            inputs = [trace.placeholder(f"packed_{i}", leaf) for i, leaf in traced]
+            for i, leaf in traced:
+                trace.placeholder(f"packed_{i}", leaf)
             given = [trace.functional(leaf) for leaf in leaves]
             result = hook(pytree.tree_unflatten(given, spec))
             for value in filter(functional.is_functional, given):
@@ -207,8 +200,9 @@ class _Inliner:
             values = [functional.inner(value) if functional.is_functional(value) else value for value in found]
             results = [trace.node_of(value) for value in values]
             values = [v if isinstance(r, fx.Node) else r for v, r in zip(values, results, strict=True)]
-        packed = pytree.tree_unflatten(values, found_spec)
-        return HookGraph(trace, tuple(inputs), tuple(results), tuple(values), packed)
+        trace.graph.output(tuple(results))
+        module = trace.graph_module(trace.graph)
+        return TracedHook(module, tuple(values), pytree.tree_unflatten(values, found_spec))
 
     def _backward(self) -> fx.GraphModule:
         """The backward with other inputs: symbols, then tensors, then the same tangents."""
@@ -235,7 +229,8 @@ class _Inliner:
             for node in placeholders:
                 if node.name in self.unpacked:
                     hook, names = self.unpacked[node.name]
-                    (copied[node],) = hook.into(module, made, [inputs[name] for name in names], "is_backward")
+                    taken = [inputs[name] for name in names]
+                    (copied[node],) = graphs.inlined(hook, module, made, taken, "is_backward")
             for node in old.nodes:
                 if node.op not in ("placeholder", "output"):
                     copied[node] = made.node_copy(node, copied.__getitem__)
@@ -247,7 +242,7 @@ class _Inliner:
         return module
 
 
-def _refuse_another_tensor(saved: SavedTensor, unpacked: HookGraph) -> None:
+def _refuse_another_tensor(saved: SavedTensor, unpacked: TracedHook) -> None:
     value = unpacked.values[0] if len(unpacked.values) == 1 else None
     alike = isinstance(value, torch.Tensor) and value.shape == saved.value.shape and value.dtype == saved.value.dtype
     if not alike:
@@ -262,11 +257,3 @@ def _refuse_subclasses(about: str, leaves: Sequence[Any]) -> None:
     for leaf in leaves:
         if is_subclass(leaf):
             raise Refused("saved tensor hook of a subclass", about, type(leaf).__name__)
-
-
-def _constant(root: torch.nn.Module, value: Any) -> str:
-    number = 0
-    while hasattr(root, f"_hook_constant_{number}"):
-        number += 1
-    setattr(root, f"_hook_constant_{number}", value)
-    return f"_hook_constant_{number}"

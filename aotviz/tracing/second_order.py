@@ -325,7 +325,7 @@ class Extraction:
             node = self.known.get(packed)
             if node is not None:
                 root, inputs = self.trace.tracer.root, [places[name] for name in names]
-                (self._copied[node],) = hook.into(root, made, inputs, "is_forward")
+                (self._copied[node],) = graphs.inlined(hook, root, made, inputs, "is_forward")
 
     def _recognise(self, trace: fx.Graph) -> None:
         """Use saved values also for nodes that compute them again, as happens when a backward is traced twice."""

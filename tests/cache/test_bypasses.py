@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,11 @@ from torch._inductor import codecache
 
 import aotviz
 from aotviz.cache import bypasses
-from aotviz.cache.bypasses import Bypass
+from aotviz.cache.bypasses import Bypass, Uncacheable
+from aotviz.cache.content import Content
+from aotviz.cache.meshes import Meshes
+from aotviz.cache.values import Writer
+from aotviz.tracing.open_trace import OpenTrace
 
 REASONS = {name: held for name, held in vars(bypasses).items() if isinstance(held, Bypass)}
 HOME = Path(aotviz.__file__).parent
@@ -55,6 +61,43 @@ def test_torch_has_the_bypass_or_the_table_says_why_we_have_it(name: str) -> Non
     assert one.torchs or one.beyond
     if one.torchs and torch.__version__.startswith("2.13"):  # its words
         assert any(one.torchs in inspect.getsource(module) for module in (autograd_cache, codecache, aot_autograd))
+
+
+def test_every_reason_that_names_a_class_has_it_from_one_place() -> None:
+    """`bypasses.kind_of`, which names no class of aotviz."""
+    named = [
+        f"{file.name}:{node.lineno}"
+        for file in sorted(HOME.joinpath("cache").glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Raise) and file.name != "bypasses.py"
+        for text in [ast.unparse(node)]
+        if "bypasses." in text and re.search(r"\{type\([^}]*qualname|\{kind\.__qualname", text)
+        if "a module of class" not in text and "class {kind.__qualname__} has" not in text  # of the user's
+    ]
+    assert named == []
+
+
+@pytest.mark.parametrize(
+    "describe", [lambda one: Writer({}, 0, Meshes([])).pack(one), lambda one: Content().value(one)]
+)
+def test_no_reason_names_a_class_of_ours(describe) -> None:
+    ours = {
+        node.name
+        for file in HOME.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef) and len(node.name) > 4
+    }
+    x = torch.ones(2, 3, requires_grad=True)
+    form = aotviz.trace_stages(lambda x: (x.sin() * 2).view(-1), x, until="partition").form
+    held = [getattr(form, one.name) for one in fields(form)] + [*vars(form.forward).values()]
+    reasons = set()
+    for one in [*held, form.forward.ledger.events[0], OpenTrace, aotviz.aot_function]:
+        try:
+            describe(one)
+        except Uncacheable as error:
+            reasons.add(error.told)
+    assert reasons
+    assert {reason for reason in reasons if ours.intersection(re.findall(r"\w+", reason))} == set()
 
 
 def test_a_reason_is_told_with_what_to_do() -> None:

@@ -144,7 +144,7 @@ def test_equal_meshes_have_one_name_in_a_wrapper() -> None:
 
 def test_a_mesh_that_no_input_has_is_not_stored() -> None:
     for known in ([], [line()]):
-        with pytest.raises(Uncacheable, match="a DeviceMesh that no input has cannot be stored"):
+        with pytest.raises(Uncacheable, match="an object of class DeviceMesh that no input has cannot be stored"):
             Meshes(known).packed(square())
 
 
