@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.lowerings import run_graph
+from aotviz.torch_private.fake_tensors import FakeTensorMode
 from tests.doors import alone
 from tests.oracle import compare
 from tests.oracle.compare import judge
@@ -116,3 +118,32 @@ def test_a_hook_that_keeps_tensors_is_refused_and_keeps_none_of_the_traces(fn):
     with pytest.raises(aotviz.Refused, match=r"changes what the Python object 'KEPT' holds|reads the global 'KEPT'"):
         alone(fn)(torch.ones(2, 3, requires_grad=True))
     assert not KEPT
+
+
+def test_a_call_with_fake_and_real_tensors_names_one_of_each():
+    with FakeTensorMode() as mode:
+        fake = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    real, x = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.ones(3, 2)
+    stand_in = mode.from_tensor(x)
+    of_module = r"the parameter '0.weight' of Sequential is a fake tensor, and the argument 'input' is not"
+    with pytest.raises(ValueError, match=of_module):
+        aotviz.aot_module(fake, run_graph)(x)
+    simplified = aotviz.aot_module_simplified(fake, [x], run_graph)
+    with pytest.raises(ValueError, match=of_module):
+        simplified(x)
+    with pytest.raises(ValueError, match="the argument 'input' is a fake tensor, and the parameter '0.weight' is not"):
+        aotviz.aot_module(real, run_graph)(stand_in)
+    with pytest.raises(ValueError, match=r"""the argument "d\['a'\]" is a fake tensor, and the argument 'y' is not"""):
+        aotviz.aot_function(lambda d, y: d["a"] + y, run_graph)({"a": stand_in}, x)
+    assert aotviz.aot_module(fake, run_graph)(stand_in).shape == (3, 2)
+    assert torch.equal(aotviz.aot_module_simplified(real, [stand_in], run_graph)(x)[0], real(x))
+
+
+def test_parameters_that_become_fake_after_the_first_call_are_named():
+    module = torch.nn.Linear(2, 2)
+    compiled = aotviz.aot_module(module, run_graph)
+    compiled(torch.ones(1, 2))
+    with FakeTensorMode():
+        module.weight = torch.nn.Parameter(torch.empty(2, 2))
+    with pytest.raises(ValueError, match="the parameter 'weight' of Linear is a fake tensor"):
+        compiled(torch.ones(1, 2))

@@ -16,7 +16,7 @@ import torch
 from aotviz.cache.switch import Choice
 from aotviz.frontends.cached import compiler_of_traces
 from aotviz.frontends.compiling import compile_program, guard_duplicates
-from aotviz.frontends.requests import graph_request, request_for
+from aotviz.frontends.requests import graph_request, refuse_mixed, request_for
 from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
@@ -27,6 +27,7 @@ from aotviz.recorder.sessions import Session
 from aotviz.runtime.call_differs import InsideTransform
 from aotviz.torch_private import operators, pytree, runtime
 from aotviz.torch_private.partitioners import default_partition
+from aotviz.tracing.fakes import is_fake
 
 aot_autograd_decompositions: dict[Any, Callable[..., Any]] = {}  # used by all functions below; callers may add entries
 
@@ -92,6 +93,7 @@ def aot_function(
 
     Raises:
         Refused: `disable_functionalization`, or aotviz can't compile an input; the message names it.
+        ValueError: some tensors of the call are fake, and others are not.
         TypeError: `cache` is neither a bool nor a folder.
 
     >>> import torch
@@ -123,12 +125,17 @@ def aot_function(
         if not known:
             if runtime.transformed():
                 return fn(*args, **kwargs)
-            program = compile_program(request_for(fn, args, kwargs, options, root=root), session, compiler=compiler)
+            request = request_for(fn, args, kwargs, options, root=root)
+            refuse_mixed(request)
+            program = compile_program(request, session, compiler=compiler)
             known.append(program.function)
         try:
             return known[0](*args, **kwargs)
         except InsideTransform:  # a transform needs the operators of the original function
             return fn(*args, **kwargs)
+        except AssertionError:  # torch's, if parameters became fake since
+            refuse_mixed(request_for(fn, args, kwargs, options, root=root))
+            raise
 
     return session.attach(compiled)
 
@@ -222,7 +229,11 @@ def aot_module_simplified(
     guard_duplicates(mod, request, program)
     function, lifted = program.function, request.convention.parameters
 
+    has_fakes = any(is_fake(tensor) for *_, tensor in request.named)
+
     def boxed(inputs: list[Any]) -> Any:
+        if has_fakes:
+            refuse_mixed(replace(request, args=tuple(inputs)))
         own = lifted() if lifted is not None else ()
         inputs[:0] = own
         try:

@@ -19,8 +19,10 @@ from aotviz.frontends import dynamo_graphs
 from aotviz.ir.forms import Convention, Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
+from aotviz.ir.wrapper_subclasses import parts
 from aotviz.options import Options
 from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
+from aotviz.tracing import fakes
 from aotviz.tracing.outside import modules, outside
 
 _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
@@ -127,6 +129,37 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         static_inputs=tuple(sorted(static)),
         references=() if is_graph else outside(module),
     )
+
+
+def refuse_mixed(request: Request) -> None:
+    """Refuse a call with fake and real tensors: no operator takes both.
+
+    Raises:
+        ValueError: with the user's name of one fake and of one real tensor.
+    """
+    arguments = {f"args[{i}]": value for i, value in enumerate(request.args)} if request.is_graph else None
+    given = request.arguments() if arguments is None else arguments
+    leaves = pytree.tree_flatten_with_path(given)[0]
+    found = [(f"the {kind} {name!r}", value) for kind, name, value in request.named]
+    found += [(f"the argument {_argument(path)!r}", value) for path, value in leaves]
+    tensors = [(words, value) for words, value in found if isinstance(value, torch.Tensor)]
+    kinds = [(words, any(map(fakes.is_fake, parts(value)))) for words, value in tensors]
+    fake = next((words for words, is_fake in kinds if is_fake), None)
+    real = next((words for words, is_fake in kinds if not is_fake), None)
+    if fake is None or real is None or fakes.takes_real_tensors([value for _, value in tensors]):
+        return
+    module = f" of {type(request.root).__name__}" if request.root is not None and "argument" not in fake else ""
+    advice = (
+        "create the module outside of FakeTensorMode, or pass fake arguments" if module else "pass tensors of one kind"
+    )
+    raise ValueError(
+        f"{fake}{module} is a fake tensor, and {real} is not, so the call cannot compute anything; {advice}"
+    )
+
+
+def _argument(path: Sequence[Any]) -> str:
+    """The name of an argument, and the way into it."""
+    return f"{path[0].key}{pytree.keystr(tuple(path[1:]))}"
 
 
 def _names(module: fx.GraphModule, count: int) -> tuple[str, ...] | None:

@@ -54,6 +54,12 @@ def is_fake(value: Any) -> bool:
     return isinstance(value, FakeTensor)
 
 
+def takes_real_tensors(values: Sequence[Any]) -> bool:
+    """Whether the mode of the fakes among these values lets operators take real tensors beside them."""
+    mode = detect_fake_mode(list(values))
+    return mode is not None and bool(mode.allow_non_fake_inputs)
+
+
 def fakes(
     flat: Sequence[Any],
     fake_mode: Any,
