@@ -326,6 +326,8 @@ class Epilogue:
             fact = f"{name} was written through its storage"
         elif step.source.kind == "input":
             fact = f"eager increments the version of {name} for a write that does not change its value"
+        elif step.source.kind in ("output", "base"):
+            fact = f"{name} was written after these views of it were taken; autograd refuses to use some of them"
         listed = ", ".join([self._variable(step.source)] * step.count)
         self.source.line(f"{bump}(({listed},))", fact, name)
 

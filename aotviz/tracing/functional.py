@@ -119,6 +119,17 @@ def grad_fn(tensor: torch.Tensor) -> Any:
             return None
 
 
+def is_stale(tensor: torch.Tensor) -> bool:
+    """Whether autograd refuses every use of a view from now on, because its base was written after it was taken: one of
+    the results of `split`, or a view that was taken under no_grad."""
+    with FunctionalTensorMode():
+        try:
+            tensor.grad_fn  # noqa: B018
+        except RuntimeError:
+            return True
+    return False
+
+
 @dataclass
 class Before:
     """The state of an input when the call began."""

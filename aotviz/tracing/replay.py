@@ -38,6 +38,7 @@ from aotviz.ir.view_and_mutation import (
 )
 from aotviz.torch_private.operators import counts_writes, version
 from aotviz.torch_private.tensors import base_of
+from aotviz.tracing import functional
 from aotviz.tracing.functional import data_mutated, shares_counter
 from aotviz.tracing.ledger import Hooked, Ledger, Marked, Moved, Viewed, Wrote
 from aotviz.tracing.views import frozen, layout, plain
@@ -102,7 +103,7 @@ class Builder:
             self._need(tensor)
         replayed = self._moves_to_replay()
         writes = self._write_positions()
-        idle = self._idle_writes(replayed)
+        idle = self._idle_writes(replayed) | self._writes_before_stale_views()
         self._write_at(writes, -1)
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results):
@@ -189,6 +190,25 @@ class Builder:
                 if id(root) in self.wanted.written or id(root) in replayed or data_mutated(root):
                     continue
                 if (isinstance(event, Moved) or counts_writes(event.operator)) and shares_counter(event.tensor, root):
+                    found[position] = ref
+        return found
+
+    def _writes_before_stale_views(self) -> dict[int, Ref]:
+        """Writes, by position, to results of the graph of which the wrapper takes a view that these writes make stale.
+        The graph returns the written tensor; bumping its version after the view was taken makes the view stale again,
+        so that autograd refuses the same uses as in eager."""
+        stale = [view for view in self.wanted.views if functional.is_functional(view) and functional.is_stale(view)]
+        roots = {id(self.ledger.root(view)) for view in stale}
+        viewed: set[int] = set()
+        found: dict[int, Ref] = {}
+        for position, event in enumerate(self.ledger.events):
+            if isinstance(event, Viewed) and any(id(result) in self.needed for result in event.results):
+                viewed.add(id(self.ledger.root(event.source)))
+            elif isinstance(event, Moved | Wrote):
+                root = self.ledger.root(event.tensor)
+                counts = isinstance(event, Moved) or counts_writes(event.operator)
+                ref = self.refs.get(id(root)) if id(root) in viewed & roots else None
+                if ref is not None and ref.kind in ("output", "base") and counts and shares_counter(event.tensor, root):
                     found[position] = ref
         return found
 
