@@ -131,7 +131,7 @@ def test_a_call_with_fake_and_real_tensors_names_one_of_each():
     simplified = aotviz.aot_module_simplified(fake, [x], run_graph)
     with pytest.raises(ValueError, match=of_module):
         simplified(x)
-    with pytest.raises(ValueError, match="the argument 'input' is a fake tensor, and the parameter '0.weight' is not"):
+    with pytest.raises(ValueError, match=r"the argument 'input' is a fake tensor, and the parameter '0.weight' is not"):
         aotviz.aot_module(real, run_graph)(stand_in)
     with pytest.raises(ValueError, match=r"""the argument "d\['a'\]" is a fake tensor, and the argument 'y' is not"""):
         aotviz.aot_function(lambda d, y: d["a"] + y, run_graph)({"a": stand_in}, x)

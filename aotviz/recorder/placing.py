@@ -79,7 +79,7 @@ class Placing:
             shared = None
             with contextlib.suppress(RuntimeError, NotImplementedError):
                 shared = self._by_storage.get(functional.storage(tensor))
-            where = where or (layout(tensor) if functional.has_storage(tensor) else None)
+            where = (where or layout(tensor)) if functional.has_storage(tensor) else None  # a subclass has parts
             self._put(Place(tensor, _fresh(tensor, where, shared), source=shared))
         return self.last[id(tensor)]
 
