@@ -97,7 +97,7 @@ resize of a symbolic shape:
   with dynamic=False, or pass a tensor of the right shape.
 resized after a write:
   {names} is written and then resized, to more than its storage can hold or to fewer elements; or it is a view with
-  gaps in memory that is resized and then written. Resize it before the write, or resize a clone.
+  gaps in memory that is resized and written. Resize it before the write, or resize a clone.
 requires_grad changes:
   the function turns requires_grad of the input {names} {operator} in place, and it does so more than once, or returns
   a view that was taken before, or another input shares its memory. Set requires_grad before the call.

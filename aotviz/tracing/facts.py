@@ -154,18 +154,19 @@ def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
 
 def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger) -> bool:
     """Whether an input was written and then resized in a way that loses data. If it grows beyond its storage, the trace
-    forgets the write. If it shrinks, the wrapper would write only the rest."""
+    forgets the write. If it no longer has all the elements that it had, because it shrinks or had gaps in memory, the
+    wrapper would write only the rest."""
     if is_subclass(argument):
         return False
     grows = overlap.span(lies, fake.dtype)[1] > hint(fake.untyped_storage().nbytes())
-    if not grows and math.prod(map(hint, lies.size)) >= math.prod(map(hint, fake.shape)):
-        return False
-    written = False
+    shrinks = math.prod(map(hint, lies.size)) < math.prod(map(hint, fake.shape))
+    written: list[Layout] = []
     for event in ledger.events:
-        if isinstance(event, Wrote):
-            written = written or ledger.root(event.tensor) is argument
+        if isinstance(event, Wrote) and ledger.root(event.tensor) is argument:
+            written.append(event.where or lies)
         elif isinstance(event, Moved) and event.tensor is argument and written:
-            return True
+            if grows or shrinks or not all(overlap.covers(lies, where) for where in written):
+                return True
     return False
 
 
