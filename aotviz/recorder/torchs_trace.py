@@ -2,7 +2,8 @@
 
 An observer like the recorder, and independent of it: it also works with `record=False`. A session adds it only if
 torch's log is on. It writes the joint graph before it is partitioned, the other graphs and the facts about the call
-before they are lowered, the generated wrapper, and the answers of aotviz's cache. Dynamo and Inductor write theirs
+before they are lowered, the generated wrapper, and the answers of aotviz's cache. The events of the
+timeline have torch's names, and begin and end with the stages that do the same. Dynamo and Inductor write theirs
 themselves.
 """
 
@@ -16,15 +17,21 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from aotviz import pipeline
 from aotviz.ir.forms import Form, GraphCall, JointGraph, Request, Split
 from aotviz.ir.lookup import LookUp
 from aotviz.logs import stages
 from aotviz.pipeline import Observer
 from aotviz.recorder import records, torchs_words
 from aotviz.recording import own_lookups
-from aotviz.runtime.lowered import Program
+from aotviz.runtime.lowered import LoweredSplit, Program
+from aotviz.torch_private import torchs_log
 from aotviz.torch_private.torchs_log import Log
 from aotviz.whole_backward.captured import BackwardCall, PartedBackward, WholeBackward
+
+WHOLE = "create_aot_dispatcher_function"  # torch's event from the beginning to the end
+EVENTS = {"joint": "aot_trace_joint_graph", "metadata": "aot_collect_metadata"}  # stage -> torch's event
+ENDS = {"trace": "aot_trace_joint_graph", "metadata": "aot_collect_metadata"}  # the stage that it ends with
 
 
 def _harmless(method: Callable[..., None]) -> Callable[..., None]:
@@ -62,6 +69,10 @@ class TorchsTrace(Observer):
 
     @_harmless
     def before(self, stage: str, argument: Form) -> None:
+        if isinstance(argument, Request):
+            self._begin(WHOLE)
+        elif stage in EVENTS:
+            self._begin(EVENTS[stage])
         if stage == "partition" and isinstance(argument, JointGraph):
             self._graph("aot_joint_graph", "Joint graph", argument, argument.graph_module)
         elif stage == "lower" and isinstance(argument, GraphCall):
@@ -69,8 +80,15 @@ class TorchsTrace(Observer):
 
     @_harmless
     def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        if stage in ENDS:
+            self._log.end(ENDS[stage])
         if isinstance(result, Program):
             self._wrapper(result)
+            if pipeline.ends(stage, result):
+                self._log.end(WHOLE)
+                mode = "autograd" if isinstance(result.lowered, LoweredSplit) else "inference"
+                subclasses = result.lowered.call.wrapping is not None
+                self._log.about_backend(dispatch_mode=mode, requires_subclass_dispatch=subclasses)
         elif isinstance(argument, BackwardCall) and isinstance(result, WholeBackward):
             self._because = argument.because
             self._log.whole_backward(torchs_words.captured(result), False)
@@ -79,14 +97,26 @@ class TorchsTrace(Observer):
             self._log.whole_backward(torchs_words.captured(argument), True, **more)
 
     @_harmless
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        self._log.end(*EVENTS.values(), WHOLE)
+
+    @_harmless
     def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
         self._graphs(program.lowered.call, " (from cache)")
         self._wrapper(program)
 
     @_harmless
     def looked_up(self, lookup: LookUp) -> None:
-        name = f"aotautograd_cache_{own_lookups.TORCHS_OUTCOMES[lookup.outcome]}"
-        self._log.artifact(name, lambda: own_lookups.logged(lookup), "json")
+        outcome = own_lookups.TORCHS_OUTCOMES[lookup.outcome]
+        self._log.artifact(f"aotautograd_cache_{outcome}", lambda: own_lookups.logged(lookup), "json")
+        if torchs_log.is_traced():
+            about = {"key": lookup.key, "cache_state": outcome, "cache_bypass_reason": lookup.reason or None}
+            self._log.instant(f"autograd_cache_{outcome}", about)
+            self._log.about_backend(**about)
+
+    def _begin(self, event: str) -> None:
+        if torchs_log.is_traced():
+            self._log.begin(event)
 
     def _wrapper(self, program: Program) -> None:
         told = msgspec.to_builtins(replace(records.wrapper(program), source=""))

@@ -13,11 +13,18 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import functorch.compile
-from torch._dynamo.utils import CompileEventLogger, dynamo_timed, get_metrics_context, lazy_format_graph_code
+from torch._dynamo.utils import (
+    CompileEventLogger,
+    dynamo_timed,
+    get_chromium_event_logger,
+    get_metrics_context,
+    lazy_format_graph_code,
+)
 from torch._functorch import config
 from torch._guards import CompileContext, CompileId, TracingContext, compile_context
 from torch._logging import getArtifactLogger, trace_structured
@@ -35,6 +42,7 @@ _TIMES: dict[str, Any] = {
     "phase_name": "entire_backward_compile",
     "log_pt2_compile_event": True,
 }
+_BACKEND = "backend_compile"  # Dynamo's event around a backend
 _BEFORE = "compiled_autograd_graph_pre_reordering"
 _STRIDES = {"include_stride": True, "include_device": True}
 
@@ -83,6 +91,7 @@ class Log:
 
     def __init__(self, backward: int | None = None) -> None:
         self._context = CompileContext.try_get()
+        self._open: dict[str, int] = {}  # event of the timeline -> when it began
         if backward is not None:
             number = CompileId(frame_id=None, frame_compile_id=None, compiled_autograd_id=backward)
             self._context = CompileContext(number)
@@ -90,6 +99,27 @@ class Log:
     def artifact(self, name: str, made: Callable[[], Any], encoding: str = "string", **more: Any) -> None:
         """Write a text, or with the encoding "json" a value, which `made` returns. `more` are further fields."""
         self._write("artifact", {"name": name, "encoding": encoding, **more}, made)
+
+    def begin(self, event: str) -> None:
+        """Begin an event of torch's timeline."""
+        with self._under_its_id():
+            self._open[event] = time.time_ns()
+            get_chromium_event_logger().log_event_start(event, self._open[event], {}, True)
+
+    def end(self, *events: str) -> None:
+        """End these events, the inner ones first. Those that have not begun are left out."""
+        with self._under_its_id():
+            for event in filter(self._open.__contains__, events):
+                began = self._open.pop(event)
+                get_chromium_event_logger().log_event_end(event, time.time_ns(), {}, began, True)
+
+    def instant(self, event: str, about: Mapping[str, Any]) -> None:
+        with self._under_its_id():
+            CompileEventLogger.instant(event, metadata=dict(about))
+
+    def about_backend(self, **facts: Any) -> None:
+        """Add to what the timeline says of Dynamo's event around the backend, if that is open."""
+        CompileEventLogger.try_add_pt2_compile(_BACKEND, **facts)
 
     def configuration(self) -> None:
         self.artifact("torch._functorch.config", _settings)
@@ -113,8 +143,11 @@ class Log:
 
     def _write(self, kind: str, about: Mapping[str, Any], made: Callable[[], Any]) -> None:
         if is_traced():
-            with contextlib.nullcontext() if CompileContext.try_get() else compile_context(self._context):
+            with self._under_its_id():
                 trace_structured(kind, lambda: dict(about), payload_fn=made)
+
+    def _under_its_id(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if CompileContext.try_get() else compile_context(self._context)
 
 
 def _settings() -> str:

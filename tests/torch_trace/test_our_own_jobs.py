@@ -90,6 +90,23 @@ def trained(backend: str, **options: Any) -> None:
         compiled(torch.ones(3, 4), w, torch.ones(4))
 
 
+def timeline(log: Path) -> list[tuple[int, str]]:
+    """(depth, name) of each event of the timeline, those of caches left out. It must be well nested."""
+    found: list[tuple[int, str]] = []
+    around: list[str] = []
+    for payload in re.findall(r'"chromium_event": .*\n((?:\t.*\n?)+)', log.read_text()):
+        event = json.loads(payload)
+        if event["ph"] == "B":
+            found.append((len(around), event["name"]))
+            around.append(event["name"])
+        elif event["ph"] == "E":
+            assert around.pop() == event["name"]
+        elif event["name"].startswith("autograd_cache"):
+            found.append((len(around), event["name"]))
+    assert around == []
+    return found
+
+
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """What torch's own AOTAutograd writes about these programs."""
@@ -189,6 +206,40 @@ def test_what_could_not_be_saved_is_a_bypass_and_no_miss(
     assert read.cache_lookups.outcome.tolist() == ["bypass"]
     assert "a thing cannot be stored" in read.cache_lookups.reason[0]
     assert "cannot be cached: " in str(read.explain())
+
+
+def test_the_timeline_has_the_events_of_stock_torch_at_the_same_depths(tmp_path: Path) -> None:
+    events = {}
+    for backend in ("aotviz_eager", "aot_eager"):
+        generator = job.__wrapped__(tmp_path / backend, patch := pytest.MonkeyPatch())
+        found = next(generator)
+        trained(backend, **({"cache": False} if backend == "aotviz_eager" else {}))
+        events[backend] = timeline(found.log)
+        next(generator, None)
+        patch.undo()
+    assert events["aotviz_eager"] == events["aot_eager"]
+    names = [name for _, name in events["aotviz_eager"]]
+    assert names.count("create_aot_dispatcher_function") == names.count("aot_collect_metadata") == 3
+    assert names.count("aot_trace_joint_graph") == 2
+
+
+def test_a_program_that_cannot_be_traced_ends_its_events(job: Job) -> None:
+    def in_turn(x: torch.Tensor) -> torch.Tensor:
+        x[1:].add_(x[:-1])  # eager raises, too
+        return x * 2
+
+    with pytest.raises(RuntimeError, match="refer to a single memory location"):
+        torch.compile(in_turn, backend="aotviz_eager", options={"cache": False})(torch.zeros(3, 4))
+    events = timeline(job.log)
+    assert "create_aot_dispatcher_function" in [name for _, name in events]
+
+
+def test_the_caches_answer_is_in_the_timeline(job: Job, tmp_path: Path) -> None:
+    for _ in range(2):
+        torch._dynamo.reset()
+        torch.compile(torch.sin, backend="aotviz_eager", options={"cache": str(tmp_path / "cache")})(torch.ones(3))
+    answers = [name for _, name in timeline(job.log) if name.startswith("autograd_cache")]
+    assert answers == ["autograd_cache_miss", "autograd_cache_hit"]
 
 
 def test_a_watch_is_not_told_twice(job: Job) -> None:
