@@ -25,7 +25,7 @@ import torch
 
 from aotviz.frontends import compiling
 from aotviz.ir import storages, symbolic_sizes, wrapper_subclasses
-from aotviz.ir.forms import Request
+from aotviz.ir.forms import Request, Split
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
@@ -252,7 +252,8 @@ def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[
     keys = {i: [functional.storage(p) for p in _with_memory(v)] for i, v in enumerate(call.args) if i not in static}
     passed = [i for i, found in keys.items() if found]
     infos = [facts.input_info[i] for i in passed]
-    if len(passed) < 2 or not any(info.mutates_data or info.resizes_storage for info in infos):
+    writes_late = isinstance(program.lowered.call, Split) and program.lowered.call.late_writes
+    if len(passed) < 2 or not (writes_late or any(info.mutates_data or info.resizes_storage for info in infos)):
         return None
     count = Counter(key for i in passed for key in keys[i])
     single = [i for i in passed if all(count[key] == 1 for key in keys[i])]

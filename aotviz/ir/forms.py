@@ -313,6 +313,7 @@ class JointCall(GraphCall):
     together: tuple[tuple[int, ...], ...]  # tangents that share a custom autograd.Function with several results
     reshaped: tuple[int, ...]  # graph inputs: leaves that are reshaped in place before they are used
     kept_and_written: tuple[int, ...]  # graph inputs that the call writes, and saves without a valid version check
+    late_writes: tuple[tuple[int, int], ...]  # (graph input that the backward writes, how often)
 
     @property
     def role(self) -> str:

@@ -60,8 +60,9 @@ written before the backward:
   variables needed for gradient computation has been modified by an inplace operation. Eager raises the same error if
   it saved the same tensor. Write after the backward, or to a clone.
 written by a backward:
-  {names} is written by the backward of a custom autograd.Function or by a gradient hook. A compiled backward would
-  not write it. Write it in the forward or after the backward, or run this part in eager.
+  {names} is written by the backward of a custom autograd.Function or by a gradient hook. A compiled backward does so
+  only if the call has one differentiable result, if no other write or alias of {names} is in the way, and if it runs
+  as a whole, without create_graph=True. Write it in the forward or after the backward, or run this part in eager.
 second derivative:
   the gradients of {names} cannot be differentiated again: {operator}
 result without a gradient:

@@ -35,6 +35,7 @@ from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.runtime.lowered import LoweredSplit
 from aotviz.torch_private import runtime
+from aotviz.torch_private.tensors import write_count
 from aotviz.tracing.saved_values import saved_results
 
 # The reasons for lines that every such class has. They are notes only, not comments in the source.
@@ -55,6 +56,7 @@ _APPLY = "how the wrapper calls it"
 # The reasons why a saved tensor is not saved as the graph returns it.
 _NO_VIEWS = "saving a view would keep its base alive, and with it a reference cycle"
 _AS_RETURNED = "this is also an output; a second derivative needs that output's grad_fn"
+_WRITES = "the backward writes these"
 _VARYING = "a captured backward, or a compiled hook, has these sizes symbolic from the first time"
 _AS_IT_IS = "a custom autograd.Function stores these as attributes of ctx; its backward sees later writes to them"
 
@@ -146,7 +148,8 @@ class Writer:
         tensors, as_returned = self.call.saved[: self.tensors], saved_results(self.call)
         returned = {i: slot for i, slot in as_returned.items() if tensors[i].is_view}
         views = [i for i, saved in enumerate(tensors) if saved.is_view and i not in returned]
-        unchecked = [i for i, saved in enumerate(tensors) if not saved.checked]
+        written = self._written_unchecked()
+        unchecked = [i for i, saved in enumerate(tensors) if not saved.checked and i not in written]
         changes = []
         if views:
             each = "    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()"
@@ -155,6 +158,8 @@ class Writer:
             changes.append((_AS_RETURNED, [f"saved[{i}] = out[{slot}]" for i, slot in returned.items()]))
         if unchecked:
             changes.append((_AS_IT_IS, [f"for i in {_positions(unchecked)}: saved[i] = saved[i].data"]))
+        if written:
+            changes.append((_WRITES, [f"for i in {_positions(list(written))}: saved[i] = None"]))
         kept = f"*out[{first}:{last}]"
         if changes:
             source.line(f"saved = [{kept}]", changes[0][0])
@@ -176,6 +181,14 @@ class Writer:
             source.line(f"ctx.shapes = ({shapes})", "a missing gradient is zeros of this shape")
         self._hold()
 
+    def _written_unchecked(self) -> dict[int, int]:
+        """Saved tensors that the backward writes and that have no version check -> their places in `ctx.written`. Each
+        backward writes them again, so autograd must not compare their versions."""
+        names = [node.name for node in graphs.placeholders(self.call.forward_module.graph)]
+        places = {names[i]: place for place, (i, _) in enumerate(self.call.late_writes)}
+        tensors = enumerate(self.call.saved[: self.tensors])
+        return {i: places[one.name] for i, one in tensors if not one.checked and one.name in places}
+
     def _hold(self) -> None:
         """Keep what only a second differentiation needs; none of it costs memory that eager would not use."""
         source, call = self.source, self.call
@@ -190,6 +203,9 @@ class Writer:
             fact = "hooks registered before the call belong to the grad_fn of that time, and outlive the tensors"
             listed = ", ".join(f"inputs[{i}]" for i in partly)
             source.line(f"ctx.hooks = {source.use(gradient_hooks.hooks_on)}({listed})", fact)
+        if call.late_writes:
+            fact = _WRITES
+            source.line(f"ctx.written = ({''.join(f'inputs[{i}], ' for i, _ in call.late_writes)})", fact)
         if call.kept:
             fact = "a second derivative needs these"
             keep = source.bind("kept", double_backward.kept)
@@ -241,6 +257,12 @@ class Writer:
         else:
             for name, tangent in zip(names, call.tangents, strict=True):
                 tangents.expect_plain(source, name, str(call.slots[tangent.slot].descriptor))
+        if call.late_writes:
+            refuse = source.use(call_differs.refuse_late_writes)
+            named = ", ".join(str(call.graph_inputs[i]) for i, _ in call.late_writes)
+            source.line(
+                f"{refuse}(ctx, {literal(named)})", f"this backward writes {named}, as in eager if it runs whole"
+            )
         self._differentiable(names)
         if self.insides is not None:
             names = self.insides.tangents(names)
@@ -252,6 +274,11 @@ class Writer:
             some = f"[:{self.tensors}]" if wholes else ""
             source.line(f"try: saved = ctx.saved_tensors{some}", _UNPACKED, comment=False)
             source.line(f"except RuntimeError as error: raise {explained}(ctx, error)", _UNPACKED, comment=False)
+            written_unchecked = self._written_unchecked()
+            if written_unchecked:
+                source.line("saved = [*saved]", _WRITES)
+            for i, place in written_unchecked.items():
+                source.line(f"saved[{i}] = ctx.written[{place}]", _WRITES)
         if runtime.HAS_BOXED_GRADIENTS:
             source.line("gradients.clear()", "free each gradient as soon as the backward has used it")
         written = self._written(names)
@@ -335,6 +362,10 @@ class Writer:
     def _run(self, written: dict[str, str]) -> None:
         source = self.source
         inside: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        late, fact = self.call.late_writes, "bump the version counters of what was written as often as eager does"
+        if late:
+            version = source.bind("version_of", write_count)
+            source.line(f"versions = [{version}(one) for one in ctx.written]", fact)
         if self.call.meta.autocast:
             fact = "autocast was on at compile time; its casts are in the graph"
             inside = source.block(f"with {source.bind('AutocastDisabled', runtime.AutocastDisabled)}():", fact)
@@ -342,6 +373,9 @@ class Writer:
             source.line("result = [*run(args)]", _GRADIENTS, comment=False)
         for given, name in written.items():
             source.line(f"if {given} is not {name}: {given}.copy_({name})")
+        if late:
+            counts = tuple(count for _, count in late)
+            source.line(f"{source.use(call_differs.count_writes)}(ctx.written, versions, {literal(counts)})", fact)
         self._return()
 
     def _return(self) -> None:

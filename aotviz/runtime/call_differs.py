@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
+import torch
+
 from aotviz.ir import graphs
 from aotviz.ir.forms import Emitter, SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
 from aotviz.runtime.gradient_hooks import Listening, asked_for
 from aotviz.torch_private import autograd_nodes
 from aotviz.torch_private.runtime import is_captured
-from aotviz.torch_private.tensors import write_count
+from aotviz.torch_private.tensors import set_write_counts, write_count
 
 
 class CallDiffers(RuntimeError):
@@ -76,6 +78,21 @@ def refuse_written(watched: Sequence[tuple[Any, int, str]], call: str) -> None:
         value = reference()
         if value is not None and write_count(value) != version:
             raise Refused("written before the backward", name, call)
+
+
+def refuse_late_writes(ctx: Any, names: str) -> None:
+    """Refuse a backward that writes these inputs, if it is to be differentiated or if only some gradients are asked
+    for: in eager, what writes them may not run then."""
+    nodes = [node for node, _ in ctx.next_functions if node is not None]
+    if torch.is_grad_enabled() or not all(is_captured(node) or autograd_nodes.will_execute(node) for node in nodes):
+        raise Refused("written by a backward", names)
+
+
+def count_writes(tensors: Sequence[torch.Tensor], before: Sequence[int], writes: Sequence[int]) -> None:
+    """Set the version counters of tensors to those before, plus the writes. Compiled code may not have counted its own
+    write."""
+    versions = tuple(version + count for version, count in zip(before, writes, strict=True))
+    set_write_counts(tuple(tensors), versions)
 
 
 class WrittenSince:

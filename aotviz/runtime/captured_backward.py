@@ -157,7 +157,7 @@ def _why_beside(call: Split, generators: Generators | None) -> str:
     if any(effects.has_effects(node.target) for node in nodes):
         return "it has side effects"
     if any(map(graphs.is_input_mutation, nodes)):
-        return "it writes to an incoming gradient"
+        return "it writes to an incoming gradient or an input"
     if not all(isinstance(saved.value, (int, torch.SymInt)) for saved in call.saved[call.saved_tensor_count :]):
         return "it reads a value that is neither a tensor nor a size"
     return ""

@@ -18,7 +18,7 @@ from aotviz.ir.view_and_mutation import Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, kept_by_name
+from aotviz.tracing import functional, kept_by_name, late_writes
 from aotviz.tracing.backward import TracedTangent, trace_gradients
 from aotviz.tracing.forward import ForwardTrace
 
@@ -54,6 +54,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         if value is not None:  # autograd sees only the whole
             name = str(call.graph_inputs[index])
             raise Refused("part of a subclass by itself", f"{name}{path}", name)
+    late: tuple[tuple[int, int], ...] = getattr(forward, "late_writes", ())
+    if late and len(traced) > 1:
+        raise Refused(late_writes.REASON, str(call.graph_inputs[late[0][0]]))
     values, gradients = values[:count], gradients[:count]
     tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))
     for (_, slot), tangent in zip(wanted, traced, strict=True):
@@ -76,6 +79,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
             for slot, node in zip(slots, nodes, strict=True)
             if slot.kind == "mutation" and (slot.index in unseen or node in kept)
         ),
+        late_writes=late,
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, ForwardTrace) else (),
         gradients=tuple(
             Gradient(None if value is None else descriptors.GradientOutput(descriptor), value)

@@ -33,11 +33,11 @@ from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, line_in, translated
 from aotviz.ir.subclass_meta import plan
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
-from aotviz.ir.wrapper_subclasses import is_subclass, parts
+from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.tracers import telling_of_compilation
-from aotviz.tracing import facts, functional, leaks, registered_hooks, storage_sizes, user_calls
+from aotviz.tracing import facts, functional, late_writes, leaks, registered_hooks, storage_sizes, user_calls
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.fakes import asks_for_values, rng_preserved
 from aotviz.tracing.given import Kind
@@ -275,10 +275,10 @@ class ForwardTrace:
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
-        """Refuse writes to inputs, and gradients that would differ from eager's; see Note [Moved views] in
-        ledger.py."""
+        """Refuse gradients that would differ from eager's; see Note [Moved views] in ledger.py. What the backward
+        writes to inputs becomes `late_writes`."""
         try:
-            with self._refusing_written_inputs(), self.placing_views(), translated(line_in(self.trace.graph)):
+            with late_writes.traced(self), self.placing_views(), translated(line_in(self.trace.graph)):
                 yield
         except Refused:
             raise
@@ -291,36 +291,17 @@ class ForwardTrace:
             raise self.refusal(self.ledger.unrepeatable)
 
     @contextmanager
-    def _refusing_written_inputs(self) -> Iterator[None]:
-        """Refuse a backward that writes inputs: its graph returns only gradients."""
-        with self.trace.active("is_forward"):
-            before = self._values_now()
-        yield
-        with self.trace.active("is_backward"):
-            written = self._changed(before)
-        for i in written:
-            raise Refused("written by a backward", self._name(i))
-
-    @contextmanager
     def _checkpointed(self) -> Iterator[None]:
         """Around a checkpointed region: warn of its writes, which eager repeats in the backward."""
-        before = self._values_now()
+        before = late_writes.values_now(self.args)
         yield
-        names = ", ".join(map(self._name, self._changed(before)))
+        names = ", ".join(map(self._name, late_writes.changed(self.args, before)))
         if names:
             warnings.warn(
                 f"a checkpointed region writes {names}. Eager writes it a second time, when the backward "
                 "recomputes the region; the compiled function writes it once",
                 stacklevel=1,
             )
-
-    def _values_now(self) -> list[list[Any]]:
-        """For each argument, the current values of its parts."""
-        return [list(map(functional.inner, parts(a))) if functional.is_functional(a) else [] for a in self.args]
-
-    def _changed(self, before: list[list[Any]]) -> list[int]:
-        pairs = enumerate(zip(before, self._values_now(), strict=True))
-        return [i for i, (was, now) in pairs if any(a is not b for a, b in zip(was, now, strict=True))]
 
     def hooked_inputs(self) -> set[int]:
         """The inputs on which the function registers gradient hooks."""

@@ -68,7 +68,12 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
     places = {functional.storage(node.meta["val"]) for node in visible}
     for node in graph.nodes:
         number = node.meta.get("autograd_number")
-        found = (one for one in node.all_input_nodes if number in kept.get(one, ()) and _has_storage(one))
+        is_write = graphs.is_input_mutation(node)  # of tracing/late_writes.py
+        found = (
+            one
+            for one in node.all_input_nodes
+            if (number in kept.get(one, ()) or (is_write and one in kept)) and _has_storage(one)
+        )
         read = [one.name for one in found if functional.storage(one.meta["val"]) in places]
         if read and node.op == "call_function":
             node.meta[_READS] = read
@@ -108,4 +113,4 @@ def read_as_it_is(backward: fx.Graph, wanted: Mapping[str, set[str]]) -> frozens
     """Which of the `wanted` tensors only these readers read in the backward of the partitioned graph."""
     inputs = {node.name: node for node in backward.nodes if node.op == "placeholder"}
     users = {name: {user.name for user in inputs[name].users} for name in wanted if name in inputs}
-    return frozenset(name for name, known in users.items() if known == wanted[name])
+    return frozenset(name for name, found in users.items() if found <= wanted[name])

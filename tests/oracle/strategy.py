@@ -28,6 +28,20 @@ T = TypeVar("T")
 SHAPES = ((4,), (6,), (2, 3), (3, 2), (2, 2), (3, 3), (1, 4), (2, 2, 2), (), (4, 1))
 PACKED = ((3, 4), (4, 2), (2, 3, 2), (6,), (8,))  # of tensors of which disjoint parts are passed
 INDENT = "    "
+WRITES = """class Writes(torch.autograd.Function):  # its backward writes to an input or to what it saved
+    @staticmethod
+    def forward(ctx, x, other, kept):
+        made = x.sin()
+        ctx.save_for_backward(x, made if kept else other)
+        ctx.other = other if kept else None
+        return made * 2.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, saved = ctx.saved_tensors
+        (saved if ctx.other is None else ctx.other).add_(gradient.sum())
+        return gradient * x.cos() * 2.0 + saved.sum() * 0.1, None, None
+"""
 
 
 class Chooser(Protocol):
@@ -64,7 +78,9 @@ class Draft:
     deep: bool = False  # with gradient hooks and second differentiations
 
     def source(self) -> str:
-        lines = ["import torch", *([f"context = {self.context}"] if self.context else []), "", "", "def inputs():"]
+        uses = any("Writes.apply" in statement for statement in self.body)
+        lines = ["import torch", *(["", "", *WRITES.splitlines()] if uses else [])]
+        lines += [*([f"context = {self.context}"] if self.context else []), "", "", "def inputs():"]
         lines += [INDENT + line for line in self.setup]
         lines += [f"{INDENT}return ({', '.join(self.passed)},)", "", ""]
         lines += [f"def f({', '.join(f'p{k}' for k in range(len(self.passed)))}):"]
@@ -101,6 +117,7 @@ class Grower:
         self.chooser, self.deep = chooser, deep
         self.name = name
         self.space: dict[str, Any] = {"torch": torch}
+        exec(WRITES, self.space)
         self.setup: list[str] = []
         self.passed: list[str] = []
         self.body: list[str] = []
@@ -328,7 +345,12 @@ class Grower:
     def step(self) -> None:
         kind = self.chooser.below(100)
         v = self.name_recent()
-        if self.chooser.below(100) == 99:
+        unusual = self.chooser.below(100)
+        if unusual == 98:
+            other = self.name_recent()
+            self.add_local(f"Writes.apply({v}, {other}.detach(), {self.chance(50)})")
+            return
+        if unusual == 99:
             statement = self.rare(v)
             if self.try_line(statement):
                 self.body.append(statement)

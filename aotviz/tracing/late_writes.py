@@ -1,0 +1,68 @@
+"""Inputs that a backward writes: the backward of a custom autograd.Function, or a gradient hook, writes to an argument
+or a buffer.
+
+The write becomes the last node of the joint graph, and every partitioner must leave it in the backward. The input is
+then one of the saved values, so autograd checks, as for any, that it was not written in between.
+
+A backward with several incoming gradients is not called with all of them each time, and in eager the write depends on
+which of them reach its Function. Such programs are refused, and so is a call with create_graph=True, in which the
+gradients are computed by another program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from aotviz.ir.refusals import Refused
+from aotviz.ir.wrapper_subclasses import is_subclass, parts
+from aotviz.torch_private import operators
+from aotviz.tracing import functional
+
+REASON = "written by a backward"
+
+
+def values_now(args: Sequence[Any]) -> list[list[Any]]:
+    """For each argument, the current values of its parts."""
+    return [list(map(functional.inner, parts(a))) if functional.is_functional(a) else [] for a in args]
+
+
+def changed(args: Sequence[Any], before: list[list[Any]]) -> list[int]:
+    """The arguments whose values are others than before."""
+    pairs = enumerate(zip(before, values_now(args), strict=True))
+    return [i for i, (was, now) in pairs if any(a is not b for a, b in zip(was, now, strict=True))]
+
+
+@contextmanager
+def traced(forward: Any) -> Iterator[None]:
+    """Put what a backward that is traced inside writes to inputs into the graph, and into `forward.late_writes`: pairs
+    of an input and how often its version counter was bumped. Raises Refused."""
+    trace, args = forward.trace, forward.args
+    with trace.active("is_forward"):
+        before = values_now(args)
+        versions = [operators.version(one) if functional.is_functional(one) else 0 for one in args]
+    yield
+    with trace.active("is_backward"):
+        found = []
+        for i in changed(args, before):
+            bumps = operators.version(args[i]) - versions[i]
+            target: Any = None if any(map(is_subclass, args)) else trace.node_of(before[i][0])
+            if bumps < 1 or _is_shared(forward, i) or getattr(target, "op", "") != "placeholder":
+                raise Refused(REASON, forward._name(i))
+            now = functional.inner(args[i])
+            if now.shape != before[i][0].shape or now.stride() != before[i][0].stride():
+                raise Refused(REASON, forward._name(i))
+            node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(now)))
+            node.meta = {"val": target.meta["val"], "partitioner_tag": "must_be_in_backward", "autograd_backward": True}
+            found.append((i, bumps))
+    forward.late_writes = tuple(found)
+
+
+def _is_shared(forward: Any, i: int) -> bool:
+    """Whether an input shares its memory with another, or is moved."""
+    keys = [functional.storage(one) for one in forward.values_before if functional.has_storage(one)]
+    own = forward.values_before[i]
+    return not functional.has_storage(own) or keys.count(functional.storage(own)) > 1
