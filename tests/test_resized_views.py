@@ -74,6 +74,13 @@ PROGRAMS = [
     made_smaller,
     only_transposed,
 ]
+WRITTEN_BEFORE = [
+    written_first,
+    all_of_it_is_written_first,
+    written_first_and_read,
+    transposed_before,
+    made_smaller,
+]
 ARGUMENTS = {
     "a view with gaps": lambda whole: whole[:1].select(2, 2),
     "a view with gaps of a detached alias": lambda whole: whole.detach()[:1].select(2, 2),
@@ -103,7 +110,7 @@ def test_a_resized_view_shows_what_it_shows_in_eager(argument, program):
     assert facts(torch.compile(program, backend="aotviz_eager"), ARGUMENTS[argument]) == expected
     try:
         found = facts(aotviz.aot_function(program, graph, graph), ARGUMENTS[argument])
-    except aotviz.Refused as refused:
-        assert refused.reason == "resized after a write"
+    except aotviz.Refused:
+        assert program in WRITTEN_BEFORE
     else:
         assert found == expected

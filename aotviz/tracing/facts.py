@@ -28,7 +28,7 @@ from aotviz.ir.view_and_mutation import (
     ViewStep,
 )
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
-from aotviz.torch_private import operators, script_objects
+from aotviz.torch_private import dispatch, operators, script_objects
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, registered_hooks, replay, rootless, storage_sizes, views
 from aotviz.tracing.functional import Before, edge, has_another_history
@@ -164,9 +164,12 @@ def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledge
     for event in ledger.events:
         if isinstance(event, Wrote) and ledger.root(event.tensor) is argument:
             written.append(event.where or lies)
-        elif isinstance(event, Moved) and event.tensor is argument and written:
-            if grows or shrinks or not all(overlap.covers(lies, where) for where in written):
-                return True
+        elif isinstance(event, Moved) and event.tensor is argument and written and (grows or shrinks):
+            return True
+        elif isinstance(event, Moved) and event.tensor is argument and event.operator is torch.ops.aten.resize_.default:
+            with dispatch.without_modes():
+                if not all(views.contiguous(where) or overlap.covers(lies, where) for where in written):
+                    return True
     return False
 
 
