@@ -133,8 +133,9 @@ def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
 
 
 def _overwritten(call: JointGraph) -> list[int]:
-    """Inputs that are written after the graph ran, or whose version the replay bumps because a view of them moves; and
-    those that share a storage which is resized then. Not those that the graph fills: see tracing/storage_sizes.py."""
+    """Inputs that are written after the graph ran, or whose version the replay bumps because a view of them moves;
+    those that share a storage which is resized then; and those that the backward writes and a Function keeps by name.
+    Not those that the graph fills: see tracing/storage_sizes.py."""
     bumped = call.meta.replayed_writes if call.wrapping is None else {}
     infos, graph = call.meta.input_info, call.graph_module.graph
     inputs = dict(enumerate(graphs.placeholders(graph)[: len(infos)]))
@@ -142,6 +143,7 @@ def _overwritten(call: JointGraph) -> list[int]:
     keys = {i: functional.storage(fake) for i, fake in fakes.items() if functional.has_storage(fake)}
     resized = {keys[i] for i, info in enumerate(infos) if info.resizes_storage and i in keys}
     found = [i for i, info in enumerate(infos) if info.mutated or bumped.get(Ref("input", i)) or keys.get(i) in resized]
+    found += [i for i, _ in call.late_writes if inputs[i].name in kept_by_name.readers(graph)]
     return [i for i in found if not (infos[i].resizes_storage and graphs.fills(graph, inputs[i]))]
 
 
@@ -158,7 +160,8 @@ def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
     names: set[str] = set()
     for node in mutated:
         writes = {user for user in node.users if graphs.is_input_mutation(user) and user.args[0] is node}
-        users = [user for user in node.users if user.op != "output" and user not in writes]
+        kept = kept_by_name.readers(graph).get(node.name, ())  # they read what was written since
+        users = [user for user in node.users if user.op != "output" and user not in writes and user.name not in kept]
         if not any(reaches[user] for user in users):
             continue
         with graph.inserting_before(first):
