@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +34,7 @@ import torch.fx as fx
 
 from aotviz.cache import bypasses, captured_graphs, switch
 from aotviz.cache.carried import Carried
-from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns
+from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns, not_traced
 from aotviz.frontends.compiling import compile_program, guard_duplicates, lock, ran_in_eager
 from aotviz.frontends.requests import graph_request, readable
 from aotviz.ir import dynamo_capture, partition_functions, symbolic_sizes
@@ -49,7 +50,7 @@ from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
-from aotviz.torch_private import configs, dynamo, graph_modes, runtime
+from aotviz.torch_private import configs, dynamo, dynamo_in_transforms, graph_modes, runtime
 from aotviz.tracing import fakes
 
 # aotviz's own; all except the first four go to the pipeline
@@ -92,6 +93,37 @@ def aotviz_eager(
 
 aotviz_inductor.made_with = lambda options, mode: named("inductor", options, mode)  # type: ignore[attr-defined]
 aotviz_eager.made_with = lambda options, mode: named("eager", options, mode)  # type: ignore[attr-defined]
+
+
+def _is_ours(backend: Any) -> bool:
+    return isinstance(backend, Backend) or backend in (aotviz_inductor, aotviz_eager)
+
+
+_told: weakref.WeakKeyDictionary[Store, set[str]] = weakref.WeakKeyDictionary()
+
+
+def _tell(backend: Any, function: str, why: str, place: str) -> None:
+    """Say once that a transform runs in eager, and record it."""
+    name = "inductor" if backend is aotviz_inductor else "eager"
+    through = backend if isinstance(backend, Backend) else named(name, None, None)
+    heard = [_told.setdefault(store, set()) for store in through.session.stores()]
+    _warn(f"a transform of torch.func in {function} runs in eager because {why}", place)
+    if any(why not in some for some in heard):
+        for some in heard:
+            some.add(why)
+        options = through.lowering.options(**through.options)
+        not_traced.tell(f"a transform of torch.func runs in eager: {why}", function, options, through.session, place)
+
+
+def _tell_lost(backend: Any, function: str, custom: str, place: str) -> None:
+    _tell(backend, function, f"Dynamo would lose the backward of {custom} inside it", place)
+
+
+def _tell_failed(backend: Any, function: str, message: str, place: str) -> None:
+    _tell(backend, function, f"Dynamo fails inside it: {not_traced.failure(message)}", place)
+
+
+dynamo_in_transforms.break_graphs_for(_is_ours, _tell_lost, _tell_failed)
 
 
 def named(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:
@@ -144,6 +176,7 @@ class Backend:
         if in_pieces is not None:
             return in_pieces
         number, zeros = dynamo.id_for_next_process(gm), dynamo_graphs.zeros_without_memory(gm)
+        dynamo.guard_empty_hooks()
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         about = dynamo_capture.captured_graph(gm, Moment().code())
         captured = dynamo_capture.capture(gm)

@@ -13,6 +13,7 @@ import torch
 from torch._dynamo import config, convert_frame, eval_frame, external_utils
 from torch._dynamo.backends import registry
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 from torch._logging import structured
@@ -153,6 +154,21 @@ def guard_same(one: Any, other: Any) -> None:
     """Guard that both inputs are the same tensor."""
     if one is not None and other is not None and one != other:
         TracingContext.get().guards_context.aotautograd_guards.append(DuplicateInputs(one, other))
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def guard_empty_hooks() -> None:
+    """Guard that the modules which had no hooks when they were traced still have none. Dynamo has a guard that checks
+    this, and doesn't install it unless `config.skip_nnmodule_hook_guards` is off."""
+    tracing = TracingContext.try_get()
+    if tracing is None:
+        return
+    guards = tracing.guards_context.dynamo_guards
+    for guard in list(guards):
+        if guard.create_fn is GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT and guard.originating_source.member in _HOOKS:
+            guards.add(guard.originating_source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
 
 
 def holds_hooks(value: Any) -> bool:

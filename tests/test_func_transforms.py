@@ -1,0 +1,148 @@
+"""Transforms of torch.func inside and around compiled functions: what eager gives, or what eager raises.
+
+Dynamo's own `eager` backend is wrong for each custom Function under a transform that differentiates.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import aotviz
+from tests.func_transforms import AROUND, INSIDE
+from tests.tiers import slow
+
+SHORT = (  # those that are run at once; the others take a while
+    "grad_of_grad",
+    "a_function_of_its_own_under_grad",
+    "a_function_of_its_own_under_vmap_of_grad",
+    "a_jvp_of_its_own_under_jacfwd",
+    "a_function_of_its_own_on_what_grad_gives",
+    "vmap_of_hessian",
+    "grad_around_a_function_of_its_own",
+)
+RAISE = ("vmap_of_a_condition_that_is_refused", "a_function_of_its_own_without_a_rule_under_vmap")
+ALL = {**{name: (program, None) for name, program in INSIDE.items()}, **AROUND}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def ours(program):
+    return aotviz.compile(program, backend="eager", cache=False)
+
+
+def by_torch_compile(program):
+    return torch.compile(program, backend="aotviz_eager")
+
+
+def results(program, around, needs_gradients, make=lambda program: program):
+    """What a program gives: its results, the gradients of its inputs, the state of the random generator."""
+    torch.manual_seed(0)
+    x, w, x2 = (torch.randn(*shape, requires_grad=needs_gradients) for shape in ((3,), (3,), (2, 3)))
+    torch.manual_seed(1)
+    compiled = make(program)
+    found = pytree.tree_leaves(compiled(x, w, x2) if around is None else around(compiled, x))
+    roots = [one.sum() for one in found if one.requires_grad]
+    gradients = torch.autograd.grad(sum(roots), (x, w, x2), allow_unused=True) if needs_gradients and roots else ()
+    return [*found, *gradients, torch.get_rng_state()]
+
+
+def same(one, other):
+    if one is None or other is None:
+        return one is other
+    return one.requires_grad == other.requires_grad and torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("needs_gradients", [False, True])
+@pytest.mark.parametrize("make", [ours, slow(by_torch_compile)])
+@pytest.mark.parametrize("name", [name if name in SHORT else slow(name) for name in ALL])
+def test_a_transform_gives_what_eager_gives(name, make, needs_gradients):
+    program, around = ALL[name]
+    if name in RAISE:
+        with pytest.raises(RuntimeError) as expected:
+            results(program, around, needs_gradients)
+        with pytest.raises(RuntimeError) as found:
+            results(program, around, needs_gradients, make)
+        assert str(expected.value)[:40] in str(found.value)
+    else:
+        expected = results(program, around, needs_gradients)
+        found = results(program, around, needs_gradients, make)
+        assert len(expected) == len(found)
+        assert all(map(same, expected, found)), (expected, found)
+
+
+def test_there_are_many():
+    assert len(ALL) >= 80
+
+
+def test_a_function_under_a_transform_ends_the_graph_with_the_reason():
+    program = INSIDE["a_function_of_its_own_under_grad"]
+    compiled = ours(program)
+    results(program, None, False, lambda _: compiled)
+    (one,) = (one for one in compiled.recording if one.data.error is not None)
+    assert one.data.error.ran_in_eager
+    assert one.data.error.message.endswith("runs in eager: Dynamo would lose the backward of Loud inside it")
+    assert "func_transforms.py" in one.data.error.place
+    assert "the backward of Loud" in " ".join(str(compiled.explain()).split())
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="Loud"):
+        results(program, None, False, lambda f: torch.compile(f, backend="aotviz_eager", fullgraph=True))
+
+
+def test_a_transform_at_which_dynamo_fails_runs_in_eager_and_the_recording_says_why():
+    program = INSIDE["vmap_of_hessian"]
+    compiled = ours(program)
+    with pytest.warns(aotviz.RanInEager, match="Dynamo fails inside it: RuntimeError: ") as told:
+        results(program, None, False, lambda _: compiled)
+    assert told[0].filename.endswith("func_transforms.py")
+    errors = [one.data.error for one in compiled.recording if one.data.error is not None]
+    assert all(error.ran_in_eager for error in errors)
+    assert "Dynamo fails inside it" in errors[0].message
+    assert "Dynamo fails inside it" in " ".join(str(compiled.explain()).split())
+    assert "TorchRuntimeError" not in str(aotviz.verify(program, torch.ones(3), torch.ones(3), torch.ones(2, 3)))
+
+
+@pytest.mark.filterwarnings("ignore::aotviz.RanInEager")
+def test_what_is_written_before_such_a_transform_is_written_once():
+    def f(x):
+        x.add_(1)
+        torch._dynamo.graph_break()
+        return torch.vmap(torch.func.hessian(lambda t: (t**3).sum()))(x)
+
+    x, y = torch.zeros(2, 3), torch.zeros(2, 3)
+    assert torch.equal(ours(f)(x), f(y))
+    assert torch.equal(x, y)
+
+
+HOOKS = {
+    "forward hook": lambda module: module.register_forward_hook(lambda m, i, o: o * 2),
+    "forward pre-hook": lambda module: module.register_forward_pre_hook(lambda m, i: (i[0] * 2,)),
+    "backward hook": lambda module: module.register_full_backward_hook(lambda m, i, o: (i[0] * 2,)),
+    "backward pre-hook": lambda module: module.register_full_backward_pre_hook(lambda m, o: (o[0] * 2,)),
+}
+
+
+@pytest.mark.parametrize("make", [ours, by_torch_compile])
+@pytest.mark.parametrize("kind", HOOKS)
+def test_a_hook_that_is_put_on_a_module_after_the_first_call_is_called(kind, make):
+    def run(model):
+        x = torch.ones(2, 3, requires_grad=True)
+        y = model(x)
+        y.sum().backward()
+        return [y.detach(), x.grad]
+
+    for position in (0, None):
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+        compiled = make(model)
+        without = run(compiled)
+        handle = HOOKS[kind](model if position is None else model[position])
+        assert all(map(torch.allclose, run(compiled), run(model)))
+        handle.remove()
+        assert all(map(torch.allclose, run(compiled), without))
