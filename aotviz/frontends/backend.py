@@ -107,8 +107,8 @@ def _tell(backend: Any, function: str, why: str, place: str) -> None:
     name = "inductor" if backend is aotviz_inductor else "eager"
     through = backend if isinstance(backend, Backend) else named(name, None, None)
     heard = [_told.setdefault(store, set()) for store in through.session.stores()]
-    _warn(f"a transform of torch.func in {function} runs in eager because {why}", place)
-    if any(why not in some for some in heard):
+    if not heard or any(why not in some for some in heard):
+        _warn(f"a transform of torch.func in {function} runs in eager because {why}", place)
         for some in heard:
             some.add(why)
         options = through.lowering.options(**through.options)
