@@ -163,7 +163,7 @@ def ready(name: str, lowering: str, folder: Path) -> Ready:
 
         def of_graph(recorded: bool) -> list[Any]:
             session = Session(recorded, name)
-            compiled = Backend(lowering_named(backend), {"cache": str(folder)}, session).restored(about)
+            compiled = Backend(lowering_named(backend), {"cache": str(folder)}, session).restored(about, "")
             return run(program, compiled, given)
 
         return Ready(of_graph, run(program, dynamo_graphs.connected(about.module), given))
