@@ -278,7 +278,7 @@ class ForwardTrace:
         """Refuse gradients that would differ from eager's; see Note [Moved views] in ledger.py. What the backward
         writes to inputs becomes `late_writes`."""
         try:
-            with late_writes.traced(self), self.placing_views(), translated(line_in(self.trace.graph)):
+            with late_writes.traced(self, self._name), self.placing_views(), translated(line_in(self.trace.graph)):
                 yield
         except Refused:
             raise

@@ -11,7 +11,7 @@ gradients are computed by another program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,9 +37,9 @@ def changed(args: Sequence[Any], before: list[list[Any]]) -> list[int]:
 
 
 @contextmanager
-def traced(forward: Any) -> Iterator[None]:
+def traced(forward: Any, name: Callable[[int], str]) -> Iterator[None]:
     """Put what a backward that is traced inside writes to inputs into the graph, and into `forward.late_writes`: pairs
-    of an input and how often its version counter was bumped. Raises Refused."""
+    of an input and how often its version counter was bumped. `name` gives an input's name. Raises Refused."""
     trace, args = forward.trace, forward.args
     with trace.active("is_forward"):
         before = values_now(args)
@@ -51,10 +51,10 @@ def traced(forward: Any) -> Iterator[None]:
             bumps = operators.version(args[i]) - versions[i]
             target: Any = None if any(map(is_subclass, args)) else trace.node_of(before[i][0])
             if bumps < 1 or _is_shared(forward, i) or getattr(target, "op", "") != "placeholder":
-                raise Refused(REASON, forward._name(i))
+                raise Refused(REASON, name(i))
             now = functional.inner(args[i])
             if now.shape != before[i][0].shape or now.stride() != before[i][0].stride():
-                raise Refused(REASON, forward._name(i))
+                raise Refused(REASON, name(i))
             node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(now)))
             node.meta = {"val": target.meta["val"], "partitioner_tag": "must_be_in_backward", "autograd_backward": True}
             found.append((i, bumps))
