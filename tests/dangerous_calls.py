@@ -55,6 +55,10 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("explain/terms.py", "terms: joinpath; terms: read_text"): SEAM,
     ("frontends/compile.py", "_again: compile"): PROGRAM,
     ("frontends/demo.py", "run: /; run: mkdir"): CHOSEN,
+    (
+        "frontends/stored_results.py",
+        ": import pickle; put_in: pickle.loads",
+    ): "code, only from who is trusted with code: tests/cache/test_stored_results.py",
     ("frontends/strays.py", "_by_its_variables: getline"): PROGRAM,
     ("ir/backward_bodies.py", "unmaterialized: getlines"): PROGRAM,
     ("live/failed_guards.py", "_Trial._of_conditions: eval; _Trial._value: eval; _tensor_facts: getattr"): LIVE,

@@ -54,8 +54,9 @@ _OF_OPERATORS = (
 _NEEDS_INDUCTOR = "isinstance(fw_compiler, SerializableAOTDispatchCompiler)"
 
 BACKEND = Bypass(
-    "a compiler of your own as `backend` or `fw_compiler`",
+    "a compiler of your own as `backend` or `fw_compiler`, unless it is torch's `SerializableAOTDispatchCompiler`",
     "its result is a Python function, which cannot be stored",
+    cure="wrap it in a SerializableAOTDispatchCompiler, which says of which class its results are",
     torchs=_NEEDS_INDUCTOR,
 )
 NO_VERSION = Bypass(

@@ -37,7 +37,7 @@ _CODE = (types.FunctionType, types.MethodType)
 _OF_A_CLASS = frozenset(
     "__module__ __qualname__ __doc__ __dict__ __weakref__ __firstlineno__ __static_attributes__ __annotations__ "
     "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __parameters__ "
-    "__orig_bases__ __hash__ __dataclass_params__ __dataclass_fields__".split()
+    "__orig_bases__ __hash__ __dataclass_params__ __dataclass_fields__ __slotnames__".split()
 )  # names, places and caches; or they follow from the rest
 
 

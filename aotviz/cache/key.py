@@ -26,6 +26,7 @@ from aotviz.cache.canonical import Program, Symbols
 from aotviz.cache.content import Content, Uncacheable, is_users, operator_signs
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import TracedCall
+from aotviz.ir.serializable import kind_of
 from aotviz.options import Options
 from aotviz.torch_private import (
     context,
@@ -158,7 +159,7 @@ def _whole_options(options: Options) -> dict[str, str]:
     patches = next((dict(one.patches) for one in (inductors(options.fw_compiler),) if one is not None), None)
     if None in compilers:
         raise bypasses.BACKEND(f"backend {options.backend!r} is a Python function whose result cannot be stored")
-    only = None if patches is not None else settings_in_keys.READ_WITHOUT_INDUCTOR
+    only = None if patches is not None or kind_of(options.fw_compiler) else settings_in_keys.READ_WITHOUT_INDUCTOR
     told = {}
     for field in fields(options):
         value = getattr(options, field.name)
@@ -183,6 +184,8 @@ def compiler_of(function: Any) -> str | None:
     owner = inductors(function)
     if owner is not None:
         return f"{type(owner).__name__}.{function.__name__}"
+    if kind_of(function) is not None:
+        return _option("compiler", function)
     if str(getattr(function, "__module__", "")).startswith("aotviz."):
         return f"{function.__module__}.{function.__qualname__}"
     return None
@@ -258,6 +261,12 @@ def _backend(lowering: Any, program: str) -> dict[str, str]:
             "Inductor's settings": settings_in_keys.of(settings_in_keys.INDUCTOR, patches),
         }
     compiler = getattr(lowering, "compiler", None)
+    if kind_of(compiler) is not None:
+        partition = Content().value(lowering.partition_fn)
+        return {
+            "backend": f"{lowering.name}, {_option('backend', compiler)}, partitions with {partition}",
+            "Inductor's settings": settings_in_keys.of(settings_in_keys.INDUCTOR),
+        }
     if not str(getattr(compiler, "__module__", "")).startswith("aotviz."):
         raise bypasses.BACKEND(f"backend {lowering.name!r} is a Python function whose result cannot be stored")
     only = None if any(mark in program for mark in _FOR_INDUCTOR) else settings_in_keys.READ_WITHOUT_INDUCTOR

@@ -32,12 +32,13 @@ from aotviz.cache.names import NoName
 from aotviz.cache.seals import Unavailable, warn_once
 from aotviz.cache.store import Entry, Store
 from aotviz.cache.values import Broken
-from aotviz.frontends import rehearsal, shared_code
+from aotviz.frontends import rehearsal, shared_code, stored_results
 from aotviz.frontends.compiling import repeatable
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request, TracedCall
 from aotviz.ir.lookup import LookUp, Outcome
-from aotviz.lowerings import EAGER, Lowering
+from aotviz.ir.serializable import kind_of
+from aotviz.lowerings import EAGER, Lowering, OneCompiler
 from aotviz.options import Options
 from aotviz.pipeline import Observer
 from aotviz.runtime.lowered import LoweredSplit, Program
@@ -112,7 +113,9 @@ def _compiled(store: Store, request: Request, observer: Observer) -> Program:
     except BaseException:
         held.told_to(observer)
         raise
-    lowering = inductors(request.options.fw_compiler) or EAGER
+    compiler = request.options.fw_compiler
+    own = OneCompiler(request.options.backend, compiler) if kind_of(compiler) is not None else EAGER
+    lowering = inductors(compiler) or own
     asked = _described(lambda: of_trace(call), store, lowering, lambda: dynamo_capture.stacks_of(call.forward.graph()))
     program, observer = _answered(asked, request, observer, lambda: call.source)
     if program is None:
@@ -288,6 +291,7 @@ class _Stored:
 
     def __init__(self, asked: Asked, entry: Entry, main: Main) -> None:
         self._asked, self._entry, self._forward = asked, entry, main.forward
+        self._compiler = getattr(asked.lowering, "compiler", None)
 
     def forward(self, module: Any, inputs: Sequence[Any], is_inference: bool) -> Any:
         return self._load(self._forward, module, inputs, True)
@@ -310,6 +314,9 @@ class _Stored:
             return self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
 
         try:
+            if kind_of(self._compiler) is not None:
+                code = self._asked.store.part(self._entry, shared_code.name_of(known))
+                return None if code is None else stored_results.put_in(self._compiler, code, inputs)
             found = load()
             if found is None:
                 code = self._asked.store.part(self._entry, shared_code.name_of(known))
@@ -359,7 +366,7 @@ class Keeper(Observer):
     def _save(self, program: Program) -> None:
         lowered = program.lowered
         origins = lowered.with_history.origins if isinstance(lowered, LoweredSplit) else {}
-        forward = _stored(lowered.compiled_forward)
+        forward, code = self._stored(lowered.compiled_forward)
         elapsed = time.perf_counter_ns() - self._began_ns
         call, stacks, inputs = lowered.call, self._asked.stacks, (self._symbols, self._meshes)
         main, guards = entries.packed(call, origins, *inputs, stacks, forward, program.source, elapsed)
@@ -368,21 +375,28 @@ class Keeper(Observer):
         parts = {NAME: _CALL.sub("", call.name).encode("utf-8", "replace")}
         self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main, parts)
         self._asked.store.note_rehearsed(self._entry)
-        self._share(forward)
+        self._share(forward, code)
         self._record()
 
+    def _stored(self, compiled: Any) -> tuple[Compiled | None, bytes | None]:
+        """Where the compiler has stored a graph; with its bytes, if the entry is to hold them."""
+        own = stored_results.taken_out(getattr(self._asked.lowering, "compiler", None), compiled)
+        return own or (_stored(compiled), None)
+
     def _add(self, lowered: LoweredBackward) -> None:
-        part, compiled = lowered.request.part, _stored(lowered.compiled)
+        part, (compiled, code) = lowered.request.part, self._stored(lowered.compiled)
         if self._entry is not None and part not in self._parts:
             self._parts.add(part)
             self._asked.store.add_part(self._entry, part, msgspec.msgpack.encode(compiled))
-            self._share(compiled)
+            self._share(compiled, code)
             self._record()
 
-    def _share(self, compiled: Compiled | None) -> None:
-        """Give the code of a graph to other machines."""
+    def _share(self, compiled: Compiled | None, code: bytes | None) -> None:
+        """Keep the code of a graph in the entry, if a user's compiler made it. Give Inductor's to other machines."""
         store = self._asked.store
-        if store.shared is not None and self._entry is not None:
+        if code is not None and compiled is not None and self._entry is not None:
+            store.add_part(self._entry, shared_code.name_of(compiled), code)
+        elif store.shared is not None and self._entry is not None:
             store.share(self._entry, shared_code.of_graph(compiled))
 
     def has(self, part: str) -> bool:

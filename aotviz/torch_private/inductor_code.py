@@ -16,6 +16,9 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
+
+from torch._inductor.output_code import CompiledFxGraphConstants
 
 from aotviz.torch_private.inductor import folder_of_key
 
@@ -23,6 +26,11 @@ GRAPH = ""  # the name under which the file of a graph is listed
 LIBRARY = re.compile(r"(c[a-z2-7]{51}\.main)\.so\Z")
 _KERNEL = re.compile(rb"cpp_pybinding\(.*?r'''(.*?)'''", re.DOTALL)  # the C++ of a kernel, in the Python of a graph
 MOST_BYTES = 2**28  # of the code of one graph
+
+
+def no_constants() -> Any:
+    """What `OutputCode.post_compile` takes for a result that has its constants itself."""
+    return CompiledFxGraphConstants()
 
 
 def taken_out(key: str) -> list[tuple[str, bytes]]:
