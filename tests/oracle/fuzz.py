@@ -8,6 +8,7 @@
     python -m tests.oracle.fuzz --file bug.py                       # a text with inputs() and f(...)
     python -m tests.oracle.fuzz --n 2500 --start 2500 --candidate ours,ours-backend --json b.jsonl  # resumes
     python -m tests.oracle.fuzz --sum a.jsonl b.jsonl --candidate ours,ours-backend  # what the pieces give together
+    python -m tests.oracle.fuzz --n 300 --modes --candidate ours-backend,dynamo-eager  # with modes, graph breaks, budgets
     python -m tests.oracle.fuzz --table                             # the table in programs.py instead
     python -m tests.oracle.fuzz --table 'ema|moving' --show all     # a part of it, with texts and differences
 
@@ -103,6 +104,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="make the programs on which only torch is right small")
     parser.add_argument("--dynamic", action="store_true", help="compile random programs with dynamic shapes")
     parser.add_argument("--deep", action="store_true", help="with gradient hooks and second differentiations")
+    more = "with modes and graph breaks, random numbers, parts of what is written, memory budgets"
+    parser.add_argument("--modes", action="store_true", help=more)
     parser.add_argument("--json", type=Path, help="a line of JSON a program; an existing file is gone on with")
     parser.add_argument("--sum", type=Path, nargs="+", help="the figures of such files together; runs nothing")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -118,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(report(program, judge_all(program, expect(program), candidates)))
         return 0
     if options.only is not None:
-        drawn = from_seed(options.seed, options.only, options.deep)
+        drawn = from_seed(options.seed, options.only, options.deep, options.modes)
         drawn = replace(drawn, program=replace(drawn.program, dynamic=options.dynamic))
         if options.shrink:
             drawn = shrunk(drawn, CANDIDATES[options.shrink]())
@@ -144,7 +147,7 @@ def drawn_programs(options: argparse.Namespace) -> Iterator[Work]:
         if key not in known:
             if options.json:
                 Log(options.json).add({"key": key, "started": True})
-            drawn = from_seed(options.seed, index, options.deep)
+            drawn = from_seed(options.seed, index, options.deep, options.modes)
             yield replace(drawn.program, dynamic=options.dynamic), drawn.expected, drawn
 
 

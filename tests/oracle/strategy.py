@@ -113,8 +113,8 @@ def from_source(name: str, source: str, dynamic: bool = False) -> Trial:
 class Grower:
     """Grows one draft; `space` holds the live value of every name written so far."""
 
-    def __init__(self, chooser: Chooser, name: str, deep: bool = False):
-        self.chooser, self.deep = chooser, deep
+    def __init__(self, chooser: Chooser, name: str, deep: bool = False, modes: bool = False):
+        self.chooser, self.deep, self.modes = chooser, deep, modes
         self.name = name
         self.space: dict[str, Any] = {"torch": torch}
         exec(WRITES, self.space)
@@ -183,6 +183,24 @@ class Grower:
             3 * self.deep
         )  # without a history, some views can't have a hook
         options += [f"{v}.resize_(2)", f"with torch.inference_mode():\n{INDENT}v{self.count} = {v} * 2.0"]
+        return self.pick(options)
+
+    def mode(self, v: str) -> str:
+        """A block of a mode, perhaps with a graph break; random numbers; parts of what is written; or a resize to
+        as many elements."""
+        t, new = self.space[v], f"v{self.count}"
+        statements = [f"{new} = {self.compute(v)}", f"{new} = {self.view(v, t)}", self.write(v) or f"{new} = {v} + 1.0"]
+        mode = self.pick(["inference_mode", "inference_mode", "no_grad", "enable_grad"])
+        inside = self.pick(statements).replace("\n", f"\n{INDENT}")
+        breaks = f"{INDENT}torch._dynamo.graph_break()\n" if self.chance(60) else ""
+        options = [f"with torch.{mode}():\n{breaks}{INDENT}{inside}"] * 4
+        draws = [f"torch.nn.functional.dropout({v}, 0.5)", f"{v} * torch.rand_like({v})", f"{v} * torch.rand(())"]
+        options += [f"{new} = {self.pick(draws)}"] * 3
+        if t.dim():
+            parts = f"{new} = {v}.{self.pick(['split(1)', 'chunk(2)', 'unbind()', 'tensor_split(2)'])}"
+            options += [f"{parts}[0]\n{v}.{self.pick(['mul_(0.5)', 'add_(1.0)'])}"] * 2
+            options += [f"{parts}\n{new}[-1].detach().mul_(0.5)\n{new} = {new}[0]"]
+        options += [f"{v}.resize_({t.numel()}, 1)", f"{v}.resize_(1, {t.numel()})", f"{v}.resize_({t.numel()})"]
         return self.pick(options)
 
     def operand(self, target: torch.Tensor | None, like: torch.Tensor) -> str | None:
@@ -345,6 +363,14 @@ class Grower:
     def step(self) -> None:
         kind = self.chooser.below(100)
         v = self.name_recent()
+        if self.modes and self.chance(35):
+            statement, name = self.mode(v), f"v{self.count}"
+            if self.try_line(statement):
+                self.body.append(statement)
+                if isinstance(self.space.get(name), torch.Tensor):
+                    self.names.append(name)
+                    self.count += 1
+            return
         unusual = self.chooser.below(100)
         if unusual == 98:
             other = self.name_recent()
@@ -390,6 +416,9 @@ class Grower:
         context = ""
         if self.chance(8):
             context = self.pick(["torch.no_grad", "torch.no_grad", "torch.inference_mode"])
+        if self.modes and not context and self.chance(40):
+            budget = self.pick(["0.0", "0.1", "0.5"])
+            context = f"lambda: torch._functorch.config.patch(activation_memory_budget={budget})"
         with eval(context or "contextlib.nullcontext", {"torch": torch, "contextlib": contextlib})():
             for _ in range(1 + self.chooser.below(8)):
                 self.step()
@@ -421,17 +450,17 @@ def realize(draft: Draft) -> Drawn | None:
     return Drawn(draft, program, expected)
 
 
-def from_chooser(chooser: Chooser, name: str, deep: bool = False) -> Drawn | None:
+def from_chooser(chooser: Chooser, name: str, deep: bool = False, modes: bool = False) -> Drawn | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        return realize(Grower(chooser, name, deep).grow())
+        return realize(Grower(chooser, name, deep, modes).grow())
 
 
-def from_seed(seed: int, index: int, deep: bool = False) -> Drawn:
+def from_seed(seed: int, index: int, deep: bool = False, modes: bool = False) -> Drawn:
     """Trial number `index` of a seed; drafts that eager refuses are replaced, so there always is one."""
     for attempt in range(50):
-        drawn = from_chooser(RandomChooser((seed, index, attempt)), f"{seed}:{index}", deep)
+        drawn = from_chooser(RandomChooser((seed, index, attempt)), f"{seed}:{index}", deep, modes)
         if drawn is not None:
             return drawn
     raise RuntimeError(f"no program for seed {seed}, index {index}")
