@@ -8,7 +8,7 @@
     python -m tests.oracle.fuzz --file bug.py                       # a text with inputs() and f(...)
     python -m tests.oracle.fuzz --n 2500 --start 2500 --candidate ours,ours-backend --json b.jsonl  # resumes
     python -m tests.oracle.fuzz --sum a.jsonl b.jsonl --candidate ours,ours-backend  # what the pieces give together
-    python -m tests.oracle.fuzz --n 300 --modes --candidate ours-backend,dynamo-eager  # with modes, graph breaks, budgets
+    python -m tests.oracle.fuzz --n 300 --modes --candidate ours-backend  # with modes, graph breaks, memory budgets
     python -m tests.oracle.fuzz --table                             # the table in programs.py instead
     python -m tests.oracle.fuzz --table 'ema|moving' --show all     # a part of it, with texts and differences
 
