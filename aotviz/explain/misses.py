@@ -120,6 +120,9 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
     frames = user_frames(stack)
     if frames and not code:
         code, where = frames[-1].code, where or str(frames[-1])
+    if not code and not where and not facts.data.compilations[place].compile_id:  # the line that began it
+        begun = user_frames(facts.text(facts.data.compilations[place].stack))
+        code, where = (begun[-1].code, str(begun[-1])) if begun else ("", "")
     line = code.partition("  # ")[0].strip()
     found = Miss(failure, line, facts.whole_place(place, where, stack) if where else "", dynamic)
     return _of_a_capture(facts, place, found) if facts.data.compilations[place].compile_id.startswith("!") else found

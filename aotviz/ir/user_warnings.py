@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import traceback
 import warnings
 from types import FrameType
 
@@ -23,6 +24,12 @@ def users_place() -> str:
     """The innermost line that is neither in aotviz nor in torch, "file:line in function"; "" if there is none."""
     frame, _ = _users_frame()
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def users_line() -> str:
+    """The same line as a traceback prints it, with its code."""
+    frame, _ = _users_frame()
+    return "" if frame is None else traceback.format_list(traceback.extract_stack(frame, limit=1))[0].rstrip()
 
 
 def _users_frame() -> tuple[FrameType | None, int]:

@@ -84,11 +84,11 @@ class Recorder(Observer):
     It may be used from any thread.
     """
 
-    def __init__(self, *stores: Store, strict: bool = False, function: int = NONE) -> None:
+    def __init__(self, *stores: Store, strict: bool = False, function: int = NONE, stack: str = "") -> None:
         self.lock = threading.RLock()
         self.stores = stores
         self.strict = strict
-        self.function = function
+        self.function, self.stack = function, clean(stack)
         self.broken = False
         self.writer = SnapshotWriter()
         self.log: CompilationLog | None = None
@@ -177,6 +177,8 @@ class Recorder(Observer):
         )
         if captured is not None:
             self._captured(captured, known)
+        if self.stack:
+            self.log.facts(stack=self.writer.strings.add(self.stack))
         if isinstance(argument, BackwardCall):
             self.log.facts(kind="compiled autograd")
         for lookup, unix_ns in self._looked_up:

@@ -19,6 +19,7 @@ import torch
 
 from aotviz import __version__
 from aotviz.ir.forms import Executable, Request
+from aotviz.ir.user_warnings import users_line
 from aotviz.pipeline import Observer, Several
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
@@ -106,7 +107,8 @@ class Session:
         `backward` is the number of a captured backward that it is about.
         """
         stores = self.stores()
-        observers: list[Observer] = [Recorder(*stores, function=self.function)] if stores else []
+        stack = "" if backward is None else users_line()
+        observers: list[Observer] = [Recorder(*stores, function=self.function, stack=stack)] if stores else []
         if self.on_stage is not None:
             observers.append(Progress(self.on_stage))
         if torchs_log.is_on():

@@ -139,3 +139,24 @@ def test_what_the_engine_runs_is_in_the_explanation(step):
         torch.autograd.grad(x.sin().sum(), x, create_graph=True)
     assert "ran in eager: its gradients are differentiated again" in str(recording.explain())
     assert "test_whole_backwards.py" in str(recording.explain())
+
+
+def test_a_recompile_names_the_line_that_began_the_backward(step):
+    for rows in (3, 5):
+        recording = step(rows=rows)
+    step(rows=7, activation=torch.sin)
+    found = [*recording.recompiles().itertuples()]
+    assert len(found) >= 2
+    assert all(row.code == "y.square().sum().backward()" for row in found)
+    assert all("test_whole_backwards.py:" in row.place for row in found)
+
+
+def test_the_line_of_a_part_that_is_compiled_again():
+    block = aotviz.compiled_autograd(backend="eager", dynamic=True)
+    for n in (3, 1):
+        x = torch.ones(n, requires_grad=True)
+        with block as recording:
+            (x * x).sum().backward()
+    (row,) = recording.recompiles().itertuples()
+    assert row.code == "(x * x).sum().backward()"
+    assert "test_whole_backwards.py:" in row.place
