@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops.invoke_subgraph import NestedCompileRegionOptions
 from torch.utils._pytree import tree_flatten
 
 import aotviz
@@ -162,3 +163,17 @@ def test_a_region_returns_no_view_of_what_it_was_given():
     returned = forward.graph.find_nodes(op="output")[0].args[0]
     assert returned
     assert not any(node.op == "placeholder" or node.target is torch.ops.aten.t.default for node in returned)
+
+
+def test_an_error_of_a_regions_own_partitioner_names_the_region():
+    def stops(*given, **named):
+        raise ValueError("no cut")
+
+    options = NestedCompileRegionOptions(partitioner=stops)
+    with torch._dynamo.config.patch(enable_invoke_subgraph_regional_compile=True):
+        region = torch.compiler.nested_compile_region(lambda x: x.sin().exp(), options=options)
+    compiled = aotviz.compile(lambda x: region(x).sum(), backend="eager", cache=False)
+    with pytest.raises(
+        RuntimeError, match=r"region subgraph_0_0 \(.*test_higher_order.py:\d+\) raised ValueError: no cut"
+    ):
+        compiled(torch.ones(3, requires_grad=True))

@@ -27,7 +27,9 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import JointGraph, Reason
 from aotviz.ir.partition_functions import drawing_once, region_partitioner
+from aotviz.ir.refusals import briefly
 from aotviz.options import Options
+from aotviz.recording.sources import innermost
 from aotviz.torch_private import graph_nodes, operators, versions
 from aotviz.torch_private.partitioners import partitioning
 
@@ -110,11 +112,18 @@ def _cut(module: fx.GraphModule, forward: fx.Node, backward: fx.Node, options: O
     joint_inputs = (list(values[:inputs]), list(values[inputs:]))
     if options.joint_pass is not None:
         joint = options.joint_pass(joint, joint_inputs)
-    partition = region_partitioner(forward) or options.partition_fn
+    name, own = str(backward.args[1]).removeprefix("bw_"), region_partitioner(forward)
+    partition = own or options.partition_fn
     how = {"num_fwd_outputs": results, "static_lifetime_input_indices": []}
-    one, other = drawing_once(joint, results, lambda module: partition(module, joint_inputs, **how))
+    try:
+        one, other = drawing_once(joint, results, lambda module: partition(module, joint_inputs, **how))
+    except Exception as error:
+        if own is None or isinstance(error, NotImplementedError):  # the compilation's own, or a refusal
+            raise
+        line = innermost(str(forward.meta.get("stack_trace") or ""))
+        raise RuntimeError(f"the partitioner of region {name} ({line}) raised {briefly(error)}") from error
     sources = _save_no_views(one, other, results)
-    return Halves(str(backward.args[1]).removeprefix("bw_"), one, other, inputs, sources)
+    return Halves(name, one, other, inputs, sources)
 
 
 def _graph_of(module: fx.GraphModule, call: fx.Node) -> fx.GraphModule:

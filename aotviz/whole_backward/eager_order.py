@@ -30,7 +30,7 @@ def run(call: WholeBackward) -> WholeBackward:
         visits=tuple(call.visits[k] for k in order),
         done=tuple(call.done[k] for k in order),
         inputs=tuple(replace(one, visit=place_of.get(one.visit, -1)) for one in call.inputs),
-        evidence=(*call.evidence, *moved),
+        evidence=tuple(moved),
     )
 
 

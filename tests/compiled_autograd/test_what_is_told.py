@@ -101,3 +101,11 @@ def test_an_error_of_the_compiler_is_told_by_its_first_line():
 def test_a_refusal_that_is_raised_is_the_refusal():
     with pytest.raises(aotviz.Refused, match="tensor without strides"):
         told(sparse_gradient, options={"on_refusal": "raise"})
+
+
+def test_the_evidence_of_eagers_order_is_its_own():
+    model = aotviz.compile(lambda x, w: (x * w).sin(), backend="eager", cache=False)
+    _, recording = told(lambda: model(leaf(3), leaf(3)).sum().backward())
+    evidence = recording[0].evidence
+    copied = evidence[evidence.reason.str.startswith("copied from the backward")]
+    assert list(copied.stage) == ["capture"]
