@@ -40,8 +40,8 @@ def expect_plain(emit: Emitter, name: str, subject: str) -> None:
 
 
 def same_context(value: Any, context: Any) -> bool:
-    """Whether a subclass has that context."""
-    return bool(anatomy(value)[1] == context)
+    """Whether a subclass has that context. Some classes put `requires_grad` into it, which no part depends on."""
+    return bool(anatomy(value.detach() if value.requires_grad else value)[1] == context)
 
 
 def fits(value: Any, plan: RuntimePlan) -> bool:
@@ -52,10 +52,9 @@ def fits(value: Any, plan: RuntimePlan) -> bool:
         return bool(value == plan.value)
     if type(value) is not plan.type:
         return False
-    names, context = anatomy(value)
     return (
-        names == tuple(name for name, _ in plan.attrs)
-        and bool(context == plan.context)
+        anatomy(value)[0] == tuple(name for name, _ in plan.attrs)
+        and same_context(value, plan.context)
         and all(fits(getattr(value, name), part) for name, part in plan.attrs)
     )
 
@@ -91,12 +90,14 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
         return value
     plain = isinstance(plan, PlainTensorMeta)
     kind, context = (torch.Tensor, None) if isinstance(plan, PlainTensorMeta) else (plan.type, plan.context)
-    same = not is_subclass(value) if plain else type(value) is kind and anatomy(value)[1] == context
+    same = not is_subclass(value) if plain else type(value) is kind and same_context(value, context)
     if not same:
         convert = getattr(value, "__coerce_same_metadata_as_tangent__", None)
         if convert is None:
             return None
         value = convert(context) if type(value) is kind else convert(context, kind)
+        if isinstance(plan, RuntimeSubclass) and type(value) is kind and not same_context(value, context):
+            value = _in_order(value, plan.outer_stride)
     if value is None or isinstance(plan, PlainTensorMeta):
         return value.clone() if isinstance(value, torch.Tensor) and has_no_memory(value) else value
     parts = {name: _converted(getattr(value, name, None), part) for name, part in plan.attrs}
@@ -105,6 +106,13 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
     if all(part is getattr(value, name) for name, part in parts.items()):
         return value
     return plan.type.__tensor_unflatten__(parts, context, value.size(), value.stride())  # type: ignore[attr-defined]
+
+
+def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
+    """A dense copy with this order of dimensions. The context of a DTensor has its strides, which its class does not
+    convert."""
+    order = sorted(range(len(stride)), key=lambda i: -(stride[i] or 0))
+    return value.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
 
 
 def _promoted(gradient: torch.Tensor, expected: Expected) -> Any:

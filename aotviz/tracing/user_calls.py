@@ -58,16 +58,17 @@ class StorageListener(Protocol):
 
 @contextlib.contextmanager
 def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) -> Iterator[None]:
-    """Tell `by` what runs inside. Uses of `.grad` are told for tensors of `subclasses` too."""
+    """Tell `by` what runs inside. Uses of `.grad`, and whether one is a leaf, are told for `subclasses` too."""
     attributes = {**_autograd_state(by), **_questions(by), **_hooks(by), "__getattr__": _python_attributes(by)}
     noted: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
     attributes["untyped_storage"] = _noted_storage(noted)
     with contextlib.ExitStack() as stack:
         stack.enter_context(placed(FunctionalTensor, **attributes))
         stack.enter_context(placed(torch.UntypedStorage, **_sizes(storages, noted)))
+        of_leaves = {"grad": _gradient(by), **{name: attributes[name] for name in ("grad_fn", "is_leaf")}}
         for kind in {FunctionalTensor, *subclasses}:
             if "grad" not in vars(kind):
-                stack.enter_context(placed(kind, grad=_gradient(by)))
+                stack.enter_context(placed(kind, **of_leaves))
         stack.enter_context(placed(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
         stack.enter_context(placed(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
         stack.enter_context(_modes_restored())

@@ -1,10 +1,9 @@
 """Programs that are one expression over named inputs, run forward and backward, and compared by what a user can see.
 
-    run(made("x.sin() * w", names), inputs)
+    Programs({"torch": torch}, inputs).check("torch.sin(x) * w", "torch.compile", views=False, loss="sum")
 
 A run is data: the results with their types, shapes and `requires_grad`, the gradients of the inputs, the inputs after
 the call, and which results and inputs share memory. Jagged tensors and DTensors are compared by their inner tensors.
-`allowed` is the rule of the tables: a program may fail only where torch's `aot_eager` fails too, or where eager does.
 """
 
 from __future__ import annotations
@@ -50,8 +49,15 @@ def made(expression: str, names: list[str], scope: Mapping[str, Any]) -> Callabl
     return space["program"]
 
 
-def run(fn: Callable[..., Any], leaves: Mapping[str, Any], names: list[str], views: bool) -> Run:
-    """Call `fn`, and differentiate the sum of the sines of its results. With `views`, inputs that require grad are not
+LOSSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sine of the parts": lambda one: _inner(one).double().sin().sum(),
+    "sum": lambda one: one.sum(),  # its gradient has strides of 0
+    "cosine of the transposed": lambda one: (one.t() if one.dim() == 2 else one).cos().sum(),
+}
+
+
+def run(fn: Callable[..., Any], leaves: Mapping[str, Any], names: list[str], views: bool, loss: str) -> Run:
+    """Call `fn`, and differentiate the sum of the losses of its results. With `views`, inputs that require grad are not
     leaves."""
     given = [leaves[name] * 1 if views and leaves[name].requires_grad else leaves[name] for name in names]
     try:
@@ -62,14 +68,12 @@ def run(fn: Callable[..., Any], leaves: Mapping[str, Any], names: list[str], vie
     told = tuple(_told(one) for one in results)
     shared = tuple(tuple(_memory(a) == _memory(b) for b in (*tensors, *given)) for a in (*tensors, *given))
     after = tuple(map(_told, given))
-    inner = [_inner(one).double().sin().sum() * (k + 1) for k, one in enumerate(tensors) if one.requires_grad]
     try:
-        if inner:
-            sum(inner).backward()
+        torch.autograd.backward([LOSSES[loss](one) * (k + 1) for k, one in enumerate(tensors) if one.requires_grad])
     except Exception as error:
         return Run(f"in the backward: {type(error).__name__}: {error}")
-    gradients = tuple(None if leaves[name].grad is None else _told(leaves[name].grad) for name in names)
-    return Run("", told, gradients, after, shared)
+    gradients = (leaves[name].grad for name in names)
+    return Run("", told, tuple(None if one is None else _whole(one) for one in gradients), after, shared)
 
 
 def difference(run: Run, eager: Run) -> str:
@@ -82,11 +86,27 @@ def difference(run: Run, eager: Run) -> str:
     return ""
 
 
-def allowed(door: str, differs: str, torchs: Callable[[], str]) -> bool:
-    """Whether a program may differ from eager: torch fails on it too, or `aot_function` refuses it by name. A program
-    that eager cannot run may also run."""
-    refused = door == "aot_function" and differs.startswith("in the call: Refused")
-    return not differs or differs.startswith("eager raises") or refused or bool(torchs())
+@dataclass(frozen=True)
+class Programs:
+    """Expressions in a scope, over inputs that are made again for each run."""
+
+    scope: Mapping[str, Any]
+    inputs: Callable[[], Mapping[str, Any]]
+
+    def differs(self, expression: str, door: str, views: bool, loss: str) -> str:
+        torch._dynamo.reset()
+        names = names_in(expression, self.inputs())
+        fn = made(expression, names, self.scope)
+        eager = run(fn, self.inputs(), names, views, loss)
+        return difference(run(DOORS[door](fn), self.inputs(), names, views, loss), eager)
+
+    def check(self, expression: str, door: str, views: bool, loss: str) -> None:
+        """A program may differ from eager only where torch's `aot_eager` does, or if eager raises. `aot_function` may
+        also refuse it by name."""
+        found = self.differs(expression, door, views, loss)
+        refused = door == "aot_function" and found.startswith("in the call: Refused")
+        if found and not refused and not found.startswith("eager raises"):
+            assert self.differs(expression, "aot_eager", views, loss), found
 
 
 def _flat(value: Any) -> list[Any]:
@@ -97,6 +117,12 @@ def _inner(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_nested:
         return tensor.values()
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _whole(gradient: torch.Tensor) -> Any:
+    """A DTensor's gradient may be placed otherwise than in eager, where its placement follows that of the loss."""
+    with torch.no_grad():
+        return gradient.full_tensor() if hasattr(gradient, "full_tensor") else _inner(gradient).clone()
 
 
 def _memory(tensor: torch.Tensor) -> int:
