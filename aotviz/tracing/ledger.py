@@ -430,7 +430,7 @@ class Ledger:
         base, path = self.path(view, lambda one: one is base_of(view))
         given = self.given.get(id(base)) if base is not base_of(view) else None
         known = base is base_of(view) or given is not None
-        return known and self._lies(base, path, given.start if given is not None else None) == layout(view)
+        return known and self.layout_after(base, path, given.start if given is not None else None) == layout(view)
 
     def in_storage(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -484,7 +484,7 @@ class Ledger:
             return False
         views = self._views_of_memory(tensor, self.events)
         dense = ((view, where) for view, where in views if where.concrete and contiguous(where))
-        return any(not contiguous(self._lies(*self.path(view)) or where) for view, where in dense)
+        return any(not contiguous(self.layout_after(*self.path(view)) or where) for view, where in dense)
 
     def _views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
         """The views of a tensor's memory, each with its layout when it was taken."""
@@ -493,7 +493,7 @@ class Ledger:
                 pairs = zip(event.results, event.layouts, strict=True)
                 yield from ((view, where) for view, where in pairs if self.root(view) is tensor)
 
-    def _lies(self, root: Any, path: Sequence[tuple[Viewed, int]], start: Layout | None = None) -> Layout | None:
+    def layout_after(self, root: Any, path: Sequence[tuple[Viewed, int]], start: Layout | None = None) -> Layout | None:
         """The layout that these statements produce from `start`, or from the layout of `root` in the caller's memory.
         None if it is not known."""
         where, dtype = start or layout(root), root.dtype

@@ -15,6 +15,7 @@ import sys
 import types
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,6 +46,7 @@ from aotviz.torch_private.dispatch import (
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
 from aotviz.tracing import corrections, fakes, functional, leaks, overlap, randomness, user_calls
+from aotviz.tracing.callers_layouts import callers_layout
 
 
 class _Tracer(proxy_tensor.PythonKeyTracer):
@@ -286,7 +288,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
                     raise fakes.StrayIsWritten(written)
             if ledger.open:
-                overlap.refuse_write(func, args, kwargs or {}, ledger.root)
+                overlap.refuse_write(func, args, kwargs or {}, ledger.root, partial(callers_layout, ledger))
                 for out, shape in list(corrections.misfits(func, args, kwargs)) if kwargs else ():
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if operators.name(func) == "aten::set_":

@@ -21,6 +21,8 @@ from aotviz.torch_private import dispatch, operators, pytree
 from aotviz.tracing import functional
 from aotviz.tracing.views import layout
 
+Root = Callable[[Any], Any]
+Lies = Callable[[Any], Layout]
 _LIMIT = 1 << 24  # elements; two larger tensors whose ranges meet count as overlapping
 _MOST_BYTES = 1 << 24  # that a write is tried on
 _SAME_TO_ALL = ("aten.fill_", "aten.zero_")  # writing an element twice does no harm
@@ -31,16 +33,20 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
     Symbolic sizes have the values of this call. Tensors above the size limit count as overlapping.
     """
-    first, second = hinted(layout(a)), hinted(layout(b))
+    return _meet(layout(a), a.dtype, layout(b), b.dtype)
+
+
+def _meet(one: Layout, dtype: torch.dtype, other: Layout, others_dtype: torch.dtype) -> bool:
+    first, second = hinted(one), hinted(other)
     if 0 in first.size or 0 in second.size:
         return False
-    (low_a, high_a), (low_b, high_b) = span(first, a.dtype), span(second, b.dtype)
+    (low_a, high_a), (low_b, high_b) = span(first, dtype), span(second, others_dtype)
     if high_a <= low_b or high_b <= low_a:
         return False
-    if a.dtype.itemsize != b.dtype.itemsize:
+    if dtype.itemsize != others_dtype.itemsize:
         return True
     start = min(first.offset, second.offset)
-    length = max(high_a, high_b) // a.dtype.itemsize - start
+    length = max(high_a, high_b) // dtype.itemsize - start
     if length > _LIMIT:
         return True
     return bool(_marked(length, first, second, start).any())
@@ -103,9 +109,9 @@ def merged(
     return list(sets)
 
 
-def refuse_write(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], root: Callable[[Any], Any]) -> None:
+def refuse_write(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], root: Root, lies: Lies) -> None:
     """Called before an operator that writes. Raise what eager raises; see Note [Writes that overlap]. `root` returns
-    the owner of a tensor's memory.
+    the owner of a tensor's memory, and `lies` the tensor's layout there.
 
     Raises:
         RuntimeError: eager's, where eager refuses the write.
@@ -118,29 +124,24 @@ def refuse_write(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], 
         return
     targets = list(filter(functional.is_functional, operators.written(operator, args, kwargs)))
     with dispatch.without_modes():
-        if not any(writes_twice(layout(target)) or _reads_of(target, given, root) for target in targets):
+        if not any(writes_twice(layout(target)) or _reads_of(target, given, root, lies) for target in targets):
             return
     if not any(isinstance(value, torch.Generator) for value in kwargs.values()):
-        _ask_eager(operator, args, kwargs, given, root)
+        _ask_eager(operator, args, kwargs, given, root, lies)
     raise Refused("overlapping write", str(operator.overloadpacket).removeprefix("aten."))
 
 
-def _reads_of(target: Any, given: Sequence[Any], root: Callable[[Any], Any]) -> bool:
-    """Whether another operand overlaps the written tensor in another place."""
-    whole = root(target)
-    others = [other for other in given if other is not target and root(other) is whole]
-    return any(not _are_in_one_place(other, target, whole) and overlap(target, other) for other in others)
-
-
-def _are_in_one_place(one: Any, other: Any, whole: Any) -> bool:
-    """Whether two tensors in the memory of `whole` have the same elements. The strides of dimensions of size one do not
-    matter, and can differ in a trace. The offset of a view that is taken after a write counts from the beginning of
-    `whole`."""
-    where, there = layout(one), layout(other)
-    if _steps(where) != _steps(there):
-        return False
-    apart = abs(where.offset - there.offset)
-    return apart == 0 or (functional.data_mutated(whole) and apart == layout(whole).offset)
+def _reads_of(target: Any, given: Sequence[Any], root: Root, lies: Lies) -> bool:
+    """Whether another operand overlaps the written tensor in another place. The strides of dimensions of size one do
+    not matter, and can differ in a trace."""
+    whole, where = root(target), lies(target)
+    for other in given:
+        if other is not target and root(other) is whole:
+            there = lies(other)
+            same = _steps(where) == _steps(there) and where.offset == there.offset
+            if not same and _meet(where, target.dtype, there, other.dtype):
+                return True
+    return False
 
 
 def _steps(where: Layout) -> tuple[Any, ...]:
@@ -177,12 +178,12 @@ def _are_nested(dims: Sequence[tuple[int, int]]) -> bool:
 
 
 def _ask_eager(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[Any], root: Callable[[Any], Any]
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[Any], root: Root, lies: Lies
 ) -> None:
     """Run the operator on zeros with the same layouts and the same sharing of memory."""
     ends: dict[int, int] = {}
     for tensor in given:
-        end = span(layout(tensor), tensor.dtype)[1]
+        end = span(lies(tensor), tensor.dtype)[1]
         ends[id(root(tensor))] = max(end, ends.get(id(root(tensor)), 0))
     if sum(ends.values()) > _MOST_BYTES:
         return
@@ -193,7 +194,7 @@ def _ask_eager(
         def real(value: Any) -> Any:
             if not functional.is_functional(value):
                 return value
-            where = layout(value)
+            where = lies(value)
             empty = torch.empty(0, dtype=value.dtype)
             return empty.set_(memory[id(root(value))], where.offset, where.size, where.stride)
 
