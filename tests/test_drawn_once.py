@@ -147,6 +147,17 @@ def test_a_partitioner_of_the_users_may_recompute_random_numbers(name):
     assert_as_eager(function, compiled)
 
 
+def test_a_draw_that_nobody_reads_is_drawn():
+    def function(x):
+        F.dropout(x.detach(), 0.5)
+        return x.sin()
+
+    for partitioner in PARTITIONERS:  # Dynamo would leave it out
+        assert_as_eager(
+            function, aotviz.aot_function(function, lambda g, _: g, lambda g, _: g, partition_fn=partitioner)
+        )
+
+
 @pytest.mark.parametrize("draw", ["dropout", "rrelu"])
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_region_with_its_own_halves_draws_the_same_numbers(budget, draw):

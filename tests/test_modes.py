@@ -221,3 +221,44 @@ def test_a_call_that_changes_a_default_runs_in_eager_every_time(default_dtype, d
         assert compiled(torch.ones(2)).dtype is torch.float64
         assert torch.get_default_dtype() is torch.float64
         assert torch.are_deterministic_algorithms_enabled()
+
+
+def writes_with_gradients(x, w):
+    w.mul_(0.5)
+    with torch.enable_grad():
+        x.sin_()
+
+
+def writes_a_view_with_gradients(x, w):
+    with torch.enable_grad():
+        x[0].sin_()
+    return w * 2
+
+
+@pytest.mark.parametrize("function", [writes_with_gradients, writes_a_view_with_gradients])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_write_where_the_function_turns_grad_mode_on_is_differentiated_as_in_eager(mode, function):
+    found = []
+    for fn in (function, aotviz.compile(function, backend="eager"), aotviz.aot_function(function, graph, graph)):
+        leaf, w = torch.linspace(0.1, 1, 4).requires_grad_(), torch.ones(3)
+        x = leaf * 1.5
+        with MODES[mode]():
+            fn(x, w)
+        (gradient,) = torch.autograd.grad(x.sum(), leaf)
+        found.append((gradient.tolist(), w.tolist(), x._version, type(x.grad_fn).__name__ == "MulBackward0"))
+    assert found[1:] == found[:1] * 2
+
+
+def graph(module, _inputs):
+    return module
+
+
+@pytest.mark.parametrize("view", [lambda t: t[...], lambda t: t.view(-1), lambda t: t.detach()])
+def test_a_view_of_what_inference_mode_made_is_what_eager_returns(view):
+    def function(x):
+        with torch.inference_mode():
+            y = x * x
+        return view(y)
+
+    for fn in (function, torch.compile(function, backend="aotviz_eager")):
+        assert fn(torch.ones(2)).is_inference()

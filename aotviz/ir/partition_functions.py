@@ -82,7 +82,14 @@ def drawing_once(joint: fx.GraphModule, results: int, cut: Callable[[fx.GraphMod
     The forward has `results` outputs before what it saves. Edits the tags of `joint` that partitioners use.
     """
     _hold_random_in_backward(joint)
+    several = {node.name: node.meta["val"] for node in joint.graph.nodes if _is_unread(node)}
+    for node in joint.graph.nodes:
+        if node.name in several:
+            node.meta["val"] = several[node.name][0]  # torch takes a node without users for one tensor
     forward, backward = cut(joint)
+    for node in (*forward.graph.nodes, *backward.graph.nodes):
+        if node.name in several:
+            node.meta["val"] = several[node.name]
     _drop_repeated_random(backward)
     first = {node.name: node for node in forward.graph.nodes}
     again = [node for node in backward.graph.nodes if _draws(backward, node) and node.name in first]
@@ -91,6 +98,12 @@ def drawing_once(joint: fx.GraphModule, results: int, cut: Callable[[fx.GraphMod
         if node.name not in by_state:
             _read_saved(forward, backward, results, first[node.name], node)
     return _draw_from_state(joint, forward, backward, results, by_state) if by_state else (forward, backward)
+
+
+def _is_unread(node: fx.Node) -> bool:
+    """Whether a random node has several results and none is read."""
+    several = isinstance(node.meta.get("val"), (tuple, list))
+    return several and operators.is_random(node.target) and all(not user.users for user in node.users)
 
 
 def _draws(module: fx.GraphModule, node: fx.Node) -> bool:

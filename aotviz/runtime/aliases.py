@@ -470,6 +470,9 @@ class Epilogue:
         if unseen and (info.requires_grad or info.requires_grad_after or self._gives_history):
             how = "through a detached alias" if hidden else "under no_grad"
             self.source.line(f"{variable}.detach().copy_({new})", f"{name} is written {how}", name)
+        elif info.requires_grad_after and not self.call.meta.grad_enabled:
+            mode, fact = self.source.use(torch.enable_grad), f"{name} is written where the function turns grad mode on"
+            self.source.line(f"with {mode}(): {variable}.copy_({new})", fact, name)
         else:
             self.source.line(f"{variable}.copy_({new})", f"{name} is written", name)
         return 1
