@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,7 +54,7 @@ from aotviz.stages import (
     synthetic_bases,
     trace,
 )
-from aotviz.torch_private.context import without_compiled_autograd
+from aotviz.torch_private.context import unread_draws_kept, without_compiled_autograd
 
 # Note [Locks]
 # While a thread holds a lock, it must not run code of others: the user's function, an observer or a listener, a
@@ -199,7 +199,8 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         observer.before(stage.name, form)
         started = time.perf_counter_ns()
         try:
-            result = stage.run(form, Later(observer)) if stage.hands_on else stage.run(form)
+            with _as_eager_draws(stage, form):
+                result = stage.run(form, Later(observer)) if stage.hands_on else stage.run(form)
         except BaseException as raised:
             error = refusals.named(raised)
             observer.failed(stage.name, form, error)
@@ -213,6 +214,12 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         observer.after(stage.name, form, result, elapsed)
         form = result
     return form
+
+
+def _as_eager_draws(stage: Stage, form: Form) -> AbstractContextManager[None]:
+    """Unless Inductor draws the numbers, which are not eager's, keep operators that only advance the generator."""
+    is_inductors = form.options.joint_pass is not None or stage.name.startswith("lower")
+    return nullcontext() if is_inductors else unread_draws_kept()
 
 
 def tail_for(call: TracedCall) -> tuple[Stage, ...]:

@@ -147,15 +147,24 @@ def test_a_partitioner_of_the_users_may_recompute_random_numbers(name):
     assert_as_eager(function, compiled)
 
 
-def test_a_draw_that_nobody_reads_is_drawn():
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("name", ["dropout", "native_dropout", "rand_like", "rand", "bernoulli_", "two"])
+def test_a_draw_that_nobody_reads_is_drawn(name, partitioner):
     def function(x):
-        F.dropout(x.detach(), 0.5)
-        return x.sin()
+        DRAWS[name](x.detach())
+        return x.sin() * torch.rand(())
 
-    for partitioner in PARTITIONERS:  # Dynamo would leave it out
-        assert_as_eager(
-            function, aotviz.aot_function(function, lambda g, _: g, lambda g, _: g, partition_fn=partitioner)
-        )
+    def graph(module, _inputs):
+        return module
+
+    assert_as_eager(function, aotviz.aot_function(function, graph, graph, partition_fn=partitioner))
+    for compiled in (aotviz.compile(function, backend=how, partition_fn=partitioner) for how in ("eager", graph)):
+        assert_as_eager(function, compiled)
+        with torch.no_grad():
+            torch.manual_seed(5)
+            expected = function(torch.ones(8, 8))
+            torch.manual_seed(5)
+            assert torch.equal(compiled(torch.ones(8, 8)), expected)
 
 
 @pytest.mark.parametrize("draw", ["dropout", "rrelu"])

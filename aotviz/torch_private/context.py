@@ -57,6 +57,19 @@ def without_compiled_autograd() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def unread_draws_kept() -> Iterator[None]:
+    """Inside a compilation of Dynamo, torch removes random operators whose results are not read, unless this setting of
+    Inductor says that a program has eager's random numbers. Without them, later numbers would be others."""
+    if TracingContext.try_get() is None:
+        yield
+        return
+    from torch._inductor import config  # torch loads it in that case
+
+    with config.patch(fallback_random=True):
+        yield
+
+
+@contextlib.contextmanager
 def lowering(fake_mode: Any, facts: CompilerFacts, role: str, context: Context | None = None) -> Iterator[list[Any]]:
     """The ambient state that a compiler expects for a graph with this role.
 
