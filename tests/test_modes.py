@@ -262,3 +262,28 @@ def test_a_view_of_what_inference_mode_made_is_what_eager_returns(view):
 
     for fn in (function, torch.compile(function, backend="aotviz_eager")):
         assert fn(torch.ones(2)).is_inference()
+
+
+def of_detached_data(x):
+    with torch.inference_mode():
+        y = x.data
+    part = y.chunk(2)[0]
+    y.mul_(0.5)
+    return part, x * 2
+
+
+def of_a_view(x):
+    with torch.inference_mode():
+        y = x.view(-1)
+    return x.view(-1) * y
+
+
+@pytest.mark.parametrize("function", [of_detached_data, of_a_view])
+def test_an_alias_made_under_inference_mode_is_used_as_in_eager(function):
+    found = []
+    for fn in (function, torch.compile(function, backend="aotviz_eager")):
+        x = torch.linspace(0, 1, 4).reshape(4).requires_grad_(function is of_a_view)
+        result = fn(x * 1)
+        results = result if isinstance(result, tuple) else (result,)
+        found.append([(one.tolist(), one.requires_grad, one.is_inference()) for one in results])
+    assert found[0] == found[1]

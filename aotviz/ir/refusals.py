@@ -296,6 +296,8 @@ _SAID = {
     "is a view and is being modified inplace. This view is the output of a function that returns": "stale view",
     "cannot mutate tensors with frozen storage": "old storage is written",
     "Cannot set version_counter for inference tensor": "inference mode inside",
+    "Inplace update to inference tensor outside InferenceMode": "inference mode inside",
+    "Inference tensors cannot be saved for backward": "inference mode inside",
     "needed for gradient computation has been modified by an inplace operation": "gradient needs an overwritten value",
     "new_fn INTERNAL ASSERT FAILED": "leaf that is a view",
     "Attempted to resize a view tensor to a larger size": "view is resized",
