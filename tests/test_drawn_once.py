@@ -196,3 +196,17 @@ def test_a_memory_budget_keeps_fewer_bytes_and_says_why():
             kept.append(saved["saved_bytes"].sum())
     assert kept[1] < kept[0]
     assert saved["why"].str.contains("the random state before a node that the backward recomputes").sum() == 2
+
+
+def test_an_input_that_only_an_unread_draw_needs_may_be_written_before_the_backward():
+    def function(x, p):
+        F.dropout(p, 0.5)
+        return x * torch.rand(())
+
+    with config.patch(activation_memory_budget=0.0):
+        compiled = aotviz.compile(function, backend="eager", cache=False)
+        x, p = torch.ones(3, requires_grad=True), torch.ones(4, requires_grad=True).clone()
+        result = compiled(x, p)
+    p.mul_(2)
+    result.sum().backward()
+    assert torch.equal(x.grad, result.detach())

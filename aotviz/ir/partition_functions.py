@@ -91,6 +91,7 @@ def drawing_once(joint: fx.GraphModule, results: int, cut: Callable[[fx.GraphMod
         if node.name in several:
             node.meta["val"] = several[node.name]
     _drop_repeated_random(backward)
+    _save_only_what_is_read(forward, backward, results)
     first = {node.name: node for node in forward.graph.nodes}
     again = [node for node in backward.graph.nodes if _draws(backward, node) and node.name in first]
     by_state = {n.name for n in again if operators.is_random(n.target) and n.kwargs.get("generator") is None}
@@ -204,6 +205,21 @@ def _drop_repeated_random(backward: fx.GraphModule) -> None:
     if gone:
         backward.graph.eliminate_dead_code()
         backward.recompile()
+
+
+def _save_only_what_is_read(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
+    """Save nothing that the backward does not read: if it is an input, the caller could not write it before then."""
+    returned = graphs.outputs(forward.graph)
+    kept = {one.name for one in returned[results:] if isinstance(one, fx.Node)}
+    gone = {node.name: node for node in graphs.placeholders(backward.graph) if not node.users and node.name in kept}
+    if not gone:
+        return
+    saved = (one for one in returned[results:] if not (isinstance(one, fx.Node) and one.name in gone))
+    graphs.set_outputs(forward.graph, (*returned[:results], *saved))
+    for node in gone.values():
+        backward.graph.erase_node(node)
+    forward.recompile()
+    backward.recompile()
 
 
 def share(graph: fx.Graph) -> int:
