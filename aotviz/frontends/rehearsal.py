@@ -78,6 +78,10 @@ class _AsRecorded(fx.Interpreter):
     """Runs a graph, and compares each tensor with the fake of its node: others are given to no compiled graph. Raises
     Broken."""
 
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        fake_tensors.compare_sizes(target, args)
+        return super().call_function(target, args, kwargs)
+
     def run_node(self, n: fx.Node) -> Any:
         found, known = super().run_node(n), n.meta.get("val")
         if isinstance(found, torch.Tensor) and isinstance(known, torch.Tensor):

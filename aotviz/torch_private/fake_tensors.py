@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +19,35 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 
 # What is raised where a program without data cannot go on.
 DEPENDS_ON_DATA = DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
+
+
+def _written(source: torch.Tensor, place: torch.Tensor) -> None:
+    source.expand(place.size())
+
+
+def _equal(one: Any, other: Any) -> None:
+    if one != other:
+        raise ValueError(f"{one} and {other} differ")
+
+
+_aten = torch.ops.aten
+# Operators that compare these sizes on real data only: what raises on fakes too.
+_ON_DATA: dict[Any, Callable[..., None]] = {
+    _aten.index_put.default: lambda x, indices, source, *_: _written(source, _aten.index(x, indices)),
+    torch.ops.aten._unsafe_index_put.default: lambda x, indices, source, *_: _written(source, _aten.index(x, indices)),
+    _aten.select_scatter.default: lambda x, source, *place: _equal(source.size(), _aten.select(x, *place).size()),
+    _aten.slice_scatter.default: lambda x, source, *place: _equal(source.size(), _aten.slice(x, *place).size()),
+    _aten.put.default: lambda x, index, source, *_: _equal(source.numel(), index.numel()),
+    _aten.embedding_dense_backward.default: lambda gradient, indices, *_: _equal(gradient.size()[:-1], indices.size()),
+}
+
+
+def compare_sizes(operator: Any, arguments: Sequence[Any]) -> None:
+    """Raise, for fakes, what an operator would raise on real data because of their sizes."""
+    check = _ON_DATA.get(operator)
+    if check is not None:
+        with contextlib.suppress(*DEPENDS_ON_DATA):
+            check(*arguments)
 
 
 def mode_apart() -> FakeTensorMode:
