@@ -100,13 +100,13 @@ def mutant(chance: random.Random, base: Base, others: Sequence[Base]) -> Mutant:
     data = [name for name in parts if not name.startswith(CODE)]  # what is run is taken or refused as a whole
     if data and chance.random() < 0.1:
         name = chance.choice(data)
-        tree = [msgspec.msgpack.decode(parts[name]) if name != "recording" else parts[name]]
+        tree = [parts[name] if name in (cached.RECORDING, cached.NAME) else msgspec.msgpack.decode(parts[name])]
         there = other.parts.get("backward")
         trees = [tree, [msgspec.msgpack.decode(there)] if there else tree]
         what = entry_mutations.changed(chance, tree, trees)
         held = tree[0] if tree else None
         parts[name] = held if isinstance(held, bytes) else msgspec.msgpack.encode(held)
-        made.what, made.recorded = f"part {name}: {what}", name == "recording"
+        made.what, made.recorded = f"part {name}: {what}", name == cached.RECORDING
         return made
     packed = zlib.decompress(base.main)
     if chance.random() < 0.02:
