@@ -45,19 +45,21 @@ class Memory:
 
 def of(call: TracedCall, frames: Frames, known: Memory | None = None) -> Memory:
     """The memory of a call. `known`: what was read from an earlier form of it. This is returned, unless the call was
-    traced again with the user's inputs: a call with synthetic bases has none of the user's tensors.
+    traced again with the user's inputs: a call with synthetic bases lacks those that it makes from a base.
 
     There are no storages for a gradient that is differentiated, because no statement of the user's is in it.
     """
-    if known is not None and (known.trace is call.forward or _has_bases(call)):
+    if known is not None and (known.trace is call.forward or not _has_all_inputs(call)):
         return known
-    if isinstance(call.forward, ForwardTrace) and not _has_bases(call):
+    if isinstance(call.forward, ForwardTrace) and _has_all_inputs(call):
         return _Board(call, frames).memory()
     return Memory(call.forward, [], [stride_and_offset(value) for value in call.forward.outputs])
 
 
-def _has_bases(call: TracedCall) -> bool:
-    return any(isinstance(one, SyntheticBaseInput) for one in call.graph_inputs)
+def _has_all_inputs(call: TracedCall) -> bool:
+    inputs = zip(call.args, call.descriptors, call.duplicate_of, strict=True)
+    wanted = {one for value, one, first in inputs if first is None and isinstance(value, torch.Tensor)}
+    return wanted <= set(call.graph_inputs)
 
 
 def with_bases(records: list[StorageRecord], call: TracedCall) -> list[StorageRecord]:
