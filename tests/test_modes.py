@@ -152,6 +152,7 @@ def modes():
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
+        torch.autograd.is_multithreading_enabled(),
         autocasts,
         defaults,
         torch.get_rng_state().tolist(),

@@ -63,8 +63,12 @@ def follow(graph: fx.Graph) -> None:
 
 @contextlib.contextmanager
 def put_back() -> Iterator[None]:
-    """If the block raises, leave the modes that its graph has entered, and set grad mode to what it was before."""
+    """If the block raises, leave the modes that its graph has entered, and set grad mode to what it was before.
+
+    Whoever leaves inference mode sets autograd's threads as they were when it was entered, and a trace turns them off.
+    """
     grad_mode, outer = torch.is_grad_enabled(), getattr(_thread, "entered", None)
+    has_threads = torch.autograd.is_multithreading_enabled()
     entered: list[Any] = []
     _thread.entered = entered
     try:
@@ -73,6 +77,7 @@ def put_back() -> Iterator[None]:
         for mode in reversed(entered):
             mode.__exit__(None, None, None)
         torch.set_grad_enabled(grad_mode)
+        torch.autograd.set_multithreading_enabled(has_threads)
         raise
     finally:
         _thread.entered = outer
