@@ -93,8 +93,19 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
 def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, str]]) -> Reason:
     """The same for an aotviz program (-1: unknown). `guards`: (guard, the value now) for each that failed."""
     failures = [guard_failures.read(guard).with_after(now) for guard, now in guards]
-    distinct = {root(failure.subject): _miss(facts, place, earlier, failure) for failure in reversed(failures)}
+    distinct = {
+        root(failure.subject): _of_line(facts, place, _miss(facts, place, earlier, failure))
+        for failure in reversed(failures)
+    }
     return Reason(facts.id(earlier), tuple(reversed(distinct.values())), tried=True)
+
+
+def _of_line(facts: Facts, place: int, miss: Miss) -> Miss:
+    """In a captured backward, a guard that no line made has the line that called `backward()`."""
+    compilation = facts.data.compilations[place]
+    of_dynamo = any(stage.name == "dynamo" for stage in compilation.stages)
+    begun = () if miss.place or of_dynamo else user_frames(facts.text(compilation.stack))
+    return replace(miss, code=begun[-1].code, place=str(begun[-1])) if begun else miss
 
 
 def root(subject: str) -> str:
@@ -120,9 +131,6 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
     frames = user_frames(stack)
     if frames and not code:
         code, where = frames[-1].code, where or str(frames[-1])
-    if not code and not where and not facts.data.compilations[place].compile_id:  # the line that began it
-        begun = user_frames(facts.text(facts.data.compilations[place].stack))
-        code, where = (begun[-1].code, str(begun[-1])) if begun else ("", "")
     line = code.partition("  # ")[0].strip()
     found = Miss(failure, line, facts.whole_place(place, where, stack) if where else "", dynamic)
     return _of_a_capture(facts, place, found) if facts.data.compilations[place].compile_id.startswith("!") else found
