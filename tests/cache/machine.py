@@ -20,7 +20,7 @@ from aotviz.frontends import backend as backends
 
 def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     y = torch.nn.functional.layer_norm((x @ w).relu(), (8,))
-    return (y.softmax(-1) * 2.5).sum()
+    return (y.softmax(-1) * 2.5).square().sum()
 
 
 def gradient(fn: Any) -> list[torch.Tensor]:
@@ -42,7 +42,7 @@ def main() -> None:
     ours = lookups[lookups["cache"] == "aotviz"]
     line = {
         "outcome": ours["outcome"].iloc[-1],
-        "equal": all(map(torch.allclose, found, gradient(step))),
+        "equal": all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in zip(found, gradient(step), strict=True)),
         "seconds": round(seconds, 2),
         "loaded": counters["inductor"]["fxgraph_cache_hit"],
         "told": [str(one.message) for one in told if "cache" in str(one.message)],
