@@ -84,7 +84,8 @@ class GradientTrace:
         self.call = call = self.at_hand.traced()
         self.outer = call.outer  # see Note [Wholes and parts]
         nodes = {node.name: node for node in call.forward.trace.graph.nodes}
-        self.origins = {name: nodes[origin] for name, origin in self.at_hand.origins.items()}
+        origins = self.at_hand.origins.items()  # of an entry of the cache, some may be wrong: those are recomputed
+        self.origins = {name: nodes[origin] for name, origin in origins if origin in nodes}
         self.trace = call.forward.trace
         # See Note [Where a second derivative leaves the gradients].
         self.passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
