@@ -57,6 +57,8 @@ def of(call: TracedCall, frames: Frames, known: Memory | None = None) -> Memory:
 
 
 def _has_all_inputs(call: TracedCall) -> bool:
+    if any(isinstance(one, SyntheticBaseInput) for one in call.graph_inputs):
+        return False
     inputs = zip(call.args, call.descriptors, call.duplicate_of, strict=True)
     wanted = {one for value, one, first in inputs if first is None and isinstance(value, torch.Tensor)}
     return wanted <= set(call.graph_inputs)
