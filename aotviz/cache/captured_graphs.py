@@ -73,10 +73,12 @@ def read(data: bytes) -> CapturedGraph:
         if wrote != version():
             raise Broken(f"aotviz {wrote} wrote it, and this is {version()}")
         stored = msgspec.msgpack.decode(data, type=_Stored)
-    except (msgspec.DecodeError, LookupError, RecursionError, TypeError, UnicodeDecodeError) as error:
+        about = (stored.function, stored.place, stored.arguments, stored.code, "", stored.symbols)
+        return CapturedGraph(_module(stored), *about)
+    except Broken:
+        raise
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise Broken(f"a graph of Dynamo is damaged: {error}") from error
-    about = (stored.function, stored.place, stored.arguments, stored.code, "", stored.symbols)
-    return CapturedGraph(_module(stored), *about)
 
 
 def version() -> str:

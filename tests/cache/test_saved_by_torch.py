@@ -135,7 +135,13 @@ def test_what_is_in_the_file_is_data_and_is_checked() -> None:
 
     (result,) = read(version, backend, options, mode, graph, programs)(torch.ones(3))
     assert torch.equal(result, torch.full((3,), 2.0))
+    tree = msgspec.msgpack.decode(graph)
+    ((path, (stacks, places)),) = tree[-1]
+    without_stack = [*tree[:-1], [[path, [stacks, [len(stacks) for _ in places]]]]]
+    of_no_part = [*tree[:-1], [["no_part", [stacks, places]]]]
     for wrong in (
+        (version, backend, options, mode, msgspec.msgpack.encode(without_stack), programs),
+        (version, backend, options, mode, msgspec.msgpack.encode(of_no_part), programs),
         ("0", backend, options, mode, graph, programs),
         (version, "builtins.exec", options, mode, graph, programs),
         (version, backend, {"no such option": 1}, mode, graph, programs),
