@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from aotviz.cache.ingredients import Nearest
+from aotviz.cache.ingredients import Nearest, differences
 from aotviz.cache.kept import Entry
 from aotviz.cache.seals import entry_id
 
@@ -45,11 +45,7 @@ class Carried:
         return [Entry(id_, key, one.variant, one.main) for id_, one in self._held.items() if one.key == key]
 
     def nearest(self, ingredients: Mapping[str, str]) -> Nearest | None:
-        found = []
-        for one in self._held.values():
-            names = sorted({*ingredients, *one.ingredients})
-            pairs = {name: (one.ingredients.get(name), ingredients.get(name)) for name in names}
-            found.append(Nearest(one.key, {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}))
+        found = [Nearest(one.key, differences(one.ingredients, ingredients)) for one in self._held.values()]
         return min(found, key=lambda near: len(near.differing), default=None)
 
     def part(self, entry: Entry, name: str) -> bytes | None:

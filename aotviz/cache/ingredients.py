@@ -98,8 +98,7 @@ def nearest(connection: Connection, ingredients: Mapping[str, str]) -> tuple[Nea
     """The key that differs least, and the numbers of damaged keys.
 
     That is the key with the fewest ingredients that differ. Of several, it is the one with the least text that does,
-    and of several of these the newest. A key that differs in nothing is left out. Names that only one side has count
-    as different.
+    and of several of these the newest. A key that differs in nothing is left out.
     """
     ingredients = {storable(name): text for name, text in ingredients.items()}
     ours = frozenset(memoryview(marks_of(ingredients)).cast("Q"))
@@ -123,13 +122,18 @@ def nearest(connection: Connection, ingredients: Mapping[str, str]) -> tuple[Nea
         if not connection.seals.is_sound(key, "", MARKS, marks, seal) or marks_of(texts) != marks:
             damaged.append(-age)
             continue
-        names = sorted({*ingredients, *texts})
-        differing = {n: (texts.get(n), ingredients.get(n)) for n in names if texts.get(n) != ingredients.get(n)}
+        differing = differences(texts, ingredients)
         compared += 1
         score = len(differing), sum(_between(there or "", here or "") for there, here in differing.values()), age
         if score < best_score:
             best, best_score = Nearest(key, differing), score
     return best, damaged
+
+
+def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """Name -> (theirs, ours) of the texts that differ. Names that only one side has count as different."""
+    pairs = {name: (theirs.get(name), ours.get(name)) for name in sorted({*theirs, *ours})}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _between(one: str, other: str) -> int:

@@ -26,7 +26,7 @@ from aotviz.cache.canonical import Program, Symbols
 from aotviz.cache.content import Content, Uncacheable, is_users, operator_signs
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import TracedCall
-from aotviz.ir.serializable import kind_of
+from aotviz.ir.serializable import class_of_results
 from aotviz.options import Options
 from aotviz.torch_private import (
     context,
@@ -159,7 +159,8 @@ def _whole_options(options: Options) -> dict[str, str]:
     patches = next((dict(one.patches) for one in (inductors(options.fw_compiler),) if one is not None), None)
     if None in compilers:
         raise bypasses.BACKEND(f"backend {options.backend!r} is a Python function whose result cannot be stored")
-    only = None if patches is not None or kind_of(options.fw_compiler) else settings_in_keys.READ_WITHOUT_INDUCTOR
+    reads_all = patches is not None or class_of_results(options.fw_compiler) is not None
+    only = None if reads_all else settings_in_keys.READ_WITHOUT_INDUCTOR
     told = {}
     for field in fields(options):
         value = getattr(options, field.name)
@@ -184,7 +185,7 @@ def compiler_of(function: Any) -> str | None:
     owner = inductors(function)
     if owner is not None:
         return f"{type(owner).__name__}.{function.__name__}"
-    if kind_of(function) is not None:
+    if class_of_results(function) is not None:
         return _option("compiler", function)
     if str(getattr(function, "__module__", "")).startswith("aotviz."):
         return f"{function.__module__}.{function.__qualname__}"
@@ -261,7 +262,7 @@ def _backend(lowering: Any, program: str) -> dict[str, str]:
             "Inductor's settings": settings_in_keys.of(settings_in_keys.INDUCTOR, patches),
         }
     compiler = getattr(lowering, "compiler", None)
-    if kind_of(compiler) is not None:
+    if class_of_results(compiler) is not None:
         partition = Content().value(lowering.partition_fn)
         return {
             "backend": f"{lowering.name}, {_option('backend', compiler)}, partitions with {partition}",

@@ -15,6 +15,7 @@ from aotviz.explain import advice, guard_failures
 from aotviz.explain.expressions import spoken
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts
+from aotviz.recording import dynamo_stage
 from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason
 from aotviz.recording.sizes import reach
 from aotviz.recording.sources import user_frames
@@ -103,7 +104,7 @@ def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, s
 def _of_line(facts: Facts, place: int, miss: Miss) -> Miss:
     """In a captured backward, a guard that no line made has the line that called `backward()`."""
     compilation = facts.data.compilations[place]
-    of_dynamo = any(stage.name == "dynamo" for stage in compilation.stages)
+    of_dynamo = any(stage.name == dynamo_stage.NAME for stage in compilation.stages)
     begun = () if miss.place or of_dynamo else user_frames(facts.text(compilation.stack))
     return replace(miss, code=begun[-1].code, place=str(begun[-1])) if begun else miss
 

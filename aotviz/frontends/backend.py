@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import difflib
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +43,7 @@ from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.live.structured_trace import Moment
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.reading.recording import Recording
-from aotviz.recorder.sessions import Session, live
+from aotviz.recorder.sessions import Once, Session, live
 from aotviz.recording.guard_texts import told, told_all
 from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
@@ -99,18 +98,15 @@ def _is_ours(backend: Any) -> bool:
     return isinstance(backend, Backend) or backend in (aotviz_inductor, aotviz_eager)
 
 
-_told: weakref.WeakKeyDictionary[Store, set[str]] = weakref.WeakKeyDictionary()
+_told = Once()
 
 
 def _tell(backend: Any, function: str, why: str, place: str) -> None:
     """Say once that a transform runs in eager, and record it."""
     name = "inductor" if backend is aotviz_inductor else "eager"
     through = backend if isinstance(backend, Backend) else named(name, None, None)
-    heard = [_told.setdefault(store, set()) for store in through.session.stores()]
-    if not heard or any(why not in some for some in heard):
+    if not through.session.stores() or _told.is_new(why, through.session):
         _warn(f"a transform of torch.func in {function} runs in eager because {why}", place)
-        for some in heard:
-            some.add(why)
         options = through.lowering.options(**through.options)
         not_traced.tell(f"a transform of torch.func runs in eager: {why}", function, options, through.session, place)
 

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import inspect
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +28,7 @@ from aotviz.ir.user_warnings import users_place, warn
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.options import Options
 from aotviz.reading.recording import Recording
-from aotviz.recorder.sessions import Session, live
+from aotviz.recorder.sessions import Once, Session, live
 from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.torch_private import configs
@@ -189,7 +188,7 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     """How backwards are captured for a backend: in its recording, and compiled by it."""
     parts = CompiledParts(functools.partial(_part, through), functools.partial(_too_many, through))
 
-    told: weakref.WeakKeyDictionary[Store, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
+    told = Once()
 
     def compiled(asked: BackwardCall, call: WholeBackward) -> Replay:
         return backward_stages.compiled(asked, call, through.session.observer(call.number), parts)
@@ -197,10 +196,7 @@ def setting(through: Backend, dynamic: bool) -> engine.Setting:
     def by_the_engine(why: str) -> None:
         warn(f"a backward runs in autograd's engine because {why}", RanInEager)
         place = users_place()
-        heard = [told.setdefault(store, set()) for store in through.session.stores()]
-        if any((why, place) not in some for some in heard):
-            for some in heard:
-                some.add((why, place))
+        if told.is_new((why, place), through.session):
             asked = BackwardCall(options, "backward", ())
             backward_stages.by_the_engine(asked, through.session.observer(), why, place)
 

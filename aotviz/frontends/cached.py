@@ -37,7 +37,7 @@ from aotviz.frontends.compiling import repeatable
 from aotviz.ir import dynamo_capture
 from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request, TracedCall
 from aotviz.ir.lookup import LookUp, Outcome
-from aotviz.ir.serializable import kind_of
+from aotviz.ir.serializable import class_of_results
 from aotviz.lowerings import EAGER, Lowering, OneCompiler
 from aotviz.options import Options
 from aotviz.pipeline import Observer
@@ -114,7 +114,7 @@ def _compiled(store: Store, request: Request, observer: Observer) -> Program:
         held.told_to(observer)
         raise
     compiler = request.options.fw_compiler
-    own = OneCompiler(request.options.backend, compiler) if kind_of(compiler) is not None else EAGER
+    own = OneCompiler(request.options.backend, compiler) if class_of_results(compiler) is not None else EAGER
     lowering = inductors(compiler) or own
     asked = _described(lambda: of_trace(call), store, lowering, lambda: dynamo_capture.stacks_of(call.forward.graph()))
     program, observer = _answered(asked, request, observer, lambda: call.source)
@@ -314,7 +314,7 @@ class _Stored:
             return self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
 
         try:
-            if kind_of(self._compiler) is not None:
+            if class_of_results(self._compiler) is not None:
                 code = self._asked.store.part(self._entry, shared_code.name_of(known))
                 return None if code is None else stored_results.put_in(self._compiler, code, inputs)
             found = load()

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from aotviz.ir.forms import Form
 from aotviz.options import Options
 from aotviz.recorder.sessions import Session
+from aotviz.recording import dynamo_stage
 
-_STAGE = "dynamo"
 _SAID = (
     re.compile(r"\bgot (\w+)\((?:'|\")(.*?)(?:\\n.*?)?(?:'|\")\)", re.DOTALL),
     re.compile(r"()Explanation: (.*?)(?:\. Please|\n|$)"),
@@ -33,8 +33,8 @@ class _Call(Form):
 def tell(why: str, name: str, options: Options, session: Session, place: str) -> None:
     """Record that a call in the function `name` runs in eager; `place` is "file:line in function"."""
     call, observer = _Call(options, name), session.observer()
-    observer.before(_STAGE, call)
-    observer.failed(_STAGE, call, NotTraced(why))
+    observer.before(dynamo_stage.NAME, call)
+    observer.failed(dynamo_stage.NAME, call, NotTraced(why))
     observer.ran_in_eager(why, place)
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 from aotviz.cache.entry import Compiled
 from aotviz.cache.values import Broken
-from aotviz.ir.serializable import kind_of
+from aotviz.ir.serializable import class_of_results
 from aotviz.stages.lower import boxed
 
 
 def taken_out(compiler: Any, compiled: Any) -> tuple[Compiled, bytes] | None:
     """Where a result is stored, and its bytes. None if the compiler does not say how, or if it cannot be pickled."""
-    kind: Any = kind_of(compiler)
+    kind: Any = class_of_results(compiler)
     while kind is not None and not isinstance(compiled, kind) and hasattr(compiled, "__wrapped__"):
         compiled = compiled.__wrapped__
     if kind is None or not isinstance(compiled, kind):
@@ -46,7 +46,7 @@ def put_in(compiler: Any, data: bytes, inputs: Sequence[Any]) -> Any:
     """
     from aotviz.torch_private.inductor_code import no_constants  # the user's class has loaded what this loads
 
-    kind: Any = kind_of(compiler)
+    kind: Any = class_of_results(compiler)
     made = pickle.loads(data)
     if kind is None or not isinstance(made, kind):
         raise Broken(f"the code of a graph is no {kind}")

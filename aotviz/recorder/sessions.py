@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import platform
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from types import MethodType
 from typing import Any
@@ -128,15 +129,9 @@ class Session:
     @contextlib.contextmanager
     def recording_into(self, store: Store) -> Iterator[None]:
         """What this thread compiles inside the block, for this session and its parts, is recorded in the store too."""
-        stores = self._open.open
-        if store in stores:  # a block inside itself
+        is_open = store in self._open.open  # a block inside itself
+        with contextlib.nullcontext() if is_open else _added(store, self._open.open):
             yield
-            return
-        stores.append(store)
-        try:
-            yield
-        finally:
-            stores.remove(store)
 
     def part(self, name: str, function: Hashable) -> Session:
         """The session of one of its functions that Dynamo compiles, with the same recording and programs."""
@@ -147,6 +142,21 @@ class Session:
     def attach(self, compiled: Callable[..., Any]) -> Any:
         """Give a compiled callable `.recording`, `.program` and `.source`."""
         return CompiledCallable(compiled, self)
+
+
+class Once:
+    """Facts of which each recording is told once."""
+
+    def __init__(self) -> None:
+        self._told: weakref.WeakKeyDictionary[Store, set[Hashable]] = weakref.WeakKeyDictionary()
+
+    def is_new(self, fact: Hashable, session: Session) -> bool:
+        """Whether a recording of the session, as it is now, has not been told. From now on all of them have."""
+        heard = [self._told.setdefault(store, set()) for store in session.stores()]
+        found = any(fact not in some for some in heard)
+        for some in heard:
+            some.add(fact)
+        return found
 
 
 class Inspected:
@@ -257,8 +267,14 @@ def record() -> Iterator[Recording]:
     0
     """
     store = Store()
-    _blocks.open.append(store)
-    try:
+    with _added(store, _blocks.open):
         yield live(store)
+
+
+@contextlib.contextmanager
+def _added(store: Store, stores: list[Store]) -> Iterator[None]:
+    stores.append(store)
+    try:
+        yield
     finally:
-        _blocks.open.remove(store)
+        stores.remove(store)

@@ -111,7 +111,11 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
 def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
     """A dense copy with this order of dimensions. The context of a DTensor has its strides, which its class does not
     convert."""
-    order = sorted(range(len(stride)), key=lambda i: -(stride[i] or 0))
+    return _dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
+
+
+def _dense(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """`value` in dense memory with this order of dimensions, the outermost first, still connected to its `grad_fn`."""
     return value.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
 
 
@@ -143,10 +147,8 @@ def in_layout(tensor: Any, tangent: Tangent) -> Any:
         return tensor if fits else _InLayout.apply(tensor, tangent.parts)
     if _lies_as(tensor, tangent):
         return tensor
-    order = tangent.order
-    if order:
-        back = [order.index(i) for i in range(len(order))]
-        return tensor.permute(order).contiguous().permute(back)
+    if tangent.order:
+        return _dense(tensor, tangent.order)
     return restrided(tensor, tangent.size, tangent.stride)
 
 

@@ -143,7 +143,8 @@ def _overwritten(call: JointGraph) -> list[int]:
     keys = {i: functional.storage(fake) for i, fake in fakes.items() if functional.has_storage(fake)}
     resized = {keys[i] for i, info in enumerate(infos) if info.resizes_storage and i in keys}
     found = [i for i, info in enumerate(infos) if info.mutated or bumped.get(Ref("input", i)) or keys.get(i) in resized]
-    found += [i for i, _ in call.late_writes if inputs[i].name in kept_by_name.readers(graph)]
+    by_name = kept_by_name.readers(graph) if call.late_writes else {}
+    found += [i for i, _ in call.late_writes if inputs[i].name in by_name]
     return [i for i in found if not (infos[i].resizes_storage and graphs.fills(graph, inputs[i]))]
 
 
@@ -157,10 +158,10 @@ def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
         backward = str(node.meta.get("partitioner_tag")).endswith("backward") and node.op != "placeholder"
         reaches[node] = backward or any(reaches[user] for user in node.users if user.op != "output")
     first = next(node for node in graph.nodes if node.op != "placeholder")
-    names: set[str] = set()
+    names, by_name = set[str](), kept_by_name.readers(graph)
     for node in mutated:
         writes = {user for user in node.users if graphs.is_input_mutation(user) and user.args[0] is node}
-        kept = kept_by_name.readers(graph).get(node.name, ())  # they read what was written since
+        kept = by_name.get(node.name, ())  # they read what was written since
         users = [user for user in node.users if user.op != "output" and user not in writes and user.name not in kept]
         if not any(reaches[user] for user in users):
             continue

@@ -21,20 +21,20 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 DEPENDS_ON_DATA = DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
 
 
-def _written(source: torch.Tensor, place: torch.Tensor) -> None:
-    source.expand(place.size())
-
-
 def _equal(one: Any, other: Any) -> None:
     if one != other:
         raise ValueError(f"{one} and {other} differ")
 
 
+def _put(x: torch.Tensor, indices: Any, source: torch.Tensor, *_: Any) -> None:
+    source.expand(torch.ops.aten.index(x, indices).size())
+
+
 _aten = torch.ops.aten
 # Operators that compare these sizes on real data only: what raises on fakes too.
 _ON_DATA: dict[Any, Callable[..., None]] = {
-    _aten.index_put.default: lambda x, indices, source, *_: _written(source, _aten.index(x, indices)),
-    torch.ops.aten._unsafe_index_put.default: lambda x, indices, source, *_: _written(source, _aten.index(x, indices)),
+    _aten.index_put.default: _put,
+    torch.ops.aten._unsafe_index_put.default: _put,
     _aten.select_scatter.default: lambda x, source, *place: _equal(source.size(), _aten.select(x, *place).size()),
     _aten.slice_scatter.default: lambda x, source, *place: _equal(source.size(), _aten.slice(x, *place).size()),
     _aten.put.default: lambda x, index, source, *_: _equal(source.numel(), index.numel()),

@@ -65,7 +65,7 @@ def follow(graph: fx.Graph) -> None:
 def put_back() -> Iterator[None]:
     """If the block raises, leave the modes that its graph has entered, and set grad mode to what it was before.
 
-    Whoever leaves inference mode sets autograd's threads as they were when it was entered, and a trace turns them off.
+    To leave inference mode also sets autograd's threads as they were when it was entered, and a trace turns them off.
     """
     grad_mode, outer = torch.is_grad_enabled(), getattr(_thread, "entered", None)
     has_threads = torch.autograd.is_multithreading_enabled()
