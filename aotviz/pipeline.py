@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aotviz.ir import refusals, verify
+from aotviz.ir import graphs, refusals, verify
 from aotviz.ir.forms import (
     BackwardRequest,
     FlatCall,
@@ -55,6 +55,7 @@ from aotviz.stages import (
     trace,
 )
 from aotviz.torch_private.context import unread_draws_kept, without_compiled_autograd
+from aotviz.torch_private.stored_values import symbols_in
 
 # Note [Locks]
 # While a thread holds a lock, it must not run code of others: the user's function, an observer or a listener, a
@@ -303,14 +304,14 @@ class Later:
 def with_backward(program: Program) -> Program:
     """Compile the backward of a program now, if that must not wait for its first call.
 
-    A backward that takes symbolic numbers is compiled now, while the guards of this compilation can still grow. If
+    A backward that takes symbolic sizes is compiled now, while the guards of this compilation can still grow. If
     that fails, there is a warning: the forward works for calls without a backward, and backward() tries again.
     """
     lowered = program.lowered
     if isinstance(lowered, LoweredSplit):
         if program.options.compile_backward_now:
             lowered.backward(False)
-        elif any(saved.is_symbol for saved in lowered.call.saved):
+        elif symbols_in(graphs.values(graphs.placeholders(lowered.call.backward_module.graph))):
             try:
                 lowered.backward(False)
             except Exception as error:

@@ -1,7 +1,7 @@
 """Pass the graphs to compilers (SYSTEM.md E1).
 
 The forward is compiled now. The backward is compiled when first needed, since many programs never call it, unless it
-takes symbolic numbers, whose guards belong to this compilation: then it is compiled at once. The backward is compiled
+takes symbolic sizes, whose guards belong to this compilation: then it is compiled at once. The backward is compiled
 for the strides that the forward's compiler reports for its results.
 """
 
