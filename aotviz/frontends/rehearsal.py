@@ -24,7 +24,7 @@ import torch.fx as fx
 from aotviz import pipeline
 from aotviz.cache import meshes
 from aotviz.cache.values import Broken, Reader, Writer
-from aotviz.ir import graphs
+from aotviz.ir import absent, graphs, symbolic_sizes
 from aotviz.ir.forms import Convention, FlatCall, GraphCall, Split, Tangent
 from aotviz.options import compilers
 from aotviz.pipeline import Observer
@@ -51,7 +51,9 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
     except Exception:  # such as nested tensors: whether an entry is sound is not the question here
         return
     try:
-        _check_memory(form.tangents if isinstance(form, Split) else ())
+        if isinstance(form, Split):
+            _check_memory(form.tangents)
+            _check_sizes(form)
         program = pipeline.run(pipeline.finish(made), made, Observer())
         _one_each(form.user_input_info.input_info, call.args)
         with mode:
@@ -84,7 +86,9 @@ class _AsRecorded(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         found, known = super().run_node(n), n.meta.get("val")
-        if isinstance(found, torch.Tensor) and isinstance(known, torch.Tensor):
+        if isinstance(found, torch.Tensor) != isinstance(known, torch.Tensor):
+            raise Broken(f"{n} is a {type(found).__name__}, and the entry says {type(known).__name__}")
+        if isinstance(found, torch.Tensor):
             if found.dtype is not known.dtype or not _agree(found.size(), known.size()):
                 raise Broken(f"{n} is {_told(found)}, and the entry says {_told(known)}")
             # The layouts of what a graph makes are its compiler's to choose.
@@ -190,6 +194,15 @@ def _check_memory(tangents: Sequence[Tangent]) -> None:
             fits = min((*one.size, *one.stride, 0)) == 0 and extent * one.dtype.itemsize <= MOST_BYTES
             if not fits or tensors.overlaps_itself(torch.empty_strided(one.size, one.stride, device="meta")):
                 raise Broken(f"a gradient of size {one.size} cannot have the strides {one.stride}")
+
+
+def _check_sizes(form: Split) -> None:
+    """A gradient has the size that the backward takes, also where sizes depend on data. Raises Broken."""
+    expected = [part for tangent in form.tangents for part in tangent.parts or (tangent,)]
+    for node in filter(absent.is_tangent, graphs.placeholders(form.backward_module.graph)):
+        size, taken = expected[absent.tangent_number(node)].size, node.meta["val"].size()
+        if not symbolic_sizes.statically_equal(size, taken):
+            raise Broken(f"a gradient has the size {size}, and the backward takes {tuple(taken)}")
 
 
 def _one_each(facts: Sequence[Any], inputs: Sequence[Any]) -> None:

@@ -83,6 +83,11 @@ def is_tangent(node: fx.Node) -> bool:
     return node.name.startswith("tangents_")
 
 
+def tangent_number(node: fx.Node) -> int:
+    """The position of an incoming gradient among all, those of a subclass counted by part."""
+    return int(node.name.removeprefix("tangents_")) - 1
+
+
 def _meet(node: fx.Node, gone: set[fx.Node]) -> None:
     absent = [argument for argument in node.all_input_nodes if argument in gone]
     present = [argument for argument in node.all_input_nodes if argument not in gone]

@@ -392,7 +392,8 @@ class AtHand:
     traced: Callable[[], JointCall]  # the call, with a trace that can be continued
     saved: tuple[SavedTensor, ...]
     unpacked: Mapping[str, tuple[fx.GraphModule, list[str]]]  # as in Split
-    origins: Mapping[str, str]  # name of a saved or unpacked value -> name of the trace's node
+    inputs: Mapping[str, int]  # name of a saved or unpacked graph input -> its position
+    origins: Mapping[str, str]  # name of another saved or unpacked value -> name of the trace's node
     kept: tuple[int, ...]
     differentiated: tuple[int, ...]
     passed: tuple[Ref, ...]  # results that a second derivative may pass

@@ -14,7 +14,7 @@ from itertools import groupby
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.absent import is_tangent
+from aotviz.ir.absent import is_tangent, tangent_number
 from aotviz.ir.forms import Slot, Tangent
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
@@ -356,7 +356,7 @@ class Writer:
         """Variables for the original gradients that the backward graph writes to, before they get another layout."""
         nodes = self.call.backward_module.graph.nodes
         targets = [node.args[0] for node in nodes if graphs.is_input_mutation(node)]
-        numbers = [int(node.name.removeprefix("tangents_")) - 1 for node in targets if is_tangent(node)]
+        numbers = [tangent_number(node) for node in targets if is_tangent(node)]
         return {self.source.fresh(f"given_{names[i]}"): names[i] for i in dict.fromkeys(numbers)}
 
     def _run(self, written: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir import graphs
+from aotviz.ir import absent, graphs
 from aotviz.ir.forms import Split
 from aotviz.ir.subclass_meta import RuntimePlan, RuntimeSubclass, Wrapping, leads_to_tensor
 from aotviz.runtime.codegen import Source
@@ -73,7 +73,7 @@ class Insides:
         depends = graphs.dependencies(graph, nodes)
         meta = self.wrapping.meta
         of_part = [k for k, plan in enumerate(meta.tangents) for path in plan.paths() if leads_to_tensor(path)]
-        tangent = [of_part[int(node.name.removeprefix("tangents_")) - 1] for node in nodes]
+        tangent = [of_part[absent.tangent_number(node)] for node in nodes]
         results, position = graphs.outputs(graph), 0
         for gradient, plan in zip(self.outer.gradients, meta.gradients, strict=True):
             count = 1 if plan is None else plan.count

@@ -62,7 +62,7 @@ def sources(call: Split) -> list[tuple[str, int]]:
         elif node.name in place:
             found.append(("saved", place[node.name]))
         elif absent.is_tangent(node):
-            found.append(("tangent", int(node.name.removeprefix("tangents_")) - 1))
+            found.append(("tangent", absent.tangent_number(node)))
         else:  # the state of a random generator, which partitioners rename in the backward
             found.append(("saved", next(renamed)))
     return found

@@ -86,6 +86,10 @@ class GradientTrace:
         nodes = {node.name: node for node in call.forward.trace.graph.nodes}
         origins = self.at_hand.origins.items()  # of an entry of the cache, some may be wrong: those are recomputed
         self.origins = {name: nodes[origin] for name, origin in origins if origin in nodes}
+        for name, index in self.at_hand.inputs.items():
+            node, _ = call.forward.graph_input(index)
+            if node is not None:
+                self.origins[name] = node
         self.trace = call.forward.trace
         # See Note [Where a second derivative leaves the gradients].
         self.passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
@@ -363,7 +367,7 @@ class Extraction:
     def _refusal(self, why: str) -> NotDifferentiableAgain:
         if any(saved.hook for saved in self.at_hand.saved):
             why += " (saved tensor hooks that are graphs save only what they pack)"
-        return NotDifferentiableAgain(f"{why}. Run this part in eager.")
+        return NotDifferentiableAgain(f"{why}. Run this part in eager")
 
     def _size_of(self, node: fx.Node) -> tuple[fx.Node, int | None] | None:
         value = node.meta.get("val")
@@ -423,9 +427,14 @@ def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], Join
     """What a program keeps so that its gradients can be differentiated. `saved` are in the layout that the compiled
     forward gives them."""
     names = (*(one.name for one in saved), *call.unpacked)
-    origins = call.forward.origins if isinstance(call.forward, StoredTrace) else _origins(call, names)
+    placeholders = graphs.placeholders(call.forward_module.graph)[: len(call.graph_inputs)]
+    inputs = {node.name: index for index, node in enumerate(placeholders) if node.name in names}
+    if isinstance(call.forward, StoredTrace):
+        origins = call.forward.origins
+    else:
+        origins = _origins(call, [name for name in names if name not in inputs])
     differentiated, passed = tuple(call.differentiated), tuple(saved_values.passed(call))
-    return AtHand(traced, tuple(saved), call.unpacked, origins, call.kept, differentiated, passed)
+    return AtHand(traced, tuple(saved), call.unpacked, inputs, origins, call.kept, differentiated, passed)
 
 
 def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:

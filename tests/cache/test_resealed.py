@@ -113,6 +113,12 @@ def fewer_results(tree: list[Any]) -> None:
     assert spec.pop() == ["leaf"]
 
 
+def named_value(tree: list[Any]) -> None:
+    renamed(tree)
+    _, (_, _, _, _, _, _, values, *_) = tree[place("fields")]["backward_module"]
+    values[0] = ["n"]  # instead of the number of a fake
+
+
 def late_fake(tree: list[Any]) -> None:
     for layout in tree[place("fakes")][1][1:]:
         layout[0] = "no_dtype"
@@ -135,6 +141,7 @@ ALTERATIONS: dict[str, Callable[[list[Any]], None]] = {
     "a gradient has another size": of_field("tangents", lambda v: v == 5, 7),
     "a version that no tensor has": of_field("slots", lambda v: type(v) is int and v == 0, -(2**62)),
     "a number that takes years": of_field("tangents", lambda v: v == 5, ["Y", "int", ["Pow", 10, ["Pow", 10, 10]]]),
+    "a saved value is said to be a name": named_value,
     "fewer results": fewer_results,
     "a layout that is read late": late_fake,
     "a storage that is not there": gone_storage,
@@ -147,6 +154,37 @@ def test_what_does_not_fit_together_is_a_miss(change: Callable[[list[Any]], None
     altered(Store(tmp_path), change)
     found, outcome, reason = called(multiplied, tmp_path)
     assert (outcome, bool(reason)) == ("miss", True)
+    torch.testing.assert_close(found, expected)
+
+
+def hooked(f: Callable[..., Any], folder: Path | bool) -> list[torch.Tensor]:
+    """Gradients, with a hook on a result through which those of another flow."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    first, second = aotviz.compile(f, backend="eager", cache=folder and str(folder))(x, w)
+    first.register_hook(lambda gradient: gradient * 2)
+    second.backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    return [x.grad, w.grad]
+
+
+@pytest.mark.parametrize("change", ["gone", "wrong"])
+def test_gradients_through_a_hook_do_not_depend_on_what_an_entry_says_of_the_trace(change: str, tmp_path: Path) -> None:
+    def several(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = (x @ w).sin()
+        return y, (y * w).sum()
+
+    def origins(tree: list[Any]) -> None:
+        known = tree[place("origins")]
+        tree[place("origins")] = {} if change == "gone" else dict.fromkeys([*known, "primals_2"], "n")
+
+    expected = hooked(several, tmp_path)
+    altered(Store(tmp_path), origins)
+    with aotviz.record() as recording:
+        found = hooked(several, tmp_path)
+    assert list(recording.cache_lookups["outcome"]) == ["hit"]
     torch.testing.assert_close(found, expected)
 
 
