@@ -98,6 +98,12 @@ def inside_inference_mode(x):
     return y
 
 
+def uses_an_inference_tensor(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y * x
+
+
 def leaves_the_default_dtype(x):
     torch.set_default_dtype(torch.float64)
     return x * 2
@@ -191,7 +197,8 @@ CASES = {
     "requires_grad changes": lambda: (turned_on_and_off, torch.ones(2)),
     "a new leaf is returned": lambda: (returns_a_leaf_and_more, torch.ones(2)),
     "a leaf made inside": lambda: ((lambda x: x * torch.ones(2, requires_grad=True)), torch.ones(2)),
-    "inference mode inside": lambda: (inside_inference_mode, torch.ones(2)),
+    "inference mode inside": lambda: (inside_inference_mode, TwoTensor(torch.ones(2), torch.ones(2))),
+    "inference tensor is used": lambda: (uses_an_inference_tensor, leaf(2)),
     "data is assigned": assigned_data,
     "old storage is written": old_storage_is_written,
     "value of a tensor": lambda: ((lambda x: x * float(x.sum())), torch.ones(2)),

@@ -222,6 +222,7 @@ class Slot:
     differentiable: bool  # it receives a tangent
     hidden: bool  # autograd must not see it: a TensorAlias
     version: int | None  # its version in eager; None if the graph's own tensor may be shared
+    inference: bool = False  # an inference tensor, though the call does not run in inference mode
 
 
 @dataclass(frozen=True)

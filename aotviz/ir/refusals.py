@@ -109,8 +109,11 @@ a leaf made inside:
   {names} requires grad after the call, though no input does: it depends on a tensor that the function creates with
   requires_grad. Pass that tensor as an argument, or detach the result.
 inference mode inside:
-  {names} is created under torch.inference_mode() inside the function. Enter inference mode around the call, or use
-  torch.no_grad() inside.
+  {names} is a tensor subclass that the function creates under torch.inference_mode(). Enter inference mode around the
+  call, or use torch.no_grad() inside.
+inference tensor is used:
+  a tensor that the function creates under torch.inference_mode() is written, or needed for a gradient, after that
+  block: {names}. Eager raises there too. Clone it, or use torch.no_grad() inside.
 data is assigned:
   the function assigns {names}.data, and this is not supported where the value is an input, a view or of another
   dtype, or where {names} is a view, has views, or is also written. Assign a clone, or use copy_() under
@@ -296,8 +299,8 @@ _SAID = {
     "is a view and is being modified inplace. This view is the output of a function that returns": "stale view",
     "cannot mutate tensors with frozen storage": "old storage is written",
     "Cannot set version_counter for inference tensor": "inference mode inside",
-    "Inplace update to inference tensor outside InferenceMode": "inference mode inside",
-    "Inference tensors cannot be saved for backward": "inference mode inside",
+    "Inplace update to inference tensor outside InferenceMode": "inference tensor is used",
+    "Inference tensors cannot be saved for backward": "inference tensor is used",
     "needed for gradient computation has been modified by an inplace operation": "gradient needs an overwritten value",
     "new_fn INTERNAL ASSERT FAILED": "leaf that is a view",
     "Attempted to resize a view tensor to a larger size": "view is resized",
@@ -318,6 +321,7 @@ _SAID = {
 _UNNAMED = {"inference mode inside": "a view", "old storage is written": "a tensor", "leaf that is a view": "a leaf"}
 _BY_STATEMENT = (
     "resize of a symbolic shape",
+    "inference tensor is used",
     "storage is resized",
     "storage is an argument",
     "NumPy inside",

@@ -185,20 +185,26 @@ def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
             hidden = not fact.output_type.owns_memory
             differentiable = call.needs_gradients and fact.has_tangent
             version = None if hidden else _version(forward.outputs[i], meta.replayed_writes[Ref("output", i)])
-            slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version))
+            inference = _inference(forward.outputs[i])
+            slots.append(Slot("output", i, call.outputs[i], differentiable, hidden, version, inference))
     with_views = {step.source for step in meta.replay}  # only the values of other bases are copied
     for i, base in enumerate(meta.intermediate_bases):
         differentiable = call.needs_gradients and base.requires_grad
         ref = Ref("base", i)
         version = _version(forward.value("base", i), meta.replayed_writes[ref]) if ref in with_views else None
         descriptor = descriptors.IntermediateBaseOutput(call.outputs[base.output])
-        slots.append(Slot("base", i, descriptor, differentiable, False, version))
+        slots.append(Slot("base", i, descriptor, differentiable, False, version, _inference(forward.value("base", i))))
     return tuple(slots)
 
 
 def _version(value: Any, replayed: int) -> int | None:
     """The version of a result before the wrapper repeats the user's statements about it and its views."""
     return operators.version(value) - replayed if functional.is_functional(value) else None
+
+
+def _inference(value: Any) -> bool:
+    made = isinstance(value, torch.Tensor) and value.is_inference()
+    return made and not torch.is_inference_mode_enabled()
 
 
 def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:

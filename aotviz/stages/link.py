@@ -239,7 +239,12 @@ class _Wrapper:
         if self.wrapping is not None and not self.apply:
             values = self.wrapping.wrap(self.source, "out", self.variables, recorded=False)
         for text, slot in zip(values, self.call.slots, strict=True):
-            if not self.apply and returned.is_returned_view(self.inner, self.call, slot, text):
+            if slot.inference:
+                name = self.source.fresh("inference")
+                made = self.source.bind("as_inference_tensor", runtime.as_inference_tensor)
+                self.source.line(f"{name} = {made}({text})", "eager computes it in inference mode")
+                text = name
+            elif not self.apply and returned.is_returned_view(self.inner, self.call, slot, text):
                 name = self.source.fresh("own")
                 self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager returns none")
                 text = name

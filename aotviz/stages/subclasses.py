@@ -326,7 +326,9 @@ class _Inward:
                     places[position] += [len(found)] if tensor else []
                     kept.append(result)
                     version, differentiable = None if path else slot.version, slot.differentiable and tensor
-                    found.append(Slot(slot.kind, index, descriptor, differentiable, slot.hidden, version))
+                    found.append(
+                        Slot(slot.kind, index, descriptor, differentiable, slot.hidden, version, slot.inference)
+                    )
                 result += 1
         return tuple(found), kept, places
 

@@ -110,6 +110,16 @@ def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> No
     set_write_counts(tuple(tensors), tuple(versions))
 
 
+def as_inference_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """An inference tensor with the memory and the layout of `tensor`."""
+    with torch.inference_mode():
+        made = tensor.new_empty(())
+        where = tensor.storage_offset(), tensor.size(), tensor.stride()
+        made.set_(tensor.untyped_storage(), *where)
+        made = made.conj() if tensor.is_conj() else made
+        return torch._neg_view(made) if tensor.is_neg() else made
+
+
 def is_captured(node: Any) -> bool:
     """Whether the running backward returns the gradient of this leaf's node, instead of adding it to `.grad`."""
     try:

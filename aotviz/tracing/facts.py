@@ -335,7 +335,7 @@ class Outputs:
         where = views.layout(output)
         if not functional.is_functional(output):  # from the closure: the graph holds it as a constant
             return replace(plain, requires_grad=output.requires_grad, layout=where)
-        if output.is_inference() and not torch.is_inference_mode_enabled():
+        if is_subclass(output) and output.is_inference() and not torch.is_inference_mode_enabled():
             raise Refused("inference mode inside", "an output")
         info = replace(
             plain,
@@ -349,8 +349,6 @@ class Outputs:
             ref = self.named[id(output)]
             return replace(info, output_type=OutputType.is_input, base_index=self._input_index(output), made=ref)
         root, path = self.ledger.path(output, self._stands_alone)
-        if root.is_inference() and id(root) not in self.named and not torch.is_inference_mode_enabled():
-            raise Refused("inference mode inside", "an output")
         if path and not replay.replayable(path):
             return self._not_replayable(info, output, root)
         if id(root) in self.named:

@@ -269,6 +269,19 @@ class OpenTrace:
 _RESIZE, _SET = torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor
 
 
+@contextlib.contextmanager
+def _no_inference_mode() -> Iterator[None]:
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _making(func: Any, args: Any) -> contextlib.AbstractContextManager[None]:
+    """In inference mode, a view of a tensor from outside of it is no inference tensor."""
+    if torch.is_inference_mode_enabled() and operators.is_view(func) and not args[0].is_inference():
+        return _no_inference_mode()
+    return contextlib.nullcontext()
+
+
 def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     """Tell `ledger` of the operators that reach `mode`, with their nodes. Of nested operators, only the innermost
     counts.
@@ -304,7 +317,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             if func is _RESIZE:
                 ledger.note_resize(*args)
                 functional.make_room(*args)
-            result = dispatch(func, kinds, args, kwargs)
+            with _making(func, args):
+                result = dispatch(func, kinds, args, kwargs)
             ledger.meets_subclass |= result is NotImplemented
         else:
             root, layouts, several = placed
