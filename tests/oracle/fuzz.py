@@ -32,6 +32,8 @@ from pathlib import Path
 
 import torch
 
+from aotviz.ir.refusals import REFUSALS, RanInEager
+
 from .compare import CANDIDATES, Candidate, Expectation, Trial, Verdict, expect, judge
 from .fuzz_report import COLUMNS, DYNAMOS_OWN, figures
 from .modules import MODULES
@@ -194,8 +196,12 @@ def sweep(options: argparse.Namespace, candidates: dict[str, Candidate], work: I
         row: Row = {"key": program.name, "source": program.source}
         for name, candidate in candidates.items():
             began = time.monotonic()
-            verdict = verdicts[name] = judge(program, candidate, expected)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", RanInEager)
+                verdict = verdicts[name] = judge(program, candidate, expected)
             row[name] = entry(verdict, standing(program, candidate, verdict, expected), time.monotonic() - began)
+            row[name]["in_eager"] = sorted({rule(str(one.message)) for one in said})
         if ours and theirs:
             row["parted"] = only_theirs_right(verdicts[ours], verdicts[theirs])
             row["better"] = only_theirs_right(verdicts[theirs], verdicts[ours])
@@ -230,6 +236,12 @@ def standing(program: Trial, candidate: Candidate, verdict: Verdict, expected: E
     if verdict.status == "raised":
         return "refused" if all(failure.refusal for _, failure in verdict.failures) else "error"
     return verdict.status
+
+
+def rule(warning: str) -> str:
+    """The name of the refusal for which a graph ran in eager: the longest part of its sentence is in the warning."""
+    pieces = {name: max(re.split(r"\{\w+\}", sentence), key=len) for name, sentence in REFUSALS.items()}
+    return next((name for name, piece in pieces.items() if piece in warning), warning[:80])
 
 
 def entry(verdict: Verdict, stands: str, seconds: float) -> Row:

@@ -37,6 +37,7 @@ def figures(rows: Sequence[Row], names: Sequence[str]) -> int:
     print(f'right %: equal or details, of the programs that are not "{DYNAMOS_OWN}"')
     for name in names:
         _causes(rows, name)
+        _in_eager(rows, name)
     parted = [row["key"] for row in rows if row.get("parted")]
     if any("parted" in row for row in rows):
         print(f"\nours is right and torch is not, in part or whole: {sum(bool(row.get('better')) for row in rows)}")
@@ -48,6 +49,18 @@ def figures(rows: Sequence[Row], names: Sequence[str]) -> int:
 
 def _entry(row: Row, name: str) -> Row:
     return row.get(name) or {"standing": "crashed", "cause": "", "refusals": [], "seconds": 0.0}
+
+
+def _in_eager(rows: Sequence[Row], name: str) -> None:
+    """How many of the equal programs have a graph that ran in eager after a refusal, by rule."""
+    equal = [entry for entry in (_entry(row, name) for row in rows) if entry["standing"] in COLUMNS[:2]]
+    tally = Counter(reason for entry in equal for reason in entry.get("in_eager", ()))
+    count = sum(bool(entry.get("in_eager")) for entry in equal)
+    if count:
+        print(
+            f"\n{name}: {count} of {len(equal)} equal programs ran partly in eager ({100 * count / len(equal):.1f} %)"
+        )
+        print("".join(f"  {number:5} {reason}\n" for reason, number in tally.most_common()), end="")
 
 
 def _causes(rows: Sequence[Row], name: str) -> None:
