@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+from torch._functorch import config as functorch_config
 
 import aotviz
 
@@ -396,3 +397,71 @@ def test_what_a_function_makes_in_inference_mode_is_what_eager_makes(function, d
         if function not in (needed_for_a_gradient, writes_one_later):  # these raise
             warnings.simplefilter("error", aotviz.RanInEager)
         assert facts(DOORS[door](function)) == facts(function)
+
+
+@pytest.mark.parametrize("budget", [0.0, 1.0])
+@pytest.mark.parametrize("door", DOORS)
+def test_an_inference_tensor_is_an_argument_of_what_is_differentiated(door, budget, monkeypatch):
+    def function(v, x):
+        with torch.no_grad():
+            scale = v.view(-1).exp() + 1
+        return x * scale.sin()
+
+    monkeypatch.setattr(functorch_config, "activation_memory_budget", budget)
+    found = []
+    for fn in (function, DOORS[door](function)):
+        with torch.inference_mode():
+            v = torch.linspace(0, 1, 3)
+        x = torch.ones(3, requires_grad=True)
+        y = fn(v, x)
+        with torch.inference_mode():
+            v.zero_()  # no version counter tells of this write
+        y.sum().backward()
+        found.append((y.tolist(), x.grad.tolist()))
+    assert found[0] == found[1]
+
+
+def writes_an_alias(v):
+    v.detach().mul_(2)
+
+
+def writes_under_no_grad(v):
+    with torch.no_grad():
+        v.detach().view(-1)[0] = 3
+
+
+def writes_in_inference_mode(v):
+    with torch.inference_mode():
+        v.mul_(2)
+        v.t_()
+
+
+def writes_itself(v):
+    v.mul_(2)
+
+
+def writes_a_part(v):
+    v[1:].add_(1)
+
+
+WRITES = [writes_an_alias, writes_under_no_grad, writes_in_inference_mode, writes_itself, writes_a_part]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("write", WRITES)
+def test_an_inference_tensor_that_is_an_argument_is_written(write, door):
+    def function(v, x):
+        write(v)
+        return x * 2
+
+    found = []
+    for fn in (function, DOORS[door](function)):
+        with torch.inference_mode():
+            v = torch.linspace(0, 1, 6).view(2, 3)
+        try:
+            fn(v, torch.ones(2, requires_grad=True)).sum().backward()
+        except RuntimeError as error:
+            found.append("Inplace update" in str(error) or "Eager raises there too" in str(error))
+        else:
+            found.append((v.tolist(), v.stride(), v.is_inference()))
+    assert found[0] == found[1]

@@ -339,6 +339,7 @@ class SavedTensor:
     why: str
     is_view: bool
     checked: bool = True  # the backward refuses it if it was written since; see tracing/kept_by_name.py
+    inference: bool = False  # an inference tensor, which autograd does not save
     donated: bool = False
     why_donated: str = ""
     hook: str = ""  # how a saved tensor hook made it

@@ -464,6 +464,10 @@ class Epilogue:
             for path in info.written_parts:
                 self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)
             return 0
+        if info.inference:
+            fact = f"{name} is an inference tensor, which is written in inference mode only"
+            self.source.line(f"with {self.source.use(torch.inference_mode)}(): {variable}.copy_({new})", fact, name)
+            return 0
         if not counted and (unseen or not info.requires_grad_after):
             self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
             return 0

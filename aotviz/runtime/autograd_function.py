@@ -55,6 +55,7 @@ _APPLY = "how the wrapper calls it"
 
 # The reasons why a saved tensor is not saved as the graph returns it.
 _NO_VIEWS = "saving a view would keep its base alive, and with it a reference cycle"
+_NO_INFERENCE = "autograd saves no inference tensors, and nothing would notice a write to one"
 _AS_RETURNED = "this is also an output; a second derivative needs that output's grad_fn"
 _WRITES = "the backward writes these"
 _VARYING = "a captured backward, or a compiled hook, has these sizes symbolic from the first time"
@@ -150,7 +151,10 @@ class Writer:
         views = [i for i, saved in enumerate(tensors) if saved.is_view and i not in returned]
         written = self._written_unchecked()
         unchecked = [i for i, saved in enumerate(tensors) if not saved.checked and i not in written]
+        inference = [i for i, saved in enumerate(tensors) if saved.inference]
         changes = []
+        if inference:
+            changes.append((_NO_INFERENCE, [f"for i in {_positions(inference)}: saved[i] = saved[i].clone()"]))
         if views:
             each = "    if saved[i] is not None and saved[i]._is_view(): saved[i] = saved[i].detach()"
             changes.append((_NO_VIEWS, [f"for i in {_positions(views)}:", each]))

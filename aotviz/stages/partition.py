@@ -217,6 +217,7 @@ def _saved(
                 why=_BESIDES if node.name in extra else _why(node, protected, partitioner),
                 is_view=node.op == "placeholder" or node.target is operator.getitem or operators.is_view(node.target),
                 checked=node.name not in as_it_is,
+                inference=isinstance(value, torch.Tensor) and value.is_inference(),
             )
         )
     saved.sort(key=lambda one: one.is_symbol)  # stable: the partitioner's order within each kind

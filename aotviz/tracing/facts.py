@@ -49,6 +49,15 @@ def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
     ]
 
 
+def _raises_in_eager(event: Any, argument: Any, ledger: Ledger) -> bool:
+    """Whether an event writes an inference tensor outside of inference mode. Only a detached alias can be written."""
+    changes = isinstance(event, Wrote | Moved) and functional.storage(event.tensor) == functional.storage(argument)
+    if not changes or event.mode.inference:
+        return False
+    made = ledger.origin(event.tensor)
+    return made is None or made.operator is not torch.ops.aten.detach.default
+
+
 def of_input(
     argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger, name: str, outputs: Sequence[Any]
 ) -> InputAliasInfo:
@@ -99,6 +108,9 @@ def of_input(
         or (bumps > 0 and bool(ledger.views_in(argument)))
         or rootless.seen_later(ledger, argument, outputs)
     )
+    inference = fake.is_inference() and not torch.is_inference_mode_enabled()
+    if inference and any(_raises_in_eager(event, argument, ledger) for event in ledger.events):
+        raise Refused("inference tensor is used", name)
     return InputAliasInfo(
         is_tensor=True,
         is_leaf=fake.is_leaf,
@@ -111,8 +123,8 @@ def of_input(
         mutates_storage_metadata=replaced,
         read_bytes=ledger.read_sizes.get(id(argument)),
         storage_bytes=storage_sizes.of_input(argument, ledger, name, outputs),
-        keep_input_mutations=keep_input_mutations,
-        version_bumps=bumps,
+        keep_input_mutations=keep_input_mutations and not inference,
+        version_bumps=0 if inference else bumps,
         layout_after=lies if replaced or moved else None,
         written_parts=tuple(path for path, part in parts_by_path(argument) if path and functional.data_mutated(part)),
         turned_on=turned_on,
@@ -121,6 +133,7 @@ def of_input(
         assigns_data=assigned,
         asks_for_root=differs,
         history_ends=given is not None and given.used_after and not moved,
+        inference=inference,
     )
 
 

@@ -29,6 +29,7 @@ from aotviz.torch_private.fake_tensors import (
     detect_fake_mode,
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensor
+from aotviz.torch_private.runtime import as_inference_tensor
 from aotviz.torch_private.tensors import base_of, mirror_autograd
 from aotviz.tracing import randomness
 
@@ -152,7 +153,11 @@ def _fake(
     if context is not None and value in context.tensor_to_context:
         symbolic = context.tensor_to_context[value]
         source = getattr(symbolic, "tensor_source", None)
-        return fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=source)
+        fake = fake_mode.from_tensor(value, static_shapes=False, symbolic_context=symbolic, source=source)
+        if value.is_inference() and not fake.is_inference() and not is_subclass(value):  # Dynamo made it
+            with fake_mode:
+                return as_inference_tensor(fake)
+        return fake
     if shape_env is None or not (dynamic or has_ragged_sizes(value)):
         return fake_mode.from_tensor(value, static_shapes=True)
     symbolic = None
