@@ -186,3 +186,13 @@ def test_differences_of_views_of_one_tensor_are_said_to_be_one() -> None:
     assert verdict.status == "wrong"
     assert verdict.alike == ("input 0, output 0 and output 1 share memory in eager: their values differ as one",)
     assert verdict.alike[0] in str(verdict)
+
+
+def test_what_dynamo_gets_wrong_and_runs_in_eager_is_one_line() -> None:
+    def cubes(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(torch.func.hessian(lambda t: (t**3).sum()))(x)
+
+    found = aotviz.verify(cubes, torch.ones(2, 3))
+    assert found, str(found)
+    (line,) = [line for line in str(found).splitlines() if "ran in eager" in line]
+    assert "a transform of torch.func in cubes runs in eager because Dynamo fails inside it" in line

@@ -26,6 +26,7 @@ from aotviz.comparing.observed import (
     run,
     same,
 )
+from aotviz.ir.refusals import RanInEager
 
 
 def show(value: Any) -> str:
@@ -148,8 +149,9 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
     failures: list[tuple[str, Failure]] = []
     alike: list[str] = []
     compiled: dict[Any, tuple[Function, Function]] = {}  # identity -> (fn, compiled fn); keeps fn alive
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("ignore")
+        warnings.simplefilter("always", RanInEager)
         candidate.reset()
         for b, action, eager in expected.runs:
             setup = program.builds[b]()
@@ -178,4 +180,5 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
         status = "raised"
     else:
         status = "details" if found else "equal"
-    return Verdict(status, tuple(found), tuple(failures), tuple(dict.fromkeys(alike)))
+    in_eager = tuple(dict.fromkeys(str(one.message) for one in said if one.category is RanInEager))
+    return Verdict(status, tuple(found), tuple(failures), tuple(dict.fromkeys(alike)), in_eager)

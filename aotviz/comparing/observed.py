@@ -149,6 +149,7 @@ class Verdict:
     differences: tuple[Difference, ...] = ()
     failures: tuple[tuple[str, Failure], ...] = ()  # (name of the run, what it raised)
     alike: tuple[str, ...] = ()  # sentences: which of the differences are one, because the tensors share memory
+    in_eager: tuple[str, ...] = ()  # sentences: what ran in eager and why
 
     @property
     def failure(self) -> Failure | None:

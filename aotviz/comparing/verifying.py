@@ -94,6 +94,7 @@ class Verification:
     def rows(self) -> list[tuple[str, str, str]]:
         """(what was compared, the finding, details) of each comparison."""
         found = [("aotviz and eager", *_spoken(self.ours)), ("torch and eager", *_spoken(self.torchs))]
+        found += [("in part", "ran in eager", text) for text in self.ours.in_eager]
         for check in self.graphs:
             same = check.difference is None
             text = f"{check.nodes} nodes" if same else str(check.difference)

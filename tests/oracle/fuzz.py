@@ -32,7 +32,7 @@ from pathlib import Path
 
 import torch
 
-from aotviz.ir.refusals import REFUSALS, RanInEager
+from aotviz.ir.refusals import REFUSALS
 
 from .compare import CANDIDATES, Candidate, Expectation, Trial, Verdict, expect, judge
 from .fuzz_report import COLUMNS, DYNAMOS_OWN, figures
@@ -196,12 +196,8 @@ def sweep(options: argparse.Namespace, candidates: dict[str, Candidate], work: I
         row: Row = {"key": program.name, "source": program.source}
         for name, candidate in candidates.items():
             began = time.monotonic()
-            with warnings.catch_warnings(record=True) as said:
-                warnings.simplefilter("ignore")
-                warnings.simplefilter("always", RanInEager)
-                verdict = verdicts[name] = judge(program, candidate, expected)
+            verdict = verdicts[name] = judge(program, candidate, expected)
             row[name] = entry(verdict, standing(program, candidate, verdict, expected), time.monotonic() - began)
-            row[name]["in_eager"] = sorted({rule(str(one.message)) for one in said})
         if ours and theirs:
             row["parted"] = only_theirs_right(verdicts[ours], verdicts[theirs])
             row["better"] = only_theirs_right(verdicts[theirs], verdicts[ours])
@@ -247,7 +243,8 @@ def rule(warning: str) -> str:
 def entry(verdict: Verdict, stands: str, seconds: float) -> Row:
     """What a row says of one candidate."""
     refusals = sorted({failure.refusal for _, failure in verdict.failures if failure.refusal})
-    return {"standing": stands, "cause": cause(verdict), "text": str(verdict), "refusals": refusals, "seconds": seconds}
+    said = {"cause": cause(verdict), "text": str(verdict), "refusals": refusals}
+    return {"standing": stands, **said, "in_eager": sorted(set(map(rule, verdict.in_eager))), "seconds": seconds}
 
 
 if __name__ == "__main__":
