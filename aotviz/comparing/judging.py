@@ -180,5 +180,7 @@ def judge(program: Trial, candidate: Candidate, expected: Expectation | None = N
         status = "raised"
     else:
         status = "details" if found else "equal"
-    in_eager = tuple(dict.fromkeys(str(one.message) for one in said if one.category is RanInEager))
-    return Verdict(status, tuple(found), tuple(failures), tuple(dict.fromkeys(alike)), in_eager)
+    in_eager: dict[str, str] = {}  # one sentence for each reason
+    for text in (str(one.message) for one in said if one.category is RanInEager):
+        in_eager.setdefault(text.partition(" because ")[2], text)
+    return Verdict(status, tuple(found), tuple(failures), tuple(dict.fromkeys(alike)), tuple(in_eager.values()))

@@ -19,6 +19,7 @@ _SAID = (
     re.compile(r"\bgot (\w+)\((?:'|\")(.*?)(?:\\n.*?)?(?:'|\")\)", re.DOTALL),
     re.compile(r"()Explanation: (.*?)(?:\. Please|\n|$)"),
 )
+_IN_TORCH = re.compile(r' at "[^"]*":\d+, please report a bug to PyTorch')
 
 
 class NotTraced(RuntimeError):
@@ -46,5 +47,6 @@ def failure(message: str) -> str:
     """
     for pattern in _SAID:
         if found := pattern.search(message):
-            return ": ".join(part.strip().partition(". ")[0] for part in found.groups() if part)
+            said = ": ".join(part.strip().partition(". ")[0] for part in found.groups() if part)
+            return _IN_TORCH.sub("", said)
     return message.strip().partition("\n")[0]
