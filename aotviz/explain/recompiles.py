@@ -139,6 +139,13 @@ class Cause:
 
 def find(facts: Facts) -> list[Recompile]:
     """All recompiles, in the order of the log."""
+    found: list[Recompile] | None = facts.memory.get("recompiles")
+    if found is None:
+        found = facts.memory["recompiles"] = _find(facts)
+    return found
+
+
+def _find(facts: Facts) -> list[Recompile]:
     found = []
     for record in facts.data.recompiles:
         place = record.origin.compilation

@@ -206,6 +206,13 @@ class Facts:
 
     def first_use(self, place: int, source: str) -> SourceLine | None:
         """The user's line that first reads an input ("L['x']"), according to Dynamo's graph."""
+        asked = "first use", place, source
+        if asked not in self.memory:
+            self.memory[asked] = self._first_use(place, source)
+        found: SourceLine | None = self.memory[asked]
+        return found
+
+    def _first_use(self, place: int, source: str) -> SourceLine | None:
         name = NOT_IN_NAMES.sub("_", source).lower()
         graph = self.text_of(place, "dynamo_output_graph")
         recorded = self.graph(place, "dynamo") if graph < 0 <= place else None
