@@ -109,9 +109,25 @@ def global_state(names: Sequence[str]) -> str:
         )
     if "num_threads" in names:
         return "Call `torch.set_num_threads` before the first compiled call, and not again."
-    if "autocast_state" in names:
+    if any(name.startswith("autocast") for name in names):
         return f"Use `torch.autocast` around every call of the function, or around no call. {ONCE}"
     return f"Set this once, before the first compiled call. {ONCE}"
+
+
+UNTIL_IT_CHANGES = "Numbers are compiled as constants until they change for the first time"
+
+
+def constant(name: str) -> str:
+    """For a number that was compiled for each of several values."""
+    if "." in name:
+        return (
+            f"`{name}` is an attribute of an object, and each of its values is a constant of its own program. Keep "
+            f"it in a tensor: `{name} = torch.tensor(...)`, made once, before the first call."
+        )
+    return (
+        f"Each value of `{name}` is a constant of a program of its own here. Pass `torch.tensor({name})`, or compile "
+        "with `dynamic=None`, where a number that changes becomes a symbol."
+    )
 
 
 def value(name: str, before: str, from_global: bool, module: bool, training: bool) -> str:
@@ -119,6 +135,11 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
         return "`train()` and `eval()` need one program each; both are kept, so this happens once."
     if before in ("True", "False"):
         return f"A branch on `{name}` needs a program for each side; both are kept, so this happens once."
+    if ".param_groups[" in name:
+        return (
+            "The numbers of an optimizer are compiled as constants. Make this one a tensor, which is filled in place: "
+            "`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`. torch's schedulers do that."
+        )
     number = before.replace(".", "", 1).replace("-", "").replace("e", "").isdigit()
     if number and module:
         return (
@@ -130,7 +151,7 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
         return f"Globals are compiled as constants. Pass `{name}` as an argument, as a tensor if it changes often."
     if number:
         return (
-            f"Numbers are compiled as constants until they change for the first time. If `{name}` varies, "
+            f"{UNTIL_IT_CHANGES}. If `{name}` varies, "
             f"pass `torch.tensor({name})`; with a branch on it inside the function, each side still needs its "
             "own program."
         )

@@ -90,7 +90,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *map(Point, log_tables.bad_lines(facts.data)),
     ]
     again = len(found)
-    functions = facts.functions or len(set(map(recompiles.own_function, facts.data.compilations)))
+    functions = recompiles.functions(facts) or len(set(map(recompiles.own_function, facts.data.compilations)))
     title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(functions, 'function')}"
     times = [facts.seconds(place) for place in range(len(facts.data.compilations))]
     untimed = times.count(0.0)
@@ -109,7 +109,8 @@ def _breaks(facts: Facts) -> list[Point]:
     """Graph breaks, and below them what Dynamo's restarts at them cost, which is the only cost that is timed."""
     breaks, again = graph_breaks.explain_all(facts).points, restarts.explain_all(facts)
     cost = max((point.seconds for point in again), default=0.0) if breaks else 0.0
-    return [*(changed(point, seconds=cost) for point in breaks), *again]
+    mended = [point if point.fix == graph_breaks.NOT_YOURS else changed(point, seconds=cost) for point in breaks]
+    return [*mended, *again]
 
 
 def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -> Explanation:

@@ -18,6 +18,21 @@ STEPS = (
     (re.compile(r"\.cell_contents\b"), ""),
     (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
 )
+STATES = {
+    "grad_mode": "gradient mode (`torch.no_grad()`)",
+    "autocast_state": "autocast",
+    "deterministic_algorithms": "`torch.use_deterministic_algorithms`",
+    "deterministic_algorithms_warn_only": "`torch.use_deterministic_algorithms`",
+    "allow_tf32": "the setting that allows TF32",
+    "allow_tf32_cublas": "the setting that allows TF32",
+    "autocast_cache_enabled": "autocast's cache",
+    "allow_fp16_reduce": "the setting that allows reduced precision in fp16 reductions",
+    "allow_bf16_reduce": "the setting that allows reduced precision in bf16 reductions",
+    "num_threads": "the number of threads (`torch.set_num_threads`)",
+    "torch_function": "the use of `__torch_function__`",
+    "torch_function_all_disabled": "the use of `__torch_function__`",
+    "default_dtype": "the default dtype (`torch.set_default_dtype`)",
+}
 SIZE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.size\(\)\[(?P<index>\d+)\]")
 STRIDE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.stride\(\)\[(?P<index>\d+)\]")
 
@@ -49,3 +64,13 @@ def is_global(expression: str) -> bool:
 def of_module(expression: str) -> bool:
     """Whether the value belongs to a module: an attribute, a parameter or a buffer of it."""
     return spoken(expression).startswith("self.") or "_modules[" in expression or "_parameters[" in expression
+
+
+def torchs_setting(name: str) -> str:
+    """A global setting of torch that a guard names.
+
+    >>> torchs_setting("autocast(cpu)_enabled"), torchs_setting("grad_mode")
+    ('autocast on cpu', 'gradient mode (`torch.no_grad()`)')
+    """
+    device = re.match(r"autocast\((\w+)\)", name)
+    return f"autocast on {device[1]}" if device else STATES.get(name, f"`{name}`")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables
-from aotviz.explain.explanation import Explanation, Point, counted, sentence
+from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
+from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import GraphBreak
 from aotviz.recording.sources import innermost
@@ -78,6 +79,7 @@ KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, w
         "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",
     ),
 )
+NOT_YOURS = "Nothing is to be done in your program: these lines are a library's. What lies between them is compiled."
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
 
@@ -134,7 +136,29 @@ def explain_all(facts: Facts) -> Explanation:
         return Explanation("There were no graph breaks.", ())
     total = sum(one.count for one in found)
     title = f"{counted(len(found), 'graph break')} in the program, reached {counted(total, 'time')}"
-    return Explanation(title, tuple(map(_point, found)))
+    theirs = [one for one in found if LIBRARY.search(one.place)]
+    own = [one for one in found if one not in theirs]
+    return Explanation(title, (*map(_point, own), *([_of_libraries(theirs)] if theirs else ())))
+
+
+def _of_libraries(breaks: Sequence[Break]) -> Point:
+    """One point for all breaks that are no line of the user's."""
+    modules = dict.fromkeys(map(_module, (one.place for one in breaks)))
+    words = dict.fromkeys(one.words for one in breaks)
+    lie = "lies" if len(breaks) == 1 else "lie"
+    told = f"{counted(len(breaks), 'graph break')} {lie} inside {listed([f'`{name}`' for name in modules])}"
+    times = f"Reached {counted(sum(one.count for one in breaks), 'time')}"
+    return Point(sentence(f"{told}, because {'; and because '.join(words)}", times), "", breaks[0].place, NOT_YOURS)
+
+
+def _module(place: str) -> str:
+    """The name of a library's module.
+
+    >>> _module("/usr/lib/python3/site-packages/torch/optim/optimizer.py:79"), _module("torch/_dynamo/utils.py:3")
+    ('torch.optim.optimizer', 'torch._dynamo.utils')
+    """
+    file = place.rpartition("/site-packages/")[2].rpartition(":")[0]
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _point(one: Break) -> Point:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from aotviz.explain import advice
-from aotviz.explain.expressions import is_global, of_module, spoken
+from aotviz.explain.expressions import is_global, of_module, spoken, torchs_setting
 from aotviz.recording.strings import parsed
 
 
@@ -58,19 +58,6 @@ DTYPES = {
     "Bool": "bool",
     "ComplexFloat": "complex64",
     "ComplexDouble": "complex128",
-}
-STATES = {
-    "grad_mode": "gradient mode (`torch.no_grad()`)",
-    "autocast_state": "autocast",
-    "deterministic_algorithms": "`torch.use_deterministic_algorithms`",
-    "deterministic_algorithms_warn_only": "`torch.use_deterministic_algorithms`",
-    "allow_tf32": "the setting that allows TF32",
-    "allow_fp16_reduce": "the setting that allows reduced precision in fp16 reductions",
-    "allow_bf16_reduce": "the setting that allows reduced precision in bf16 reductions",
-    "num_threads": "the number of threads (`torch.set_num_threads`)",
-    "torch_function": "the use of `__torch_function__`",
-    "torch_function_all_disabled": "the use of `__torch_function__`",
-    "default_dtype": "the default dtype (`torch.set_default_dtype`)",
 }
 RELATIONS = {  # how two tensors share memory: (in the past, now)
     "one tensor": ("were the same tensor", "are the same tensor now"),
@@ -224,7 +211,7 @@ def _elsewhere(match: re.Match[str]) -> GuardFailure:
 
 def _global_state(match: re.Match[str]) -> GuardFailure:
     names = match["names"].split()
-    said = " and ".join(dict.fromkeys(STATES.get(name, f"`{name}`") for name in names)) or "a global setting of torch"
+    said = " and ".join(dict.fromkeys(map(torchs_setting, names))) or "a global setting of torch"
     words = f"{said} changed"
     return GuardFailure("global state", " ".join(names) or "global state", "", "", words, advice.global_state(names))
 
@@ -256,6 +243,14 @@ def _contains(match: re.Match[str]) -> GuardFailure:
     words = f"`{name}` had the key {key} and no longer has it" if had else f"`{name}` had no key {key} and now has it"
     before, after = (f"has {key}", f"lacks {key}") if had else (f"lacks {key}", f"has {key}")
     return GuardFailure("keys", name, before, after, words, advice.KEYS.format(name=name), match["source"])
+
+
+def _dict_length(match: re.Match[str]) -> GuardFailure:
+    """Torch's reason for a dictionary; `before` is the number that the program was compiled for."""
+    name, count = spoken(match["source"]), int(match["before"])
+    keys = f"{count} {'key' if count == 1 else 'keys'}"
+    words = f"`{name}` had {keys} and now has more or fewer"
+    return GuardFailure("keys", name, keys, "", words, advice.KEYS.format(name=name), match["source"])
 
 
 def _length(match: re.Match[str]) -> GuardFailure:
@@ -512,6 +507,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"(?P<name>[^=]+?) changed from (?P<before>.+) to (?P<after>.+)", _own),
         (r"(?P<negated>not )?___dict_contains\((?P<key>.*?), (?P<source>.*)\)", _contains),
         (r"len\((?P<source>.*)\) == (?P<before>\d+)", _length),
+        (r"len\((?P<source>.*)\) != (?P<before>\d+)", _dict_length),
         (
             r"(?P<negated>not )?hasattr\((?P<source>.*), '(?P<attribute>\w+)'\)(?: == (?P<equal>\w+))?",
             _attribute,

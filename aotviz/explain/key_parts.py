@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import zip_longest
 
 from aotviz.explain.expressions import spoken
-from aotviz.explain.guard_failures import STATES, global_state
+from aotviz.explain.guard_failures import global_state
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import CacheLookup
 from aotviz.recording.strings import parsed
@@ -182,7 +182,7 @@ def _explained(name: str, before: str, after: str, known: tuple[Mapping[str, str
         setting = index if kind == "setting" else f"torch._inductor.config.{index}"
         yield Difference(name, f"the setting `{setting}`", before, after)
     elif kind == "state":
-        yield Difference(name, STATES.get(index, f"`{index}`"), before, after)
+        yield Difference(name, torchs_setting(index), before, after)
     elif name in ("autograd_config", "dynamo_config"):
         module = "torch._functorch.config" if name == "autograd_config" else "torch._dynamo.config"
         yield from _settings(name, module, known)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotviz.explain import advice, guard_failures
-from aotviz.explain.expressions import spoken
+from aotviz.explain.expressions import spoken, torchs_setting
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts
 from aotviz.recording import dynamo_stage
@@ -290,7 +290,7 @@ def _changed_state(facts: Facts, place: int, earlier: int, failure: GuardFailure
 
 
 def _state(failure: GuardFailure, name: str, before: str, after: str) -> GuardFailure:
-    said = guard_failures.STATES.get(name, f"`{name}`")
+    said = torchs_setting(name)
     return replace(failure, before=before, after=after, words=f"{said} was {before} and is now {after}")
 
 

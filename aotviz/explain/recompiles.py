@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aotviz.explain import explained_tables, misses
+from aotviz.explain import advice, explained_tables, misses
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence
 from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.rows import Facts
@@ -52,6 +52,9 @@ SYMBOLIC = " (symbolic from now on)"
 ANOTHER, OTHERS = "other guard", "other guards"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
 LIMIT_VALUE = re.compile(r"currently set to (\d+)")
+
+
+WRAPPER = re.compile(r"_dynamo/external_utils\.py:")  # around functions whose own frames Dynamo does not compile
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,11 @@ def _find(facts: Facts) -> list[Recompile]:
         place = record.origin.compilation
         if place < 0 or not record.reasons:
             continue
+        reasons = misses.of(facts, place, record.reasons)
+        if WRAPPER.search(facts.frame_place(place)):
+            reasons = tuple(reason for reason in reasons if not _of_another_function(reason))
+            if not reasons:
+                continue
         failed = facts.failure(place)
         text = facts.text(failed.fail_reason) if failed else ""
         limit = LIMIT_VALUE.search(text)
@@ -159,13 +167,26 @@ def _find(facts: Facts) -> list[Recompile]:
                 place=place,
                 id=facts.id(place),
                 function=facts.function(place),
-                reasons=misses.of(facts, place, record.reasons),
+                reasons=reasons,
                 seconds=facts.seconds(place),
                 outcome="compiled" if failed is None else "limit" if LIMIT.search(text) else "failed",
                 limit=int(limit[1]) if limit else 0,
             )
         )
     return _recurring_first(facts, [*found, *_of_our_own(facts)])
+
+
+def _of_another_function(reason: Reason) -> bool:
+    """Whether an earlier program of Dynamo's wrapper is that of another function that it wraps, its `fn`."""
+    return any(re.search(r"\bfn\b", miss.failure.subject) for miss in reason.misses)
+
+
+def functions(facts: Facts) -> int:
+    """How many functions were compiled. Those that Dynamo compiles inside one wrapper of its own count each."""
+    again = {recompile.place for recompile in find(facts)}
+    asked = {record.origin.compilation for record in facts.data.recompiles if record.reasons}
+    wrapped = [place for place in asked - again if place >= 0 and WRAPPER.search(facts.frame_place(place))]
+    return facts.functions + len(wrapped)
 
 
 def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Recompile]:
@@ -384,8 +405,24 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
     if some := on_some_ranks(facts, cause):
         named = named_ranks([f"rank {rank}" for rank in some])
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
-    main, fix, words = telling.main, usual.main.failure.fix, sentence(opening, cost, reached)
+    main, fix, words = telling.main, _fix(cause, usual), sentence(opening, cost, reached)
     return Point(words, main.code, main.place, fix, cause.failed, cause.seconds)
+
+
+def _fix(cause: Cause, usual: Recompile) -> str:
+    """What to do, by what the values were: a number that was compiled for each of several values is a constant."""
+    failure, fix = usual.main.failure, usual.main.failure.fix
+    values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
+    if (
+        fix.startswith(advice.UNTIL_IT_CHANGES)
+        and len(values) > 1
+        and not any(r.main.dynamic for r in cause.recompiles)
+    ):
+        fix = advice.constant(failure.subject)
+    also = {miss.root for recompile in cause.recompiles for miss in recompile.also}
+    if also and all(recompile.also for recompile in cause.recompiles):
+        fix += f" Those calls fail the {'guard' if len(also) == 1 else 'guards'} on {_listed(sorted(also))} as well."
+    return fix
 
 
 def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:

@@ -10,7 +10,9 @@ import json
 from collections import defaultdict
 
 from aotviz.explain.explanation import Point, counted, seconds, sentence
+from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
+from aotviz.recording.sources import innermost
 
 LOST = ("dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s")  # the best known first
 MOST_NAMED = 3
@@ -40,9 +42,13 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         often = counted(len(met[reason]), "time")
         cost = f"what it had done before took {seconds(lost[reason])}" if lost[reason] else "the log does not time it"
         why = "at a graph break that it had not expected" if not reason else f"because: {reason}"
+        breaks = [one for place in met[reason] for one in facts.about(place, facts.data.graph_breaks)]
+        theirs = all(LIBRARY.search(str(innermost(facts.text(one.stack)))) for one in breaks)
         where = facts.frame_place(met[reason][0]) if len(names) == 1 else ""
-        fix = "Remove those graph breaks: each has a point of its own." if not reason else ""
-        points.append(Point(sentence(f"{told} ({often}; {cost}) {why}"), "", where, fix, seconds=lost[reason]))
+        mendable = not reason and not theirs
+        fix = "Remove those graph breaks: each has a point of its own." if mendable else ""
+        spent = lost[reason] if reason or mendable else 0.0
+        points.append(Point(sentence(f"{told} ({often}; {cost}) {why}"), "", where, fix, seconds=spent))
     return points
 
 

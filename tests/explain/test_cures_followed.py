@@ -1,0 +1,210 @@
+"""Each advice is followed: a program that has the fault, the same with the cure, and a count of what was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import aotviz
+
+Calls = Callable[[bool], None]  # runs the calls, with the cure or without
+CURES: dict[str, tuple[Calls, str]] = {}  # name -> the calls, and what the advice says
+
+
+def compiled(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return torch.compile(fn, backend="eager", **options)
+
+
+def cure(says: str) -> Callable[[Calls], Calls]:
+    def note(calls: Calls) -> Calls:
+        CURES[calls.__name__] = calls, says
+        return calls
+
+    return note
+
+
+class Layer(nn.Module):
+    def __init__(self, index: Any) -> None:
+        super().__init__()
+        self.index, self.linear = index, nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.index
+
+
+class Numbered(nn.Module):
+    def __init__(self, index: Any) -> None:
+        super().__init__()
+        self.index, self.linear = index, nn.Linear(2, 2)
+
+    def forward(this, x: torch.Tensor) -> torch.Tensor:
+        return this.linear(x) * this.index
+
+
+@cure("in a tensor: `this.index = torch.tensor(...)`")
+def a_layers_index_under_another_name(cured: bool) -> None:
+    layers = [Numbered(torch.tensor(i) if cured else i) for i in range(5)]
+    for layer in layers:
+        layer.compile(backend="eager")
+        layer(torch.ones(2))
+
+
+@cure("keep it in a tensor")
+def a_layers_index(cured: bool) -> None:
+    layers = [Layer(torch.tensor(i) if cured else i) for i in range(5)]
+    for layer in layers:
+        layer.compile(backend="eager")
+        layer(torch.ones(2))
+
+
+@cure("`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`")
+def the_lr_of_an_optimizer(cured: bool) -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=torch.tensor(0.1) if cured else 0.1)
+    step = compiled(lambda: optimizer.step())
+    for turn in range(1, 5):
+        parameter.grad = torch.ones(3)
+        (group,) = optimizer.param_groups
+        if cured:
+            group["lr"].fill_(0.1 / turn)
+        else:
+            group["lr"] = 0.1 / turn
+        step()
+
+
+@cure("torch._dynamo.mark_dynamic(x, 0)")
+def a_size(cured: bool) -> None:
+    step = compiled(lambda x: x * 2)
+    for rows in (2, 3, 4):
+        x = torch.ones(rows)
+        if cured:
+            torch._dynamo.mark_dynamic(x, 0)
+        step(x)
+
+
+@cure("torch._dynamo.decorators.mark_unbacked(x, 0)")
+def a_size_of_1(cured: bool) -> None:
+    step = compiled(lambda x: x * 2)
+    for rows in (4, 1):
+        x = torch.ones(rows)
+        if cured:
+            torch._dynamo.decorators.mark_unbacked(x, 0)
+        step(x)
+
+
+@cure("torch.tensor(scale)")
+def a_number(cured: bool) -> None:
+    step = compiled(lambda x, scale: x * scale)
+    for scale in (2, 3):
+        step(torch.ones(2), torch.tensor(scale) if cured else scale)
+
+
+def trains(function: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
+    return function(x) * 2
+
+
+@cure("outside the loop")
+def a_lambda_in_a_loop(cured: bool) -> None:
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    step = compiled(trains)
+    for _ in range(3):
+        exec(made := "function = lambda x: x.sin()", names := {})  # a new code object each time
+        assert made
+        step(outer if cured else names["function"], torch.ones(2))
+
+
+@cure("Stack the elements into one tensor with a dynamic dimension")
+def a_loop_over_a_list(cured: bool) -> None:
+    step = compiled(lambda parts: parts.sum(0) if cured else sum(parts), dynamic=True if cured else None)
+    for count in (2, 3, 4):
+        parts = [torch.ones(3)] * count
+        step(torch.stack(parts) if cured else [one.clone() for one in parts])
+
+
+@cure("tuple(parts)")
+def a_list_for_a_tuple(cured: bool) -> None:
+    step = compiled(lambda parts: parts[0] * parts[1])
+    for kind in (tuple, list):
+        step(tuple(kind((torch.ones(2), torch.zeros(2)))) if cured else kind((torch.ones(2), torch.zeros(2))))
+
+
+@cure("Give `given` the same keys in each call")
+def a_key_that_is_missing(cured: bool) -> None:
+    step = compiled(lambda given: sum(value for value in given.values() if value is not None))
+    for given in ({"x": torch.ones(2)}, {"x": torch.ones(2), "y": None}):
+        step({"x": torch.ones(2), "y": None} if cured else given)
+
+
+@cure("x.clone()")
+def one_tensor_twice(cured: bool) -> None:
+    step = compiled(lambda x, y: x * y)
+    x = torch.ones(2)
+    step(x, torch.ones(2))
+    step(x, x.clone() if cured else x)
+
+
+@cure("before the first compiled call")
+def the_number_of_threads(cured: bool) -> None:
+    before = torch.get_num_threads()
+    step = compiled(lambda x: x * 2)
+    if cured:
+        torch.set_num_threads(before + 1)
+    step(torch.ones(2))
+    torch.set_num_threads(before + 1)
+    step(torch.ones(2))
+    torch.set_num_threads(before)
+
+
+@cure("around every call of the function")
+def autocast_around_one_call(cured: bool) -> None:
+    step = compiled(lambda x: x @ x)
+    for on in (False, True):
+        with torch.autocast("cpu", enabled=on or cured):
+            step(torch.ones(2, 2))
+
+
+def watched(calls: Calls, cured: bool) -> tuple[int, aotviz.reading.Recording]:
+    torch._dynamo.reset()
+    with aotviz.watch() as log:
+        calls(cured)
+    return len(log), log
+
+
+@pytest.mark.parametrize("name", CURES)
+def test_an_advice_that_is_followed_ends_the_recompiles(name: str) -> None:
+    calls, says = CURES[name]
+    before, log = watched(calls, False)
+    after, cured = watched(calls, True)
+    assert says.lower() in " ".join(log.explain().fix.split()).lower()
+    assert (before > after, len(cured.recompiles())) == (True, 0), str(cured.explain())
+
+
+def test_functions_inside_one_wrapper_of_dynamos_are_functions() -> None:
+    torch._dynamo.reset()
+    gelu, norm = compiled(F.gelu), compiled(F.layer_norm)
+    with aotviz.watch() as log:
+        gelu(torch.ones(4, 8))
+        norm(torch.ones(4, 8), (8,))
+        gelu(torch.ones(5, 8))
+    said = log.explain()
+    assert said.title.startswith("3 compilations of 2 functions, 1 of them a recompile")
+    assert "`args[0]` had size 4 and now has size 5" in said.sentences[0]
+
+
+def test_breaks_inside_a_library_are_one_point_and_nobody_is_told_to_mend_them() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    parameter.grad = torch.ones(3)
+    torch._dynamo.reset()
+    with aotviz.watch() as log:
+        compiled(lambda: optimizer.step())()
+    said = str(log.explain())
+    assert "inside `torch.optim.optimizer`" in " ".join(said.split())
+    assert "Remove" not in said
