@@ -24,6 +24,7 @@ KINDS = (EXPORT, DRAFT)
 WITHOUT_GUARDS = (*KINDS, "AOTInductor", "AOTAutograd")  # each is a call of its own
 SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
 ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*+)(?:\s*+:[^=]++)?+\s*+=\s*(?!=)")
+READS_NUMBER = re.compile(r"\.item\(|\.tolist\(|\b(?:int|float|bool)\(")  # else the size of a tensor is the number
 UNDECIDED = re.compile(r"Could not (?:guard on|extract \w+ \w+ from) data-dependent expression (?P<expr>.+?) \(")
 NO_FAKE = re.compile(r"no fake impl registered for <?(?:CustomOpDef\()?(?P<op>[\w:.]+)")
 TORCHS = frozenset(("aten", "prims", "prim", "inductor", "quantized", "c10d", "_c10d_functional", "higher_order"))
@@ -138,13 +139,29 @@ def _undecided(facts: Facts, log: int, expression: str, at: SourceLine, decided:
     else:
         text = f"failed because it has to know whether `{spoken}` (`{expression}`) while tracing.{from_where}"
         text = text.replace(f"`{spoken}` (`{expression}`)", f"`{spoken}`") if spoken == expression else text
-    yes, no = f"`torch._check({spoken})`", f"`torch._check(not ({spoken}))`"
-    check = {"": f"{yes} or {no}", "True": yes, "False": no}.get(decided, f"`torch._check({spoken} == {decided})`")
+    condition, named = _named(spoken)
+    yes, no = f"`torch._check({condition})`", f"`torch._check(not ({condition}))`"
+    check = {"": f"{yes} or {no}", "True": yes, "False": no}.get(decided, f"`torch._check({condition} == {decided})`")
     fix = (
-        f"If the answer is always the same, say so before this line: {check}. If both answers occur, keep both in "
-        "the program with `torch.cond` or `torch.where`. If the number is known before the export, pass a Python int."
+        f"If the answer is always the same, say so before this line{named}: {check}. If both answers occur, keep both "
+        "in the program with `torch.cond` or `torch.where`. If the number is known before the export, pass a Python "
+        "int."
     )
     return Problem(text, at.code, str(at), fix, not decided)
+
+
+def _named(condition: str) -> tuple[str, str]:
+    """A condition in names that the user can write, and what these stand for where the program has no name for it.
+
+    >>> _named("u0 > 3")
+    ('n > 3', ', with `n` for the number u0')
+    """
+    symbols = list(dict.fromkeys(SYMBOL.findall(condition)))
+    if not symbols:
+        return condition, ""
+    names = dict(zip(symbols, ["n"] if len(symbols) == 1 else [f"n{i}" for i in range(len(symbols))], strict=True))
+    said = " and ".join(f"`{name}` for the number {symbol}" for symbol, name in names.items())
+    return SYMBOL.sub(lambda match: names[match[0]], condition), f", with {said}"
 
 
 def _origin(facts: Facts, log: int, symbol: str) -> tuple[str, str, str]:
@@ -159,7 +176,8 @@ def _origin(facts: Facts, log: int, symbol: str) -> tuple[str, str, str]:
         match = ASSIGNED.match(at.code)
         where = f" by `{at.code}` ({at})" if at.code else ""
         said = f"`{symbol}` is read out of a tensor{where}, so its value is not known before the program runs"
-        return said, symbol, match["name"] if match else ""
+        name = match["name"] if match else ""
+        return said, symbol, name if not name or READS_NUMBER.search(at.code) else f"{name}.shape[0]"
     return "", symbol, ""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,3 +210,47 @@ def test_breaks_inside_a_library_are_one_point_and_nobody_is_told_to_mend_them()
     said = str(log.explain())
     assert "inside `torch.optim.optimizer`" in " ".join(said.split())
     assert "Remove" not in said
+
+
+EXPORTED = """
+import torch
+
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        {first}
+        {check}
+        if {condition}:
+            return x.sum() * 2
+        return x.sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "condition", "named"),
+    [
+        ("y = x.nonzero()", "y.shape[0] > 3", ""),
+        ("y = x[x > 0]", "y.numel() > 3", ""),
+        ("n = x.sum().int().item()", "n > 3", ""),
+        ("y, = x.nonzero(as_tuple=True)", "y.numel() > 3", "n = y.numel(); "),
+        ("pass", "x.sum().int().item() > 3", "n = x.sum().int().item(); "),
+    ],
+)
+def test_the_check_that_is_advised_lets_the_export_pass(first: str, condition: str, named: str, tmp_path: Path) -> None:
+    def exported(check: str) -> object:
+        path = tmp_path / f"branching{len(check)}.py"
+        if first == "pass" and check != "pass":  # the number is given its name where it is read
+            path.write_text(EXPORTED.format(first=first, condition="n > 3", check=check))
+        else:
+            path.write_text(EXPORTED.format(first=first, condition=condition, check=check))
+        made: dict[str, Any] = {}
+        exec(compile(path.read_text(), str(path), "exec"), made)
+        return torch.export.export(made["Branching"](), (torch.ones(6),))
+
+    torch._dynamo.reset()
+    with aotviz.watch() as log, pytest.raises(torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode):
+        exported("pass")
+    fix = log.explain().fix
+    advised = re.search(r"`(torch\._check\(.*?\))` or", fix)
+    assert advised is not None, fix
+    assert ("with `n` for the number" in fix) == bool(named)
+    assert exported(named + advised[1])
