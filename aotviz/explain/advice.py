@@ -5,6 +5,7 @@ Each text names the user's value, gives the cheapest remedy first, and says so i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 UNKNOWN = (
@@ -112,6 +113,34 @@ def global_state(names: Sequence[str]) -> str:
     if any(name.startswith("autocast") for name in names):
         return f"Use `torch.autocast` around every call of the function, or around no call. {ONCE}"
     return f"Set this once, before the first compiled call. {ONCE}"
+
+
+_KEPT = re.compile(
+    r"(?: and both are kept(?=\.)|; (?:both are|a second program is) kept[^.]*|"
+    r" ?(?:Otherwise b|B)oth programs are kept and reused[^.]*\.|"
+    r" A second program is kept[^.]*\.)"
+)
+
+
+def at_the_limit(fix: str) -> str:
+    """An advice for a function that has as many programs as torch keeps: no further one is kept.
+
+    >>> at_the_limit(DEVICE.format(name="x", before="cpu"))
+    "If you meant to use one device, move it before the call: `x.to('cpu')`."
+    """
+    return _KEPT.sub("", fix)
+
+
+def of_the_caller(fix: str, subject: str) -> str:
+    """An advice about an argument of a library's function, in which the user cannot mark anything.
+
+    >>> of_the_caller("call `torch._dynamo.mark_dynamic(args[0], 1)`", "args[0].shape[1]")
+    'call `torch._dynamo.mark_dynamic(tensor, 1)`, where `tensor` is what you pass as `args[0]`'
+    """
+    name = subject.partition(".shape")[0]
+    mark = re.escape(f"`torch._dynamo.mark_dynamic({name}, ") + r"(\d+)\)`"
+    told = rf"`torch._dynamo.mark_dynamic(tensor, \1)`, where `tensor` is what you pass as `{name}`"
+    return re.sub(mark, told, fix)
 
 
 UNTIL_IT_CHANGES = "Numbers are compiled as constants until they change for the first time"

@@ -405,11 +405,11 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
     if some := on_some_ranks(facts, cause):
         named = named_ranks([f"rank {rank}" for rank in some])
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
-    main, fix, words = telling.main, _fix(cause, usual), sentence(opening, cost, reached)
+    main, fix, words = telling.main, _fix(facts, cause, usual), sentence(opening, cost, reached)
     return Point(words, main.code, main.place, fix, cause.failed, cause.seconds)
 
 
-def _fix(cause: Cause, usual: Recompile) -> str:
+def _fix(facts: Facts, cause: Cause, usual: Recompile) -> str:
     """What to do, by what the values were: a number that was compiled for each of several values is a constant."""
     failure, fix = usual.main.failure, usual.main.failure.fix
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
@@ -419,6 +419,10 @@ def _fix(cause: Cause, usual: Recompile) -> str:
         and not any(r.main.dynamic for r in cause.recompiles)
     ):
         fix = advice.constant(failure.subject)
+    if cause.reached_limit:
+        fix = advice.at_the_limit(fix)
+    if LIBRARY.search(facts.frame_place(cause.first.place)):
+        fix = advice.of_the_caller(fix, failure.subject)
     also = {miss.root for recompile in cause.recompiles for miss in recompile.also}
     if also and all(recompile.also for recompile in cause.recompiles):
         fix += f" Those calls fail the {'guard' if len(also) == 1 else 'guards'} on {_listed(sorted(also))} as well."

@@ -188,6 +188,35 @@ def test_an_advice_that_is_followed_ends_the_recompiles(name: str) -> None:
     assert (before > after, len(cured.recompiles())) == (True, 0), str(cured.explain())
 
 
+def test_nothing_is_said_to_be_kept_where_the_limit_is_reached() -> None:
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=2), aotviz.watch() as log:
+        step = compiled(lambda x, flag: x * 2 if flag is None else x)
+        for kind in (torch.float32, torch.float64, torch.float16):
+            step(torch.ones(2, dtype=kind), None)
+    said = log.explain()
+    assert "reached the recompile limit of 2" in " ".join(str(said).split())
+    assert "kept" not in said.fix
+    assert "x.to(torch.float32)" in said.fix
+
+
+def test_what_a_library_calls_args_is_not_what_the_user_marks() -> None:
+    torch._dynamo.reset()
+    gelu = compiled(F.gelu)
+    with aotviz.watch() as log:
+        for rows in (3, 4):
+            gelu(torch.ones(rows, 2))
+    fix = log.explain().fix
+    assert "`torch._dynamo.mark_dynamic(tensor, 0)`, where `tensor` is what you pass as `args[0]`" in fix
+    torch._dynamo.reset()
+    with aotviz.watch() as log:
+        for rows in (3, 4):
+            tensor = torch.ones(rows, 2)
+            torch._dynamo.mark_dynamic(tensor, 0)
+            gelu(tensor)
+    assert len(log) == 1
+
+
 def test_functions_inside_one_wrapper_of_dynamos_are_functions() -> None:
     torch._dynamo.reset()
     gelu, norm = compiled(F.gelu), compiled(F.layer_norm)
