@@ -102,7 +102,24 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         title += "; not timed" if times else ""
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
-    return Explanation(title, (*hangs, *by_urgency(costs), *remarks))
+    return Explanation(title, (*_nothing(facts), *hangs, *by_urgency(costs), *remarks))
+
+
+def _nothing(facts: Facts) -> list[Point]:
+    """That Dynamo made no graph at all, where the log tells what it made."""
+    places = range(len(facts.data.compilations))
+    if not facts.data.graph_breaks or any(_has_graph(facts, place) for place in places):
+        return []
+    tried = sentence(
+        f"Nothing was compiled: Dynamo made no graph in {counted(len(places), 'attempt')}, and all of it ran in eager"
+    )
+    return [Point(tried, fix="The graph breaks below say where it gave up, and why.", failed=True)]
+
+
+def _has_graph(facts: Facts, place: int) -> bool:
+    compilation = facts.data.compilations[place]
+    kinds = (facts.text(one.type) for one in facts.about(place, facts.data.artifacts))
+    return bool(compilation.stages or compilation.kind) or any(kind.endswith(("graph", "code")) for kind in kinds)
 
 
 def _breaks(facts: Facts) -> list[Point]:

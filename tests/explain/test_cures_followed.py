@@ -217,6 +217,23 @@ def test_what_a_library_calls_args_is_not_what_the_user_marks() -> None:
     assert len(log) == 1
 
 
+@torch._dynamo.disable
+def excluded(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def test_where_no_graph_was_made_that_is_the_first_point() -> None:
+    torch._dynamo.reset()
+    with aotviz.watch() as log:
+        compiled(lambda x: excluded(x))(torch.ones(2))
+    first, second, *_ = log.explain().sentences
+    assert first.startswith("Nothing was compiled: Dynamo made no graph in 1 attempt")
+    assert "torch.compiler.disable" in second
+    with aotviz.watch() as log:
+        compiled(lambda x: excluded(x * 2))(torch.ones(2))
+    assert not any("Nothing was compiled" in text for text in log.explain().sentences)
+
+
 def test_functions_inside_one_wrapper_of_dynamos_are_functions() -> None:
     torch._dynamo.reset()
     gelu, norm = compiled(F.gelu), compiled(F.layer_norm)
