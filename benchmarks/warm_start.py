@@ -197,9 +197,9 @@ def _share_kernels(filled: Path, folder: Path) -> None:
         shutil.copytree(kernels, folder / "inductor" / kernels.name, dirs_exist_ok=True)
 
 
-def _with_dynamos_cache(layers: int, rounds: int) -> list[Row]:
+def _with_dynamos_cache(layers: int, rounds: int, case: str) -> list[Row]:
     sides = ("torch", "torch" + KEPT, "ours", "ours" + KEPT)
-    found = measured(layers, WHOLE, rounds, sides)
+    found = measured(layers, case, rounds, sides)
     values, times = {who: found[who] for who in sides}, found["times"]
     return [
         Row(f"GPT-2 of {layers} layers{KEPT}", ratio(times["ours" + KEPT], times["torch"]), 0.5, values, "s"),
@@ -217,17 +217,22 @@ def _entry_bytes(folder: Path) -> int:
     return max(sum(size for name, size in one.parts.items() if name != "recording") for one in held)
 
 
-def run(rounds: int = 5, layers: Sequence[int] = LAYERS, others: Sequence[str] = NOT_TORCHS) -> Result:
+def run(
+    rounds: int = 5,
+    layers: Sequence[int] = LAYERS,
+    others: Sequence[str] = NOT_TORCHS,
+    models: tuple[str, str] = ("GPT-2", WHOLE),  # without and with Dynamo's cache
+) -> Result:
     rows = []
     for count in layers:
-        found = measured(count, "GPT-2", rounds)
+        found = measured(count, models[0], rounds)
         times, dynamo = found["times"], found["Dynamo"]
         values = {who: found[who] for who in ("Dynamo", "torch", "ours")}
         rows.append(Row(f"GPT-2 of {count} layers", ratio(times["ours"], times["torch"]), 0.5, values, "s"))
         after = {who: max(found[who] - dynamo, 0.0) for who in ("torch", "ours")}
         rows.append(Row("    after Dynamo: share of the whole", after["ours"] / found["ours"], None, after, "s"))
         rows.append(Row("    bytes of the entry / 50,000", found["bytes"] / 50_000, 1.0, {"ours": found["bytes"]}, "B"))
-        rows += _with_dynamos_cache(count, rounds)
+        rows += _with_dynamos_cache(count, rounds, models[1])
     for case in others:
         found = measured(layers[-1], case, rounds)
         values = {who: found[who] for who in ("Dynamo", "torch", "ours")}
