@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import ShapeRecord
+from aotviz.recording.events import NONE, ShapeRecord
 from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
 
@@ -83,7 +83,7 @@ def of_message(facts: Facts, place: int, reason: str) -> Problem | None:
     frames = user_frames(stack) or user_frames(facts.text(facts.data.compilations[place].stack))
     at = next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
     if match := UNDECIDED.search(reason):
-        return _undecided(facts, facts.data.compilations[place].log, match["expr"], at)
+        return _undecided(facts, place, match["expr"], at)
     if match := NO_FAKE.search(reason):
         return _no_fake(match["op"].replace("::", "."), at)
     return None
@@ -91,7 +91,7 @@ def of_message(facts: Facts, place: int, reason: str) -> Problem | None:
 
 def _problems(facts: Facts, place: int) -> Iterator[Problem]:
     compilation = facts.data.compilations[place]
-    rows, log = facts.about(place, facts.data.shapes), compilation.log
+    rows = facts.about(place, facts.data.shapes)
     failed, undecided = facts.failure(place), False
     if failed is not None and (found := of_message(facts, place, facts.text(failed.fail_reason))):
         yield found  # torch also logs it as the rows below
@@ -102,9 +102,9 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         expression, at = facts.text(row.expression), _user_line(facts, row)
         if row.kind == "guard_on_data_dependent_error":
             undecided = True
-            yield _undecided(facts, log, expression, _made_at(facts, rows, expression) or _line(partial))
+            yield _undecided(facts, place, expression, _made_at(facts, rows, expression) or _line(partial))
         elif row.kind == "propagate_real_tensors_provenance":
-            yield _undecided(facts, log, expression, at, facts.text(row.value))
+            yield _undecided(facts, place, expression, at, facts.text(row.value))
         elif row.kind == "missing_fake_kernel":
             yield _no_fake(expression, _line_of(program, expression), stops=False)
         elif row.kind == "mismatched_fake_kernel":
@@ -112,7 +112,7 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         elif row.kind == "guard_added" and compilation.kind == DRAFT:
             yield _guarded(expression, facts.text(row.source), at)
     if partial.code and not undecided:
-        yield _stopped(facts, log, partial)
+        yield _stopped(facts, place, partial)
     elif compilation.error is not None and not compilation.error.type:
         guards = dict.fromkeys(facts.text(row.expression) for row in rows if row.kind.startswith("guard_added"))
         met = f" Torch had added the guards {', '.join(f'`{guard}`' for guard in guards)}." if guards else ""
@@ -125,9 +125,9 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         )  # fmt: skip
 
 
-def _undecided(facts: Facts, log: int, expression: str, at: SourceLine, decided: str = "") -> Problem:
+def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decided: str = "") -> Problem:
     """A condition on a value that is not known while tracing. `decided`: what a draft export took it for."""
-    origins = [_origin(facts, log, symbol) for symbol in dict.fromkeys(SYMBOL.findall(expression))]
+    origins = [_origin(facts, place, symbol) for symbol in dict.fromkeys(SYMBOL.findall(expression))]
     said, names = [words for words, _, _ in origins if words], {symbol: name for _, symbol, name in origins if name}
     spoken = SYMBOL.sub(lambda match: names.get(match[0], match[0]), expression)
     from_where = f" {'; '.join(said)}." if said else ""
@@ -164,10 +164,12 @@ def _named(condition: str) -> tuple[str, str]:
     return SYMBOL.sub(lambda match: names[match[0]], condition), f", with {said}"
 
 
-def _origin(facts: Facts, log: int, symbol: str) -> tuple[str, str, str]:
+def _origin(facts: Facts, place: int, symbol: str) -> tuple[str, str, str]:
     """(where a symbol comes from, the symbol, the user's name for it)."""
-    for row in reversed(facts.data.shapes):
-        if row.origin.log != log or not row.kind.startswith("create_") or facts.text(row.expression) != symbol:
+    log = facts.data.compilations[place].log
+    apart = (row for row in facts.about(NONE, facts.data.shapes) if row.origin.log == log)  # of no compilation
+    for row in reversed([*apart, *facts.about(place, facts.data.shapes)]):  # each compilation has symbols of its own
+        if not row.kind.startswith("create_") or facts.text(row.expression) != symbol:
             continue
         source, at = user_name(facts.text(row.source)), _user_line(facts, row)
         if row.kind == "create_symbol":
@@ -218,10 +220,10 @@ def _guarded(expression: str, sources: str, at: SourceLine) -> Problem:
     )  # fmt: skip
 
 
-def _stopped(facts: Facts, log: int, last: Statement) -> Problem:
+def _stopped(facts: Facts, place: int, last: Statement) -> Problem:
     """From the graph up to the error, when the log says nothing else."""
     if SYMBOL.search(last.condition) and re.search(r"[<>=]|Eq|Ne", last.condition):
-        return _undecided(facts, log, last.condition, _line(last))
+        return _undecided(facts, place, last.condition, _line(last))
     namespace = last.operator.partition(".")[0]
     if last.operator and not last.type and namespace not in TORCHS:
         return _no_fake(last.operator, _line(last))

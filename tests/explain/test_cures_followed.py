@@ -300,3 +300,23 @@ def test_the_check_that_is_advised_lets_the_export_pass(first: str, condition: s
     assert advised is not None, fix
     assert ("with `n` for the number" in fix) == bool(named)
     assert exported(named + advised[1])
+
+
+def test_each_export_has_symbols_of_its_own(tmp_path: Path) -> None:
+    class First(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            apples = x.sum().int().item()
+            return x * (2 if apples > 3 else 1)
+
+    class Second(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pears = x.prod().int().item()
+            return x * (2 if pears < 9 else 1)
+
+    torch._dynamo.reset()
+    with aotviz.watch() as log:
+        for module in (First(), Second()):
+            with pytest.raises(torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode):
+                torch.export.export(module, (torch.ones(6),))
+    told = {("apples" in text, "pears" in text) for text in log.explain().sentences if "has to know" in text}
+    assert told == {(True, False), (False, True)}
