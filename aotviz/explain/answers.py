@@ -9,7 +9,17 @@ from dataclasses import replace as changed
 
 from msgspec.structs import replace
 
-from aotviz.explain import cache_misses, exports, graph_breaks, graph_changes, ranks, recompiles, restarts, timeline
+from aotviz.explain import (
+    cache_misses,
+    exports,
+    fixed_sizes,
+    graph_breaks,
+    graph_changes,
+    ranks,
+    recompiles,
+    restarts,
+    timeline,
+)
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import log_tables
@@ -178,6 +188,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
     Compilations beyond the recompile limit are left out: the recompiles report them.
     """
     causes: dict[tuple[str, str, str, bool], list[int]] = {}
+    points: list[Point] = []
     for place, compilation in enumerate(facts.data.compilations):
         record, error = facts.failure(place), compilation.error
         if only not in (None, place) or (record is None and error is None):
@@ -191,10 +202,12 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
             continue  # the graph break says it: the function ran in eager
         if compilation.kind in exports.KINDS and exports.explain_all(facts, place):
             continue
+        if fixed := fixed_sizes.violated(facts, place, reason):
+            points += fixed if ran_in_eager is not True else []
+            continue
         if not kind or recompiles.LIMIT.search(reason) or ran_in_eager not in (None, in_eager):
             continue
         causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
-    points = []
     for (kind, reason, where, in_eager), places in causes.items():
         found, (words, fix) = exports.of_message(facts, places[0], reason), _told(reason)
         names = [f"{facts.id(place)} (`{facts.function(place)}`)" for place in places[:MOST_NAMED]]

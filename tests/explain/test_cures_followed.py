@@ -320,3 +320,41 @@ def test_each_export_has_symbols_of_its_own(tmp_path: Path) -> None:
                 torch.export.export(module, (torch.ones(6),))
     told = {("apples" in text, "pears" in text) for text in log.explain().sentences if "has to know" in text}
     assert told == {(True, False), (False, True)}
+
+
+def compares(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    return y @ w
+
+
+def branches(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    if y.shape[1] == 6:
+        y = y * 2
+    return y.cos() * w.sum()
+
+
+@pytest.mark.parametrize(("fn", "code"), [(compares, "return y @ w"), (branches, "if y.shape[1] == 6:")])
+def test_the_line_that_fixed_a_size_is_named_and_the_mark_that_is_advised_works(
+    fn: Callable[..., Any], code: str
+) -> None:
+    def called(mark: Callable[[torch.Tensor, int], object], both: bool = False) -> torch.Tensor:
+        torch._dynamo.reset()
+        x, w = torch.ones(2, 6), torch.ones(6, 3)
+        mark(x, 1)
+        if both:
+            mark(w, 0)
+        result: torch.Tensor = compiled(fn)(x, w)
+        return result
+
+    mark = torch._dynamo.mark_dynamic
+    with aotviz.watch() as log, pytest.raises(torch.fx.experimental.symbolic_shapes.ConstraintViolationError):
+        called(mark)
+    first = log.explain().points[0]
+    assert "`x.shape[1]` was marked as dynamic, and this line made it the constant 6" in first.text
+    assert first.code == code
+    assert "`torch._dynamo.maybe_mark_dynamic(x, 1)`" in first.fix
+    assert "mark that tensor's dimension as well" in first.fix
+    called(torch._dynamo.maybe_mark_dynamic)
+    if fn is compares:
+        called(mark, both=True)

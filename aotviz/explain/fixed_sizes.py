@@ -1,0 +1,78 @@
+"""Which line made a size a constant that was meant to stay dynamic.
+
+Torch logs it at the moment: the symbol, what it is the size of, the value, and the user's frames.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from aotviz.explain.explanation import Point, listed, sentence
+from aotviz.explain.expressions import spoken
+from aotviz.explain.misses import LIBRARY
+from aotviz.explain.rows import Facts
+from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
+
+VIOLATED = re.compile(r"You marked (?P<source>\S+) as dynamic but your code specialized it to be a constant")
+DIMENSION = re.compile(r"(?P<name>.+)\.shape\[(?P<index>\d+)\]")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A size that a line of the user's made a constant."""
+
+    size: str  # "x.shape[0]"
+    value: str
+    line: SourceLine
+
+
+def found(facts: Facts, place: int) -> list[Fixed]:
+    """The sizes that one compilation made constants, in the order of the log."""
+    made = []
+    for row in facts.about(place, facts.data.shapes):
+        if row.kind != "symbolic_shape_specialization":
+            continue
+        frames = [frame for frame in user_frames(facts.text(row.stack)) if not LIBRARY.search(frame.file)]
+        line = frames[-1] if frames else UNKNOWN
+        made += [Fixed(spoken(source), facts.text(row.value), line) for source in _sources(facts.text(row.source))]
+    return made
+
+
+def _sources(text: str) -> list[str]:
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return []
+    return [str(source) for source in read] if isinstance(read, list) else []
+
+
+def violated(facts: Facts, place: int, message: str) -> list[Point]:
+    """One point for each line that fixed a size which the user had marked as dynamic, from the message of the error."""
+    marked = [spoken(match["source"]) for match in VIOLATED.finditer(message)]
+    lines: dict[SourceLine, list[Fixed]] = {}
+    for fixed in found(facts, place):
+        if fixed.size in marked:
+            lines.setdefault(fixed.line, []).append(fixed)
+    function, points = f"{facts.id(place)} (`{facts.function(place)}`)", []
+    for line, sizes in lines.items():
+        named = listed([f"`{one.size}`" for one in sizes])
+        values = listed(list(dict.fromkeys(one.value for one in sizes)))
+        told = (
+            f"{function} failed: {named} {'was' if len(sizes) == 1 else 'were'} marked as dynamic, and this line made "
+        )
+        told += f"{'it' if len(sizes) == 1 else 'them'} the constant {values}"
+        points.append(Point(sentence(told), line.code, str(line), _fix(sizes), True, facts.seconds(place)))
+    return points
+
+
+def _fix(sizes: list[Fixed]) -> str:
+    """What keeps the size dynamic, and what accepts the constant."""
+    matches = [match for match in (DIMENSION.fullmatch(one.size) for one in sizes) if match is not None]
+    marks = listed([f"`torch._dynamo.maybe_mark_dynamic({match['name']}, {match['index']})`" for match in matches])
+    keep = (
+        "Change the line so that it holds for other sizes too. If it compares the size with that of another tensor, as "
+        "`@` and `+` do, mark that tensor's dimension as well."
+    )
+    return f"{keep} If the constant is right, mark with {marks}, which allows it." if marks else keep
