@@ -143,6 +143,12 @@ def of_the_caller(fix: str, subject: str) -> str:
     return re.sub(mark, told, fix)
 
 
+KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
+WITHOUT_KV_CACHE = (
+    "The blocks of a model share one code, and the key-value cache gives each block constants of its own. Switch the "
+    "cache off where it is not needed, as in training: `model.config.use_cache = False`. Then the blocks share "
+    "programs."
+)
 UNTIL_IT_CHANGES = "Numbers are compiled as constants until they change for the first time"
 
 

@@ -280,12 +280,26 @@ def _of_dynamo(
 
 
 def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
-    """The recompiles by cause: causes that reached the limit first, then the costliest."""
+    """The recompiles by cause: first those of functions that reached the limit, to which all of them led; then the
+    costliest."""
+    full = _that_reached_the_limit(facts, recompiles)
     groups: dict[tuple[object, ...], list[Recompile]] = defaultdict(list)
     for recompile in recompiles:
         groups[_on_any_rank(facts, recompile), recompile.main.root].append(recompile)
     found = [Cause(tuple(group)) for group in groups.values()]
-    return sorted(found, key=lambda cause: (not cause.reached_limit, -cause.seconds, -len(cause.recompiles)))
+
+    def urgency(cause: Cause) -> tuple[bool, float, float]:
+        count = len(cause.recompiles)
+        return (
+            (False, -count, -cause.seconds) if _function(facts, cause.first) in full else (True, -cause.seconds, -count)
+        )
+
+    return sorted(found, key=urgency)
+
+
+def _that_reached_the_limit(facts: Facts, recompiles: Sequence[Recompile]) -> dict[Hashable, Recompile]:
+    """The functions that reached the limit -> the recompile at which they did."""
+    return {_function(facts, one): one for one in reversed(recompiles) if one.outcome == "limit"}
 
 
 COLUMNS: explained_tables.Columns = {  # of (recompile, how many have its cause, rank)
@@ -378,7 +392,7 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
     telling = next((r for r in cause.recompiles if r.main.code), first)
     common = Counter(r.main.failure.kind for r in cause.recompiles).most_common(1)[0][0]
     usual = next(r for r in cause.recompiles if r.main.failure.kind == common)
-    opening = first.why
+    opening, full = first.why, _that_reached_the_limit(facts, find(facts)).get(_function(facts, first))
     if count > 1:
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
@@ -390,7 +404,9 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
             told = [f"`{subject}`{f' ({times} times)' if times > 1 else ''}" for subject, times in others.most_common()]
             opening += f" The calls failed guards on other values as well: {_listed(told)}."
         limited = next((r for r in cause.recompiles if r.outcome == "limit"), None)
-        if limited is not None:
+        if limited is None and full is not None:
+            opening += f" With its other recompiles, it reached the recompile limit at {full.id}."
+        elif limited is not None:
             limit = f" of {limited.limit}" if limited.limit else ""
             opening += (
                 f" At {limited.id} it reached the recompile limit{limit}: calls that fit none of its programs run in "
@@ -406,6 +422,9 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
         named = named_ranks([f"rank {rank}" for rank in some])
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
     main, fix, words = telling.main, _fix(facts, cause, usual), sentence(opening, cost, reached)
+    if full is not None:  # each of its causes led to the limit, and costs what they cost together
+        spent = sum(one.seconds for one in find(facts) if _function(facts, one) == _function(facts, first))
+        return Point(words, main.code, main.place, fix, True, spent)
     return Point(words, main.code, main.place, fix, cause.failed, cause.seconds)
 
 
@@ -419,6 +438,9 @@ def _fix(facts: Facts, cause: Cause, usual: Recompile) -> str:
         and not any(r.main.dynamic for r in cause.recompiles)
     ):
         fix = advice.constant(failure.subject)
+    guards = [miss.failure.subject for r in cause.recompiles for miss in (r.main, *r.also)]
+    if any(map(advice.KV_CACHE.search, guards)):
+        return advice.WITHOUT_KV_CACHE
     if cause.reached_limit:
         fix = advice.at_the_limit(fix)
     if LIBRARY.search(facts.frame_place(cause.first.place)):

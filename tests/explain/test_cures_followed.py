@@ -172,7 +172,7 @@ def autocast_around_one_call(cured: bool) -> None:
             step(torch.ones(2, 2))
 
 
-def watched(calls: Calls, cured: bool) -> tuple[int, aotviz.reading.Recording]:
+def watched(calls: Calls, cured: bool) -> tuple[int, aotviz.Recording]:
     torch._dynamo.reset()
     with aotviz.watch() as log:
         calls(cured)
@@ -358,3 +358,27 @@ def test_the_line_that_fixed_a_size_is_named_and_the_mark_that_is_advised_works(
     called(torch._dynamo.maybe_mark_dynamic)
     if fn is compares:
         called(mark, both=True)
+
+
+@pytest.mark.slow
+def test_the_blocks_of_a_model_of_transformers_share_programs_without_the_key_value_cache() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 6, "n_head": 2, "n_embd": 16, "vocab_size": 32, "n_positions": 64}
+
+    def called(uses_cache: bool) -> aotviz.Recording:
+        torch._dynamo.reset()
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+        model.config.use_cache = uses_cache
+        for block in model.transformer.h:
+            block.compile(backend="eager")
+        with aotviz.watch() as log:
+            for length in (8, 12, 16):
+                model(torch.zeros(2, length, dtype=torch.long))
+        return log
+
+    log = called(True)
+    first = log.explain().points[0]
+    assert "`self.attn.layer_idx`" in first.text
+    assert "it reached the recompile limit at" in first.text
+    assert "`model.config.use_cache = False`" in first.fix
+    assert (len(log), len(called(False))) == (9, 2)
