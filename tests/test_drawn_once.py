@@ -210,3 +210,40 @@ def test_an_input_that_only_an_unread_draw_needs_may_be_written_before_the_backw
     p.mul_(2)
     result.sum().backward()
     assert torch.equal(x.grad, result.detach())
+
+
+def writes_its_input(x, w):
+    y = F.dropout(x.exp().sin(), 0.5)
+    with torch.no_grad():
+        x.zero_()
+    return y * w
+
+
+def returns_what_is_saved(x, w):
+    y = x.relu() * w
+    return y, (y + 1).sigmoid().tanh()
+
+
+def reads_a_view(x, w):
+    part = x.view(-1)[1:]
+    return (part.exp().tanh() * w).sin()
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("fn", [writes_its_input, returns_what_is_saved, reads_a_view])
+def test_what_the_caller_writes_before_the_backward_is_not_what_it_recomputes_from(fn, budget):
+    torch._dynamo.reset()
+    found = []
+    for run in (fn, torch.compile(fn, backend="aotviz_eager")):
+        torch.manual_seed(0)
+        leaf, w = torch.linspace(-1, 1, 6).requires_grad_(), torch.tensor(1.5, requires_grad=True)
+        x = leaf * 1.0
+        with config.patch(activation_memory_budget=budget):
+            results = run(x, w)
+        results = results if isinstance(results, tuple) else (results,)
+        loss = results[-1].sum()
+        with torch.no_grad():
+            x.add_(1)
+            results[0].mul_(3) if len(results) > 1 else None
+        found.append((loss.item(), [one.tolist() for one in torch.autograd.grad(loss, (leaf, w))]))
+    assert found[0] == found[1]

@@ -12,6 +12,11 @@ before each such node, as it does for those that a checkpoint's policy recompute
 state. The state of a generator that the user passes is not saved, nor are the states inside of an operator that runs
 graphs; there the results are.
 
+Note [Recomputing from an input]
+Under a memory budget, the min-cut partitioner saves an input or a result, and recomputes from it what eager saves. But
+the caller may write that tensor before the backward, which eager allows: then the backward could not run. So what is
+computed first from it is saved in its place, unless the backward itself reads it, or it is a parameter.
+
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,
 and so imports a hundred modules. This takes a second of the first compilation, which is wasted if the graph does not go
@@ -21,7 +26,7 @@ to Inductor. So it gets `share` in place of its own pass.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
@@ -37,6 +42,7 @@ from aotviz.torch_private.partitioners import (
     default_partition,
     functionalize_rng_ops,
     min_cut_rematerialization_partition,
+    must_recompute,
 )
 from aotviz.torch_private.random_numbers import run_and_save_rng_state
 
@@ -76,10 +82,16 @@ def must_save(node: fx.Node) -> None:
     node.meta["ac_graph_id"] = 0
 
 
-def drawing_once(joint: fx.GraphModule, results: int, cut: Callable[[fx.GraphModule], Halves]) -> Halves:
+def drawing_once(
+    joint: fx.GraphModule,
+    results: int,
+    cut: Callable[[fx.GraphModule], Halves],
+    writable: Set[str] = frozenset(),
+) -> Halves:
     """The halves that `cut` makes, in which each random node draws as in eager; see Note [Random nodes run once].
 
-    The forward has `results` outputs before what it saves. Edits the tags of `joint` that partitioners use.
+    The forward has `results` outputs before what it saves. `writable` are names of inputs from which nothing is
+    recomputed; see Note [Recomputing from an input]. Edits the tags of `joint` that partitioners use.
     """
     _hold_random_in_backward(joint)
     several = {node.name: node.meta["val"] for node in joint.graph.nodes if _is_unread(node)}
@@ -92,6 +104,8 @@ def drawing_once(joint: fx.GraphModule, results: int, cut: Callable[[fx.GraphMod
             node.meta["val"] = several[node.name]
     _drop_repeated_random(backward)
     _save_only_what_is_read(forward, backward, results)
+    if writable:
+        _recompute_from_none(joint, forward, backward, results, writable)
     first = {node.name: node for node in forward.graph.nodes}
     again = [node for node in backward.graph.nodes if _draws(backward, node) and node.name in first]
     by_state = {n.name for n in again if operators.is_random(n.target) and n.kwargs.get("generator") is None}
@@ -99,6 +113,35 @@ def drawing_once(joint: fx.GraphModule, results: int, cut: Callable[[fx.GraphMod
         if node.name not in by_state:
             _read_saved(forward, backward, results, first[node.name], node)
     return _draw_from_state(joint, forward, backward, results, by_state) if by_state else (forward, backward)
+
+
+def _recompute_from_none(
+    joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int, inputs: Set[str]
+) -> None:
+    """Save what is computed first from these inputs and from results, where the backward only recomputes from them."""
+    backwards = [node for node in joint.graph.nodes if str(node.meta.get("partitioner_tag")).endswith("backward")]
+    read = {graphs.owner(argument).name for node in backwards for argument in node.all_input_nodes}
+    asked = {node.name for node in joint.graph.nodes if must_recompute(node)}  # by the user
+    first = {node.name: node for node in forward.graph.nodes}
+    seen = {graphs.owner(one).name for one in graphs.outputs(forward.graph)[:results] if isinstance(one, fx.Node)}
+    for node in graphs.placeholders(backward.graph):
+        owner = graphs.owner(first.get(node.name, node)).name
+        if owner not in inputs | seen or owner in read:
+            continue
+        computed = list(_computed_from(node))
+        if all(one.name in first and one.name not in asked for one in computed):
+            for again in computed:
+                _read_saved(forward, backward, results, first[again.name], again)
+    _save_only_what_is_read(forward, backward, results)
+
+
+def _computed_from(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes that read a node or a view of it, and are no views."""
+    for user in list(node.users):
+        if user.op != "output" and operators.is_view(user.target):
+            yield from _computed_from(user)
+        elif user.op != "output":
+            yield user
 
 
 def _is_unread(node: fx.Node) -> bool:

@@ -29,7 +29,7 @@ from aotviz.ir.partition_functions import drawing_once, is_generator, must_save,
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.torch_private import operators
-from aotviz.torch_private.partitioners import partitioning, sharing
+from aotviz.torch_private.partitioners import partitioning, saves_memory, sharing
 from aotviz.torch_private.torchs_log import compiling
 from aotviz.tracing import functional, kept_by_name, saved_values
 from aotviz.tracing.second_order import besides, kept_inputs
@@ -71,11 +71,12 @@ def run(call: JointGraph) -> Split:
             _check_outputs(forward, backward, results, len(graphs.outputs(joint.graph)), call.options.partition_fn)
             return forward, backward
 
-        forward, backward = drawing_once(module, results, cut)
+        writable = _writable(call) if saves_memory() else frozenset()
+        forward, backward = drawing_once(module, results, cut, writable)
         protected: set[str] = set()
         if _reads_overwritten(call, forward):
             protected = _protect_old_values(call, untouched)
-            forward, backward = drawing_once(untouched, results, cut)
+            forward, backward = drawing_once(untouched, results, cut, writable)
     effects.unlift(forward, len(call.slots), tokens)
     effects.unlift(backward, len(call.gradients), late_tokens)
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
@@ -97,6 +98,12 @@ def run(call: JointGraph) -> Split:
         unpacked={},
     )
     return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in saved_values.passed_unsaved(split))))
+
+
+def _writable(call: JointGraph) -> frozenset[str]:
+    """The names of the inputs that are no parameters or buffers."""
+    inputs = enumerate(graphs.placeholders(call.graph_module.graph)[: len(call.graph_inputs)])
+    return frozenset(node.name for i, node in inputs if i not in call.meta.static_input_indices)
 
 
 def _check_outputs(

@@ -37,6 +37,11 @@ def memory_budget(share: float) -> Iterator[None]:
         yield
 
 
+def saves_memory() -> bool:
+    """Whether a memory budget asks the min-cut partitioner to keep less than it would."""
+    return bool(config.activation_memory_budget < 1)
+
+
 @contextlib.contextmanager
 def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], graph: fx.Graph) -> Iterator[None]:
     """Replace the elimination of common subexpressions, with which torch's min-cut partitioner begins, by `share`."""
