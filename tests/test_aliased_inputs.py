@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.lowerings import run_graph
 from tests.oracle.compare import CANDIDATES, judge
 from tests.oracle.strategy import from_source
 from tests.tiers import in_turns
@@ -301,3 +302,31 @@ def test_a_slice_that_was_written_is_added_to_itself_through_a_detached_alias():
     ours, eager = torch.arange(8.0)[1:3], torch.arange(8.0)[1:3]
     torch.testing.assert_close(aotviz.aot_function(f, lambda graph, _: graph)(ours), f(eager))
     torch.testing.assert_close(ours._base, eager._base)
+
+
+@pytest.mark.parametrize("taken", [lambda t: t.narrow(0, 0, 3), lambda t: t[1:], lambda t: t.detach()[1:]])
+@pytest.mark.parametrize("door", ["aot_function", "torch.compile"])
+def test_no_gradient_flows_through_a_view_that_was_taken_under_no_grad(door, taken):
+    """What is computed from it is right, or refused: autograd forbids to use such a view after the write."""
+
+    def function(x, v):
+        (x if len(v) == 3 else x[1:]).sub_(v, alpha=0.5)
+
+    def through(fn):
+        return (
+            aotviz.aot_function(fn, run_graph) if door == "aot_function" else torch.compile(fn, backend="aotviz_eager")
+        )
+
+    found = []
+    for fn in (function, through(function)):
+        leaf = torch.linspace(-1, 1, 6).reshape(3, 2).requires_grad_()
+        x = leaf * 1.5
+        with torch.no_grad():
+            v = taken(x)
+        try:
+            fn(x, v)
+        except aotviz.Refused as refused:
+            found.append(found[0] if refused.reason == "stale view" else refused.reason)
+        else:
+            found.append(torch.autograd.grad(x.sum(), leaf)[0].tolist())
+    assert found[0] == found[1]

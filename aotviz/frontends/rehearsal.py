@@ -35,6 +35,7 @@ from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.pytree import tree_unflatten
 
 MOST_BYTES = 1 << 40  # of one gradient
+MOST_WRITES = 1 << 16  # to one input
 
 
 def check(form: GraphCall, call: FlatCall, original: Any) -> None:
@@ -54,6 +55,8 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
         if isinstance(form, Split):
             _check_memory(form.tangents)
             _check_sizes(form)
+        if max((one.version_bumps for one in form.meta.input_info), default=0) > MOST_WRITES:
+            raise Broken("it says that the call writes an input more often than any does")
         program = pipeline.run(pipeline.finish(made), made, Observer())
         _one_each(form.user_input_info.input_info, call.args)
         with mode:
@@ -188,6 +191,8 @@ def _check_memory(tangents: Sequence[Tangent]) -> None:
     """Fakes take any strides, but a gradient is copied to memory with those of its tangent. Raises Broken."""
     for one in tangents:
         _check_memory(one.parts)
+        if one.order and sorted(one.order) != list(range(len(one.size))):
+            raise Broken(f"a gradient of size {one.size} has no such order of dimensions as {one.order}")
         if not one.parts and all(type(number) is int for number in (*one.size, *one.stride)):
             # In Python's numbers: torch's overflow.
             extent = 1 + sum((size - 1) * stride for size, stride in zip(one.size, one.stride, strict=True))
@@ -197,12 +202,14 @@ def _check_memory(tangents: Sequence[Tangent]) -> None:
 
 
 def _check_sizes(form: Split) -> None:
-    """A gradient has the size that the backward takes, also where sizes depend on data. Raises Broken."""
+    """A gradient has the layout that the backward takes, also where sizes depend on data. Raises Broken."""
     expected = [part for tangent in form.tangents for part in tangent.parts or (tangent,)]
     for node in filter(absent.is_tangent, graphs.placeholders(form.backward_module.graph)):
-        size, taken = expected[absent.tangent_number(node)].size, node.meta["val"].size()
-        if not symbolic_sizes.statically_equal(size, taken):
-            raise Broken(f"a gradient has the size {size}, and the backward takes {tuple(taken)}")
+        tangent, taken = expected[absent.tangent_number(node)], node.meta["val"]
+        pairs = ("size", tangent.size, taken.size()), ("strides", tangent.stride, taken.stride())
+        for what, one, other in pairs:
+            if not symbolic_sizes.statically_equal(one, other):
+                raise Broken(f"a gradient has the {what} {tuple(one)}, and the backward takes {tuple(other)}")
 
 
 def _one_each(facts: Sequence[Any], inputs: Sequence[Any]) -> None:

@@ -280,10 +280,16 @@ class _Members:
             if position == group.itself:
                 self.whole[position] = base
                 continue
+            value = self._viewed(base, group.base_layout, like)
             with torch.enable_grad():
-                value = lying_like(base, group.base_layout, like)
                 self._member(position, value.detach() if rooted else value)
             self.shared[position] = number
+
+    @staticmethod
+    def _viewed(base: Any, lies: Layout, like: Any) -> Any:
+        """A view of a base that lies like a member. If that was taken under no_grad, it is a leaf, and so is this."""
+        with torch.set_grad_enabled(not (like.is_leaf and base.requires_grad)):
+            return lying_like(base, lies, like)
 
     def _root(self, group: StorageGroup, base: Any, root: Root, fakes: dict[int, Any], number: int | None) -> None:
         made = lying_like(base, group.base_layout, root.fake).detach()
@@ -293,14 +299,14 @@ class _Members:
             self.stand_ins[number] = StandIn(made, before, before.edge)
             if root.rootless:
                 self.rootless.append(Rootless(made, not root.fake.is_leaf, before))
-        with torch.enable_grad():
-            for position in root.members:
-                if position != root.itself:
-                    self._member(position, lying_like(made, specialised(root.fake), fakes[position]))
-                elif number is None or root.moves:
+        for position in root.members:
+            if position != root.itself:
+                self._member(position, self._viewed(made, specialised(root.fake), fakes[position]))
+            elif number is None or root.moves:
+                with torch.enable_grad():
                     self._member(position, made.view(made.shape) if root.moves else made)
-                else:
-                    self.whole[position] = made
+            else:
+                self.whole[position] = made
 
     def _member(self, position: int, value: Any) -> None:
         self.members[position] = self.whole[position] = value

@@ -30,13 +30,20 @@ def _put(x: torch.Tensor, indices: Any, source: torch.Tensor, *_: Any) -> None:
     source.expand(torch.ops.aten.index(x, indices).size())
 
 
+def _chance(x: Any, p: Any = 0.5, *_: Any) -> None:
+    if isinstance(p, (int, float)) and not 0 <= p <= 1:
+        raise ValueError(f"{p} is no probability")
+
+
 _aten = torch.ops.aten
-# Operators that compare these sizes on real data only: what raises on fakes too.
+# Operators that compare these on real data only: what raises on fakes too.
 _ON_DATA: dict[Any, Callable[..., None]] = {
     _aten.index_put.default: _put,
     torch.ops.aten._unsafe_index_put.default: _put,
     _aten.select_scatter.default: lambda x, source, *place: _equal(source.size(), _aten.select(x, *place).size()),
     _aten.slice_scatter.default: lambda x, source, *place: _equal(source.size(), _aten.slice(x, *place).size()),
+    _aten.bernoulli.p: _chance,
+    _aten.native_dropout.default: _chance,
     _aten.put.default: lambda x, index, source, *_: _equal(source.numel(), index.numel()),
     _aten.embedding_dense_backward.default: lambda gradient, indices, *_: _equal(gradient.size()[:-1], indices.size()),
 }

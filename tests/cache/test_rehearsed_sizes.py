@@ -18,6 +18,7 @@ SOUND = {
     "slice_scatter": (aten.slice_scatter.default, (torch.zeros(4, 3), torch.zeros(2, 3), 0, 1, 3)),
     "put": (aten.put.default, (torch.zeros(4, 4), INDEX[0], torch.zeros(3))),
     "embedding": (aten.embedding_dense_backward.default, (torch.zeros(3, 2), INDEX[0], 5, -1, False)),
+    "bernoulli": (aten.bernoulli.p, (torch.zeros(3), 0.5)),
 }
 OTHER = {
     "index_put": (aten.index_put.default, (torch.zeros(4, 4), INDEX, torch.zeros(4, 4), True)),
@@ -26,6 +27,7 @@ OTHER = {
     "slice_scatter": (aten.slice_scatter.default, (torch.zeros(4, 3), torch.zeros(3, 3), 0, 1, 3)),
     "put": (aten.put.default, (torch.zeros(4, 4), INDEX[0], torch.zeros(2))),
     "embedding": (aten.embedding_dense_backward.default, (torch.zeros(4, 2), INDEX[0], 5, -1, False)),
+    "bernoulli": (aten.bernoulli.p, (torch.zeros(3), 1.5)),
 }
 
 

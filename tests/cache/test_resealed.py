@@ -143,6 +143,7 @@ ALTERATIONS: dict[str, Callable[[list[Any]], None]] = {
     "a number that takes years": of_field("tangents", lambda v: v == 5, ["Y", "int", ["Pow", 10, ["Pow", 10, 10]]]),
     "a saved value is said to be a name": named_value,
     "fewer results": fewer_results,
+    "an input that is written for ever": of_field("meta", lambda v: type(v) is int and v == 0, 2**31),
     "a layout that is read late": late_fake,
     "a storage that is not there": gone_storage,
 }
