@@ -465,3 +465,54 @@ def test_an_inference_tensor_that_is_an_argument_is_written(write, door):
         else:
             found.append((v.tolist(), v.stride(), v.is_inference()))
     assert found[0] == found[1]
+
+
+VIEWS = {
+    "view": lambda t: t.view(-1),
+    "view_as": lambda t: t.view_as(t),
+    "flatten": lambda t: t.flatten(),
+    "a copy by flatten": lambda t: t.t().flatten(),
+    "reshape": lambda t: t.reshape(-1),
+    "contiguous": lambda t: t.contiguous(),
+    "expand_as": lambda t: t.expand_as(t),
+    "to": lambda t: t.to(torch.float32),
+    "chunk": lambda t: t.chunk(2)[0],
+    "unbind": lambda t: t.unbind()[0],
+    "split": lambda t: t.split(1)[0],
+    "T": lambda t: t.T,
+    "movedim": lambda t: t.movedim(0, 1),
+    "unflatten": lambda t: t.unflatten(1, (1, 3)),
+    "narrow": lambda t: t.narrow(0, 0, 2),
+    "index": lambda t: t[0],
+    "detach": lambda t: t.detach(),
+    "another dtype": lambda t: t.view(torch.int32),
+}
+
+
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_that_is_taken_in_inference_mode_is_eagers(view, door, trains):
+    def function(x):
+        y = x * 2
+        with torch.inference_mode():
+            taken = VIEWS[view](y)
+        return taken, y
+
+    def writes(x):
+        y = x * 2
+        with torch.inference_mode():
+            taken = VIEWS[view](y)
+            taken.add_(1)
+        return y
+
+    found = []
+    for through in (lambda fn: fn, DOORS[door]):
+        x = torch.linspace(0.1, 1, 9).view(3, 3).requires_grad_(trains)
+        taken, y = through(function)(x)
+        facts = [taken.tolist(), taken.is_inference(), taken.requires_grad, taken.data_ptr() == y.data_ptr()]
+        if not taken.is_inference():
+            facts.append(taken._base is y or (taken._base is not None and taken._base is y._base) or taken is y)
+        written = through(writes)(x)
+        found.append((*facts, written.nan_to_num().tolist(), written._version, written.requires_grad))
+    assert found[0] == found[1]

@@ -34,3 +34,18 @@ def functionalize_excluded() -> Iterator[None]:
         yield
     finally:
         del guard
+
+
+@contextlib.contextmanager
+def leaving_inference_mode(with_views: bool) -> Iterator[None]:
+    """Without inference mode and grad mode. `with_views`: autograd makes views of the results of operators, also inside
+    one that is made of others, where the key that does so has been left out."""
+    key = torch._C.DispatchKey.ADInplaceOrView
+    before = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+    with torch.inference_mode(False), torch.no_grad():
+        if with_views:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+        try:
+            yield
+        finally:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, before)

@@ -117,6 +117,11 @@ def is_composite(operator: Any) -> bool:
     return bool(operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
+def makes_views(operator: Any) -> bool:
+    """Whether autograd itself makes a view of an operator's result."""
+    return bool(operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.ADInplaceOrView))
+
+
 def version(tensor: torch.Tensor) -> int:
     """The version of a tensor; 0 for an inference tensor, which has none."""
     return 0 if tensor.is_inference() else write_count(tensor)

@@ -41,6 +41,7 @@ from aotviz.torch_private.dispatch import (
     TorchDispatchMode,
     enable_python_dispatcher,
     functionalize_excluded,
+    leaving_inference_mode,
     without_modes,
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
@@ -269,17 +270,11 @@ class OpenTrace:
 _RESIZE, _SET = torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor
 
 
-@contextlib.contextmanager
-def _no_inference_mode() -> Iterator[None]:
-    with torch.inference_mode(False), torch.no_grad():
-        yield
-
-
-def _making(func: Any, args: Any) -> contextlib.AbstractContextManager[None]:
-    """In inference mode, a view of a tensor from outside of it is no inference tensor."""
-    if torch.is_inference_mode_enabled() and operators.is_view(func) and not args[0].is_inference():
-        return _no_inference_mode()
-    return contextlib.nullcontext()
+def _as_outside(func: Any, args: Any) -> bool:
+    """Whether an operator that is called in inference mode may give a view of a tensor from outside of it, which is no
+    inference tensor. Some, such as `reshape`, give a view or a copy."""
+    outside = torch.is_inference_mode_enabled() and operators.is_view(func) and not args[0].is_inference()
+    return outside and func is not torch.ops.aten.view.dtype  # of which autograd makes no view
 
 
 def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
@@ -317,7 +312,17 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             if func is _RESIZE:
                 ledger.note_resize(*args)
                 functional.make_room(*args)
-            with _making(func, args):
+            result: Any = NotImplemented
+            if _as_outside(func, args):
+                of_others = operators.is_composite(func) and not operators.makes_views(func)
+                with leaving_inference_mode(of_others), self if of_others else contextlib.nullcontext():
+                    if of_others:  # each of them comes here
+                        result = func.decompose(*args, **(kwargs or {}))
+                    else:
+                        result = dispatch(func, kinds, args, kwargs)
+                if isinstance(result, torch.Tensor) and functional.storage(result) != functional.storage(args[0]):
+                    result = NotImplemented  # a copy, which is an inference tensor
+            if result is NotImplemented:
                 result = dispatch(func, kinds, args, kwargs)
             ledger.meets_subclass |= result is NotImplemented
         else:
