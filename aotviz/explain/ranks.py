@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, rank_runs, recompiles
-from aotviz.explain.explanation import Explanation, Point, counted, named_ranks, sentence
+from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, sentence
 from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rank_runs import Operation
 from aotviz.explain.rows import Facts
@@ -46,9 +46,25 @@ HANGS = (HANG, ORDER)
 SLOW = "All ranks wait for the slowest at the next collective. Give the ranks inputs of about the same size."
 SAME = "Give all ranks inputs with the same properties, or mark what varies as dynamic before the first call."
 
+MOST_NAMED = 3  # functions
 MOST_STEPS, CONTEXT = 40, 5  # of a lane that is drawn; before the first step that differs
 COLLECTIVE = "_c10d_functional."
-KINDS = ("collectives", "execution order", "compilation", "graph", "tensor metadata", "cache key", "estimated time")
+KINDS = (
+    "collectives",
+    "execution order",
+    "compilation",
+    "graph",
+    "tensor metadata",
+    "cache key",
+    "cache",
+    "estimated time",
+)
+CACHES = ("aotviz", "aotautograd", "fx bundled", "fx")  # the outermost first
+ONE_CACHE = (
+    "Let all ranks read one cache, a shared folder or server that holds the entries before the job starts, or none. A "
+    "rank that found its programs waits at the next collective, and a long compilation may take longer than the "
+    "timeout of the process group."
+)
 DEVICE = re.compile(r"\b(cuda|xpu|hpu|mtia|npu)(?::|', index=)\d+")  # a device with its number
 DYNAMOS = re.compile(r" \[(\d+)/\d+\]$")  # the compile id behind the name in a recording of our own
 
@@ -74,6 +90,7 @@ def _found(facts: Facts) -> list[RankDifference]:
     for match in matches:
         places = {rank: known[match] for rank, known in by_rank.items() if match in known}
         found.extend(_of_match(facts, match, places, list(by_rank), reasons, operations))
+    found.extend(_found_by_some(facts, by_rank))
     return sorted(found, key=lambda difference: KINDS.index(difference.kind))
 
 
@@ -175,6 +192,28 @@ def _of_job(
     }
     if all(estimated.values()) and (told := rank_runs.estimate_difference(estimated)):
         yield RankDifference("estimated time", "", [], sentence(told), SLOW)
+
+
+def _found_by_some(facts: Facts, by_rank: Mapping[str, Mapping[Match, int]]) -> Iterator[RankDifference]:
+    """Functions that some ranks found in their cache and others compiled."""
+    apart: dict[tuple[str, str], list[Match]] = defaultdict(list)
+    for match in next(iter(by_rank.values())):
+        outcomes = {rank: _outcome(facts, known[match]) for rank, known in by_rank.items() if match in known}
+        hit, missed = ([rank for rank, outcome in outcomes.items() if outcome == one] for one in ("hit", "miss"))
+        if hit and missed:
+            apart[named_ranks(hit), named_ranks(missed)].append(match)
+    for (did, did_not), matches in apart.items():
+        named = [f"`{function}`" for function, *_ in matches[:MOST_NAMED]]
+        more = [counted(len(matches) - MOST_NAMED, "other")] if len(matches) > MOST_NAMED else []
+        words = sentence(f"{did} found {listed([*named, *more])} in the cache, {did_not} did not and compiled anew")
+        ids = [facts.id(known[match]) for match in matches for known in by_rank.values() if match in known]
+        yield RankDifference("cache", "", ids, words, ONE_CACHE)
+
+
+def _outcome(facts: Facts, place: int) -> str:
+    """What the outermost cache said of a compilation; "" if none was asked."""
+    said = {lookup.cache: lookup.outcome for lookup in facts.about(place, facts.data.cache_lookups)}
+    return next((said[cache] for cache in CACHES if cache in said), "")
 
 
 def _of_match(

@@ -128,3 +128,18 @@ def test_a_name_that_contradicts_its_records_is_noted(tmp_path) -> None:
     assert {c.data.rank for c in found} == {1}
     (note,) = found.notes
     assert note.endswith("the file's name says rank 5, its records say rank 1: the rank is taken from the records")
+
+
+def test_a_rank_that_found_what_another_compiled_is_named_with_what_it_waits_for(copied) -> None:
+    for rank in (0, 1, 2, 3):
+        (log,) = copied.glob(f"*_rank_{rank}_*")
+        text = CACHE_HIT.replace('"rank": 1', f'"rank": {rank}')
+        with log.open("a") as file:
+            file.write(text.replace("_hit", "_miss") if rank == 2 else text)
+    table = aotviz.read_trace(copied, index=False).rank_differences().set_index("kind")
+    assert table.why["cache"].startswith("Ranks 0, 1 and 3 found `")
+    assert table.why["cache"].endswith("` in the cache, rank 2 did not and compiled anew.")
+    assert "waits at the next collective" in table.fix["cache"]
+    for rank in (0, 1, 3):  # all compiled it: no rank waits
+        change(copied, rank, "fx_graph_cache_hit", "fx_graph_cache_miss")
+    assert "cache" not in differences(copied)
