@@ -85,7 +85,10 @@ def test_each_text_of_a_recording_is_shown_and_not_sent(
     ("name", "step"),
     [
         ("graph_breaks", 20),
-        *(pytest.param(n, 1, marks=pytest.mark.slow) for n in ("errors", "graph_breaks", "ranks")),
+        *(
+            pytest.param(n, step, marks=pytest.mark.slow)
+            for n, step in (("errors", 1), ("graph_breaks", 1), ("ranks", 4))
+        ),
     ],
 )
 def test_each_text_of_a_log_is_shown_and_not_sent(
