@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.lowerings import run_graph
 
 
 def written_first(a):
@@ -114,3 +115,23 @@ def test_a_resized_view_shows_what_it_shows_in_eager(argument, program):
         assert program in WRITTEN_BEFORE
     else:
         assert found == expected
+
+
+@pytest.mark.parametrize("size", [(4,), (2, 2), (3, 1)])
+def test_an_input_with_gaps_that_covers_another_after_resize_is_never_silently_wrong(size):
+    """`narrow` leaves gaps, in which the other input lies."""
+
+    def function(x, y):
+        x.resize_(size)
+        y.add_(1.5)
+        return x.sum()
+
+    found = []
+    for fn in (function, aotviz.aot_function(function, run_graph), torch.compile(function, backend="aotviz_eager")):
+        base = torch.linspace(-1, 1, 12).reshape(2, 3, 2).clone()
+        try:
+            found.append((fn(base.narrow(1, 1, 1), base.narrow(1, 2, 1)).item(), base.tolist()))
+        except aotviz.Refused as refused:
+            found.append(refused.reason)
+    assert found[1] == "view is resized"
+    assert found[2] == found[0]

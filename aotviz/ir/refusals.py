@@ -91,8 +91,8 @@ leaf that is a view:
   memory, or to another view of that tensor; autograd no longer connects the view to {names}. Pass a clone, or take
   the view after the write.
 view is resized:
-  the function resizes a view, or an input that shares memory with another, to more elements than it has. Resize the
-  tensor that owns the memory.
+  the function resizes a view, or an input that shares memory with another, to more or other elements than it has.
+  Resize the tensor that owns the memory.
 resize of a symbolic shape:
   the function resizes a tensor whose sizes are symbolic, by resize_ or an out= of another shape: {names}. Compile
   with dynamic=False, or pass a tensor of the right shape.

@@ -317,6 +317,7 @@ def run(call: TracedCall) -> TracedCall:
     by_storage: set[tuple[int, ...]] = set()
     while True:
         groups = _groups(call, by_storage)
+        _refuse_resized(call, {position for group in groups for position in group.positions})
         if not groups:
             why = "they share a storage but do not overlap, so each is a separate graph input"
             sharing = shared_memory.in_one_storage(call.forward)
@@ -326,6 +327,16 @@ def run(call: TracedCall) -> TracedCall:
             return _rewritten(call, tuple(groups))
         except _NewHistory as found:
             by_storage.add(found.members)
+
+
+def _refuse_resized(call: TracedCall, grouped: set[int]) -> None:
+    """Refuse an input that covers other elements after `resize_`, in memory that another input writes or has."""
+    for places in shared_memory.in_one_storage(call.forward):
+        written = any(call.meta.input_info[place].mutates_data for place in places)
+        for place in places if written and len(places) > 1 else ():
+            after, fake = call.meta.input_info[place].layout_after, call.forward.program.args[place]
+            if after is not None and place not in grouped and not overlap.covers(layout(fake), after):
+                raise Refused("view is resized", repr(str(call.graph_inputs[place])))
 
 
 def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
