@@ -44,7 +44,7 @@ from aotviz.pipeline import Observer
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import scalars
 from aotviz.torch_private import stored_values
-from aotviz.torch_private.inductor_results import fits, stored_under
+from aotviz.torch_private.inductor_results import stored_under
 
 FLATTEN, TRACED = pipeline.PREPARE[:1], pipeline.PREPARE[:2]  # the stages before a look-up
 NAME = "name"  # the part that `aotviz cache ls` shows: the function's name, which is in no key
@@ -311,8 +311,7 @@ class _Stored:
             return None
 
         def load() -> Any:
-            found = self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
-            return found if fits(found, inputs) else None
+            return self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
 
         try:
             if class_of_results(self._compiler) is not None:

@@ -40,7 +40,7 @@ from torch._inductor.virtualized import V
 
 from aotviz.torch_private import versions
 from aotviz.torch_private.context import CompilerFacts
-from aotviz.torch_private.inductor_results import REPLAYED
+from aotviz.torch_private.inductor_results import REPLAYED, fits
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -140,7 +140,8 @@ class InductorCompilers:
     def stored(
         self, key: str, guards: str | None, module: Any, example_inputs: Sequence[Any], is_forward: bool
     ) -> Callable[..., Any] | None:
-        """A graph that Inductor's cache holds under its own key, with these guards; None if it does not."""
+        """A graph that Inductor's cache holds under its own key, with these guards; None if it does not, or if that is
+        the code of another graph."""
         with self._active(example_inputs):
             CompiledTritonKernels.cache_clear()
             constants = CompiledFxGraphConstants()
@@ -154,7 +155,7 @@ class InductorCompilers:
                 constants=constants,
                 evaluate_guards=lambda found, _: found == guards,
             )
-            if compiled is None:
+            if compiled is None or not fits(compiled, example_inputs):
                 return None
             extra = self._extra(_facts(), module)
             arguments: Any = {
