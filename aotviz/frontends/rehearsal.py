@@ -9,7 +9,8 @@ fake, and some operators compare sizes on real data only. What passes is a progr
 the right one is a matter of trust: docs/security.md says whose entries are believed.
 
 Fakes have the sizes of this call and no data. So what fails for some data only, such as an index out of range, is not
-found. A program whose sizes depend on data is called as far as these sizes matter to nothing.
+found. A program whose sizes depend on data is called as far as these sizes matter to nothing; then each operator is
+called with the values that the entry gives for its arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from aotviz.ir import absent, graphs, symbolic_sizes
 from aotviz.ir.forms import Convention, FlatCall, GraphCall, Split, Tangent
 from aotviz.options import compilers
 from aotviz.pipeline import Observer
-from aotviz.torch_private import fake_tensors, stored_values, tensors
+from aotviz.torch_private import fake_tensors, operators, runtime, stored_values, tensors
 from aotviz.torch_private.context import without_compiled_autograd
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor
@@ -55,6 +56,8 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
         if isinstance(form, Split):
             _check_memory(form.tangents)
             _check_sizes(form)
+            _check_saved(form)
+        _check_grad_mode(form, original)
         if max((one.version_bumps for one in form.meta.input_info), default=0) > MOST_WRITES:
             raise Broken("it says that the call writes an input more often than any does")
         program = pipeline.run(pipeline.finish(made), made, Observer())
@@ -64,9 +67,41 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
     except Broken:
         raise
     except fake_tensors.DEPENDS_ON_DATA:
-        return
+        _check_nodes(form)
     except Exception as error:
         raise Broken(f"the program does not fit the call ({type(error).__name__}: {error})") from error
+
+
+def _check_grad_mode(form: GraphCall, original: Any) -> None:
+    """The grad mode that a program leaves behind is the one that its graph sets last. Raises Broken."""
+    before, after, last = form.meta.grad_enabled, form.meta.grad_enabled_after, None
+    if isinstance(original, fx.GraphModule):
+        for node in original.graph.nodes:
+            last = node.args[0] if node.target is runtime.set_grad_enabled else last
+        if after != (None if last in (None, before) else last):
+            raise Broken("it says that the call leaves another grad mode behind than its graph does")
+
+
+def _check_nodes(form: GraphCall) -> None:
+    """What an operator makes of the values that the entry gives for its arguments is the value that it gives for the
+    result, as far as both are numbers. This is for programs that cannot be called without data. Raises Broken."""
+    mode = form.fake_mode
+    for graph in form.graphs.values():
+        for node in graph.nodes:
+            if node.op != "call_function" or not operators.is_operator(node.target):
+                continue
+            args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta.get("val"))
+            try:
+                with mode, mode.shape_env.ignore_fresh_unbacked_symbols(), without_compiled_autograd():
+                    found = node.target(*args, **kwargs)
+            except fake_tensors.DEPENDS_ON_DATA:
+                continue
+            except Exception as error:
+                raise Broken(f"{node} does not fit its arguments ({type(error).__name__}: {error})") from error
+            known = node.meta.get("val")
+            tensors_both = isinstance(found, torch.Tensor) and isinstance(known, torch.Tensor)
+            if tensors_both and not _agree(found.size(), known.size()):
+                raise Broken(f"{node} is {_told(found)}, and the entry says {_told(known)}")
 
 
 def _rehearsed(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -210,6 +245,22 @@ def _check_sizes(form: Split) -> None:
         for what, one, other in pairs:
             if not symbolic_sizes.statically_equal(one, other):
                 raise Broken(f"a gradient has the {what} {tuple(one)}, and the backward takes {tuple(other)}")
+
+
+def _check_saved(form: Split) -> None:
+    """What the forward saves is what the backward takes under its name, also where it is a number that depends on
+    data. Raises Broken."""
+    taken = {node.name: node.meta.get("val") for node in graphs.placeholders(form.backward_module.graph)}
+    for one, node in zip(form.saved, graphs.outputs(form.forward_module.graph)[len(form.slots) :], strict=True):
+        given, wanted = node.meta.get("val"), taken.get(one.name)
+        if wanted is None:
+            continue
+        if isinstance(given, torch.Tensor) and isinstance(wanted, torch.Tensor):
+            same = _agree(given.size(), wanted.size()) and given.dtype is wanted.dtype
+        else:
+            same = str(given) == str(wanted)
+        if not same:
+            raise Broken(f"the backward takes {one.name}, and the forward gives another value for it")
 
 
 def _one_each(facts: Sequence[Any], inputs: Sequence[Any]) -> None:
