@@ -178,6 +178,7 @@ def test_another_cut_stands_beside_this_one_and_can_be_cancelled(lab: Server, pa
     jupyter.open_notebook(page, lab, "cut.ipynb")
     jupyter.run_cell(page, 0)
     jupyter.run_cell(page, 1)
+    expect(page.locator(".workbench")).to_have_count(2, timeout=120_000)  # else `last` may be the first cell's
     bench = page.locator(".workbench").last
     bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
     bench.locator(".what-if summary").click()
@@ -305,6 +306,7 @@ def test_another_cut_ends_when_the_kernel_is_gone_and_cancelling_stops_the_clock
     jupyter.open_notebook(page, lab, "gone.ipynb")
     jupyter.run_cell(page, 0)
     jupyter.run_cell(page, 1)
+    expect(page.locator(".workbench")).to_have_count(2, timeout=120_000)  # else `last` may be the first cell's
     bench = page.locator(".workbench").last
     bench.locator('[role=tab][data-view="saved"]').click(timeout=120_000)
     bench.locator(".what-if summary").click()
