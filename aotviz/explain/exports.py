@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aotviz.explain.explanation import Point, counted, sentence
-from aotviz.explain.misses import LIBRARY
+from aotviz.explain.misses import own_line
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import NONE, ShapeRecord
 from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
@@ -81,7 +81,7 @@ def of_message(facts: Facts, place: int, reason: str) -> Problem | None:
     """The same, from the message of an error; None if it is about something else."""
     stack = reason.partition("from user code:")[2].strip("\n").partition("\n\n")[0]
     frames = user_frames(stack) or user_frames(facts.text(facts.data.compilations[place].stack))
-    at = next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
+    at = own_line(frames)
     if match := UNDECIDED.search(reason):
         return _undecided(facts, place, match["expr"], at)
     if match := NO_FAKE.search(reason):
@@ -244,7 +244,7 @@ def _partial(facts: Facts, place: int) -> int:
 def _user_line(facts: Facts, row: ShapeRecord) -> SourceLine:
     """The innermost line of a row's stack that is not a library's."""
     frames = user_frames(facts.text(row.stack))
-    return next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
+    return own_line(frames)
 
 
 def _made_at(facts: Facts, rows: Sequence[ShapeRecord], expression: str) -> SourceLine | None:

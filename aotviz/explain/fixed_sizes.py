@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from aotviz.explain.explanation import Point, listed, sentence
 from aotviz.explain.expressions import spoken
-from aotviz.explain.misses import LIBRARY
+from aotviz.explain.misses import own_line
 from aotviz.explain.rows import Facts
-from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
+from aotviz.recording.sources import SourceLine, user_frames
 
 VIOLATED = re.compile(r"You marked (?P<source>\S+) as dynamic but your code specialized it to be a constant")
 DIMENSION = re.compile(r"(?P<name>.+)\.shape\[(?P<index>\d+)\]")
@@ -34,8 +34,7 @@ def found(facts: Facts, place: int) -> list[Fixed]:
     for row in facts.about(place, facts.data.shapes):
         if row.kind != "symbolic_shape_specialization":
             continue
-        frames = [frame for frame in user_frames(facts.text(row.stack)) if not LIBRARY.search(frame.file)]
-        line = frames[-1] if frames else UNKNOWN
+        line = own_line(user_frames(facts.text(row.stack)))
         made += [Fixed(spoken(source), facts.text(row.value), line) for source in _sources(facts.text(row.source))]
     return made
 

@@ -18,7 +18,7 @@ from aotviz.explain.rows import Facts
 from aotviz.recording import dynamo_stage
 from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason
 from aotviz.recording.sizes import reach
-from aotviz.recording.sources import user_frames
+from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 
 SIZES = {  # in a guard on a tensor
     "shape[{}]": re.compile(r"\bsize=\[(.*?)\]"),
@@ -107,6 +107,11 @@ def _of_line(facts: Facts, place: int, miss: Miss) -> Miss:
     of_dynamo = any(stage.name == dynamo_stage.NAME for stage in compilation.stages)
     begun = () if miss.place or of_dynamo else user_frames(facts.text(compilation.stack))
     return replace(miss, code=begun[-1].code, place=str(begun[-1])) if begun else miss
+
+
+def own_line(frames: Sequence[SourceLine]) -> SourceLine:
+    """The innermost line that is not a library's."""
+    return next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
 
 
 def root(subject: str) -> str:

@@ -39,29 +39,26 @@ class Layer(nn.Module):
         return self.linear(x) * self.index
 
 
-class Numbered(nn.Module):
-    def __init__(self, index: Any) -> None:
-        super().__init__()
-        self.index, self.linear = index, nn.Linear(2, 2)
-
+class Numbered(Layer):
     def forward(this, x: torch.Tensor) -> torch.Tensor:
         return this.linear(x) * this.index
 
 
-@cure("in a tensor: `this.index = torch.tensor(...)`")
-def a_layers_index_under_another_name(cured: bool) -> None:
-    layers = [Numbered(torch.tensor(i) if cured else i) for i in range(5)]
-    for layer in layers:
+def called_apart(kind: type[Layer], cured: bool) -> None:
+    for i in range(5):
+        layer = kind(torch.tensor(i) if cured else i)
         layer.compile(backend="eager")
         layer(torch.ones(2))
+
+
+@cure("in a tensor: `this.index = torch.tensor(...)`")
+def a_layers_index_under_another_name(cured: bool) -> None:
+    called_apart(Numbered, cured)
 
 
 @cure("keep it in a tensor")
 def a_layers_index(cured: bool) -> None:
-    layers = [Layer(torch.tensor(i) if cured else i) for i in range(5)]
-    for layer in layers:
-        layer.compile(backend="eager")
-        layer(torch.ones(2))
+    called_apart(Layer, cured)
 
 
 @cure("`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`")
