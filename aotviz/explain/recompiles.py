@@ -384,15 +384,20 @@ def explain_all(facts: Facts) -> Explanation:
 def points(facts: Facts) -> list[Point]:
     """One point for each cause: those with which calls failed or reached the limit first, then the costliest."""
     recompiles = find(facts)
-    return by_urgency(_cause_point(facts, cause, len(recompiles)) for cause in causes(facts, recompiles))
+    full = _that_reached_the_limit(facts, recompiles)
+    return by_urgency(
+        _cause_point(facts, cause, recompiles, full.get(_function(facts, cause.first)))
+        for cause in causes(facts, recompiles)
+    )
 
 
-def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
+def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], full: Recompile | None) -> Point:
+    """`full` is the recompile at which the function reached the limit, if it did."""
     first, last, count = cause.first, cause.recompiles[-1], len(cause.recompiles)
     telling = next((r for r in cause.recompiles if r.main.code), first)
     common = Counter(r.main.failure.kind for r in cause.recompiles).most_common(1)[0][0]
     usual = next(r for r in cause.recompiles if r.main.failure.kind == common)
-    opening, full = first.why, _that_reached_the_limit(facts, find(facts)).get(_function(facts, first))
+    opening, total = first.why, len(recompiles)
     if count > 1:
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
@@ -423,7 +428,7 @@ def _cause_point(facts: Facts, cause: Cause, total: int) -> Point:
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
     main, fix, words = telling.main, _fix(facts, cause, usual), sentence(opening, cost, reached)
     if full is not None:  # each of its causes led to the limit, and costs what they cost together
-        spent = sum(one.seconds for one in find(facts) if _function(facts, one) == _function(facts, first))
+        spent = sum(one.seconds for one in recompiles if _function(facts, one) == _function(facts, first))
         return Point(words, main.code, main.place, fix, True, spent)
     return Point(words, main.code, main.place, fix, cause.failed, cause.seconds)
 
