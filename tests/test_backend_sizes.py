@@ -144,3 +144,15 @@ def test_the_table_of_saved_tensors_has_the_dimensions_that_vary():
     static(torch.randn(4, 3, requires_grad=True), torch.randn(3))
     assert not any(static.recording[0].saved_tensors.varying_dims)
     assert "mark_saved(" not in static.source
+
+
+def test_inductor_has_every_symbol_of_what_is_saved_also_those_that_no_operator_of_the_backward_reads():
+    def loss(x, y, weight):
+        return (torch.cat([x, y]).sort(0).values @ weight).sin().sum()  # saves rows(x) + rows(y) rows, and no x or y
+
+    compiled = aotviz.compile(loss, backend="inductor", dynamic=True)
+    weight = torch.randn(4, 4, requires_grad=True)
+    for size in (5, 7):
+        inputs = torch.randn(size, 4), torch.randn(size + 2, 4), weight
+        gradients = [torch.autograd.grad(run(*inputs), weight) for run in (compiled, loss)]
+        torch.testing.assert_close(*gradients)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from benchmarks import results
 from tests.gpu import __main__ as command
 from tests.gpu import figures
@@ -27,7 +29,7 @@ def test_without_a_gpu_it_says_so_and_leaves_the_figures_alone(monkeypatch, caps
 
 def test_a_part_replaces_its_own_figures_and_leaves_the_others(monkeypatch, tmp_path):
     def part(case, figure):
-        return lambda: iter([(results.Row(case, figure, None, {}, "ms"), figure > 1)])
+        return lambda limit_s: iter([(results.Row(case, figure, None, {}, "ms"), figure > 1)])
 
     monkeypatch.setattr(figures, "PARTS", {"tests": part("tests: pass", 1.0), "step": part("step: gpt2", 2.0)})
     assert figures.gather(["tests", "step"], tmp_path) == 1
@@ -41,3 +43,11 @@ def test_tests_are_counted_from_pytests_report(tmp_path):
     report = tmp_path / "junit.xml"
     report.write_text('<testsuites><testsuite tests="7" failures="1" errors="1" skipped="2"/></testsuites>')
     assert figures.counted(report) == {"passed": 3.0, "failed": 2.0, "skipped": 2.0}
+
+
+def test_a_part_that_takes_too_long_is_ended_with_its_children(tmp_path):
+    started = time.monotonic()
+    tests = tmp_path / "test_long.py"
+    tests.write_text("import time\ndef test():\n    time.sleep(300)\n")
+    assert figures._run("pytest", str(tests), limit_s=1) < 0
+    assert time.monotonic() - started < 100

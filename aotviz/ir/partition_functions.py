@@ -251,9 +251,12 @@ def _drop_repeated_random(backward: fx.GraphModule) -> None:
 
 
 def _save_only_what_is_read(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
-    """Save nothing that the backward does not read: if it is an input, the caller could not write it before then."""
+    """Save no tensor that the backward does not read: if it is an input, the caller could not write it before then.
+
+    Numbers stay: one that no node reads may be what gives Inductor a symbol in the sizes of what is read.
+    """
     returned = graphs.outputs(forward.graph)
-    kept = {one.name for one in returned[results:] if isinstance(one, fx.Node)}
+    kept = {one.name for one in _tensors(returned[results:])}
     gone = {node.name: node for node in graphs.placeholders(backward.graph) if not node.users and node.name in kept}
     if not gone:
         return

@@ -20,18 +20,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WHEELS = ROOT / ".whl"
 NEEDED = ("torch", "numpy", "msgspec", "pandas", "pytest")  # to compile, to record and to test; a page needs more
-PARTS = ("tests", "operators", "models", "step")
+PARTS = ("tests", "operators", "models", "inductor", "step")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="part", help=f"any of {', '.join(PARTS)}; all if none")
     parser.add_argument("--folder", type=Path, help="where to write gpu.json (benchmarks/results)")
+    parser.add_argument("--limit-s", type=float, metavar="SECONDS", help="end each part then; what it did counts")
     options = parser.parse_args(arguments)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     with tempfile.TemporaryDirectory() as site:
-        unpack(WHEELS, Path(site))
+        if missing():
+            unpack(WHEELS, Path(site))
         if lacking := missing():
             print(how_to_bring(lacking))
             return 2
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not THERE:
             print("torch sees no GPU here. `AOTVIZ_GPU=cpu` runs on the CPU what has a meaning there.")
             return 2
-        return figures.gather(options.parts or list(PARTS), options.folder)
+        return figures.gather(options.parts or list(PARTS), options.folder, options.limit_s)
 
 
 def unpack(wheels: Path, site: Path) -> None:

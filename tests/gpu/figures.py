@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,15 +40,15 @@ PROCESSES = max(1, (os.cpu_count() or 1) * 3 // 4)
 Judged = Iterator[tuple[Row, bool]]  # a row, and whether something in it is wrong
 
 
-def gather(parts: Sequence[str], folder: Path | None) -> int:
-    """Run the parts, print and write what they found. 1 if something is wrong."""
+def gather(parts: Sequence[str], folder: Path | None, limit_s: float | None = None) -> int:
+    """Run the parts, print and write what they found. 1 if something is wrong. A part ends after `limit_s` seconds."""
     folder = folder or results.FOLDER
     path = folder / "gpu.json"
     rows = {row.case: row for row in results.read(path).rows} if path.exists() else {}
     worst = 0
     for part in parts:
         rows = {case: row for case, row in rows.items() if not case.startswith(f"{part}: ")}
-        for row, wrong in PARTS[part]():
+        for row, wrong in PARTS[part](limit_s):
             rows[row.case] = row
             worst = worst or int(wrong)
             whole = results.result("gpu", ABOUT, FIGURE, list(rows.values()), {"rounds": ROUNDS})
@@ -57,7 +58,7 @@ def gather(parts: Sequence[str], folder: Path | None) -> int:
     return worst
 
 
-def tests() -> Judged:
+def tests(limit_s: float | None) -> Judged:
     """The tests of this folder, and those elsewhere that want a GPU."""
     with tempfile.TemporaryDirectory() as kept:
         report = Path(kept) / "junit.xml"
@@ -65,15 +66,22 @@ def tests() -> Judged:
         options = ["-v", "--tb=short", "-p", "no:cacheprovider", "--show-capture=no", f"--junitxml={report}"]
         if importlib.util.find_spec("xdist"):
             options += ["-n", str(PROCESSES)]
-        code = _run("pytest", *options, *chosen)
-        count = counted(report)
+        code = _run("pytest", *options, *chosen, limit_s=limit_s)
+        count = counted(report) if report.exists() else dict.fromkeys(("passed", "failed", "skipped"), 0.0)
     run = count["passed"] + count["failed"]
     yield Row("tests: pass", count["passed"] / run if run else 0.0, None, count, "tests"), code != 0
 
 
-def _run(module: str, *arguments: str) -> int:
+def _run(module: str, *arguments: str, limit_s: float | None) -> int:
+    """The exit status of `python -m module arguments`, which is ended with its children after `limit_s` seconds."""
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}  # of each of PROCESSES
-    return subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, check=False).returncode
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
 
 
 def counted(report: Path) -> dict[str, float]:
@@ -86,31 +94,36 @@ def counted(report: Path) -> dict[str, float]:
     return {"passed": float(total - failed - skipped), "failed": float(failed), "skipped": float(skipped)}
 
 
-def operators() -> Judged:
+def operators(limit_s: float | None) -> Judged:
     """Forward and backward of samples of op_db, by aot_function."""
     given = ["--samples", "2"] if DEVICE == "cuda" else ["--every", "60", "--samples", "1"]
-    found, code = _swept("tests.oracle.sweep_ops", "operators", *given)
+    found, code = _swept("tests.oracle.sweep_ops", "operators", *given, limit_s=limit_s)
     yield _shares("operators: op_db", found, "samples"), code != 0  # torch is right where ours is not, or a crash
 
 
-def models() -> Judged:
+def models(limit_s: float | None) -> Judged:
     """The sweep of models: those whose packages are here."""
-    found, _ = _swept("tests.sweeps.models", "models", *([] if DEVICE == "cuda" else ["--only", "variational"]))
-    for title, chosen in (
-        ("models: graphs run as they are", [row for row in found if not row["key"].endswith(" on Inductor")]),
-        ("models: Inductor", [row for row in found if row["key"].endswith(" on Inductor")]),
-    ):
-        if chosen:
-            wrong = any(row["ours"]["status"] not in RIGHT or is_behind(row) for row in chosen)
-            yield _shares(title, chosen, "models"), wrong
+    yield from _trained("models: graphs run as they are", "as they are", limit_s)
 
 
-def _swept(module: str, name: str, *given: str) -> tuple[list[dict[str, Any]], int]:
+def inductor(limit_s: float | None) -> Judged:
+    """The same by Inductor."""
+    yield from _trained("inductor: models", "by Inductor", limit_s)
+
+
+def _trained(title: str, how: str, limit_s: float | None) -> Judged:
+    given = ["--how", how, *([] if DEVICE == "cuda" else ["--only", "variational"])]
+    found, _ = _swept("tests.sweeps.models", f"models-{how.replace(' ', '-')}", *given, limit_s=limit_s)
+    wrong = any(row["ours"]["status"] not in RIGHT or is_behind(row) for row in found)
+    yield _shares(title, found, "models"), wrong
+
+
+def _swept(module: str, name: str, *given: str, limit_s: float | None) -> tuple[list[dict[str, Any]], int]:
     """The rows that a sweep judges, and its exit status."""
     log = ROOT / ".sweeps" / f"{name}-{DEVICE}.jsonl"
     log.parent.mkdir(exist_ok=True)
-    kept = ["--log", str(log), "--out", str(log.with_suffix(".json"))] if name == "models" else ["--out", str(log)]
-    code = _run(module, "--device", DEVICE, "--processes", str(PROCESSES), *kept, *given)
+    kept = ["--out", str(log)] if name == "operators" else ["--log", str(log), "--out", str(log.with_suffix(".json"))]
+    code = _run(module, "--device", DEVICE, "--processes", str(PROCESSES), *kept, *given, limit_s=limit_s)
     return [row for row in finished(log).values() if "ours" in row], code
 
 
@@ -120,7 +133,7 @@ def _shares(title: str, judged: Sequence[Mapping[str, Any]], unit: str) -> Row:
     return Row(title, right["ours"] / len(judged) if judged else 0.0, None, values, unit)
 
 
-def step() -> Judged:
+def step(limit_s: float | None) -> Judged:
     """The time and the memory of a training step, the GPU's work included, ours and torch's in turns."""
     from benchmarks.step_models import MODELS
 
@@ -192,4 +205,4 @@ def _now() -> float:
     return time.perf_counter() * 1e3
 
 
-PARTS = {"tests": tests, "operators": operators, "models": models, "step": step}
+PARTS = {"tests": tests, "operators": operators, "models": models, "inductor": inductor, "step": step}

@@ -13,6 +13,7 @@ import logging
 import platform
 import time
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ and exported to HTML. *graphs* and *breaks* are the counts that Dynamo reports w
 graphs that aotviz refused, which then ran in eager."""
 
 ON_INDUCTOR = " on Inductor"
+HOW = ("as they are", "by Inductor")
 ORDER = ("raised", "wrong", "close", "equal")  # from the worst
 LIMIT_S = 1800  # a case that takes longer is ended; with the processor shared by ten, some take over ten minutes
 
@@ -45,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.sweeps.models", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="the models that have this in their names")
     parser.add_argument("--device", default="cpu", help="where to train (cpu)")
+    parser.add_argument("--how", choices=HOW, help="one of the two alone (both)")
     parser.add_argument("--log", type=Path, default=Path(".sweeps/models.jsonl"), help="where progress is kept")
     parser.add_argument("--out", type=Path, help="write the results there, as JSON, and leave docs/parity.md as it is")
     parser.add_argument("--report", action="store_true", help="run nothing")
@@ -57,35 +60,38 @@ def main(arguments: list[str] | None = None) -> int:
         logging.disable(logging.CRITICAL)
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
-        walk(options.log, options.only, options.device, options.share)
+        walk(options)
         return 0
     if not options.report:
         given = ["--only", options.only, "--device", options.device, "--log", str(options.log)]
+        given += ["--how", options.how] if options.how else []
         run_side_by_side("tests.sweeps.models", given, options.processes)
-    rows = {key: row for key, row in finished(options.log).items() if key in cases()}
+    wanted = cases(options.device, options.how)
+    rows = {key: row for key, row in finished(options.log).items() if key in wanted}
     if options.out:
-        options.out.write_text(page.as_text(found(rows)))
+        options.out.write_text(page.as_text(found(rows, wanted)))
     else:
-        page.save("models", found(rows))
+        page.save("models", found(rows, wanted))
     behind = [row for row in rows.values() if is_behind(row)]
     for row in behind:
         print(f"{row['key']}: {row.get('ours', {}).get('why') or row.get('recording', {}).get('error') or 'crashed'}")
-    print(f"{len(rows)} of {len(cases())} cases run, {len(behind)} of them behind torch")
-    return bool(behind) or len(rows) < len(cases())
+    print(f"{len(rows)} of {len(wanted)} cases run, {len(behind)} of them behind torch")
+    return bool(behind) or len(rows) < len(wanted)
 
 
-def cases() -> list[str]:
-    """A key for each model, and one for each that goes through Inductor too."""
-    return [*MODELS, *(name + ON_INDUCTOR for name, model in MODELS.items() if model.by_inductor)]
+def cases(device: str = "cpu", how: str | None = None) -> list[str]:
+    """A key for each model, and one for each that goes through Inductor too: on a GPU, where it takes seconds, all."""
+    by_inductor = [name + ON_INDUCTOR for name, model in MODELS.items() if model.by_inductor or device != "cpu"]
+    return {None: [*MODELS, *by_inductor], "as they are": list(MODELS), "by Inductor": by_inductor}[how]
 
 
-def walk(log: Path, only: str, device: str, share: str) -> None:
-    done = {} if only else finished(log)
-    lines = Log(log)
-    for key in shared(cases(), share):
-        if only in key and key not in done:
+def walk(options: argparse.Namespace) -> None:
+    done = {} if options.only else finished(options.log)
+    lines = Log(options.log)
+    for key in shared(cases(options.device, options.how), options.share):
+        if options.only in key and key not in done:
             name = key.removesuffix(ON_INDUCTOR)
-            lines.judge(key, partial(_timed, name, name != key, device), LIMIT_S)
+            lines.judge(key, partial(_timed, name, name != key, options.device), LIMIT_S)
 
 
 def _timed(*case: Any) -> Row:
@@ -105,15 +111,17 @@ def is_behind(row: Row) -> bool:
     return worse or "error" in row["recording"]
 
 
-def found(rows: Rows) -> page.Found:
-    tables = [_table("Graphs run as they are", rows, False), _table("Inductor", rows, True)]
-    missing = [key for key in cases() if key not in rows]
+def found(rows: Rows, wanted: Sequence[str]) -> page.Found:
+    missing = [key for key in wanted if key not in rows]
+    there = [rows[key] for key in wanted if key in rows]
+    by_inductor = [row for row in there if row["key"].endswith(ON_INDUCTOR)]
+    as_they_are = [row for row in there if row not in by_inductor]
+    tables = [_table("Graphs run as they are", as_they_are), _table("Inductor", by_inductor)]
     about = ABOUT if not missing else f"{ABOUT}\n\n**Not run to its end. Missing: {', '.join(missing)}.**"
     return {"title": TITLE, "about": about, "made_by": "make sweep-models", "tables": tables}
 
 
-def _table(title: str, rows: Rows, by_inductor: bool) -> dict[str, Any]:
-    chosen = [rows[key] for key in cases() if key in rows and key.endswith(ON_INDUCTOR) == by_inductor]
+def _table(title: str, chosen: Sequence[Row]) -> dict[str, Any]:
     columns = ["model", "version", "graphs", "breaks", "refused", "aotviz", "torch", "recording, kB"]
     counts = {who: [row.get(who, {}).get("status") for row in chosen] for who in ("ours", "torch")}
     equal = [", ".join(f"{who.count(how)} {how}" for how in reversed(ORDER) if how in who) for who in counts.values()]
