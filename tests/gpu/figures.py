@@ -44,15 +44,19 @@ def gather(parts: Sequence[str], folder: Path | None, limit_s: float | None = No
     """Run the parts, print and write what they found. 1 if something is wrong. A part ends after `limit_s` seconds."""
     folder = folder or results.FOLDER
     path = folder / "gpu.json"
-    rows = {row.case: row for row in results.read(path).rows} if path.exists() else {}
+    before = results.read(path) if path.exists() else None
+    rows = {row.case: row for row in before.rows} if before else {}
+    kept = before.environment.items() if before else ()
+    devices = {key: device for key, device in kept if key.startswith("device of ")}
     worst = 0
     for part in parts:
         rows = {case: row for case, row in rows.items() if not case.startswith(f"{part}: ")}
+        devices[f"device of {part}"] = torch.cuda.get_device_name() if torch.cuda.is_available() else DEVICE
         for row, wrong in PARTS[part](limit_s):
             rows[row.case] = row
             worst = worst or int(wrong)
             whole = results.result("gpu", ABOUT, FIGURE, list(rows.values()), {"rounds": ROUNDS})
-            whole.environment["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else DEVICE
+            whole.environment |= devices  # another part may have run on another
             results.write(whole, folder)  # after each row: a machine that is lent may be taken back
     print(results.table(results.read(path)))
     return worst
