@@ -56,7 +56,7 @@ def gather(parts: Sequence[str], folder: Path | None, limit_s: float | None = No
             rows[row.case] = row
             worst = worst or int(wrong)
             whole = results.result("gpu", ABOUT, FIGURE, list(rows.values()), {"rounds": ROUNDS})
-            whole.environment |= devices  # another part may have run on another
+            whole.environment.update(devices)  # another part may have run on another
             results.write(whole, folder)  # after each row: a machine that is lent may be taken back
     print(results.table(results.read(path)))
     return worst
