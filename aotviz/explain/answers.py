@@ -20,10 +20,12 @@ from aotviz.explain import (
     restarts,
     timeline,
 )
+from aotviz.explain import overview as overviews
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import log_tables
 from aotviz.recording.events import RecordingData
+from aotviz.recording.findings import OverviewRecord
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sources import user_frames
 
@@ -55,8 +57,15 @@ def with_differences(recording: Recorded) -> RecordingData:
     """The whole recording, with what differs between its ranks and why functions were compiled again, so that a page
     without Python can show it."""
     facts = facts_of(recording)
-    differences, why = ranks.find(facts), recompiles.why(facts)
-    return replace(recording.data, rank_differences=differences, why=why) if differences or why else recording.data
+    return replace(
+        recording.data, rank_differences=ranks.find(facts), why=recompiles.why(facts), overview=overview(recording)
+    )
+
+
+def overview(recording: Recorded) -> OverviewRecord:
+    """What a person sees first of a recording."""
+    facts = facts_of(recording)
+    return overviews.made(facts, _overall(facts, None).points)
 
 
 def sections(recording: Recorded) -> list[Explanation]:
@@ -123,7 +132,8 @@ def _nothing(facts: Facts) -> list[Point]:
     tried = sentence(
         f"Nothing was compiled: Dynamo made no graph in {counted(len(places), 'attempt')}, and all of it ran in eager"
     )
-    return [Point(tried, fix="The graph breaks below say where it gave up, and why.", failed=True)]
+    fix = "The graph breaks below say where it gave up, and why."
+    return [Point(tried, fix=fix, failed=True, kind="graph break", ids=tuple(map(facts.id, places)))]
 
 
 def _has_graph(facts: Facts, place: int) -> bool:
@@ -219,7 +229,9 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
             told, code, where, fix = f"{named} {found.text}", found.code or code, found.place or where, found.fix
         else:
             told = f"{named} failed with {kind}: {words}"
-        points.append(Point(sentence(told), code, where, fix, True, sum(map(facts.seconds, places))))
+        spent, ids = sum(map(facts.seconds, places)), tuple(map(facts.id, places))
+        kind = "eager" if in_eager else "failed"
+        points.append(Point(sentence(told), code, where, fix, True, spent, kind=kind, ids=ids))
     return points
 
 

@@ -241,7 +241,9 @@ def _point(facts: Facts, those: Sequence[Lookup], words: str) -> Point:
     more = f" and {counted(len(names) - MOST_TOLD, 'other compilation')}" if len(names) > MOST_TOLD else ""
     spent = sum(facts.seconds(place) for place in {one.record.origin.compilation for one in those} if place >= 0)
     cost = f"Compiling {'it' if len(names) == 1 else 'them'} took {seconds(spent)}" if spent else ""
-    return Point(sentence(f"{', '.join(names[:MOST_TOLD])}{more} {words}", cost), fix=those[0].fix, seconds=spent)
+    told = sentence(f"{', '.join(names[:MOST_TOLD])}{more} {words}", cost)
+    ids = tuple(dict.fromkeys(one.id for one in those if one.id))
+    return Point(told, fix=those[0].fix, seconds=spent, kind="cache", ids=ids)
 
 
 def _bypasses(facts: Facts, lookups: Sequence[Lookup]) -> Iterator[Point]:

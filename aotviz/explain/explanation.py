@@ -26,6 +26,11 @@ class Point:
     fix: str = ""  # what to do; "" if nothing
     failed: bool = False  # something failed, runs in eager since, or may hang
     seconds: float = 0.0  # what it cost, as far as that is timed
+    kind: str = (
+        ""  # "recompile", "graph break", "restart", "cache", "failed", "eager", "ranks", "export"; "" of a remark
+    )
+    title: str = ""  # the cause in some words; "" where the first sentence of the text is short enough
+    ids: tuple[str, ...] = ()  # the compilations that it is about
 
 
 def by_urgency(points: Iterable[Point]) -> list[Point]:

@@ -56,7 +56,8 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         times = f" (met {len(places)} times)" if len(places) > len(ids) else ""
         told = sentence(f"{name}{times} {problem.text}")
         spent = sum(map(facts.seconds, dict.fromkeys(places)))
-        points.append(Point(told, problem.code, problem.place, problem.fix, True, spent))
+        made = Point(told, problem.code, problem.place, problem.fix, True, spent, kind="export", ids=tuple(ids))
+        points.append(made)
     return points
 
 

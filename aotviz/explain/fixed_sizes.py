@@ -62,7 +62,8 @@ def violated(facts: Facts, place: int, message: str) -> list[Point]:
             f"{function} failed: {named} {'was' if len(sizes) == 1 else 'were'} marked as dynamic, and this line made "
         )
         told += f"{'it' if len(sizes) == 1 else 'them'} the constant {values}"
-        points.append(Point(sentence(told), line.code, str(line), _fix(sizes), True, facts.seconds(place)))
+        cost, ids = facts.seconds(place), (facts.id(place),)
+        points.append(Point(sentence(told), line.code, str(line), _fix(sizes), True, cost, kind="failed", ids=ids))
     return points
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, what to do; the first that matches
     (
-        r"Data-dependent branching|data-dependent (?:branch|jump)",
+        r"Data-dependent branching|data-dependent (?:branch|jump)|generic_jump TensorVariable",
         "the program branches on a tensor's value, which is not known while compiling",
         "Compute both sides and choose with `torch.where`, use `torch.cond`, or branch outside the compiled function.",
     ),
@@ -148,7 +148,8 @@ def _of_libraries(breaks: Sequence[Break]) -> Point:
     lie = "lies" if len(breaks) == 1 else "lie"
     told = f"{counted(len(breaks), 'graph break')} {lie} inside {listed([f'`{name}`' for name in modules])}"
     times = f"Reached {counted(sum(one.count for one in breaks), 'time')}"
-    return Point(sentence(f"{told}, because {'; and because '.join(words)}", times), "", breaks[0].place, NOT_YOURS)
+    text = sentence(f"{told}, because {'; and because '.join(words)}", times)
+    return Point(text, "", breaks[0].place, NOT_YOURS, kind="graph break", title=told, ids=_ids(breaks))
 
 
 def _module(place: str) -> str:
@@ -164,7 +165,14 @@ def _module(place: str) -> str:
 def _point(one: Break) -> Point:
     what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends here"
     times = f"Reached {one.count} times" if one.count > 1 else ""
-    return Point(sentence(f"{what} because {one.words}", times), one.code, one.place, one.fix, one.skipped)
+    text = sentence(f"{what} because {one.words}", times)
+    return Point(
+        text, one.code, one.place, one.fix, one.skipped, kind="graph break", title=one.words, ids=one.compilations
+    )
+
+
+def _ids(breaks: Sequence[Break]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(id for one in breaks for id in one.compilations))
 
 
 def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aotviz.explain import ingredients
 from aotviz.explain.explanation import Point, counted, listed, seconds, sentence
@@ -42,6 +42,7 @@ class Told:
     cause: Hashable = ()
     seconds: float = 0.0  # saved by a hit, spent after a miss
     unlike: bool = False  # a miss of a program that the cache has never seen
+    id: str = ""  # of the compilation
 
     @property
     def why(self) -> str:
@@ -50,6 +51,10 @@ class Told:
 
 def told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str]], nearest: str) -> Told:
     """One look-up. `differs` are the texts of the ingredients that differ from those of the key of `nearest`."""
+    return replace(_told(facts, record, differs, nearest), id=facts.id(record.origin.compilation))
+
+
+def _told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str]], nearest: str) -> Told:
     place = record.origin.compilation
     function = _CALL.sub("", facts.function(place)) or "a function"
     spent = facts.seconds(place) if place >= 0 else 0.0
@@ -126,7 +131,8 @@ def points(found: Iterable[Told]) -> Iterator[Point]:
         words = _plural(first.words) if plural else first.words
         told = sentence(f"{_named(names)} {words}", spent)
         code, place = ("", "") if plural else (first.code, first.place)
-        yield Point(told, code, place, first.fix, seconds=cost)
+        ids = tuple(one.id for one in several)
+        yield Point(told, code, place, first.fix, seconds=cost, kind="cache", title=first.why, ids=ids)
     hits = [one for one in found if one.outcome == "hit"]
     if hits:
         saved = sum(one.seconds for one in hits)

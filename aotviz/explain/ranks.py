@@ -122,7 +122,7 @@ def explain_all(facts: Facts) -> Explanation:
 
 
 def points(found: Iterable[RankDifference]) -> list[Point]:
-    return [Point(one.words, fix=one.fix, failed=one.fix in HANGS) for one in found]
+    return [Point(one.words, fix=one.fix, failed=one.fix in HANGS, kind="ranks", ids=tuple(one.ids)) for one in found]
 
 
 def _lanes(values: Mapping[str, tuple[str, ...]]) -> list[RankLane]:

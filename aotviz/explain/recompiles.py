@@ -427,10 +427,27 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         named = named_ranks([f"rank {rank}" for rank in some])
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
     main, fix, words = telling.main, _fix(facts, cause, usual), sentence(opening, cost, reached)
+    point = Point(
+        words,
+        main.code,
+        main.place,
+        fix,
+        cause.failed,
+        cause.seconds,
+        kind="recompile",
+        title=_titled(cause),
+        ids=tuple(recompile.id for recompile in cause.recompiles),
+    )
     if full is not None:  # each of its causes led to the limit, and costs what they cost together
         spent = sum(one.seconds for one in recompiles if _function(facts, one) == _function(facts, first))
-        return Point(words, main.code, main.place, fix, True, spent)
-    return Point(words, main.code, main.place, fix, cause.failed, cause.seconds)
+        return replace(point, failed=True, seconds=spent)
+    return point
+
+
+def _titled(cause: Cause) -> str:
+    """What changed, in some words, with the values that were seen."""
+    values = _values(cause)
+    return f"`{cause.subject}` changed{values}" if values else cause.first.main.failure.words
 
 
 def _fix(facts: Facts, cause: Cause, usual: Recompile) -> str:

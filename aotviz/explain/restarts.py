@@ -48,7 +48,9 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         mendable = not reason and not theirs
         fix = "Remove those graph breaks: each has a point of its own." if mendable else ""
         spent = lost[reason] if reason or mendable else 0.0
-        points.append(Point(sentence(f"{told} ({often}; {cost}) {why}"), "", where, fix, seconds=spent))
+        ids = tuple(map(facts.id, met[reason]))
+        text = sentence(f"{told} ({often}; {cost}) {why}")
+        points.append(Point(text, "", where, fix, seconds=spent, kind="restart", title=f"{told} {why}", ids=ids))
     return points
 
 

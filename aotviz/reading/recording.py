@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from aotviz.explain import answers, cache_misses, graph_breaks, graph_changes, rank_runs, ranks, recompiles, timeline
+from aotviz.explain.overview import Overview
 from aotviz.recording import files, log_tables, merging, paintings, trace_files
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import RecordingData
@@ -131,6 +132,26 @@ class Recording:
         `<lambda>` was compiled again because `x.dtype` was float32 and is now float64. It cost ... ms.
         """
         return answers.explain(self, compilation, earlier)
+
+    def overview(self) -> Overview:
+        """What to know first: a headline, where the time went, the causes in the order of `explain`, the functions.
+
+        It prints the headline and the first causes. `.causes` and `.functions` are tables, `.times` is a mapping from
+        each part of the time to its seconds, which add up to `.seconds`. The workbench begins with the same.
+
+        >>> import aotviz, torch
+        >>> with aotviz.record() as recording:
+        ...     double = aotviz.compile(lambda x: x * 2, backend="eager")
+        ...     _ = double(torch.ones(3)), double(torch.ones(3, dtype=torch.float64))
+        >>> print(recording.overview())
+        `x.dtype` was float32 and is now float64: ... ms of ... ms.
+        <BLANKLINE>
+        1. `x.dtype` was float32 and is now float64 (recompile, ... ms)
+        ...
+        >>> list(recording.overview().causes.kind)
+        ['recompile']
+        """
+        return Overview(answers.overview(self))
 
     def recompiles(self) -> ExplainedTable:
         """One row for each recompile: which guard failed, on what value, which line made it, the cost, what to do.

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from aotviz.recording.findings import ComparedInputs, Painting, RankDifference, WhyCompiled
+from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, RankDifference, WhyCompiled
 from aotviz.recording.frozen import Frozen
 
 FORMAT = "aotviz"
@@ -543,4 +543,5 @@ class RecordingData(Frozen, frozen=True):
     compared: ComparedInputs | None = None  # what `aotviz.compare_inputs` found
     rank_differences: list[RankDifference] = []  # found when it is shown or saved (explain/ranks.py), for the workbench
     why: list[WhyCompiled] = []  # one for each recompile, found in the same way (explain/recompiles.py)
+    overview: OverviewRecord | None = None  # found in the same way (explain/overview.py)
     paintings: list[Painting] = []  # in the order in which they were added

@@ -49,6 +49,55 @@ class RankLane(Frozen, frozen=True):
     after: int = 0  # steps left out after these
 
 
+class CauseRecord(Frozen, frozen=True):
+    """One thing to look at, in the order of `explain`."""
+
+    kind: str  # "recompile" | "graph break" | "restart" | "cache" | "failed" | "eager" | "ranks" | "export"
+    title: str  # what it is, in some words; `code` in backquotes
+    text: str  # all that is known of it
+    code: str  # the user's line, or ""
+    place: str  # where it is: "model.py:17", or ""
+    fix: str  # what to do, or ""
+    seconds: float  # what it cost, 0 if that is not timed
+    failed: bool  # something failed, runs in eager since, or may hang
+    ids: list[str]  # the compilations that it is about
+    followed: list[str]  # what came of it: cache misses, restarts
+
+
+class TimeShare(Frozen, frozen=True):
+    """A part of the time that compiling took."""
+
+    name: str
+    seconds: float
+
+
+class FunctionRecord(Frozen, frozen=True):
+    """One function, with all its compilations; or what Dynamo made of its rest after a graph break."""
+
+    name: str
+    place: str  # "model.py:17", or ""
+    after: str  # "" | "after line 8": the rest of the function before it in the list
+    ids: list[str]  # of the compilations, in order
+    again: int  # recompiles among them
+    seconds: float  # 0 if not timed
+    nodes: int  # of the largest graph of the last compilation; -1 if unknown
+    kept_bytes: int  # for the backward, of the last compilation; -1 if unknown
+    aliases: str  # inputs that are written, and results that are views, of the last compilation; "" if none is known
+    in_eager: str  # why it ran in eager, or ""
+
+
+class OverviewRecord(Frozen, frozen=True):
+    """What a person sees first of a recording (explain/overview.py)."""
+
+    headline: str
+    healthy: bool  # nothing failed, was compiled again or ended a graph
+    seconds: float  # that compiling took, 0 if not timed
+    times: list[TimeShare]  # they add up to `seconds`
+    causes: list[CauseRecord]
+    functions: list[FunctionRecord]
+    remarks: list[str]
+
+
 class RankDifference(Frozen, frozen=True):
     """One thing in which the ranks of a job differ."""
 

@@ -41,7 +41,7 @@ from aotviz.recording.events import (
     Text,
     ValueRecord,
 )
-from aotviz.recording.findings import ComparedInputs, Painting, RankDifference, WhyCompiled
+from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, RankDifference, WhyCompiled
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sizes import graph_bytes
@@ -141,7 +141,7 @@ class RowsPart(Frozen, frozen=True):
     """The rows of one kind, of all compilations. The lists of other kinds are empty.
 
     The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
-    (`rank_differences`), "why", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
+    (`rank_differences`), "why", "overview", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
     `cache_lookups` and `links`.
     """
 
@@ -160,6 +160,7 @@ class RowsPart(Frozen, frozen=True):
     links: list[ArtifactRecord] = []
     rank_differences: list[RankDifference] = []
     why: list[WhyCompiled] = []
+    overview: OverviewRecord | None = None
 
 
 def index(recording: Recorded) -> RecordingIndex:
@@ -298,6 +299,8 @@ def rows(recording: Recorded, kind: str) -> RowsPart:
         part = replace(part, rank_differences=_rank_differences(recording))
     elif kind == "why":
         part = replace(part, why=recompiles.why(answers.facts_of(recording)))
+    elif kind == "overview":
+        part = replace(part, overview=answers.overview(recording))
     elif kind == "links":
         part = replace(part, links=_links(data, strings))
     elif kind in LISTS:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WHEELS = ROOT / ".whl"
-NEEDED = ("torch", "numpy", "msgspec", "pandas", "pytest", "expecttest")  # to compile, to record and to test; a page needs more
+NEEDED = ("torch", "numpy", "msgspec", "pandas", "pytest", "expecttest")  # to compile, record and test
 PARTS = ("tests", "operators", "models", "inductor", "step")
 
 

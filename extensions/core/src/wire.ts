@@ -500,6 +500,7 @@ export interface RecordingData {
   readonly compared: ComparedInputs | null; // what `aotviz.compare_inputs` found
   readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py), for the workbench
   readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
+  readonly overview: OverviewRecord | null; // found in the same way (explain/overview.py)
   readonly paintings: Painting[]; // in the order in which they were added
 }
 
@@ -540,6 +541,51 @@ export interface RankLane {
   readonly steps: string[];
   readonly before: number; // steps left out before these, which are the same on all ranks
   readonly after: number; // steps left out after these
+}
+
+/** One thing to look at, in the order of `explain`. */
+export interface CauseRecord {
+  readonly kind: string; // "recompile" | "graph break" | "restart" | "cache" | "failed" | "eager" | "ranks" | "export"
+  readonly title: string; // what it is, in some words; `code` in backquotes
+  readonly text: string; // all that is known of it
+  readonly code: string; // the user's line, or ""
+  readonly place: string; // where it is: "model.py:17", or ""
+  readonly fix: string; // what to do, or ""
+  readonly seconds: number; // what it cost, 0 if that is not timed
+  readonly failed: boolean; // something failed, runs in eager since, or may hang
+  readonly ids: string[]; // the compilations that it is about
+  readonly followed: string[]; // what came of it: cache misses, restarts
+}
+
+/** A part of the time that compiling took. */
+export interface TimeShare {
+  readonly name: string;
+  readonly seconds: number;
+}
+
+/** One function, with all its compilations; or what Dynamo made of its rest after a graph break. */
+export interface FunctionRecord {
+  readonly name: string;
+  readonly place: string; // "model.py:17", or ""
+  readonly after: string; // "" | "after line 8": the rest of the function before it in the list
+  readonly ids: string[]; // of the compilations, in order
+  readonly again: number; // recompiles among them
+  readonly seconds: number; // 0 if not timed
+  readonly nodes: number; // of the largest graph of the last compilation; -1 if unknown
+  readonly kept_bytes: number; // for the backward, of the last compilation; -1 if unknown
+  readonly aliases: string; // inputs that are written, and results that are views, of the last compilation; "" if none is known
+  readonly in_eager: string; // why it ran in eager, or ""
+}
+
+/** What a person sees first of a recording (explain/overview.py). */
+export interface OverviewRecord {
+  readonly headline: string;
+  readonly healthy: boolean; // nothing failed, was compiled again or ended a graph
+  readonly seconds: number; // that compiling took, 0 if not timed
+  readonly times: TimeShare[]; // they add up to `seconds`
+  readonly causes: CauseRecord[];
+  readonly functions: FunctionRecord[];
+  readonly remarks: string[];
 }
 
 /** One thing in which the ranks of a job differ. */
@@ -640,7 +686,7 @@ export interface StageSpan {
  * The rows of one kind, of all compilations. The lists of other kinds are empty.
  *
  * The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
- * (`rank_differences`), "why", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
+ * (`rank_differences`), "why", "overview", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
  * `cache_lookups` and `links`.
  */
 export interface RowsPart {
@@ -659,6 +705,7 @@ export interface RowsPart {
   readonly links: ArtifactRecord[];
   readonly rank_differences: RankDifference[];
   readonly why: WhyCompiled[];
+  readonly overview: OverviewRecord | null;
 }
 
 export const SCHEMA: { readonly [record: string]: RecordSchema } = {
@@ -1166,6 +1213,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["compared", ["or",["record","ComparedInputs"],"none"], null],
       ["rank_differences", ["list",["record","RankDifference"]], []],
       ["why", ["list",["record","WhyCompiled"]], []],
+      ["overview", ["or",["record","OverviewRecord"],"none"], null],
       ["paintings", ["list",["record","Painting"]], []],
     ],
   },
@@ -1210,6 +1258,55 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["steps", ["list","str"]],
       ["before", "int", 0],
       ["after", "int", 0],
+    ],
+  },
+  CauseRecord: {
+    array: false,
+    fields: [
+      ["kind", "str"],
+      ["title", "str"],
+      ["text", "str"],
+      ["code", "str"],
+      ["place", "str"],
+      ["fix", "str"],
+      ["seconds", "float"],
+      ["failed", "bool"],
+      ["ids", ["list","str"]],
+      ["followed", ["list","str"]],
+    ],
+  },
+  TimeShare: {
+    array: false,
+    fields: [
+      ["name", "str"],
+      ["seconds", "float"],
+    ],
+  },
+  FunctionRecord: {
+    array: false,
+    fields: [
+      ["name", "str"],
+      ["place", "str"],
+      ["after", "str"],
+      ["ids", ["list","str"]],
+      ["again", "int"],
+      ["seconds", "float"],
+      ["nodes", "int"],
+      ["kept_bytes", "int"],
+      ["aliases", "str"],
+      ["in_eager", "str"],
+    ],
+  },
+  OverviewRecord: {
+    array: false,
+    fields: [
+      ["headline", "str"],
+      ["healthy", "bool"],
+      ["seconds", "float"],
+      ["times", ["list",["record","TimeShare"]]],
+      ["causes", ["list",["record","CauseRecord"]]],
+      ["functions", ["list",["record","FunctionRecord"]]],
+      ["remarks", ["list","str"]],
     ],
   },
   RankDifference: {
@@ -1334,6 +1431,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["links", ["list",["record","ArtifactRecord"]], []],
       ["rank_differences", ["list",["record","RankDifference"]], []],
       ["why", ["list",["record","WhyCompiled"]], []],
+      ["overview", ["or",["record","OverviewRecord"],"none"], null],
     ],
   },
 };

@@ -1,0 +1,319 @@
+"""What a person sees first of a recording: one sentence, where the time went, what to look at, and the functions.
+
+The workbench shows it as its first page, `Recording.overview()` gives it in Python. The causes are the points of
+`explain` in their order, but what only follows from another point stands below that one.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from aotviz.explain import explained_tables, recompiles, timeline
+from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
+from aotviz.explain.rows import Facts
+from aotviz.explain.timeline import Span
+from aotviz.recording.dynamo_stage import REST
+from aotviz.recording.events import CompilationData
+from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
+
+if TYPE_CHECKING:
+    from aotviz.explain.marked_frame import ExplainedTable
+
+UNKNOWN = "not accounted for"
+CAPTURE, GUARDS, AOT, KERNELS = "capture by Dynamo", "guards", "AOTAutograd", "kernels"
+PARTS = (  # of the time: what the names of events and stages begin with, or have in them
+    (
+        KERNELS,
+        re.compile(r"inductor|triton|compile_file|async_compile|code_?gen|scheduler|graphlowering|^lower|kernel"),
+    ),
+    (AOT, re.compile(r"aot|joint|partition|min_cut|backward_compile|_compile_bw")),
+    (GUARDS, re.compile(r"guard")),
+    (CAPTURE, re.compile(r"entire_frame_compile|bytecode|dynamo|convert_frame|pgo")),
+)
+NAMED = re.compile(r"`[^`]*`")
+FOLLOWS = {"cache": "recompile", "restart": "graph break"}  # kind of a point -> the kind that it may follow from
+PRINTED = 3  # causes
+IN_TITLE = 2  # causes that the headline names
+
+
+def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
+    """`points` are those of `explain`."""
+    found = _causes(facts, points)
+    times = _times(facts)
+    functions = list(_functions(facts))
+    healthy = not any(one.failed or one.kind != "cache" or one.fix for one in found)
+    return OverviewRecord(
+        _healthy(facts) if healthy else _headline(facts, found),
+        healthy,
+        sum(one.seconds for one in times),
+        times,
+        found,
+        functions,
+        [point.text for point in points if not point.kind],
+    )
+
+
+def _causes(facts: Facts, points: Sequence[Point]) -> list[CauseRecord]:
+    """The points that are no remarks. What followed from one stands with it, and is in its cost."""
+    chains: list[list[Point]] = []
+    for point in points:
+        if not point.kind:
+            continue
+        chain = next((one for one in chains if _follows(facts, point, one[0])), None)
+        if chain is None:
+            chains.append([point])
+        else:
+            chain.append(point)
+    return [_cause(*chain) for chain in chains]
+
+
+def _follows(facts: Facts, point: Point, cause: Point) -> bool:
+    """Whether `point` is about a consequence of `cause`: about the same compilations, or the same change seen by the
+    rest of a function after a graph break."""
+    if point.failed or not point.ids or not cause.ids:
+        return False
+    if cause.kind == FOLLOWS.get(point.kind):
+        return set(point.ids) <= set(cause.ids)
+    if point.kind != "recompile" or cause.kind != "recompile" or _change(point) != _change(cause):
+        return False
+    rest, function = (REST.match(facts.function(facts.find(one.ids[0]))) for one in (point, cause))
+    named = function["function"] if function else _name(facts, cause.ids[0])
+    return rest is not None and rest["function"] == named
+
+
+def _change(point: Point) -> str:
+    return NAMED.sub("", point.title)
+
+
+def _cause(first: Point, *followed: Point) -> CauseRecord:
+    return CauseRecord(
+        first.kind,
+        sentence(first.title).rstrip(".") or first_sentence(first.text),
+        first.text,
+        first.code,
+        first.place,
+        first.fix,
+        first.seconds + sum(one.seconds for one in followed if one.kind == "recompile"),
+        first.failed,
+        list(dict.fromkeys(id for one in (first, *followed) for id in one.ids)),
+        [one.text for one in followed],
+    )
+
+
+def _name(facts: Facts, id: str) -> str:
+    return recompiles.ASKED.sub(r"\g<function>", facts.function(facts.find(id)))
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop that is in no code.
+
+    >>> first_sentence("`a. b` was c. It cost 2 s.")
+    '`a. b` was c'
+    """
+    ended = re.match(r"((?:`[^`]*`|[^`])*?)[.:](?:\s|$)", text)
+    return ended[1] if ended else text
+
+
+def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
+    """The causes that come first, and what all of them cost together."""
+    first = causes[0]
+    if first.failed or not first.title:
+        return sentence(first.title)
+    named = [one.title for one in causes[:IN_TITLE]]
+    more = counted(len(causes) - IN_TITLE, "other cause") if len(causes) > IN_TITLE else ""
+    ids = {id for one in causes if one.kind in ("recompile", "cache") for id in one.ids}
+    places = range(len(facts.data.compilations))
+    total = sum(map(facts.seconds, places))
+    cost = sum(facts.seconds(place) for place in places if facts.id(place) in ids)
+    told = "; ".join([*named[:1], *map(_lower, named[1:])]) + (f"; and {more}" if more else "")
+    return sentence(f"{told}: {seconds(cost)} of {seconds(total)}" if cost else told)
+
+
+def _lower(title: str) -> str:
+    return title[:1].lower() + title[1:]
+
+
+def _healthy(facts: Facts) -> str:
+    compiled = facts.data.compilations
+    if not compiled:
+        return "Nothing was compiled."
+    asked = [one for one in facts.data.cache_lookups if one.cache == "aotviz"]
+    hits = [one for one in asked if one.outcome == "hit"]
+    spent = sum(map(facts.seconds, range(len(compiled))))
+    if asked and len(hits) == len(asked) == len(compiled):
+        saved = sum(one.saved_ns for one in hits) / 1e9
+        told = f"Nothing was compiled: {len(hits)} of {len(asked)} from the cache"
+        return sentence(told + (f", {seconds(saved)} saved" if saved else ""))
+    often = "once" if len(compiled) == 1 else f"{len(compiled)} times"
+    took = f", {seconds(spent)}" if spent else ""
+    return sentence(f"Compiled {often}{took}", "Nothing was compiled again, and no graph broke")
+
+
+def _times(facts: Facts) -> list[TimeShare]:
+    """The parts of the time, which add up to it: of the events of a log, or of the stages of our own pipeline."""
+    parts: dict[str, float] = {}
+    top = timeline.tree(facts)
+    if top.seconds:
+        spans: list[tuple[Span, str]] = [(top, UNKNOWN)]
+        for span, above in spans:  # it grows
+            part = _part(span.name) or above if span.count else above
+            parts[part] = parts.get(part, 0.0) + span.own_seconds
+            spans.extend((child, part) for child in span.children.values())
+    else:
+        for compilation in facts.data.compilations:
+            for stage in compilation.stages:
+                if not stage.replayed and stage.elapsed_ns > 0:
+                    part = _part(stage.name) or AOT
+                    parts[part] = parts.get(part, 0.0) + stage.elapsed_ns / 1e9
+    order = (CAPTURE, AOT, GUARDS, KERNELS, UNKNOWN)
+    return [TimeShare(part, parts[part]) for part in order if parts.get(part)]
+
+
+def _part(name: str) -> str:
+    return next((part for part, pattern in PARTS if pattern.search(name.lower())), "")
+
+
+def _functions(facts: Facts) -> Iterator[FunctionRecord]:
+    """A row for each function, the rest of one after a graph break behind it."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, compilation in enumerate(facts.data.compilations):
+        key = facts.frame(place) if compilation.compile_id else recompiles.own_function(compilation)
+        groups.setdefault((compilation.rank, compilation.reset, key), []).append(place)
+    again = {recompile.place for recompile in recompiles.find(facts)}
+    rows = [_function(facts, places, again) for places in groups.values()]
+    rests = [row for row in rows if row.after]
+    for row in rows:
+        if row.after and any(other.name == row.name for other in rows if not other.after):
+            continue
+        yield row
+        if not row.after:
+            mine = [rest for rest in rests if rest.name == row.name]
+            rests = [rest for rest in rests if rest.name != row.name]
+            yield from mine
+
+
+def _function(facts: Facts, places: Sequence[int], again: set[int]) -> FunctionRecord:
+    last = facts.data.compilations[places[-1]]
+    name = _name(facts, facts.id(places[0]))
+    rest = REST.fullmatch(name)
+    errors = [facts.data.compilations[place].error for place in places]
+    in_eager = next((one.message for one in errors if one is not None and one.ran_in_eager), "")
+    return FunctionRecord(
+        rest["function"] if rest else name,
+        facts.frame_place(places[0]),
+        f"after line {rest['line']}" if rest else "",
+        [facts.id(place) for place in places],
+        sum(place in again for place in places),
+        sum(map(facts.seconds, places)),
+        max((len(graph.op) for graph in last.graphs), default=-1),
+        _kept(last),
+        _aliases(last),
+        in_eager,
+    )
+
+
+def _kept(compilation: CompilationData) -> int:
+    sizes = [one.held_bytes for one in compilation.saved_tensors]
+    known = [size for size in sizes if size is not None and size >= 0]
+    return sum(known) if compilation.stages and len(known) == len(sizes) else -1
+
+
+def _aliases(compilation: CompilationData) -> str:
+    written = [one.name for one in compilation.inputs if one.mutates_data or one.mutates_metadata]
+    views = [one.name for one in compilation.outputs if one.base]
+    parts = [
+        f"writes {_some(written)}" if written else "",
+        f"{_some(views)} {'is a view' if len(views) == 1 else 'are views'}" if views else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"`{names[0]}`" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+CAUSES: explained_tables.Columns = {
+    "kind": ("str", lambda one: one.kind),
+    "title": ("str", lambda one: one.title),
+    "seconds": ("float64", lambda one: one.seconds),
+    "place": ("str", lambda one: one.place),
+    "code": ("str", lambda one: one.code),
+    "fix": ("str", lambda one: one.fix),
+    "failed": ("bool", lambda one: one.failed),
+    "compilations": ("object", lambda one: tuple(one.ids)),
+    "followed": ("object", lambda one: tuple(one.followed)),
+    "text": ("str", lambda one: one.text),
+}
+FUNCTIONS: explained_tables.Columns = {
+    "name": ("str", lambda one: one.name),
+    "after": ("str", lambda one: one.after),
+    "place": ("str", lambda one: one.place),
+    "compilations": ("object", lambda one: tuple(one.ids)),
+    "again": ("int64", lambda one: one.again),
+    "seconds": ("float64", lambda one: one.seconds),
+    "nodes": ("int64", lambda one: one.nodes),
+    "kept_bytes": ("int64", lambda one: one.kept_bytes),
+    "aliases": ("str", lambda one: one.aliases),
+    "in_eager": ("str", lambda one: one.in_eager),
+}
+
+
+class Overview:
+    """What to know first of a recording, as `Recording.overview` gives it."""
+
+    def __init__(self, found: OverviewRecord) -> None:
+        self._found = found
+
+    @property
+    def headline(self) -> str:
+        """One sentence: the causes that come first and what they cost, what failed, or that nothing needs attention."""
+        return self._found.headline
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing failed, was compiled again or ended a graph."""
+        return self._found.healthy
+
+    @property
+    def seconds(self) -> float:
+        """How long compiling took; 0 if the recording has no times."""
+        return self._found.seconds
+
+    @property
+    def times(self) -> dict[str, float]:
+        """The parts of the time in seconds. They add up to `seconds`."""
+        return {one.name: one.seconds for one in self._found.times}
+
+    @property
+    def causes(self) -> ExplainedTable:
+        """One row for each thing to look at: kind, title, seconds, place, code, fix, failed, compilations (ids),
+        followed (sentences on what came of it), text."""
+        return explained_tables.table(CAUSES, self._found.causes, marked=("title",), hidden=("text", "failed"))
+
+    @property
+    def functions(self) -> ExplainedTable:
+        """One row for each function, and each rest of one after a graph break: name, after, place, compilations (ids),
+        again (recompiles), seconds, nodes, kept_bytes (for the backward; -1 if unknown), aliases, in_eager (why)."""
+        return explained_tables.table(FUNCTIONS, self._found.functions, marked=("again",))
+
+    def __str__(self) -> str:
+        told = [self.headline, *(_printed(number, one) for number, one in enumerate(self._found.causes[:PRINTED], 1))]
+        if (more := len(self._found.causes) - PRINTED) > 0:
+            told.append(f"{more} more: see `recording.explain()`.")
+        return "\n\n".join(told)
+
+    __repr__ = __str__
+
+
+def _printed(number: int, one: CauseRecord) -> str:
+    cost = f", {seconds(one.seconds)}" if one.seconds else ""
+    lines = [f"{number}. {one.title} ({one.kind}{cost})"]
+    if one.place:
+        lines.append(f"   {one.place}    {one.code}".rstrip())
+    if one.fix:
+        indent = "   "
+        lines.append(textwrap.fill(f"What to do: {one.fix}", WIDTH, initial_indent=indent, subsequent_indent=indent))
+    return "\n".join(lines)
