@@ -247,11 +247,11 @@ def _check_sizes(form: Split) -> None:
     """A gradient has the size of its result and the layout that the backward takes, also where sizes depend on data.
     Raises Broken."""
     results = graphs.values(graphs.outputs(form.forward_module.graph))
-    for one in form.tangents:
-        result = results[one.slot]
-        whole = not one.parts and isinstance(result, torch.Tensor)  # of subclasses, the graph returns the parts
-        if whole and not symbolic_sizes.statically_equal(one.size, result.size()):
-            raise Broken(f"result {one.slot} has the size {tuple(result.size())}, and its gradient {tuple(one.size)}")
+    for tangent in form.tangents:
+        result, size = results[tangent.slot], tangent.size
+        whole = not tangent.parts and isinstance(result, torch.Tensor)  # of subclasses, the graph returns the parts
+        if whole and not symbolic_sizes.statically_equal(size, result.size()):
+            raise Broken(f"result {tangent.slot} has the size {tuple(result.size())}, and its gradient {tuple(size)}")
     expected = [part for tangent in form.tangents for part in tangent.parts or (tangent,)]
     for node in filter(absent.is_tangent, graphs.placeholders(form.backward_module.graph)):
         tangent, taken = expected[absent.tangent_number(node)], node.meta["val"]
