@@ -184,6 +184,7 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
             if type(step) is not int:
                 node.meta.get(_VALUE)  # what is no fake is made now, since a late error would be one of the user's call
             nodes.append(node)
+        _check_inputs(graph)
         root = torch.nn.Module()
         for name, one in zip(held[::2], held[1::2], strict=True):
             _hold(root, name.split("."), read(one))
@@ -192,6 +193,15 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
     finally:
         reader.nodes = before
     return lazy_graph_module(root, graph)
+
+
+def _check_inputs(graph: fx.Graph) -> None:
+    """An input's target is its name in the code of the graph, so it is the name of no other node. Raises Broken."""
+    named = {node.name: node for node in graph.nodes}
+    inputs = graph.find_nodes(op="placeholder")
+    targets = {node.target: node for node in inputs}
+    if len(targets) < len(inputs) or any(named.get(target, node) is not node for target, node in targets.items()):
+        raise Broken("two values of a graph have one name")
 
 
 def _identifier(name: Any) -> Any:
