@@ -44,7 +44,7 @@ def preamble(recording: Recorded) -> str:
     if notes:
         items = "".join(f"<li>{in_html(note)}</li>" for note in notes)
         parts.append(_folded("How the logs were read", f"<ul>{items}</ul>"))
-    return f"<section style='padding:1rem 2rem;max-width:80rem'>{''.join(parts)}</section>"
+    return f"<section style='padding:.2rem 1rem;max-width:80rem'>{_folded('As text', ''.join(parts))}</section>"
 
 
 def _lanes(difference: RankDifference) -> str:

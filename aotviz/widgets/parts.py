@@ -348,6 +348,7 @@ def _counts(recording: Recorded) -> dict[str, int]:
     counts["stacks"] = sum(one.stack >= 0 for one in outlines)
     counts["links"] = len(_links(data, strings))
     counts["ranks"] = len(_rank_differences(recording))
+    counts["overview"] = 1
     return counts
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aotviz.explain import answers
 from aotviz.recording import events, files
 from aotviz.recording.compilation import Compilation
 from aotviz.widgets import packing, parts
@@ -501,7 +502,7 @@ def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
         producer={"aotviz": "0.1.0", "torch": "2.13.0", "python": "3.12.3"}, strings=strings.all,
         compilations=compilations, dropped=0, cache_lookups=[lookup(strings)],
     )  # fmt: skip
-    return FixtureRecording(data)
+    return FixtureRecording(answers.with_differences(FixtureRecording(data)))
 
 
 def lookup(strings: Strings) -> events.CacheLookup:

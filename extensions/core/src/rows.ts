@@ -25,6 +25,7 @@ export function rowCounts(data: RecordingData): ReadonlyMap<string, number> {
     ["stacks", data.compilations.filter(({ stack }) => stack >= 0).length],
     ["links", links(data).length],
     ["ranks", data.rank_differences.length],
+    ["overview", Number(data.overview !== null)],
   ]);
 }
 
@@ -46,6 +47,7 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
     links: [],
     rank_differences: [],
     why: [],
+    overview: null,
   };
   if (kind === "timeline")
     return {
@@ -62,6 +64,7 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
     return { ...nothing, stacks: data.compilations.map(({ stack }) => stack), metrics: data.metrics };
   if (kind === "ranks") return { ...nothing, rank_differences: data.rank_differences };
   if (kind === "why") return { ...nothing, why: data.why };
+  if (kind === "overview") return { ...nothing, overview: data.overview };
   if (kind === "links") return { ...nothing, links: links(data) };
   const list = LISTS.find((name) => name === kind);
   return list ? { ...nothing, [list]: data[list] } : nothing;

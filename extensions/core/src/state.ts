@@ -94,7 +94,8 @@ export class State {
       0,
       recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation),
     );
-    const view = bookmark.view ?? (recording.index.compared ? "compared" : this.current.view);
+    const first = recording.rowCount("overview") ? "overview" : this.current.view;
+    const view = bookmark.view ?? (recording.index.compared ? "compared" : first);
     this.current = {
       ...this.current,
       compilation,

@@ -239,6 +239,8 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   const keys = keyboard(place.body, state, steps, finder, tour);
   place.body.append(keys.help.element);
   const render = (): void => {
+    const { isWhole = false } = viewOf(state);
+    stageHead.hidden = side.hidden = isWhole;
     replace(stageHead, ...stageLine(state, keys.help.open));
     renderTabs(tabs, state);
     for (const part of parts) part.update();

@@ -9,6 +9,7 @@ import compilations from "./compilations.css";
 import code from "./code.css";
 import facts from "./facts.css";
 import graph from "./graph.css";
+import overview from "./overview.css";
 import records from "./records.css";
 import saved from "./saved.css";
 import search from "./search.css";
@@ -30,6 +31,7 @@ export default [
   graph,
   aliasing,
   backward,
+  overview,
   records,
   saved,
   timeline,

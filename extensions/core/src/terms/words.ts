@@ -77,6 +77,7 @@ export const WORDS: Readonly<
     ["Exported", "An exported graph and its signature. The stage \"signature\" returns it."],
   ],
   tabs: [
+    ["Overview", "What to know first: what was compiled, where the time went, what to look at and what to do, and the functions."],
     ["Code", "The graph of the stage as Python, one line for each node, beside your own lines and Inductor's code. A click on a line marks the lines that belong to it."],
     ["Diff", "What the stage changed: its graph compared with the one before, or with any other. It is shown as text or node by node."],
     ["Graph", "The graph of the stage as a drawing, by modules. A click opens a module or selects a node."],

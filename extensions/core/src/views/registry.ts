@@ -8,6 +8,7 @@ import { compilations } from "./compilations";
 import { diff } from "./diff";
 import { evidence } from "./evidence";
 import { graph } from "./graph";
+import { overview } from "./overview";
 import { records } from "./records";
 import { saved } from "./saved";
 import { timeline } from "./timeline";
@@ -16,6 +17,7 @@ import { wrapper } from "./wrapper";
 import type { State } from "../state";
 
 export const VIEWS: readonly View[] = [
+  overview,
   compared,
   code,
   diff,

@@ -24,6 +24,8 @@ export interface Mounted {
 export interface View {
   readonly id: string;
   readonly title: string;
+  /** Whether it is about the whole recording: the selected stage and node are not shown beside it. */
+  readonly isWhole?: boolean;
   /** Whether there is a tab for the view: whether it is for this compilation, or recording; always, by default. */
   applies?(state: State): boolean;
   /** Whether the view has nothing to show for a compilation that ran in eager; then it has no tab. */

@@ -20,6 +20,7 @@ const MOST_FILLED = 40; // compilations of a log that are read to fill their col
 export const compilations: View = {
   id: "compilations",
   title: "Compilations",
+  isWhole: true,
   badge: ({ recording }) => String(recording.index.compilations.length),
   needs({ selection }): Need[] {
     if (!selection.against) return [];

@@ -21,9 +21,16 @@ function pageOf(state: State): Page | undefined {
   return pages.find(({ kind }) => kind === chosen.get(state)) ?? pages[0];
 }
 
+/** Opens the page of a kind of rows. */
+export function showPage(state: State, kind: string): void {
+  chosen.set(state, kind);
+  state.openView("records");
+}
+
 export const records: View = {
   id: "records",
   title: "Records",
+  isWhole: true,
   applies: (state) => pagesOf(state).length > 0,
   needs: (state) => {
     const page = pageOf(state);
@@ -44,9 +51,8 @@ export const records: View = {
       else update();
     });
     const choose = (page: Page): void => {
-      chosen.set(state, page.kind);
       if (search.textIn("records")) search.set("");
-      state.openView("records"); // its rows may have to be loaded
+      showPage(state, page.kind); // its rows may have to be loaded
       choice.querySelector<HTMLElement>("[aria-checked=true]")?.focus({ preventScroll: true });
     };
     const update = (): void => {

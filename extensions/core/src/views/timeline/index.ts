@@ -31,6 +31,7 @@ const MARKS: readonly (readonly [MarkKind, string])[] = [
 export const timeline: View = {
   id: "timeline",
   title: "Timeline",
+  isWhole: true,
   needs: () => [{ what: "rows", kind: "timeline" }],
   mount(parent: HTMLElement, context: Context): Mounted {
     const { state } = context;
