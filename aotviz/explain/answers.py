@@ -5,6 +5,7 @@ They read only the rows of a recording, so they work the same on a live watch, o
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace as changed
 
 from msgspec.structs import replace
@@ -143,11 +144,16 @@ def _has_graph(facts: Facts, place: int) -> bool:
 
 
 def _breaks(facts: Facts) -> list[Point]:
-    """Graph breaks, and below them what Dynamo's restarts at them cost, which is the only cost that is timed."""
-    breaks, again = graph_breaks.explain_all(facts).points, restarts.explain_all(facts)
-    cost = max((point.seconds for point in again), default=0.0) if breaks else 0.0
-    mended = [point if point.fix == graph_breaks.NOT_YOURS else changed(point, seconds=cost) for point in breaks]
-    return [*mended, *again]
+    """Graph breaks with their shares of what Dynamo's restarts at them cost, which is the only cost that is timed; and
+    those restarts."""
+    breaks, lost = graph_breaks.explain_all(facts).points, restarts.lost(facts)
+    shared = Counter(id for point in breaks for id in point.ids)
+    costs = [sum(lost[id] / shared[id] for id in point.ids) for point in breaks]
+    mended = [
+        point if point.fix == graph_breaks.NOT_YOURS else changed(point, seconds=cost)
+        for point, cost in zip(breaks, costs, strict=True)
+    ]
+    return [*mended, *restarts.explain_all(facts)]
 
 
 def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -> Explanation:

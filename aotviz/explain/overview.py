@@ -18,6 +18,7 @@ from aotviz.explain.timeline import Span
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import CompilationData
 from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
+from aotviz.recording.sources import innermost
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -35,6 +36,7 @@ PARTS = (  # of the time: what the names of events and stages begin with, or hav
 )
 NAMED = re.compile(r"`[^`]*`")
 FOLLOWS = {"cache": "recompile", "restart": "graph break"}  # kind of a point -> the kind that it may follow from
+LONG = 120  # characters of a title
 PRINTED = 3  # causes
 IN_TITLE = 2  # causes that the headline names
 
@@ -58,30 +60,41 @@ def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
 
 def _causes(facts: Facts, points: Sequence[Point]) -> list[CauseRecord]:
     """The points that are no remarks. What followed from one stands with it, and is in its cost."""
-    chains: list[list[Point]] = []
-    for point in points:
-        if not point.kind:
-            continue
-        chain = next((one for one in chains if _follows(facts, point, one[0])), None)
-        if chain is None:
-            chains.append([point])
-        else:
-            chain.append(point)
-    return [_cause(*chain) for chain in chains]
+    told = [point for point in points if point.kind]
+    broken = {id for point in told if point.kind == "graph break" for id in point.ids}
+    cause_of: dict[int, int] = {}
+    for number, point in enumerate(told):
+        causes = (n for n, cause in enumerate(told) if n != number and _follows(facts, point, cause, broken))
+        cause_of[number] = next(causes, number)
+    chains: dict[int, list[Point]] = {number: [told[number]] for number, cause in cause_of.items() if number == cause}
+    for number, cause in cause_of.items():
+        if number != cause:
+            while cause != cause_of[cause]:
+                cause = cause_of[cause]
+            chains[cause].append(told[number])
+    return [_cause(*chain) for chain in chains.values()]
 
 
-def _follows(facts: Facts, point: Point, cause: Point) -> bool:
+def _follows(facts: Facts, point: Point, cause: Point, broken: set[str]) -> bool:
     """Whether `point` is about a consequence of `cause`: about the same compilations, or the same change seen by the
-    rest of a function after a graph break."""
+    rest of a function after a graph break. `broken` are the compilations with graph breaks, of whatever cause."""
     if point.failed or not point.ids or not cause.ids:
         return False
     if cause.kind == FOLLOWS.get(point.kind):
-        return set(point.ids) <= set(cause.ids)
+        return set(point.ids) <= (broken if point.kind == "restart" else set(cause.ids))
     if point.kind != "recompile" or cause.kind != "recompile" or _change(point) != _change(cause):
         return False
-    rest, function = (REST.match(facts.function(facts.find(one.ids[0]))) for one in (point, cause))
-    named = function["function"] if function else _name(facts, cause.ids[0])
-    return rest is not None and rest["function"] == named
+    (rest, line), (function, before) = (_after(facts, facts.find(one.ids[0])) for one in (point, cause))
+    return rest == function and before < line
+
+
+def _after(facts: Facts, place: int) -> tuple[str, int]:
+    """The function of a compilation as the user's code names it, and the line after which it goes on there; 0 if it is
+    the whole function."""
+    name = facts.function(place)
+    if rest := REST.match(name):
+        return rest["function"], int(rest["line"])
+    return innermost(facts.text(facts.data.compilations[place].stack)).function or name, 0
 
 
 def _change(point: Point) -> str:
@@ -103,25 +116,36 @@ def _cause(first: Point, *followed: Point) -> CauseRecord:
     )
 
 
-def _name(facts: Facts, id: str) -> str:
-    return recompiles.ASKED.sub(r"\g<function>", facts.function(facts.find(id)))
+def _name(facts: Facts, place: int) -> str:
+    """As the user knows it: a module's class, or a function."""
+    name = recompiles.ASKED.sub(r"\g<function>", facts.function(place))
+    rest = REST.fullmatch(name)
+    return rest["function"] if rest else name
 
 
 def first_sentence(text: str) -> str:
-    """Up to the first full stop that is in no code.
+    """Up to the first full stop that is in no code; of a long sentence, its beginning.
 
     >>> first_sentence("`a. b` was c. It cost 2 s.")
     '`a. b` was c'
     """
-    ended = re.match(r"((?:`[^`]*`|[^`])*?)[.:](?:\s|$)", text)
-    return ended[1] if ended else text
+    ended = re.match(r"((?:`[^`]*`|[^`])*?)\.(?:\s|$)", text)
+    told = ended[1] if ended else text
+    if len(told) <= LONG:
+        return told
+    cut = told[: LONG + 1].rpartition(": ")[0]
+    if len(cut) > LONG // 3:
+        return cut
+    cut = told[:LONG].rpartition(" ")[0]
+    return (cut.rpartition("`")[0] if cut.count("`") % 2 else cut).rstrip(" ,;:(") + " …"
 
 
 def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
     """The causes that come first, and what all of them cost together."""
     first = causes[0]
-    if first.failed or not first.title:
-        return sentence(first.title)
+    if first.failed:
+        limit = "its function reached the recompile limit and runs in eager" if first.kind == "recompile" else ""
+        return sentence(first.title, limit)
     named = [one.title for one in causes[:IN_TITLE]]
     more = counted(len(causes) - IN_TITLE, "other cause") if len(causes) > IN_TITLE else ""
     ids = {id for one in causes if one.kind in ("recompile", "cache") for id in one.ids}
@@ -177,34 +201,28 @@ def _part(name: str) -> str:
 
 
 def _functions(facts: Facts) -> Iterator[FunctionRecord]:
-    """A row for each function, the rest of one after a graph break behind it."""
-    groups: dict[Hashable, list[int]] = {}
+    """A row for each function, the rests of one after its graph breaks behind it."""
+    groups: dict[tuple[int, int, Hashable], list[int]] = {}
     for place, compilation in enumerate(facts.data.compilations):
         key = facts.frame(place) if compilation.compile_id else recompiles.own_function(compilation)
         groups.setdefault((compilation.rank, compilation.reset, key), []).append(place)
     again = {recompile.place for recompile in recompiles.find(facts)}
-    rows = [_function(facts, places, again) for places in groups.values()]
-    rests = [row for row in rows if row.after]
-    for row in rows:
-        if row.after and any(other.name == row.name for other in rows if not other.after):
-            continue
-        yield row
-        if not row.after:
-            mine = [rest for rest in rests if rest.name == row.name]
-            rests = [rest for rest in rests if rest.name != row.name]
-            yield from mine
+    by_function: dict[Hashable, list[FunctionRecord]] = {}
+    for (rank, reset, _), places in groups.items():
+        function, line = _after(facts, places[0])
+        by_function.setdefault((rank, reset, function), []).append(_function(facts, places, line, again))
+    for rows in by_function.values():
+        yield from rows
 
 
-def _function(facts: Facts, places: Sequence[int], again: set[int]) -> FunctionRecord:
+def _function(facts: Facts, places: Sequence[int], line: int, again: set[int]) -> FunctionRecord:
     last = facts.data.compilations[places[-1]]
-    name = _name(facts, facts.id(places[0]))
-    rest = REST.fullmatch(name)
     errors = [facts.data.compilations[place].error for place in places]
     in_eager = next((one.message for one in errors if one is not None and one.ran_in_eager), "")
     return FunctionRecord(
-        rest["function"] if rest else name,
+        _name(facts, places[0]),
         facts.frame_place(places[0]),
-        f"after line {rest['line']}" if rest else "",
+        f"after line {line}" if line else "",
         [facts.id(place) for place in places],
         sum(place in again for place in places),
         sum(map(facts.seconds, places)),

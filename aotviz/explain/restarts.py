@@ -12,6 +12,7 @@ from collections import defaultdict
 from aotviz.explain.explanation import Point, counted, seconds, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
+from aotviz.recording.events import MetricsRecord
 from aotviz.recording.sources import innermost
 
 LOST = ("dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s")  # the best known first
@@ -27,8 +28,7 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         reasons = _reasons(facts.text(record.texts.get("restart_reasons", -1)))
         if place < 0 or not reasons or only not in (None, place):
             continue
-        times = ((record.numbers.get(name) or 0) / (1e6 if name.endswith("_us") else 1) for name in LOST)
-        spent = next((time for time in times if time), 0.0)
+        spent = _lost(record)
         broken = bool(facts.about(place, facts.data.graph_breaks))
         for reason in reasons:
             said = "" if broken else " ".join(reason.partition("\n")[0].split())
@@ -52,6 +52,20 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         text = sentence(f"{told} ({often}; {cost}) {why}")
         points.append(Point(text, "", where, fix, seconds=spent, kind="restart", title=f"{told} {why}", ids=ids))
     return points
+
+
+def lost(facts: Facts) -> dict[str, float]:
+    """The seconds that each compilation's restarts cost, by its id."""
+    found: dict[str, float] = defaultdict(float)
+    for record in facts.data.metrics:
+        if record.origin.compilation >= 0:
+            found[facts.id(record.origin.compilation)] += _lost(record)
+    return found
+
+
+def _lost(record: MetricsRecord) -> float:
+    times = ((record.numbers.get(name) or 0) / (1e6 if name.endswith("_us") else 1) for name in LOST)
+    return next((time for time in times if time), 0.0)
 
 
 def _reasons(text: str) -> list[str]:

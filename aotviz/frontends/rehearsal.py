@@ -248,6 +248,8 @@ def _check_sizes(form: Split) -> None:
     Raises Broken."""
     results = graphs.values(graphs.outputs(form.forward_module.graph))
     for tangent in form.tangents:
+        if tangent.parts and form.wrapping is None:
+            raise Broken(f"the gradient of result {tangent.slot} has parts, and no result is a tensor subclass")
         result, size = results[tangent.slot], tangent.size
         whole = not tangent.parts and isinstance(result, torch.Tensor)  # of subclasses, the graph returns the parts
         if whole and not symbolic_sizes.statically_equal(size, result.size()):

@@ -96,7 +96,7 @@ describe("the view", () => {
   });
 
   test("of an address that names none is the first", () =>
-    expect(viewOf(new State(Recording.whole(data), { view: "none such" })).id).toBe("code"));
+    expect(viewOf(new State(Recording.whole(data), { view: "none such" })).id).toBe("overview"));
 });
 
 describe("several nodes are selected at once", () => {

@@ -1,0 +1,125 @@
+"""What a person sees first of a recording: the headline names the first cause, the times add up, what followed from a
+cause stands with it, and what has no cause is healthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.lowerings import run_graph
+from aotviz.reading.recording import Recording
+from tests import corpus
+from tests.explain.logs import recording
+
+HEADLINES = {  # what the program of the corpus does, in the words of the overview
+    "aliases": "`x` had 1 dimension and now has 2: 459 ms of 2.7 s.",
+    "aoti": "Compiled 2 times, 25.8 s. Nothing was compiled again, and no graph broke.",
+    "errors": "0/0 (`on_broken_backend`) failed with BackendCompilerFailed: backend='broken_backend' raised: "
+    "RuntimeError.",
+    "exports": "Export 2 and 1 other export failed because it has to know whether `n > 3` (`u0 > 3`) while tracing.",
+    "ranks": "The ranks run different collectives in `reduce_loss` (corpus/ranks.py:18).",
+    "recompile_limit": "`self.steps_done` changed (values seen: 0, 1, 2, 3, 4, ... 15). Its function reached the "
+    "recompile limit and runs in eager.",
+}
+
+
+@pytest.mark.parametrize("name", HEADLINES)
+def test_the_headline_is_the_first_cause(name: str) -> None:
+    found = recording(name).overview()
+    assert found.headline == HEADLINES[name]
+    assert found.healthy == (name == "aoti")
+    assert str(found).startswith(found.headline)
+
+
+@pytest.mark.parametrize("name", corpus.names())
+def test_the_times_add_up_and_every_cause_is_about_something_that_is_there(name: str) -> None:
+    one = recording(name)
+    found, known = one.overview(), {compilation.id for compilation in one.compilations}
+    assert sum(found.times.values()) == pytest.approx(found.seconds)
+    for cause in found.causes.itertuples():
+        assert cause.kind
+        assert cause.title
+        assert set(cause.compilations) <= known
+    assert {id for row in found.functions.itertuples() for id in row.compilations} == known
+
+
+@pytest.mark.parametrize("name", corpus.names())
+def test_causes_come_in_the_order_of_explain_and_none_is_lost(name: str) -> None:
+    one = recording(name)
+    causes = one.overview().causes
+    told = [*causes.text, *(text for row in causes.itertuples() for text in row.followed)]
+    points = [point.text for point in one.explain().points if point.kind]
+    assert sorted(told) == sorted(points)
+    assert list(causes.text) == [text for text in points if text in set(causes.text)]
+
+
+def job(folder: Path) -> Recording:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.scale = torch.nn.Linear(4, 4), 1.0
+
+        def forward(self, x):
+            y = self.linear(x) * self.scale
+            if y.sum() > 1e9:
+                y = y + 1
+            return y.sin()
+
+    model = Scaled()
+    with aotviz.record() as made:
+        compiled = aotviz.compile(model, backend="eager", cache=str(folder))
+        for size, scale in ((4, 1.0), (4, 2.0), (5, 3.0), (6, 3.0)):
+            model.scale = scale
+            compiled(torch.randn(size, 4)).sum().backward()
+    return made
+
+
+def test_what_the_rest_of_a_function_sees_again_follows_from_what_changed(tmp_path: Path) -> None:
+    found = job(tmp_path).overview()
+    by_title = {row.title: row for row in found.causes.itertuples()}
+    size = by_title["Dimension 0 of `x` had size 4 and now has size 5"]
+    (rest,) = size.followed
+    assert "dimension 0 of `y` had size 4 and now has size 5" in rest
+    assert len(size.compilations) == 2
+    assert by_title["`self.scale` was 1.0 and is now 2.0"].kind == "recompile"
+    assert by_title["The program branches on a tensor's value, which is not known while compiling"].code
+    assert len(found.causes) == 3
+    assert [(row.name, row.after, row.again) for row in found.functions.itertuples()] == [
+        ("Scaled", "", 2),
+        ("forward", f"after line {job.__code__.co_firstlineno + 8}", 1),
+    ]
+    assert not found.healthy
+
+
+def test_a_second_process_says_that_nothing_was_compiled(tmp_path: Path) -> None:
+    def half(x):
+        return (x * 0.5).sin()
+
+    headlines = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        with aotviz.record() as made:
+            aotviz.compile(half, backend="eager", cache=str(tmp_path))(
+                torch.ones(3, requires_grad=True)
+            ).sum().backward()
+        headlines.append(made.overview().headline)
+    assert headlines[0].startswith("Compiled once, ")
+    assert headlines[0].endswith("Nothing was compiled again, and no graph broke.")
+    assert headlines[1].startswith("Nothing was compiled: 1 of 1 from the cache, ")
+
+
+def test_what_is_written_viewed_kept_and_refused_is_told_of_each_function() -> None:
+    def writes(x, w):
+        x.mul_(2)
+        return x[0], (x * w).sum()
+
+    with aotviz.record() as made:
+        compiled = aotviz.aot_function(writes, run_graph)
+        compiled(torch.ones(3), torch.ones(3, requires_grad=True))
+    (row,) = made.overview().functions.itertuples()
+    assert row.aliases.startswith("writes `x`; ")
+    assert row.aliases.endswith(" is a view")
+    assert row.kept_bytes == 12
