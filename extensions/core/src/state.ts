@@ -157,6 +157,11 @@ export class State {
     return this.paintings.find(({ label }) => label === this.current.painting) ?? null;
   }
 
+  /** The view for what is chosen next: the overview shows no stage and no node. */
+  private get stageView(): string {
+    return this.current.view === "overview" ? "code" : this.current.view;
+  }
+
   /** What must be loaded for `graph`, or for the graph of another stage and role. */
   graphNeed(stage = this.current.stage, role = this.current.role): Need[] {
     return this.recording.graphNeed(this.current.compilation, stage, role);
@@ -190,7 +195,7 @@ export class State {
     this.opened = false;
     this.meantNode = null;
     this.said = "";
-    this.set({ compilation, stage: 0, role: "", node: -1 });
+    this.set({ compilation, stage: 0, role: "", node: -1, view: this.stageView });
   }
 
   /** Goes to a stage. The node with the same value stays selected if the new graph has one. */
@@ -198,7 +203,7 @@ export class State {
     const record = this.compilation.stages[stage];
     if (!record) return;
     this.meantNode = this.node ?? this.meantNode;
-    this.set({ stage, role: roleOf(record, role ?? this.current.role), node: -1 });
+    this.set({ stage, role: roleOf(record, role ?? this.current.role), node: -1, view: this.stageView });
   }
 
   openRole(role: string): void {
@@ -223,7 +228,7 @@ export class State {
     const known = nodes.filter((node) => this.graph?.nodes[node]);
     const node = known.includes(this.current.node) ? this.current.node : (known[0] ?? -1);
     this.meantNode = null;
-    this.set({ node, nodes: known });
+    this.set({ node, nodes: known, view: this.stageView });
   }
 
   /** Goes to the node with this name, in a graph that may not be loaded yet. */
@@ -231,7 +236,7 @@ export class State {
     const record = this.compilation.stages[stage];
     if (!record) return;
     this.meantNode = { name };
-    this.set({ stage, role: roleOf(record, role), node: -1 });
+    this.set({ stage, role: roleOf(record, role), node: -1, view: this.stageView });
   }
 
   /** Colours the graph with a painting; "" for none. */

@@ -159,9 +159,7 @@ function links(state: State, { kind, ids }: CauseRecord): Child[] {
 }
 
 function openFailed(state: State, position: number): void {
-  const error = state.recording.index.compilations[position]?.error;
-  state.openCompilation(position, error?.stage);
-  state.openView("code");
+  state.openCompilation(position, state.recording.index.compilations[position]?.error?.stage);
 }
 
 function positionOf({ recording }: State, id: string): number {
