@@ -33,6 +33,8 @@ def said(recording: Recording) -> str:
         parts.append(cells(log_tables.rows(data, texts, field)))
     told = recording.explain()
     parts += [str(told), told.source, told.fix, *told.sentences]
+    first = recording.overview()
+    parts += [str(first), cells(first.causes), cells(first.functions), str(first.times)]
     for wrong in (recording.explain, recording.__getitem__):
         with pytest.raises(LookupError) as caught:
             wrong("no such id")

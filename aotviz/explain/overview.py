@@ -37,6 +37,10 @@ PARTS = (  # of the time: what the names of events and stages begin with, or hav
 NAMED = re.compile(r"`[^`]*`")
 FOLLOWS = {"cache": "recompile", "restart": "graph break"}  # kind of a point -> the kind that it may follow from
 LONG = 120  # characters of a title
+IN_EAGER = {  # kind of a cause with which something failed -> what came of it
+    "recompile": "its function reached the recompile limit and runs in eager",
+    "graph break": "its function runs in eager",
+}
 PRINTED = 3  # causes
 IN_TITLE = 2  # causes that the headline names
 
@@ -143,11 +147,10 @@ def first_sentence(text: str) -> str:
 def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
     """The causes that come first, and what all of them cost together."""
     first = causes[0]
+    named = [one.title for one in causes[: 1 if first.failed else IN_TITLE]]
+    more = counted(len(causes) - len(named), "other cause") if len(causes) > len(named) else ""
     if first.failed:
-        limit = "its function reached the recompile limit and runs in eager" if first.kind == "recompile" else ""
-        return sentence(first.title, limit)
-    named = [one.title for one in causes[:IN_TITLE]]
-    more = counted(len(causes) - IN_TITLE, "other cause") if len(causes) > IN_TITLE else ""
+        return sentence(first.title, IN_EAGER.get(first.kind, ""), f"{more} below" if more else "")
     ids = {id for one in causes if one.kind in ("recompile", "cache") for id in one.ids}
     places = range(len(facts.data.compilations))
     total = sum(map(facts.seconds, places))

@@ -464,7 +464,8 @@ class Recording:
         made = ", ".join(f"{name} {version}" for name, version in self._content.producer.items())
         head = f"Recording of {self._count()}" + (f" (by {made})" if made else "")
         head = "\n".join([head, *self.notes, *log_tables.bad_lines(self.rows[0])])
-        return "\n\n".join([head, *(f"[{c.id}] {c}" for c in self.compilations)])
+        first = [str(self.overview())] if self.compilations else []
+        return "\n\n".join([head, *first, *(f"[{c.id}] {c}" for c in self.compilations)])
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         try:

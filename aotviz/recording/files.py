@@ -82,7 +82,7 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
         check(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damage(str(error)[:200] or type(error).__name__) from None
-    return data
+    return replace(data, overview=None)  # it is found again, from what is read
 
 
 def decompressed(packed: bytes, limit_bytes: int, form: int = GZIP) -> bytes:

@@ -27,6 +27,7 @@ VIEWS = {  # the text of a tab, in lower case: the view's id in extensions/core/
     "wrapper": "wrapper",
     "evidence": "evidence",
     "compilations": "compilations",
+    "overview": "overview",
     "timeline": "timeline",
     "records": "records",
 }

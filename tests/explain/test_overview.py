@@ -18,11 +18,13 @@ HEADLINES = {  # what the program of the corpus does, in the words of the overvi
     "aliases": "`x` had 1 dimension and now has 2: 459 ms of 2.7 s.",
     "aoti": "Compiled 2 times, 25.8 s. Nothing was compiled again, and no graph broke.",
     "errors": "0/0 (`on_broken_backend`) failed with BackendCompilerFailed: backend='broken_backend' raised: "
-    "RuntimeError.",
-    "exports": "Export 2 and 1 other export failed because it has to know whether `n > 3` (`u0 > 3`) while tracing.",
-    "ranks": "The ranks run different collectives in `reduce_loss` (corpus/ranks.py:18).",
+    "RuntimeError. 4 other causes below.",
+    "exports": "Export 2 and 1 other export failed because it has to know whether `n > 3` (`u0 > 3`) while tracing. "
+    "2 other causes below.",
+    "graph_breaks": "A log message cannot be part of a graph. Its function runs in eager. 8 other causes below.",
+    "ranks": "The ranks run different collectives in `reduce_loss` (corpus/ranks.py:18). 3 other causes below.",
     "recompile_limit": "`self.steps_done` changed (values seen: 0, 1, 2, 3, 4, ... 15). Its function reached the "
-    "recompile limit and runs in eager.",
+    "recompile limit and runs in eager. 4 other causes below.",
 }
 
 

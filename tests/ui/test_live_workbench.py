@@ -109,6 +109,8 @@ def test_what_is_compiled_later_shows_in_its_place(lab: Server, page: Page, scre
     expect(bench).to_contain_text("Nothing was compiled.", timeout=60_000)
     expect(bench).to_contain_text("Its compilation then appears here.")
     jupyter.run_cell(page, 1)
+    expect(bench.locator(".overview .headline")).to_contain_text("Compiled once", timeout=30_000)
+    bench.locator("[role=tab][data-view=code]").click()
     expect(bench.locator(".cm-content")).to_contain_text("operator.matmul", timeout=30_000)  # Dynamo's graph is first
     expect(bench.locator(".rail-divider")).to_have_count(0)
     bench.locator('.stage[data-stage="partition"]').click()
@@ -289,6 +291,7 @@ def test_workbenches_side_by_side_share_the_width(lab: Server, page: Page, scree
     benches = page.locator(".workbench")
     expect(benches).to_have_count(2, timeout=60_000)
     for bench in benches.all():
+        bench.locator("[role=tab][data-view=code]").click()
         expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
     widths = [box["width"] for bench in benches.all() if (box := bench.bounding_box())]
     assert len(widths) == 2

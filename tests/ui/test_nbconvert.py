@@ -60,6 +60,7 @@ def test_a_converted_notebook_has_workbenches_that_work_offline(
     subprocess.run(convert, check=True, cwd=ROOT, capture_output=True)
     page, problems = opened(browser, tmp_path / "tour.html")
     bench = page.locator(".workbench").first
+    bench.locator("[role=tab][data-view=code]").click(timeout=30_000)
     expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
     assert page.locator("h1").count() == 3
     bench.locator('.stage[data-stage="partition"]').click()
@@ -71,6 +72,7 @@ def test_a_converted_notebook_has_workbenches_that_work_offline(
     expect(bench).to_contain_text("This needs the live function")
     second = page.locator(".aotviz-output").nth(1)
     second.scroll_into_view_if_needed()
+    second.locator(".workbench [role=tab][data-view=code]").click(timeout=30_000)
     expect(second.locator(".workbench .cm-content")).to_contain_text("def joint(", timeout=30_000)
     expect(page.locator(".workbench")).to_have_count(2)
     assert page.locator("img[src=x]").count() == 0

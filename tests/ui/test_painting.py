@@ -183,7 +183,7 @@ def test_a_workbench_that_is_shown_opens_what_is_painted_and_the_kernel_hears_wh
 ) -> None:
     page = still_page
     kernel = Kernel(page, monkeypatch, Recording(files.unpack(trained)))
-    expect(page.locator(".cm-content")).to_be_visible()
+    expect(page.locator(".overview")).to_be_visible()
     kernel.widget.paint({"gelu": 1.0, "add": 3.0}, "error", stage="partition", graph="forward")
     assert kernel.sent[-1][0] == {"changed": True}
     page.evaluate("window.changed()")

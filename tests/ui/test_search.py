@@ -60,7 +60,7 @@ def test_a_table_shows_what_was_typed_while_it_was_open(page: Page) -> None:
     box, rows = page.get_by_label("Search the recording"), page.locator(".saved-page tbody tr")
     box.fill("nowhere")
     page.locator("[role=tab][data-view=saved]").click()
-    expect(rows).to_have_count(4)  # it was typed at the code
+    expect(rows).to_have_count(4)  # it was typed at the overview
     box.fill("detach")
     expect(rows).to_have_count(2)
     expect(page.locator(".saved-page caption")).to_have_text("2 values of 4")
@@ -69,7 +69,7 @@ def test_a_table_shows_what_was_typed_while_it_was_open(page: Page) -> None:
     expect(rows).to_have_count(2)
     page.keyboard.press("Escape")  # the words, and the box
     expect(rows).to_have_count(4)
-    page.keyboard.press("1")
+    page.keyboard.press("2")
     expect(page.locator("[role=tab][data-view=code]")).to_have_attribute("aria-selected", "true")
 
 

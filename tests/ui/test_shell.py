@@ -135,6 +135,7 @@ def test_a_line_of_code_and_the_users_line_point_at_each_other(
     page.screenshot(path=screenshots / f"shell-{theme}-code.png")
     page.get_by_role("button", name="Your code").click()
     expect(page.locator(".sources")).to_have_count(0)
+    page.keyboard.press("2")
     expect(page.locator(".cm-content")).to_be_visible()
 
 
@@ -294,15 +295,16 @@ def test_a_tab_opens_though_the_page_is_drawn_again_while_it_is_pressed(page: Pa
 
 def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:
     page.goto(write_html(several(), tmp_path / "keys.html").as_uri())
+    page.keyboard.press("2")
     expect(page.locator(".cm-content")).to_be_visible()
     selected(page, "trace")
     page.keyboard.press("ArrowRight")
     selected(page, "decompose")
     page.keyboard.press("ArrowLeft")
     selected(page, "trace")
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
-    page.keyboard.press("1")
+    page.keyboard.press("2")
     page.keyboard.press("/")
     page.keyboard.type("gelu")
     page.keyboard.press("Enter")
@@ -344,7 +346,7 @@ def test_keys_work_wherever_a_click_left_the_focus(page: Page, tmp_path: Path) -
     expect(page.get_by_label("Search the recording")).to_have_value("p2")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Your code").click()  # which is drawn again
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     expect(tab).to_have_attribute("data-view", "diff")
     page.keyboard.press("ArrowRight")
     selected(page, "decompose")
@@ -372,6 +374,7 @@ def test_keys_work_wherever_a_click_left_the_focus(page: Page, tmp_path: Path) -
 
 def test_the_page_around_the_workbench_never_scrolls_by_itself(page: Page, tmp_path: Path) -> None:
     page.goto(write_html(several(), tmp_path / "scroll.html").as_uri())
+    page.keyboard.press("2")
     expect(page.locator(".cm-content")).to_be_visible()
     page.add_style_tag(content="body, html { display: block !important; height: auto !important; overflow: auto }")
     page.evaluate(

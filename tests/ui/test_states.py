@@ -307,6 +307,7 @@ def kernel(page: Page, monkeypatch: pytest.MonkeyPatch) -> Kernel:
 def test_what_still_loads_says_so_and_can_be_cancelled_and_begun_again(
     kernel: Kernel, page: Page, screenshots: Path
 ) -> None:
+    page.locator("[role=tab][data-view=code]").click()
     expect(page.locator(".cm-content")).to_be_visible()
     kernel.silent_to = "graph"
     page.locator('.stage[data-stage="partition"]').click()
@@ -321,6 +322,7 @@ def test_what_still_loads_says_so_and_can_be_cancelled_and_begun_again(
 
 
 def test_the_rail_is_never_empty_while_a_compilation_loads(kernel: Kernel, page: Page, screenshots: Path) -> None:
+    page.locator("[role=tab][data-view=code]").click()
     expect(page.locator(".cm-content")).to_be_visible()
     kernel.silent_to = "compilation"
     compilation = page.get_by_label("Compilation", exact=True)
@@ -339,6 +341,7 @@ def test_the_rail_is_never_empty_while_a_compilation_loads(kernel: Kernel, page:
 
 
 def test_a_kernel_that_is_restarted_is_known_at_once_to_be_gone(kernel: Kernel, page: Page, screenshots: Path) -> None:
+    page.locator("[role=tab][data-view=code]").click()
     expect(page.locator(".cm-content")).to_be_visible()
     shown = page.locator(".stage[aria-selected=true]").get_attribute("data-stage")
     kernel.silent_to = "graph"
@@ -355,6 +358,7 @@ def test_a_kernel_that_is_restarted_is_known_at_once_to_be_gone(kernel: Kernel, 
 
 
 def test_what_the_kernel_has_no_more_is_told_with_its_reason(kernel: Kernel, page: Page) -> None:
+    page.locator("[role=tab][data-view=code]").click()
     expect(page.locator(".cm-content")).to_be_visible()
     kernel.recording.data = replace(kernel.recording.data, compilations=[])
     page.locator('.stage[data-stage="partition"]').click()

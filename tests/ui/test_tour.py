@@ -89,7 +89,7 @@ def test_keys_go_on_and_back_and_skip_and_the_focus_returns(page: Page) -> None:
     at(page, 3)
     page.keyboard.press("Escape")
     expect(page.locator(".tour-card")).to_be_hidden()
-    page.keyboard.press("2")  # the keys belong to the workbench again
+    page.keyboard.press("3")  # the keys belong to the workbench again
     expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
 
 

@@ -228,7 +228,7 @@ export class State {
     const known = nodes.filter((node) => this.graph?.nodes[node]);
     const node = known.includes(this.current.node) ? this.current.node : (known[0] ?? -1);
     this.meantNode = null;
-    this.set({ node, nodes: known, view: this.stageView });
+    this.set({ node, nodes: known, ...(known.length && { view: this.stageView }) });
   }
 
   /** Goes to the node with this name, in a graph that may not be loaded yet. */

@@ -177,6 +177,7 @@ function functions(state: State, rows: readonly FunctionRecord[]): HTMLElement {
       },
       {
         title: "Compilations",
+        term: "Compilations of it",
         cell: ({ ids, again }) => (again ? `${ids.length} (${again} again)` : String(ids.length)),
       },
       { title: "Time", kind: "number", cell: ({ seconds }) => seconds > 0 && time(seconds) },

@@ -1,0 +1,135 @@
+"""The overview is what a person sees first, and each of its links leads to the place that says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from aotviz.reading.recording import Recording
+from aotviz.widgets.html import write_html
+from tests.explain.logs import recording
+from tests.explain.test_overview import job
+from tests.tiers import SCREENS
+from tests.ui.test_accessibility import serious
+
+Open = Callable[..., Page]
+JOBS = ("aoti", "training", "graph_breaks", "errors", "ranks_diverge", "exports", "cache_second")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return job(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    pages: list[Page] = []
+    problems: list[str] = []
+
+    def show(of: Recording, width: int = 1280, theme: str = "light") -> Page:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+        pages.append(page)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(write_html(of, tmp_path / "page.html").as_uri())
+        expect(page.locator(".overview .headline")).to_be_visible()
+        return page
+
+    yield show
+    assert problems == []
+    for page in pages:
+        page.close()
+
+
+def plain(text: str) -> str:
+    return text.replace("`", "")
+
+
+@pytest.mark.parametrize(("width", "theme"), SCREENS)
+@pytest.mark.parametrize("name", ["job", *JOBS])
+def test_it_is_seen_first_and_says_what_recording_overview_says(
+    opened: Open, made: Recording, name: str, width: int, theme: str, screenshots: Path
+) -> None:
+    of = made if name == "job" else recording(name)
+    page, said = opened(of, width, theme), of.overview()
+    expect(page.get_by_role("tab", name="Overview")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".headline")).to_have_text(plain(said.headline))
+    expect(page.locator(".causes .what")).to_have_text([plain(title) for title in said.causes.title])
+    expect(page.locator(".times .named")).to_have_count(len(said.times))
+    expect(page.locator(".overview tbody tr")).to_have_count(len(said.functions))
+    expect(page.locator(".stage-head")).to_be_hidden()
+    assert page.locator(".overview").evaluate("(one) => one.scrollWidth <= one.clientWidth + 1")
+    page.screenshot(path=screenshots / f"overview-{name}-{width}-{theme}.png")
+    assert serious(page) == []
+
+
+def follow(page: Page, title: str) -> None:
+    cause = page.locator(".causes details").filter(has=page.locator(".what", has_text=title)).first
+    if cause.get_attribute("open") is None:
+        cause.locator("summary").click()
+    cause.locator(".links button").click()
+
+
+def shown(page: Page, view: str) -> Locator:
+    expect(page.locator(f"[role=tab][data-view={view}]")).to_have_attribute("aria-selected", "true")
+    return page.locator(".panel")
+
+
+def test_a_recompile_leads_to_its_compilation_which_says_why(opened: Open, made: Recording) -> None:
+    page = opened(made)
+    follow(page, "self.scale was 1.0 and is now 2.0")
+    row = shown(page, "compilations").locator("tr[aria-selected=true]")
+    expect(row).to_contain_text("self.scale")
+
+
+def test_a_graph_break_leads_to_the_graph_breaks(opened: Open) -> None:
+    page = opened(recording("graph_breaks"))
+    follow(page, "print cannot be part of a graph")
+    panel = shown(page, "records")
+    expect(panel.locator("[data-page=graph_breaks]")).to_have_attribute("aria-checked", "true")
+    expect(panel).to_contain_text("graph_breaks.py:18")
+
+
+def test_ranks_that_differ_lead_to_the_differences(opened: Open) -> None:
+    page = opened(recording("ranks_diverge"))
+    follow(page, "The ranks run different collectives")
+    panel = shown(page, "records")
+    expect(panel.locator("[data-page=ranks]")).to_have_attribute("aria-checked", "true")
+    expect(panel).to_contain_text("The ranks run different collectives in reduce_loss")
+
+
+def test_a_failure_leads_to_the_compilation_that_failed(opened: Open) -> None:
+    page = opened(recording("errors"))
+    follow(page, "wrong_shapes) failed with TorchRuntimeError")
+    shown(page, "code")
+    expect(page.locator(".stage-head .failure")).to_contain_text("TorchRuntimeError")
+    expect(page.locator(".head select")).to_have_value("1")
+
+
+def test_a_function_leads_to_the_graph_of_its_last_compilation(opened: Open, made: Recording) -> None:
+    page = opened(made)
+    page.locator(".overview tbody tr").first.click()
+    shown(page, "graph")
+    last = made.overview().functions.compilations[0][-1]
+    expect(page.locator(".head select")).to_have_value(str([one.id for one in made].index(last)))
+
+
+def test_j_and_k_move_between_the_causes_and_enter_opens_one(opened: Open, made: Recording) -> None:
+    page = opened(made)
+    lines = page.locator(".causes summary")
+    lines.first.focus()
+    page.keyboard.press("j")
+    expect(lines.nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".causes details").nth(1)).to_have_attribute("open", "")
+    page.keyboard.press("k")
+    expect(lines.first).to_be_focused()
+
+
+def test_choosing_a_stage_leaves_it(opened: Open, made: Recording) -> None:
+    page = opened(made)
+    page.locator(".rail .stage[data-stage=partition]").click()
+    shown(page, "code")
+    expect(page.locator(".stage-head h2")).to_have_text("partition")
