@@ -27,6 +27,8 @@ def page(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Pa
 
 
 def test_the_page_and_the_workbench_say_first_what_may_hang_and_draw_it(page: Page, screenshots: Path) -> None:
+    expect(page.locator(".overview .headline")).to_contain_text("The ranks run different collectives in reduce_loss")
+    page.get_by_text("As text").click()
     expect(page.get_by_text("4 ranks differ in 3 things")).to_be_in_viewport()
     order = page.locator("table", has_text="Graphs in the order in which they ran")
     expect(order).to_be_in_viewport()
@@ -37,6 +39,7 @@ def test_the_page_and_the_workbench_say_first_what_may_hang_and_draw_it(page: Pa
     )
     assert colours[0] != colours[1] == colours[2]
     page.screenshot(path=screenshots / "ranks-diverge.png")
+    page.get_by_text("As text").click()
 
     page.locator("[role=tab][data-view=records]").click()
     ranks = page.locator(".pages [data-page=ranks]")

@@ -17,6 +17,7 @@ from tests.ui import jupyter
 from tests.ui.fixture import MARKUP, TARGET, recording
 from tests.ui.jupyter import Server
 from tests.ui.test_accessibility import serious
+from tests.ui.views import code_of
 
 SLOW = """
 import pathlib, time
@@ -91,7 +92,7 @@ def test_a_double_click_opens_a_recording_without_a_kernel(lab: Server, page: Pa
     jupyter.open_lab(page, lab)
     double_click(page, "made.aotviz")
     workbench = page.locator(".workbench")
-    expect(workbench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+    expect(code_of(workbench)).to_contain_text("def joint(", timeout=30_000)
     expect(workbench).to_have_attribute("data-theme", "light")
     expect(workbench.locator(".cm-content")).to_contain_text(MARKUP)
     page.screenshot(path=screenshots / "extension-light-file.png")
@@ -151,7 +152,7 @@ def test_the_palette_and_the_launcher_offer_what_there_is(lab: Server, page: Pag
     chooser = page.locator(".jp-Dialog")
     chooser.locator(".jp-DirListing-item", has_text="shown.aotviz").click()
     chooser.locator("button.jp-mod-accept").click()
-    expect(page.locator(".workbench .cm-content")).to_contain_text("def joint(", timeout=30_000)
+    expect(code_of(page.locator(".workbench"))).to_contain_text("def joint(", timeout=30_000)
 
 
 def test_a_recording_is_exported_as_a_page_that_opens_offline(
@@ -162,7 +163,7 @@ def test_a_recording_is_exported_as_a_page_that_opens_offline(
     command = "() => window.jupyterapp.commands.isEnabled('aotviz:export-html')"
     assert page.evaluate(command) is False
     double_click(page, "sent.aotviz")
-    expect(page.locator(".workbench .cm-content")).to_be_visible(timeout=30_000)
+    expect(code_of(page.locator(".workbench"))).to_be_visible(timeout=30_000)
     page.wait_for_function(command)
     with page.expect_download() as saved:
         page.evaluate("() => window.jupyterapp.commands.execute('aotviz:export-html')")
@@ -173,7 +174,7 @@ def test_a_recording_is_exported_as_a_page_that_opens_offline(
     requests: list[str] = []
     other.on("request", lambda request: requests.append(request.url))
     other.goto(html.as_uri())
-    expect(other.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+    expect(code_of(other)).to_contain_text("def joint(", timeout=30_000)
     expect(other).to_have_title("sent · aotviz")
     assert [url for url in requests if not url.startswith("blob:")] == [html.as_uri()]
     other.close()
@@ -201,7 +202,7 @@ def test_the_panel_follows_a_compilation_while_the_cell_runs(lab: Server, page: 
 
     row.click()
     expect(page.locator(".workbench .head")).to_contain_text("step", timeout=30_000)
-    expect(page.locator(".workbench .cm-content")).to_contain_text("operator.matmul", timeout=30_000)  # Dynamo's graph
+    expect(code_of(page.locator(".workbench"))).to_contain_text("operator.matmul", timeout=30_000)  # Dynamo's graph
     page.screenshot(path=screenshots / "extension-dark-live-opened.png")
     jupyter.set_theme(page, "JupyterLab Light")
 
@@ -259,7 +260,7 @@ def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Server, page: 
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
     row.click()
     bench = page.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("operator.matmul", timeout=30_000)
+    expect(code_of(bench)).to_contain_text("operator.matmul", timeout=30_000)
     expect(bench.locator(".rail-divider")).to_have_count(0)
     chosen = bench.locator(".stage[aria-selected=true]").get_attribute("data-stage")
 
@@ -299,7 +300,7 @@ def test_launcher_palette_and_panel_need_no_mouse(lab: Server, fresh_page: Page,
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:open', { path: 'keys.aotviz' })")
     bench = page.locator(".workbench")
     expect(bench).to_be_focused(timeout=30_000)
-    page.keyboard.press("4")
+    page.keyboard.press("5")
     expect(bench.locator("[role=tab][aria-selected=true]")).to_have_attribute("data-view", "aliasing")
     assert serious(page, "'.aotviz-RecordingView'") == []
 
@@ -317,8 +318,9 @@ def test_a_live_compilation_is_opened_by_keys(lab: Server, page: Page, screensho
     page.screenshot(path=screenshots / "extension-keys-panel.png")
     page.keyboard.press("Enter")
     bench = page.locator(".workbench")
+    expect(bench).to_be_focused(timeout=30_000)
+    page.keyboard.press("2")
     expect(bench.locator(".cm-content")).to_contain_text("operator.matmul", timeout=30_000)
-    expect(bench).to_be_focused()
     chosen = bench.locator(".stage[aria-selected=true]")
     before = str(chosen.get_attribute("data-stage"))
     page.keyboard.press("ArrowRight")
@@ -341,7 +343,7 @@ def test_a_restart_of_the_kernel_empties_the_panel(lab: Server, fresh_page: Page
         expect(row).to_have_attribute("data-state", "done", timeout=60_000)
         expect(row).to_have_count(1)
         row.click()
-        expect(bench.locator(".cm-content")).to_contain_text("operator.matmul")
+        expect(code_of(bench)).to_contain_text("operator.matmul")
         ears.hear_all = "unheard" not in how
         page.evaluate(script)
         expect(section, how).to_have_count(0, timeout=60_000)
@@ -353,7 +355,7 @@ def test_a_restart_of_the_kernel_empties_the_panel(lab: Server, fresh_page: Page
     expect(row).to_have_attribute("data-state", "done", timeout=60_000)
     expect(row).to_have_count(1)
     row.click()
-    expect(bench.locator(".cm-content")).to_contain_text("operator.matmul")
+    expect(code_of(bench)).to_contain_text("operator.matmul")
 
 
 class Ears:

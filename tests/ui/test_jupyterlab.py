@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ui import jupyter
 from tests.ui.jupyter import Server
+from tests.ui.views import code_of
 
 CELL = """from tests.ui.fixture import recording
 from aotviz.widgets.workbench import Workbench
@@ -32,7 +33,7 @@ def test_a_stage_is_clicked_and_its_graph_is_seen(lab: Server, fresh_page: Page,
     first.scroll_into_view_if_needed()
     for bench in page.locator(".workbench").all():
         bench.scroll_into_view_if_needed()
-        expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=30_000)
+        expect(code_of(bench)).to_contain_text("def joint(", timeout=30_000)
     first.scroll_into_view_if_needed()
     # Once for both, and graphviz when nothing else is to be done.
     page.wait_for_function("globalThis[Symbol.for('aotviz.bundles')].size >= 3")
@@ -90,7 +91,7 @@ def test_the_kernel_is_asked_for_what_is_looked_at_and_a_failure_says_what_to_do
 
     jupyter.run_cell(page, 0)
     bench = page.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=60_000)
+    expect(code_of(bench)).to_contain_text("def joint(", timeout=60_000)
     jupyter.run_cell(page, 1)
     bench.locator('.stage[data-stage="partition"]').click()
     expect(bench.get_by_role("alert")).to_contain_text("the graph is gone", timeout=30_000)

@@ -11,6 +11,7 @@ from tests.ui import jupyter
 from tests.ui.jupyter import Server
 from tests.ui.test_accessibility import serious
 from tests.ui.test_jupyterlab import CELL
+from tests.ui.views import code_of
 
 
 @pytest.mark.slow
@@ -22,7 +23,7 @@ def test_the_workbench_works_in_notebook_7(notebook_7: Server, browser: Browser,
     jupyter.open_notebook(page, notebook_7, "tour.ipynb")
     jupyter.run_all(page)
     bench = page.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=60_000)
+    expect(code_of(bench)).to_contain_text("def joint(", timeout=60_000)
     bench.locator('.stage[data-stage="partition"]').click()  # of which the kernel has sent nothing yet
     expect(bench.locator(".cm-content")).to_contain_text("def forward(", timeout=30_000)
     bench.locator(".cm-line", has_text="= aten.").first.click()

@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, expect
 from aotviz.widgets import static_files
 from aotviz.widgets.workbench import BUNDLES
 from tests.ui.fixture import packed_parts
+from tests.ui.views import code_of
 
 FRAME = """<!doctype html><body><div id="out"></div><script type="module">
 const answers = __ANSWERS__;
@@ -59,7 +60,7 @@ def test_the_widget_works_in_a_frame_without_an_origin(browser: Browser, screens
     )
     inside = page.frame_locator("iframe")
     bench = inside.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("def joint(", timeout=90_000)
+    expect(code_of(bench)).to_contain_text("def joint(", timeout=90_000)
     expect(inside.locator("body")).to_have_attribute("data-origin", "null")
     bench.locator('[role=tab][data-view="graph"]').click()
     expect(bench.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)

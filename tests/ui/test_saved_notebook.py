@@ -15,6 +15,7 @@ from tests.tiers import slow
 from tests.ui import jupyter
 from tests.ui.fixture import recording
 from tests.ui.jupyter import Server
+from tests.ui.views import code_of
 
 # What stands in README, run by an interpreter that need not compile C++ for it.
 CELL = """import torch, aotviz
@@ -60,7 +61,7 @@ def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
     jupyter.open_notebook(page, served, notebook.name)
     jupyter.run_all(page)
     bench = page.locator(".workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("def ", timeout=90_000)
+    expect(code_of(bench)).to_contain_text("def ", timeout=90_000)
     expect(page.locator(".aotviz-RecordingView")).to_have_count(0)  # the kernel runs: this is its widget
     bench.locator('.stage[data-stage="partition"]').click()
     bench.locator('[role=tab][data-view="saved"]').click()
@@ -78,7 +79,7 @@ def test_a_notebook_opened_without_its_kernel_shows_what_was_seen(
     # Run again, it is the kernel's.
     jupyter.run_all(page)
     expect(page.locator(".aotviz-RecordingView")).to_have_count(0, timeout=60_000)
-    expect(bench.locator(".cm-content")).to_contain_text("def ", timeout=60_000)
+    expect(code_of(bench)).to_contain_text("def ", timeout=60_000)
     expect(bench).to_have_count(1)
 
 

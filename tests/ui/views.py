@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from playwright.sync_api import FrameLocator, Locator, Page
+
 from tests.ui.fixture import ROOT
 
 FOLDER = ROOT / "extensions" / "core" / "src" / "views"
@@ -25,3 +27,9 @@ def is_of_a_kind(view: str) -> bool:
 
 
 VIEWS = tuple(view for view in listed(REGISTRY.read_text(encoding="utf-8")) if not is_of_a_kind(view))
+
+
+def code_of(bench: Page | Locator | FrameLocator) -> Locator:
+    """The code of the selected stage, which is a tab beside the overview."""
+    bench.locator("[role=tab][data-view=code]").click(timeout=90_000)
+    return bench.locator(".cm-content")

@@ -94,7 +94,8 @@ export class State {
       0,
       recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation),
     );
-    const first = recording.rowCount("overview") ? "overview" : this.current.view;
+    const asksForOne = [bookmark.compilation, bookmark.stage, bookmark.node].some((name) => name !== undefined);
+    const first = recording.rowCount("overview") && !asksForOne ? "overview" : this.current.view;
     const view = bookmark.view ?? (recording.index.compared ? "compared" : first);
     this.current = {
       ...this.current,
