@@ -90,11 +90,9 @@ export class State {
     readonly recording: Recording,
     bookmark: Bookmark = {},
   ) {
-    const compilation = Math.max(
-      0,
-      recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation),
-    );
-    const asksForOne = [bookmark.compilation, bookmark.stage, bookmark.node].some((name) => name !== undefined);
+    const position = recording.index.compilations.findIndex(({ id }) => id === bookmark.compilation);
+    const compilation = Math.max(0, position);
+    const asksForOne = bookmark.compilation === undefined ? (bookmark.stage ?? bookmark.node) : position >= 0;
     const first = recording.rowCount("overview") && !asksForOne ? "overview" : this.current.view;
     const view = bookmark.view ?? (recording.index.compared ? "compared" : first);
     this.current = {
