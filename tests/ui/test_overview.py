@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.tiers import SCREENS
 from tests.ui.test_accessibility import serious
 
 Open = Callable[..., Page]
+RAW = re.compile(r"___|<class '|\bL\['|0x[0-9a-f]{6}|guard of |\[\d{9,}\]")  # as torch wrote it
 JOBS = ("aoti", "training", "graph_breaks", "errors", "ranks_diverge", "exports", "cache_second")
 
 
@@ -133,3 +135,16 @@ def test_choosing_a_stage_leaves_it(opened: Open, made: Recording) -> None:
     page.locator(".rail .stage[data-stage=partition]").click()
     shown(page, "code")
     expect(page.locator(".stage-head h2")).to_have_text("partition")
+
+
+@pytest.mark.parametrize("name", ["recompiles_values", "recompiles_modules", "recompile_limit", "compiled_autograd"])
+def test_what_was_compiled_again_is_told_in_words_everywhere(opened: Open, name: str) -> None:
+    of = recording(name)
+    page = opened(of)
+    page.locator("[role=tab][data-view=compilations]").click()
+    assert RAW.search(page.locator(".panel").inner_text()) is None
+    again = of.recompiles().compilation
+    for id in (again.iloc[0], again.iloc[-1]):
+        page.locator(f'.compilations tbody tr[data-compilation="{id}"]').click()
+        expect(page.locator(".rail .related[data-kind=earlier] .what")).not_to_be_empty()
+        assert RAW.search(page.locator(".rail").inner_text()) is None

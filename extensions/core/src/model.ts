@@ -68,6 +68,19 @@ export class Recording {
     return this.rowsHeld.get(kind);
   }
 
+  /** Why a function was compiled again, in a sentence; "" for a first compilation. Until it is loaded: what the guard says. */
+  why(position: number): string {
+    const { id, because } = this.compilation(position);
+    const known = this.rows("why")?.part.why.find(({ compilation }) => compilation === id);
+    return known?.words ?? because[0] ?? "";
+  }
+
+  /** The same without the function and what follows from it. */
+  whyInShort(position: number): string {
+    const told = this.why(position);
+    return /compiled again because ((?:`[^`]*`|[^`])*?)\.(?: |$)/.exec(told)?.[1] ?? told;
+  }
+
   /** How many rows of a kind there are. */
   rowCount(kind: string): number {
     return this.now.rows.get(kind) ?? 0;

@@ -338,6 +338,7 @@ export class State {
     const { compilation, recording } = this;
     let { stage, role, node } = this.current;
     this.fetch([{ what: "compilation", compilation: this.current.compilation }]);
+    if (recording.index.compilations.some(({ because }) => because.length)) this.fetch([{ what: "rows", kind: "why" }]);
     if (!this.opened && compilation.stages.length) {
       const names = compilation.stages.map(({ name }) => name);
       const meant = names.indexOf(this.meantStage?.names.find((name) => names.includes(name)) ?? "");

@@ -248,8 +248,10 @@ function otherCompilations(state: State, text: string): Found {
     hits: rows
       .filter(({ position }) => position !== state.selection.compilation)
       .map(({ head, position }) =>
-        hit(`${head.id} · ${head.name}`, [head.kind, head.because[0]].filter(Boolean).join(" · "), () =>
-          state.openCompilation(position),
+        hit(
+          `${head.id} · ${head.name}`,
+          [head.kind, state.recording.whyInShort(position)].filter(Boolean).join(" · "),
+          () => state.openCompilation(position),
         ),
       ),
   };

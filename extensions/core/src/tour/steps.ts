@@ -309,11 +309,12 @@ const CHAPTERS: readonly Chapter[] = [
   {
     rank: 15,
     step(state) {
-      const { because, id } = state.compilation;
-      if (!because.length || !shows(state, "compilations")) return null;
+      const { id } = state.compilation;
+      const why = state.recording.whyInShort(state.selection.compilation);
+      if (!why || !shows(state, "compilations")) return null;
       return {
         title: "Why it was compiled again",
-        text: `${because[0]!}. The list has all compilations of this recording and compares any two.`,
+        text: `${why}. The list has all compilations of this recording and compares any two.`,
         show: (now) => now.openView("compilations"),
         find: (body) =>
           [...body.querySelectorAll(".panel .compilations tbody tr")].find(

@@ -17,7 +17,6 @@ export function differingFacts(a: CompilationData, b: CompilationData): FactRow[
   };
   put("compilation", "function", a.name, b.name);
   put("compilation", "kind", a.kind, b.kind);
-  put("compilation", "compiled because", a.because[0] ?? "", b.because[0] ?? "");
   put("compilation", "cache", a.cache?.outcome ?? "", b.cache?.outcome ?? "");
   put("compilation", "error", failure(a), failure(b));
   for (const name of new Set([...a.options.keys(), ...b.options.keys()]))

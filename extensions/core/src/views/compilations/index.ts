@@ -110,7 +110,7 @@ export const compilations: View = {
           { class: "prose" },
           one.error && chip(inShort(one.error), colourOf(one.error), one.error.message),
           one.error?.ran_in_eager && quoted(one.error.message),
-          quoted(one.because[0] ?? firstReason(position)),
+          quoted(state.recording.why(position) || firstReason(position)),
         ),
         h(
           "td",

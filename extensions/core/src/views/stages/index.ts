@@ -298,9 +298,9 @@ function coming(count: number): HTMLElement {
 function link(state: State, { position, head, kind }: Related): HTMLElement {
   const because =
     kind === "again"
-      ? head.because[0]
+      ? state.recording.whyInShort(position)
       : kind === "earlier"
-        ? state.recording.index.compilations[state.selection.compilation]!.because[0]
+        ? state.recording.whyInShort(state.selection.compilation)
         : "";
   return h(
     "button",
