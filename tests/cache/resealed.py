@@ -6,8 +6,9 @@ Redis server, or an import. Then a user calls the program: look-up, forward, bac
 
 Whatever the entry says, that call must give a result: the right one after a miss, or after a hit, or that of the other
 program that the entry now is. That program may raise itself, where it has an assertion (`torch._check`) that this data
-does not fulfil: this is a result of its own kind. Else the call must not raise, crash or hang, and no name may be resolved that is not in the table of
-names.py. Workers run the mutants, so that a crash is an outcome. A mutant is known by its number: `--only 17`.
+does not fulfil: this is a result of its own kind. Else the call must not raise, crash or hang, and no name may be
+resolved that is not in the table of names.py. Workers run the mutants, so that a crash is an outcome. A mutant is known
+by its number: `--only 17`.
 """
 
 from __future__ import annotations
