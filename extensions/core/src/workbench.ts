@@ -417,8 +417,6 @@ function stageLine(state: State, explain: (word: string) => void): Child[] {
         ),
       stage.name === error?.stage ? chip(endedAs(error), colourOf(error)) : !stage.changed && chip("no change"),
       stage.replayed && chip("replayed", "added"),
-      stage.form &&
-        h("span", { class: "faint form", ...explained("forms", stage.form) }, "→ ", h("code", {}, stage.form)),
       h("span", { class: "spring" }),
       choice,
     ),

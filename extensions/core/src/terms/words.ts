@@ -277,7 +277,7 @@ export const WORDS: Readonly<
     ["descriptor", "What an input or output of a graph means to the user, in words, such as \"gradient of w\". The stage \"trace\" writes it."],
     ["details", "Differences from eager that only version counters, or strides of dimensions of size one, can show. No program that reads values can notice them."],
     ["evidence", "The reasons that a stage gives for its decisions. Each is one row with what it is about."],
-    ["form", "The frozen dataclass that one stage returns and the next stage takes. The head of a stage shows its name after an arrow, such as `→ TracedCall`."],
+    ["form", "The frozen dataclass that one stage returns and the next stage takes. The tab Evidence names it, such as `TracedCall`."],
     ["group", "A set of nodes that hold the same value or the same memory. It is followed from stage to stage."],
     ["guard", "A condition on the arguments, on global variables or on torch's settings. Dynamo checks the guards of a program at each call, and compiles again if one fails."],
     ["guard miss", "The cache has the program, but for other sizes than those of this call. The program is compiled again for these sizes."],

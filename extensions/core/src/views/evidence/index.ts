@@ -4,6 +4,7 @@ import { type Child, h, quoted, replace } from "../../dom";
 import { plural } from "../../format";
 import type { State } from "../../state";
 import type { Evidence } from "../../wire";
+import { explained } from "../../terms";
 import { noEvidence } from "../absent";
 import { table } from "../table";
 import type { Context, Mounted, View } from "../view";
@@ -83,6 +84,14 @@ export const evidence: View = {
         h(
           "div",
           { class: "page" },
+          stage.form &&
+            h(
+              "p",
+              { class: "faint form", ...explained("forms", stage.form) },
+              "It returns a ",
+              h("code", {}, stage.form),
+              ".",
+            ),
           stage.evidence.length > 0 &&
             table(
               "Why",
