@@ -42,7 +42,7 @@ def by_urgency(points: Iterable[Point]) -> list[Point]:
     return sorted(points, key=lambda point: (not point.failed, point.kind == "cache", -point.seconds))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """Points, the most important first. It prints itself, and displays itself in a notebook.
 
@@ -83,6 +83,8 @@ class Explanation:
             if point.fix:
                 parts.append(_wrapped(f"What to do: {point.fix}", "  "))
         return "\n".join(parts).rstrip()
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         items = "".join(f"<li style='margin:.4em 0'>{_point_html(point)}</li>" for point in self.points)
