@@ -185,6 +185,19 @@ def test_a_second_derivative_that_would_draw_again_is_refused():
             first.sum().backward()
 
 
+def test_what_reads_an_input_and_a_view_of_it_is_saved_once():
+    def function(x):
+        return torch.sub(x, x.view(64), alpha=0.5).sin().cos()
+
+    with config.patch(activation_memory_budget=0.0):
+        compiled = aotviz.compile(function, backend="eager", cache=False)
+        outcomes = []
+        for run in (compiled, function):
+            x = torch.linspace(0.1, 1, 64, requires_grad=True)
+            outcomes.append(torch.autograd.grad(run(x * 1).sum(), x))
+    torch.testing.assert_close(*outcomes)
+
+
 def test_a_memory_budget_keeps_fewer_bytes_and_says_why():
     """The random state of a CPU has 5,056 bytes."""
     function, kept = (lambda x: F.dropout(F.dropout(x.sin(), 0.5).cos(), 0.5).sin()), []

@@ -128,7 +128,7 @@ def _recompute_from_none(
         owner = graphs.owner(first.get(node.name, node)).name
         if owner not in inputs | seen or owner in read:
             continue
-        computed = list(_computed_from(node))
+        computed = list(dict.fromkeys(_computed_from(node)))  # one may read it twice, as itself and as a view
         if all(one.name in first and one.name not in asked for one in computed):
             for again in computed:
                 _read_saved(forward, backward, results, first[again.name], again)
