@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.ui import jupyter
 from tests.ui.jupyter import Server
+from tests.ui.views import code_of
 
 MADE = """
 import pathlib, time
@@ -224,7 +225,7 @@ def test_the_panel_shows_torchs_own_compilations_while_a_watch_is_on(
     expect(row).to_have_attribute("data-state", "done", timeout=90_000)
     expect(row).to_contain_text("lambda")
     row.click()
-    expect(page.locator(".aotviz-RecordingView .cm-content")).to_contain_text("cos", timeout=30_000)
+    expect(code_of(page.locator(".aotviz-RecordingView"))).to_contain_text("cos", timeout=30_000)
     page.screenshot(path=screenshots / "live-light-panel-stock.png")
 
 
