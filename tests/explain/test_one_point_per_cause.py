@@ -138,9 +138,9 @@ def test_failures_come_first_and_then_what_costs_most(tmp_path) -> None:
     said = " ".join(point.text for point in failed)
     for words in ("because it has to know whether", "the recompile limit", "runs entirely in eager", "failed with"):
         assert words in said
-    costs = [point.seconds for point in ranked[len(failed) :]]
-    assert costs == sorted(costs, reverse=True)
-    assert costs[0] > 0
+    rest = [(point.kind == "cache", -point.seconds) for point in ranked[len(failed) :]]
+    assert rest == sorted(rest)  # misses of caches last
+    assert rest[0][1] < 0
     assert "of it was spent in" in points[-1].text
 
 

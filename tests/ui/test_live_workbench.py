@@ -262,7 +262,7 @@ def test_a_tab_of_a_watch_follows_torchs_compilation(lab: Server, page: Page, sc
     expect(row).to_have_attribute("data-state", "done", timeout=200_000)
     row.click()
     bench = page.locator(".aotviz-RecordingView .workbench")
-    expect(bench.locator(".cm-content")).to_contain_text("matmul", timeout=30_000)
+    expect(code_of(bench)).to_contain_text("matmul", timeout=30_000)
     after = bench.locator('.stage[data-stage="post-grad passes"] .counts')
     expect(after).to_contain_text("forward")
     expect(after).not_to_contain_text("backward")
