@@ -48,7 +48,7 @@ def asked(recording: Recorded, compilation: str | None) -> tuple[Facts, int | No
 
 
 def explain(recording: Recorded, compilation: str | None = None, earlier: Recorded | None = None) -> Explanation:
-    """What needs an explanation, the costliest first; or everything about one compilation."""
+    """What needs an explanation, in the order of `_overall`; or everything about one compilation."""
     facts, place = asked(recording, compilation)
     before = facts_of(earlier) if earlier is not None else None
     return _overall(facts, before) if place is None else _one(recording, facts, place, before)
