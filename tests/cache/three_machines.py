@@ -69,8 +69,8 @@ def main() -> None:
                 "file, --trust-code": lambda to, backend=backend: by_file(to, backend, "--trust-code"),
                 "file, signed": lambda to, backend=backend: by_file(to, backend, **secret),
             }
-            for way, run in ways.items():
-                found = run(folder / f"{backend} {way}")
+            for number, (way, run) in enumerate(ways.items()):
+                found = run(folder / f"{backend}-{number}")  # Inductor gives paths to g++ without quotes
                 cells = [f"{one['outcome']}, {one['seconds']:.2f} s, {one['loaded']} loaded" for one in found]
                 print(f"| {way} | {backend} | {' | '.join(cells)} |", flush=True)
         server.kill()
