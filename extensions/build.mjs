@@ -5,7 +5,7 @@
 // Run `npm ci && npm run build`.
 
 import { createHash } from "node:crypto";
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
@@ -37,13 +37,17 @@ async function bundle(entry, options = {}) {
 }
 
 await mkdir(target, { recursive: true });
-for (const name of await readdir(target)) await rm(join(target, name));
+const before = await readdir(target);
 
 const hashes = {};
 const bundles = {};
 const sizes = [];
+const written = new Set();
 async function write(name, bytes) {
-  await writeFile(join(target, name), bytes);
+  const whole = join(target, `.${process.pid}.${name}`); // what reads the folder meanwhile finds the file from before
+  await writeFile(whole, bytes);
+  await rename(whole, join(target, name));
+  written.add(name);
   sizes.push([name, bytes.length]);
 }
 
@@ -62,4 +66,5 @@ const viewer = await bundle("page/src/index.ts", { format: "iife" });
 await write("page.html", Buffer.from(await page(viewer, bundles["editor.js"], bundles["graphviz.js"])));
 await write("served.html", Buffer.from(await servedPage(viewer)));
 
+for (const name of before) if (!written.has(name)) await rm(join(target, name), { force: true });
 for (const [name, size] of sizes) console.log(`${name.padEnd(26)} ${(size / 1000).toFixed(1).padStart(8)} kB`);
