@@ -42,7 +42,9 @@ def test_the_second_compilation_says_which_size_changed_and_what_is_symbolic_sin
 
     again.click()
     expect(chosen).to_have_value("1")
-    expect(page.locator(".related[data-kind=earlier]")).to_contain_text("dimension 0 of x had size 32 and now has size 7")
+    expect(page.locator(".related[data-kind=earlier]")).to_contain_text(
+        "dimension 0 of x had size 32 and now has size 7"
+    )
     page.locator('.stage[data-stage="trace"]').click()
     expect(page.locator(".cm-content")).to_contain_text("f32[s")
     expect(page.locator(".rail-divider")).to_have_text("when the backward was first needed")
