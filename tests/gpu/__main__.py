@@ -27,7 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="part", help=f"any of {', '.join(PARTS)}; all if none")
     parser.add_argument("--folder", type=Path, help="where to write gpu.json (benchmarks/results)")
-    parser.add_argument("--limit-s", type=float, metavar="SECONDS", help="end each part then; what it did counts")
+    parser.add_argument(
+        "--limit-s", type=float, metavar="SECONDS", help="end the tests or the sweep of a part then; what it did counts"
+    )
     options = parser.parse_args(arguments)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")

@@ -41,7 +41,8 @@ Judged = Iterator[tuple[Row, bool]]  # a row, and whether something in it is wro
 
 
 def gather(parts: Sequence[str], folder: Path | None, limit_s: float | None = None) -> int:
-    """Run the parts, print and write what they found. 1 if something is wrong. A part ends after `limit_s` seconds."""
+    """Run the parts, print and write what they found. 1 if something is wrong. The tests or the sweep of
+    a part end after `limit_s` seconds; `step` takes no notice."""
     folder = folder or results.FOLDER
     path = folder / "gpu.json"
     before = results.read(path) if path.exists() else None
