@@ -31,6 +31,7 @@ export class Recording {
   private held: readonly Held[];
   private readonly rowsHeld = new Map<string, Rows>(); // by kind
   private readonly rowsRead = new Set<string>(); // kinds that a view has asked for since the last refresh
+  private readonly whys = new WeakMap<Rows, ReadonlyMap<string, string>>(); // id of a compilation -> why it was made
   private readonly coming = new Map<string, Promise<void>>();
 
   constructor(
@@ -71,8 +72,10 @@ export class Recording {
   /** Why a function was compiled again, in a sentence; "" for a first compilation. Until it is loaded: what the guard says. */
   why(position: number): string {
     const { id, because } = this.compilation(position);
-    const known = this.rows("why")?.part.why.find(({ compilation }) => compilation === id);
-    return known?.words ?? because[0] ?? "";
+    const rows = this.rows("why");
+    if (rows && !this.whys.has(rows))
+      this.whys.set(rows, new Map(rows.part.why.map(({ compilation, words }) => [compilation, words])));
+    return (rows && this.whys.get(rows)?.get(id)) ?? because[0] ?? "";
   }
 
   /** The same without the function and what follows from it. */
