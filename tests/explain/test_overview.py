@@ -96,6 +96,14 @@ def test_what_the_rest_of_a_function_sees_again_follows_from_what_changed(tmp_pa
     assert not found.healthy
 
 
+def test_a_saved_file_says_the_same(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    made.save(tmp_path / "job.aotviz")
+    loaded = aotviz.load(tmp_path / "job.aotviz")
+    assert str(loaded.overview()) == str(made.overview())
+    assert loaded.overview().functions.equals(made.overview().functions)
+
+
 def test_a_second_process_says_that_nothing_was_compiled(tmp_path: Path) -> None:
     def half(x):
         return (x * 0.5).sin()
