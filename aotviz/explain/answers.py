@@ -59,13 +59,16 @@ def with_differences(recording: Recorded) -> RecordingData:
     without Python can show it."""
     facts = facts_of(recording)
     return replace(
-        recording.data, rank_differences=ranks.find(facts), why=recompiles.why(facts), overview=overview(recording)
+        recording.data, rank_differences=ranks.find(facts), why=recompiles.why(facts), overview=_first_page(facts)
     )
 
 
 def overview(recording: Recorded) -> OverviewRecord:
     """What a person sees first of a recording."""
-    facts = facts_of(recording)
+    return _first_page(facts_of(recording))
+
+
+def _first_page(facts: Facts) -> OverviewRecord:
     return overviews.made(facts, _overall(facts, None).points)
 
 

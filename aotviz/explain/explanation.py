@@ -26,9 +26,7 @@ class Point:
     fix: str = ""  # what to do; "" if nothing
     failed: bool = False  # something failed, runs in eager since, or may hang
     seconds: float = 0.0  # what it cost, as far as that is timed
-    kind: str = (
-        ""  # "recompile", "graph break", "restart", "cache", "failed", "eager", "ranks", "export"; "" of a remark
-    )
+    kind: str = ""  # as in CauseRecord (recording/findings.py); "" of a remark
     title: str = ""  # the cause in some words; "" where the first sentence of the text is short enough
     ids: tuple[str, ...] = ()  # the compilations that it is about
 

@@ -122,9 +122,9 @@ def _cause(first: Point, *followed: Point) -> CauseRecord:
 
 def _name(facts: Facts, place: int) -> str:
     """As the user knows it: a module's class, or a function."""
-    name = recompiles.ASKED.sub(r"\g<function>", facts.function(place))
-    rest = REST.fullmatch(name)
-    return rest["function"] if rest else name
+    name = facts.function(place)
+    rest = REST.match(name)
+    return rest["function"] if rest else recompiles.ASKED.sub(r"\g<function>", name)
 
 
 def first_sentence(text: str) -> str:
