@@ -58,6 +58,8 @@ class KernelNodes(msgspec.Struct):
     cppCodeToPost: dict[str, list[str]] = {}
 
 
+SAME = "its nodes are those of the stage before"
+
 OWN_WRAPPER, OURS = "runtime_wrapper_orchestration", "aotviz"  # the artifact, and the field that only aotviz writes
 TANGENT = re.compile(r"\btangents_\d+\b")
 PRIMAL = re.compile(r"\bprimals_\d+\b")
@@ -146,7 +148,7 @@ def described(stage: StageRecord, before: Mapping[str, GraphSnapshot], now: Mapp
             parts.append(f"{role}: {nodes}")
         elif not same(before[role], graph):
             parts.append(f"{role}: {len(before[role].op):,} to {nodes}")
-    return replace(stage, summary="; ".join([what, *parts]) if parts else "nothing to do", changed=bool(parts))
+    return replace(stage, summary="; ".join([what, *(parts or [SAME])]), changed=bool(parts))
 
 
 def same(one: GraphSnapshot, other: GraphSnapshot) -> bool:

@@ -35,8 +35,7 @@ def summary(argument: Form, result: Form, before: Counts, after: Counts, same_gr
     if not changed(argument, result):
         return "nothing to do"
     parts = [part for part in (_facts(argument, result), _graphs(before, after, same_graphs)) if part]
-    names = type(argument).__name__, type(result).__name__
-    return "; ".join(parts) or ("the graph is unchanged" if names[0] == names[1] else " to ".join(names))
+    return "; ".join(parts) or f"the {'graph' if after else 'call'} is unchanged"
 
 
 def because(argument: Form) -> tuple[str, ...]:

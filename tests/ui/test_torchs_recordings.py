@@ -55,6 +55,8 @@ def test_every_view_of_a_stock_compilation_shows_what_there_is(
     page.screenshot(path=screenshots / "torch-saved.png")
     view("wrapper")
     expect(page.locator(".panel")).to_contain_text("Torch compiled this function, not aotviz.")
+    view("evidence")
+    expect(page.locator(".panel .notice")).to_contain_text("The log has the results of this stage")
     view("code")
     stage("lower")
     expect(code).to_contain_text("AOT ID: ")

@@ -97,7 +97,9 @@ export function noEvidence(state: State): HTMLElement {
   return notice(
     "empty",
     "This stage left no evidence.",
-    "The stage had nothing to decide for this program.",
+    stage && !stage.form
+      ? "The log has the results of this stage, but not the reasons for them."
+      : "The stage had nothing to decide for this program.",
     found >= 0 && toStage(state, found),
   );
 }
