@@ -22,6 +22,8 @@ from aotviz.explain import (
     timeline,
 )
 from aotviz.explain import overview as overviews
+from aotviz.explain.cures import break_cures
+from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import log_tables
@@ -59,7 +61,7 @@ def with_differences(recording: Recorded) -> RecordingData:
     without Python can show it."""
     facts = facts_of(recording)
     return replace(
-        recording.data, rank_differences=ranks.find(facts), why=recompiles.why(facts), overview=_first_page(facts)
+        recording.data, rank_differences=ranks.records(facts), why=recompiles.why(facts), overview=_first_page(facts)
     )
 
 
@@ -136,8 +138,9 @@ def _nothing(facts: Facts) -> list[Point]:
     tried = sentence(
         f"Nothing was compiled: Dynamo made no graph in {counted(len(places), 'attempt')}, and all of it ran in eager"
     )
-    fix = "The graph breaks below say where it gave up, and why."
-    return [Point(tried, fix=fix, failed=True, kind="graph break", ids=tuple(map(facts.id, places)))]
+    return [
+        Point(tried, fix=break_cures.NO_GRAPH.said(), failed=True, kind="graph break", ids=tuple(map(facts.id, places)))
+    ]
 
 
 def _has_graph(facts: Facts, place: int) -> bool:
@@ -153,7 +156,7 @@ def _breaks(facts: Facts) -> list[Point]:
     shared = Counter(id for point in breaks for id in point.ids)
     costs = [sum(lost[id] / shared[id] for id in point.ids) for point in breaks]
     mended = [
-        point if point.fix == graph_breaks.NOT_YOURS else changed(point, seconds=cost)
+        point if break_cures.NOT_YOURS in point.fix.cures else changed(point, seconds=cost)
         for point, cost in zip(breaks, costs, strict=True)
     ]
     return [*mended, *restarts.explain_all(facts)]
@@ -233,7 +236,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
         if in_eager:
-            told, fix = f"{named} ran in eager: {reason}", ""
+            told, fix = f"{named} ran in eager: {reason}", NO_ADVICE
         elif found is not None:
             told, code, where, fix = f"{named} {found.text}", found.code or code, found.place or where, found.fix
         else:
@@ -254,10 +257,10 @@ def _code(facts: Facts, place: int, where: str) -> str:
     return ""
 
 
-def _told(reason: str) -> tuple[str, str]:
+def _told(reason: str) -> tuple[str, Advice]:
     """The error and torch's hint from a message of several lines."""
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()] or ["no message"]
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
     hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
-    return f"{said}. {explained}".rstrip(". "), hint
+    return f"{said}. {explained}".rstrip(". "), break_cures.TORCHS_HINT.said(hint=hint) if hint else NO_ADVICE

@@ -16,6 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, key_parts, own_misses, ranks, recompiles
+from aotviz.explain.cures import cache_cures
+from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
@@ -33,32 +35,26 @@ NAMES = {
 }
 MOST_COMPARED = 32  # earlier lookups that a miss is compared with
 MOST_TOLD = 3  # differences in a sentence; the table has all
-FORCE = "To see the graphs, run once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1."
 BYPASSES = (
     (
         r"autograd_function_apply",
         "the graph calls a custom `torch.autograd.Function`, whose Python code is not part of the cache key",
-        "Set `torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True` if its code does not "
-        "depend on anything outside it; otherwise nothing is wrong, the FX graph cache below still works.",
+        cache_cures.AUTOGRAD_FUNCTION,
     ),
     (
         r"Unsupported call_(?:function|method) target (?P<what>[\w.]+)",
         "the graph calls `{what}`, which is not on the cache's list of safe functions",
-        "Nothing to do if this compilation is cheap. A custom operator made by `torch.library` can be cached.",
+        cache_cures.UNSAFE_FUNCTION,
     ),
     (
         r"compiled autograd",
         "compiled autograd is on, and its graphs are not cached",
-        "Expected: compiled autograd has its own cache within the process.",
+        cache_cures.COMPILED_AUTOGRAD,
     ),
-    (r"freezing", "weights are frozen into the graph", "Expected with `torch._inductor.config.freezing`."),
-    (
-        r"uuid",
-        "a custom pass has no `uuid()`",
-        "Give the pass a `uuid()` that changes when its code changes (`torch._inductor.custom_graph_pass`).",
-    ),
-    (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", "See the reason below."),
-    (r"[Ff]ake", "the inputs are fake tensors", "Expected while exporting or tracing inside another trace."),
+    (r"freezing", "weights are frozen into the graph", cache_cures.FREEZING),
+    (r"uuid", "a custom pass has no `uuid()`", cache_cures.PASS),
+    (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", cache_cures.PICKLE),
+    (r"[Ff]ake", "the inputs are fake tensors", cache_cures.FAKE),
 )
 
 
@@ -75,7 +71,7 @@ class Lookup:
     function: str
     seconds: float  # saved by a hit, spent after a miss; 0 if unknown
     why: str
-    fix: str = ""
+    fix: Advice = NO_ADVICE
     nearest: str = ""  # id of the compilation with the most similar earlier key, or ""
     differences: tuple[Difference, ...] = ()
     own: own_misses.Told | None = None  # what there is to say of a look-up in aotviz's cache
@@ -224,7 +220,7 @@ def _misses(facts: Facts, lookups: Sequence[Lookup], recompiled: set[int]) -> It
     for those in causes.values():
         cache = NAMES.get(those[0].record.cache, those[0].record.cache)
         words = those[0].why.partition(f"missed the {cache} cache")[2]
-        if len(those) > 1 and those[0].fix == ONE_FIRST:
+        if len(those) > 1 and cache_cures.ONE_FIRST in those[0].fix.cures:
             words = (
                 f" with keys that other processes had looked up before ({those[0].id} with that of {those[0].nearest}, "
                 "for example): those had not finished compiling, or they use another cache folder"
@@ -309,23 +305,23 @@ def _own(candidate: _Candidate, known: _Known) -> Lookup:
 
 
 # What is said of a lookup: `Lookup.why`, and as many of the fields after it as there is something to say in.
-_Told = tuple[str] | tuple[str, str] | tuple[str, str, str] | tuple[str, str, str, tuple[Difference, ...]]
+_Told = tuple[str] | tuple[str, Advice] | tuple[str, Advice, str] | tuple[str, Advice, str, tuple[Difference, ...]]
 
 
 def _hit(what: str, cache: str, saved: float, record: CacheLookup) -> _Told:
     words = f"{what} was found in the {cache}" + (f", which saved {seconds(saved)}" if saved else "")
     hidden = "so its graphs were not created again and are not in this log"
     aot = record.cache in ("aotautograd", "fx bundled")
-    return sentence(f"{words}; {hidden}" if aot else words), FORCE if aot else ""
+    return sentence(f"{words}; {hidden}" if aot else words), cache_cures.FORCE.said() if aot else NO_ADVICE
 
 
 def _bypass(what: str, cache: str, reason: str) -> _Told:
     line = " ".join(reason.split())
-    for pattern, words, fix in BYPASSES:
+    for pattern, words, cure in BYPASSES:
         match = re.search(pattern, reason)
         if match:
             because = words.format(**match.groupdict())
-            return sentence(f"{what} bypassed the {cache} because {because}", f"Torch says: {line}"), fix
+            return sentence(f"{what} bypassed the {cache} because {because}", f"Torch says: {line}"), cure.said()
     said = f"Torch says: {line}" if line else "Torch does not say why"
     return (sentence(f"{what} bypassed the {cache}", said),)
 
@@ -344,7 +340,7 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
     if "guard" in candidate.facts.text(record.fields.get("cache_status_detailed", -1)):
         why = "the entry was compiled for other sizes, and its shape guards do not hold for these"
         told = sentence(f"{what} missed the {cache} although its key is there: {why}")
-        return told, _GUARD_FIX, twin.id if twin else ""
+        return told, cache_cures.GUARDS.said(), twin.id if twin else ""
     if twin is not None:
         return _twin(what, cache, candidate, twin)
     nearest = _nearest(candidate, known)
@@ -353,7 +349,7 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
     found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
     if not found:
         differs = f"its key differs from that of {nearest.id}, but the log does not contain the part that differs"
-        fix = "" if record.components else DETAILED
+        fix = NO_ADVICE if record.components else cache_cures.DETAILED.said()
         return sentence(f"{what} missed the {cache}; {differs}"), fix, nearest.id
     told = "; ".join(difference.words for difference in found[:MOST_TOLD])
     more = f"; and {counted(len(found) - MOST_TOLD, 'other part')}" if len(found) > MOST_TOLD else ""
@@ -362,11 +358,6 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
 
 
 SETTINGS = {"inductor_config", "autograd_config", "dynamo_config", "setting", "inductor_config_comms"}
-DETAILED = 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
-ONE_FIRST = (
-    "Let one process compile first, or use the same TORCHINDUCTOR_CACHE_DIR for all processes, on one file system."
-)
-_GUARD_FIX = "Mark the dimension as dynamic before the first call, so that one program serves all sizes."
 
 
 def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _Told:
@@ -377,10 +368,10 @@ def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _To
             f"{what} missed the {cache} with the same key that {twin.id} looked up {seconds(abs(apart))} "
             "earlier: that process had not finished compiling it, or it uses another cache folder"
         )
-        fix = ONE_FIRST
+        fix = cache_cures.ONE_FIRST.said()
     else:
         words = f"{what} missed the {cache} with the key of {twin.id}: the entry was not saved, or was deleted"
-        fix = "Check that TORCHINDUCTOR_CACHE_DIR is the same in both runs, is kept between them and is writable."
+        fix = cache_cures.FOLDER.said()
     return sentence(words), fix, twin.id
 
 
@@ -410,26 +401,17 @@ def _seconds(facts: Facts, record: CacheLookup) -> float:
     return 0.0
 
 
-def _advice(found: Sequence[Difference]) -> str:
+def _advice(found: Sequence[Difference]) -> Advice:
     kinds = {difference.part.partition("[")[0] for difference in found}
     subjects = " ".join(difference.subject for difference in found)
     if any(one.hidden for one in found):
-        if kinds & SETTINGS:
-            return "Use a value of the same type in both runs: the key has the pickled value; torch prints its text."
-        return (
-            "Look for what differs between the runs without being printed: the values of a constant tensor, an object "
-            "that is created again, a function's code. Pass such tensors as inputs, and give objects stable contents."
-        )
+        return (cache_cures.HIDDEN_SETTING if kinds & SETTINGS else cache_cures.HIDDEN).said()
     if "gm" in kinds:
-        return (
-            "Different code needs a different program: this miss is correct, unless the code should have been the same."
-        )
+        return cache_cures.CODE.said()
     if "example_inputs" in kinds:
-        if "the shape of" in subjects:
-            return "Warm the cache with the same shapes, or mark the dimension as dynamic so that one entry serves all."
-        return "Pass similar inputs in both runs: dtype, layout, device and requires_grad are part of the key."
+        return (cache_cures.SHAPE if "the shape of" in subjects else cache_cures.INPUT).said()
     if kinds & SETTINGS:
-        return "Use the same settings in both runs; check where this one is set, in code or in the environment."
+        return cache_cures.SETTINGS.said()
     if kinds & {"torch_version", "system_info"}:
-        return "Caches cannot be shared between versions of PyTorch or kinds of machines: warm up each of them once."
-    return "If both runs use the same value here, the entry is found."
+        return cache_cures.VERSION.said()
+    return cache_cures.PART.said()

@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from aotviz.explain.cures.registry import NO_ADVICE, Advice, advice
+
 WIDTH = 100
 MARKED = "background:rgba(255,193,7,.28);color:inherit;padding:0 .2em;border-radius:2px"
 QUIET = "opacity:.75"
@@ -23,12 +25,15 @@ class Point:
     text: str  # sentences; `code` in backquotes
     code: str = ""  # the user's source line that it is about
     place: str = ""  # where that line is: "model.py:17"
-    fix: str = ""  # what to do; "" if nothing
+    fix: Advice = NO_ADVICE  # what to do; empty if nothing
     failed: bool = False  # something failed, runs in eager since, or may hang
     seconds: float = 0.0  # what it cost, as far as that is timed
     kind: str = ""  # as in CauseRecord (recording/findings.py); "" of a remark
     title: str = ""  # the cause in some words; "" where the first sentence of the text is short enough
     ids: tuple[str, ...] = ()  # the compilations that it is about
+
+    def __post_init__(self) -> None:
+        advice(self.fix)
 
 
 def by_urgency(points: Iterable[Point]) -> list[Point]:
@@ -44,12 +49,15 @@ def by_urgency(points: Iterable[Point]) -> list[Point]:
 class Explanation:
     """Points, the most important first. It prints itself, and displays itself in a notebook.
 
-    >>> print(Explanation("Recompiles", (Point("`x` grew.", "y = x + 1", "model.py:3", "Mark it dynamic."),)))
+    >>> from aotviz.explain.cures.guard_cures import DEVICE
+    >>> fix = DEVICE.said(name="x", before="cpu")
+    >>> print(Explanation("Recompiles", (Point("`x` moved.", "y = x + 1", "model.py:3", fix),)))
     Recompiles
     <BLANKLINE>
-    - `x` grew.
+    - `x` moved.
       model.py:3    y = x + 1
-      What to do: Mark it dynamic.
+      What to do: If you meant to use one device, move it before the call: `x.to('cpu')`. Both programs are
+      kept and reused, so this happens once for each value.
     """
 
     title: str

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from aotviz.explain.cures import export_cures
+from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import Facts
@@ -37,7 +39,7 @@ class Problem:
     text: str  # a sentence without its beginning: "needs to know whether `u0 > 3`, …"
     code: str
     place: str
-    fix: str
+    fix: Advice
     stops: bool  # the export failed because of it
 
 
@@ -73,8 +75,7 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
     points = [Point(sentence(f"{_ids(good)} succeeded"))] if good else []
     if silent:
         told = f"the log does not say whether {_ids(silent)} succeeded, and has no exported program"
-        fix = "Set TORCH_DTRACE=folder in place of TORCH_TRACE: torch then also logs exported programs and decisions."
-        points.append(Point(sentence(told), fix=fix))
+        points.append(Point(sentence(told), fix=export_cures.UNLOGGED.said()))
     return points
 
 
@@ -121,8 +122,7 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         yield Problem(
             f"did not finish: the log has no exported program, so an error was raised that torch does not log.{met}",
             called[-1].code if called else "", str(called[-1]) if called else "",
-            "Run the program in eager with the same inputs. If that works, the error is about `dynamic_shapes`: "
-            "`torch.export.export` prints it.", True,
+            export_cures.UNFINISHED.said(), True,
         )  # fmt: skip
 
 
@@ -143,11 +143,7 @@ def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decide
     condition, named = _named(spoken)
     yes, no = f"`torch._check({condition})`", f"`torch._check(not ({condition}))`"
     check = {"": f"{yes} or {no}", "True": yes, "False": no}.get(decided, f"`torch._check({condition} == {decided})`")
-    fix = (
-        f"If the answer is always the same, say so before this line{named}: {check}. If both answers occur, keep both "
-        "in the program with `torch.cond` or `torch.where`. If the number is known before the export, pass a Python "
-        "int."
-    )
+    fix = export_cures.UNDECIDED.said(named=named, check=check)
     return Problem(text, at.code, str(at), fix, not decided)
 
 
@@ -191,8 +187,7 @@ def _no_fake(operator: str, at: SourceLine, stops: bool = True) -> Problem:
         f"{told} the operator `{name}` has no fake kernel, which says the shape and dtype of its results without "
         "computing them",
         at.code, str(at),
-        f"Register one: `@torch.library.register_fake(\"{name}\")` on a function with the operator's arguments that "
-        "returns, for example, `torch.empty_like(x)`.",
+        export_cures.NO_FAKE.said(name=name),
         stops,
     )  # fmt: skip
 
@@ -203,8 +198,7 @@ def _wrong_fake(operator: str, reason: str, at: SourceLine) -> Problem:
         f"found that the fake kernel of `{name}` does not say what the real kernel does ({reason.strip()}), so "
         "programs exported with it may be wrong",
         at.code, str(at),
-        f"Correct the function that is registered by `torch.library.register_fake(\"{name}\")`; "
-        "`torch.library.opcheck` tests it.",
+        export_cures.WRONG_FAKE.said(name=name),
         False,
     )  # fmt: skip
 
@@ -215,8 +209,7 @@ def _guarded(expression: str, sources: str, at: SourceLine) -> Problem:
         f"added the guard `{expression}`{f' ({named})' if named else ''}: the program is valid only for sizes for "
         "which it holds, which may contradict the `dynamic_shapes` that you gave",
         at.code, str(at),
-        "If the guard always holds, give the dimension that range or relation in `dynamic_shapes` (`torch.export.Dim`);"
-        " otherwise change the line that needs it.",
+        export_cures.GUARDED.said(),
         False,
     )  # fmt: skip
 
@@ -234,7 +227,7 @@ def _stopped(facts: Facts, place: int, last: Statement) -> Problem:
     else:
         told = f"failed in `{last.code.partition(' = ')[2] or last.code}`" + (f" ({types})" if types else "")
         told += "; torch does not log the error's message"
-    return Problem(told, last.source, last.place, "Call the module in eager with the same inputs first.", True)
+    return Problem(told, last.source, last.place, export_cures.STOPPED.said(), True)
 
 
 def _partial(facts: Facts, place: int) -> int:

@@ -9,6 +9,8 @@ import json
 import re
 from dataclasses import dataclass
 
+from aotviz.explain.cures import export_cures
+from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, listed, sentence
 from aotviz.explain.expressions import spoken
 from aotviz.explain.misses import own_line
@@ -67,12 +69,9 @@ def violated(facts: Facts, place: int, message: str) -> list[Point]:
     return points
 
 
-def _fix(sizes: list[Fixed]) -> str:
+def _fix(sizes: list[Fixed]) -> Advice:
     """What keeps the size dynamic, and what accepts the constant."""
     matches = [match for match in (DIMENSION.fullmatch(one.size) for one in sizes) if match is not None]
     marks = listed([f"`torch._dynamo.maybe_mark_dynamic({match['name']}, {match['index']})`" for match in matches])
-    keep = (
-        "Change the line so that it holds for other sizes too. If it compares the size with that of another tensor, as "
-        "`@` and `+` do, mark that tensor's dimension as well."
-    )
-    return f"{keep} If the constant is right, mark with {marks}, which allows it." if marks else keep
+    keep = export_cures.FIXED_SIZE.said()
+    return keep.together_with(export_cures.ACCEPTED_SIZE.said(marks=marks)) if marks else keep

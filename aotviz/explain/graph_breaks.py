@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables
+from aotviz.explain.cures import break_cures
+from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
@@ -20,66 +22,68 @@ from aotviz.recording.sources import innermost
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
-KINDS: tuple[tuple[str, str, str], ...] = (  # what torch says, what it means, what to do; the first that matches
+KINDS: tuple[tuple[str, str, Cure], ...] = (  # what torch says, what it means, what to do; the first that matches
     (
         r"Data-dependent branching|data-dependent (?:branch|jump)|generic_jump TensorVariable",
         "the program branches on a tensor's value, which is not known while compiling",
-        "Compute both sides and choose with `torch.where`, use `torch.cond`, or branch outside the compiled function.",
+        break_cures.BRANCH,
     ),
     (
         r"tolist\(\)",
         "`tolist()` needs the tensor's values, which are not known while compiling",
-        "Keep the values in tensors, or call `tolist()` outside the compiled function.",
+        break_cures.TOLIST,
     ),
     (
         r"Tensor\.item\(\)|capture_scalar_outputs|\.item\(\)",
         "the program asks for a tensor's value as a Python number, which is not known while compiling",
-        "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.",
+        break_cures.ITEM,
     ),
     (
         r"capture_dynamic_output_shape_ops|[Dd]ynamic shape operator",
         "an operator's output size depends on data",
-        "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size.",
+        break_cures.OUTPUT_SIZE,
     ),
     (
         r"builtin operator `print`",
         "`print` cannot be part of a graph",
-        "Print outside the compiled function, or "
-        "`torch._dynamo.config.reorderable_logging_functions.add(print)`, which prints after the graph has run.",
+        break_cures.PRINT,
     ),
     (
         r"logging\.Logger|logging function",
         "a log message cannot be part of a graph",
-        "Log outside the compiled function, or add the method to `torch._dynamo.config.ignore_logging_functions`.",
+        break_cures.LOGGING,
     ),
     (
         r"torch\.compiler\.disable",
         "it calls a function that is excluded from compilation by `torch.compiler.disable`",
-        "Remove the `disable`, or call that function before or after the compiled one.",
+        break_cures.DISABLED,
     ),
-    (r"graph_break\(\)", "the program calls `torch._dynamo.graph_break()` here", "Remove the `graph_break()` call."),
+    (
+        r"graph_break\(\)",
+        "the program calls `torch._dynamo.graph_break()` here",
+        break_cures.CALLED,
+    ),
     (
         r"[Uu]nsupported context manager|context manager",
         "it enters a context manager that torch cannot compile",
-        "Enter it outside the compiled function.",
+        break_cures.CONTEXT,
     ),
     (
         r"builtin operator `(?P<what>[\w.]+)`",
         "`{what}` is a built-in function that torch cannot compile",
-        "Call it outside the compiled function.",
+        break_cures.BUILTIN,
     ),
     (
         r"Dynamo recompile limit exceeded",
         "the function was compiled too many times",
-        "See `recording.recompiles()` for the reasons.",
+        break_cures.LIMIT,
     ),
     (
         r"marked as skipped|skip(?:ped|files)|Attempted to inline function",
         "it calls a function of a library that torch does not compile",
-        "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",
+        break_cures.SKIPPED,
     ),
 )
-NOT_YOURS = "Nothing is to be done in your program: these lines are a library's. What lies between them is compiled."
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
 
@@ -91,7 +95,7 @@ class Break:
     code: str
     function: str
     words: str  # why, as the end of a sentence that begins with "because"
-    fix: str
+    fix: Advice
     skipped: bool  # the whole function runs in eager, not only this line
     compilations: tuple[str, ...]  # ids of those that reached it
     count: int  # how often the log reports it
@@ -149,7 +153,9 @@ def _of_libraries(breaks: Sequence[Break]) -> Point:
     told = f"{counted(len(breaks), 'graph break')} {lie} inside {listed([f'`{name}`' for name in modules])}"
     times = f"Reached {counted(sum(one.count for one in breaks), 'time')}"
     text = sentence(f"{told}, because {'; and because '.join(words)}", times)
-    return Point(text, "", breaks[0].place, NOT_YOURS, kind="graph break", title=told, ids=_ids(breaks))
+    return Point(
+        text, "", breaks[0].place, break_cures.NOT_YOURS.said(), kind="graph break", title=told, ids=_ids(breaks)
+    )
 
 
 def _module(place: str) -> str:
@@ -193,15 +199,17 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     )
 
 
-def _meaning(text: str) -> tuple[str, str]:
+def _meaning(text: str) -> tuple[str, Advice]:
     """(why, what to do). For a kind of break that is not in KINDS, torch's explanation and hint."""
     said = text.partition("User code traceback")[0]
     told = re.sub(r"^ *Hint: .*$", "", said, flags=re.M)  # hints name other kinds of breaks
-    for pattern, words, fix in KINDS:
+    for pattern, words, cure in KINDS:
         match = re.search(pattern, told)
         if match:
-            return words.format(**match.groupdict()), fix
+            return words.format(**match.groupdict()), cure.said()
     explained = re.search(r"Explanation: (.*)", said)
     hint = re.search(r"Hint: (.*)", said)
     reason = explained[1] if explained else said.strip().partition("\n")[0]
-    return f"torch says: {reason.strip().rstrip('.')}", hint[1].strip() if hint else ""
+    return f"torch says: {reason.strip().rstrip('.')}", break_cures.TORCHS_HINT.said(
+        hint=hint[1].strip()
+    ) if hint else NO_ADVICE

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from aotviz.explain import advice
+from aotviz.explain.cures import backward_cures, guard_cures
+from aotviz.explain.cures.registry import Advice
 from aotviz.explain.expressions import is_global, of_module, spoken, torchs_setting
 from aotviz.recording.strings import parsed
 
@@ -26,7 +28,7 @@ class GuardFailure:
     before: str  # what it was when the earlier program was compiled; "" if unknown
     after: str  # what it is now; "" if unknown
     words: str  # what happened, as the end of a sentence that begins with "because"
-    fix: str  # what to do
+    fix: Advice  # what to do
     source: str = ""  # the expression that the guard checks, as torch writes it
 
     def with_after(self, value: str) -> GuardFailure:
@@ -78,10 +80,10 @@ SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "c
 STATE = re.compile(r"against (\{.*\})", re.S)
 
 REMEDIES = {
-    "dtype": advice.DTYPE,
-    "ndim": advice.RANK,
-    "device": advice.DEVICE,
-    "requires_grad": advice.REQUIRES_GRAD,
+    "dtype": guard_cures.DTYPE,
+    "ndim": guard_cures.RANK,
+    "device": guard_cures.DEVICE,
+    "requires_grad": guard_cures.REQUIRES_GRAD,
 }
 PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d+)[\])]")  # a size or a stride among a tensor's
 
@@ -108,7 +110,7 @@ def _strided(source: str, index: str, before: str, after: str) -> GuardFailure:
     name = spoken(source)
     words = f"the memory layout of `{name}` changed: the stride of dimension {index} was {before} and is now {after}"
     return GuardFailure(
-        "stride", f"{name}.stride({index})", before, after, words, advice.STRIDE.format(name=name), source
+        "stride", f"{name}.stride({index})", before, after, words, guard_cures.STRIDE.said(name=name), source
     )
 
 
@@ -116,21 +118,21 @@ def _dtype(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"])
     before, after = (DTYPES.get(match[side], match[side]) for side in ("before", "after"))
     words = f"`{name}.dtype` was {before} and is now {after}"
-    fix = advice.DTYPE.format(name=name, before=before)
+    fix = guard_cures.DTYPE.said(name=name, before=before)
     return GuardFailure("dtype", f"{name}.dtype", before, after, words, fix, match["name"])
 
 
 def _rank(match: re.Match[str]) -> GuardFailure:
     name, before, after = spoken(match["name"]), match["before"], match["after"]
     words = f"`{name}` had {_dimensions(before)} and now has {after}"
-    return GuardFailure("rank", f"{name}.ndim", before, after, words, advice.RANK.format(name=name), match["name"])
+    return GuardFailure("rank", f"{name}.ndim", before, after, words, guard_cures.RANK.said(name=name), match["name"])
 
 
 def _requires_grad(match: re.Match[str]) -> GuardFailure:
     name, was = spoken(match["name"]), match["before"] in ("1", "True")
     verbs = ("required grad", "does not require grad now") if was else ("did not require grad", "requires grad now")
     words = f"`{name}` {verbs[0]} and {verbs[1]}"
-    subject, fix = f"{name}.requires_grad", advice.REQUIRES_GRAD.format(name=name)
+    subject, fix = f"{name}.requires_grad", guard_cures.REQUIRES_GRAD.said(name=name)
     return GuardFailure("requires_grad", subject, str(was), str(not was), words, fix, match["name"])
 
 
@@ -140,23 +142,23 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
     was, now = (_device(keys) for keys in (before, after))
     if was != now:
         words = f"`{name}` was on {was} and is now on {now}"
-        fix = advice.DEVICE.format(name=name, before=was)
+        fix = guard_cures.DEVICE.said(name=name, before=was)
         return GuardFailure("device", f"{name}.device", was, now, words, fix, match["name"])
     if ("ADInplaceOrView" in before) != ("ADInplaceOrView" in after):
         was, now = ("no", "an") if "ADInplaceOrView" in before else ("an", "no")
         words = f"`{name}` was {was} inference tensor and is now {now} inference tensor"
-        return GuardFailure("inference", name, was, now, words, advice.INFERENCE, match["name"])
+        return GuardFailure("inference", name, was, now, words, guard_cures.INFERENCE.said(), match["name"])
     gone, new = sorted(before - after), sorted(after - before)
     changes = [f"no longer {', '.join(gone)}"] * bool(gone) + [f"now {', '.join(new)}"] * bool(new)
     words = f"`{name}` is a different kind of tensor: {' and '.join(changes)}"
-    fix = advice.TENSOR_KIND.format(name=name)
+    fix = guard_cures.TENSOR_KIND.said(name=name)
     return GuardFailure("tensor kind", name, ", ".join(gone), ", ".join(new), words, fix, match["name"])
 
 
 def _device_index(match: re.Match[str]) -> GuardFailure:
     name, before, after = spoken(match["name"]), match["before"].strip("() ."), match["after"].strip("() .")
     words = f"`{name}` was on device {before} and is now on device {after}"
-    fix = advice.DEVICE.format(name=name, before=before)
+    fix = guard_cures.DEVICE.said(name=name, before=before)
     return GuardFailure("device", f"{name}.device", before, after, words, fix, match["name"])
 
 
@@ -164,21 +166,21 @@ def _tensor_or_not(match: re.Match[str]) -> GuardFailure:
     name, found = spoken(match["name"]), match["found"].rpartition(".")[2]
     now = "None" if found == "NoneType" else f"a {found}"
     words = f"`{name}` was a tensor and is now {now}"
-    return GuardFailure("type", name, "a tensor", now, words, advice.TENSOR_OR_NONE.format(name=name), match["name"])
+    return GuardFailure("type", name, "a tensor", now, words, guard_cures.TENSOR_OR_NONE.said(name=name), match["name"])
 
 
 def _duplicates(match: re.Match[str]) -> GuardFailure:
     names = [spoken(one or other) for one, other in re.findall(r"\"([^\"]+)\"|'([^',\"]+)'", match["names"])]
     both = " and ".join(f"`{name}`" for name in names) or "two arguments"
     words = f"{both} are the same tensor now and were different tensors before"
-    fix = advice.DUPLICATES.format(name=both)
+    fix = guard_cures.DUPLICATES.said(name=both)
     return GuardFailure("same tensor", ", ".join(names), "different tensors", "one tensor", words, fix)
 
 
 def _duplicate(match: re.Match[str]) -> GuardFailure:
     """The form in which torch does not name the arguments."""
     words = "two arguments are the same tensor now and were different tensors before; torch does not say which"
-    fix = advice.DUPLICATES.format(name="the arguments")
+    fix = guard_cures.DUPLICATES.said(name="the arguments")
     return GuardFailure("same tensor", "arguments", "different tensors", "one tensor", words, fix)
 
 
@@ -193,8 +195,8 @@ def relation(one: str, other: str, before: str, after: str, source: str = "") ->
     both = f"`{one}` and `{other}`"
     words = f"{both} {RELATIONS[before][0]} and {RELATIONS[after][1]}"
     same = "one tensor" in (before, after)
-    kind, fix = ("same tensor", advice.DUPLICATES) if same else ("memory", advice.MEMORY)
-    return GuardFailure(kind, f"{one}, {other}", before, after, words, fix.format(name=both), source)
+    kind, cure = ("same tensor", guard_cures.DUPLICATES) if same else ("memory", guard_cures.MEMORY)
+    return GuardFailure(kind, f"{one}, {other}", before, after, words, cure.said(name=both), source)
 
 
 def _identical(match: re.Match[str]) -> GuardFailure:
@@ -206,7 +208,7 @@ def _identical(match: re.Match[str]) -> GuardFailure:
 def _elsewhere(match: re.Match[str]) -> GuardFailure:
     names = match["names"]
     words = f"{names} share memory in a different way than before"
-    return GuardFailure("memory", names, "", "", words, advice.DUPLICATES.format(name=names))
+    return GuardFailure("memory", names, "", "", words, guard_cures.DUPLICATES.said(name=names))
 
 
 def _global_state(match: re.Match[str]) -> GuardFailure:
@@ -222,11 +224,11 @@ def _object(match: re.Match[str]) -> GuardFailure:
     if name.endswith(".__code__"):
         function = name.removesuffix(".__code__")
         words = f"`{function}` is a different function than before"
-        fix = advice.FUNCTION.format(name=function)
+        fix = guard_cures.FUNCTION.said(name=function)
         return GuardFailure("object", function, "one function", "another function", words, fix, source)
     what = f" ({kind})" if kind else ""
     words = f"`{name}` is a different object{what} than before"
-    fix = advice.IDENTITY.format(name=name)
+    fix = guard_cures.IDENTITY.said(name=name)
     return GuardFailure("object", name, "one object", "another object", words, fix, source)
 
 
@@ -234,7 +236,7 @@ def _type(match: re.Match[str]) -> GuardFailure:
     source = match["source"]
     name, before = spoken(source), _class(match["of"] or "") or _class(match["hint"] or "") or "of another type"
     words = f"`{name}` was a {before} and is now something else" if match["of"] else f"`{name}` has another type"
-    return GuardFailure("type", name, before, "", words, advice.TYPE.format(name=name), source)
+    return GuardFailure("type", name, before, "", words, guard_cures.TYPE.said(name=name), source)
 
 
 def _contains(match: re.Match[str]) -> GuardFailure:
@@ -242,7 +244,7 @@ def _contains(match: re.Match[str]) -> GuardFailure:
     had = not match["negated"]
     words = f"`{name}` had the key {key} and no longer has it" if had else f"`{name}` had no key {key} and now has it"
     before, after = (f"has {key}", f"lacks {key}") if had else (f"lacks {key}", f"has {key}")
-    return GuardFailure("keys", name, before, after, words, advice.KEYS.format(name=name), match["source"])
+    return GuardFailure("keys", name, before, after, words, guard_cures.KEYS.said(name=name), match["source"])
 
 
 def _dict_length(match: re.Match[str]) -> GuardFailure:
@@ -250,38 +252,42 @@ def _dict_length(match: re.Match[str]) -> GuardFailure:
     name, count = spoken(match["source"]), int(match["before"])
     keys = f"{count} {'key' if count == 1 else 'keys'}"
     words = f"`{name}` had {keys} and now has more or fewer"
-    return GuardFailure("keys", name, keys, "", words, advice.KEYS.format(name=name), match["source"])
+    return GuardFailure("keys", name, keys, "", words, guard_cures.KEYS.said(name=name), match["source"])
 
 
 def _length(match: re.Match[str]) -> GuardFailure:
     name, before = spoken(match["source"]), match["before"]
     words = f"`{name}` had length {before} and now has another length"
-    fix = advice.LENGTH.format(name=name)
+    fix = guard_cures.LENGTH.said(name=name)
     return GuardFailure("length", f"len({name})", before, "", words, fix, f"len({match['source']})")
 
 
 def _empty(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["source"])
     words = f"`{name}` was empty or false, and no longer is"
-    return GuardFailure("length", name, "empty", "not empty", words, advice.LENGTH.format(name=name), match["source"])
+    return GuardFailure(
+        "length", name, "empty", "not empty", words, guard_cures.LENGTH.said(name=name), match["source"]
+    )
 
 
 def _attribute(match: re.Match[str]) -> GuardFailure:
     name, attribute = spoken(match["source"]), match["attribute"]
     if attribute.startswith("_dynamo_"):
         words = f"the marks on `{name}` (from `mark_dynamic` and similar functions) changed"
-        return GuardFailure("marks", name, "", "", words, advice.MARKS, match["source"])
+        return GuardFailure("marks", name, "", "", words, guard_cures.MARKS.said(), match["source"])
     had = not match["negated"] and match["equal"] != "False"
     words = f"`{name}` {'no longer has' if had else 'now has'} the attribute `{attribute}`"
     before, after = ("there", "not there") if had else ("not there", "there")
-    return GuardFailure("attribute", f"{name}.{attribute}", before, after, words, advice.ATTRIBUTE, match["source"])
+    return GuardFailure(
+        "attribute", f"{name}.{attribute}", before, after, words, guard_cures.ATTRIBUTE.said(), match["source"]
+    )
 
 
 def _none(match: re.Match[str]) -> GuardFailure:
     name, was_none = spoken(match["source"]), not match["negated"]
     before, after = ("None", "something") if was_none else ("something", "None")
     words = f"`{name}` was {before} and is now {after}"
-    return GuardFailure("type", name, before, after, words, advice.TENSOR_OR_NONE.format(name=name), match["source"])
+    return GuardFailure("type", name, before, after, words, guard_cures.TENSOR_OR_NONE.said(name=name), match["source"])
 
 
 def _value(match: re.Match[str]) -> GuardFailure:
@@ -292,11 +298,13 @@ def _value(match: re.Match[str]) -> GuardFailure:
         return GuardFailure("global state", "default device", before, "", words, advice.global_state(["device"]))
     if name.startswith("torch._functorch"):
         words = "the hooks on saved tensors changed"
-        return GuardFailure("global state", "saved-tensor hooks", before, "", words, advice.SAVED_HOOKS, source)
+        return GuardFailure(
+            "global state", "saved-tensor hooks", before, "", words, guard_cures.SAVED_HOOKS.said(), source
+        )
     if name.endswith(".keys())") or name.startswith("list("):
         name = name.removeprefix("list(").removesuffix(".keys())")
         words = f"`{name}` had the keys {before} and now has other keys"
-        return GuardFailure("keys", name, before, "", words, advice.KEYS.format(name=name), source)
+        return GuardFailure("keys", name, before, "", words, guard_cures.KEYS.said(name=name), source)
     fix = advice.value(name, before, is_global(source), of_module(source), name.endswith(".training"))
     words = f"`{name}` was {before} and changed"
     failure = GuardFailure("value", name, before, "", words, fix, source)
@@ -306,18 +314,18 @@ def _value(match: re.Match[str]) -> GuardFailure:
 
 def _backend(match: re.Match[str]) -> GuardFailure:
     words = "`torch.compile` was called with another backend object than before"
-    return GuardFailure("backend", "backend", "", "", words, advice.BACKEND)
+    return GuardFailure("backend", "backend", "", "", words, guard_cures.BACKEND.said())
 
 
 def _unexpected(match: re.Match[str]) -> GuardFailure:
     words = "a guard failed when the function was called, but it no longer failed when torch looked for the reason"
-    return GuardFailure("unknown", "", "", "", words, advice.UNEXPECTED)
+    return GuardFailure("unknown", "", "", "", words, guard_cures.UNEXPECTED.said())
 
 
 def _gone(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"].strip(" '\"")) or "an object"
     words = f"the earlier program was deleted together with `{name}`, on which it depends"
-    return GuardFailure("deleted", name, "alive", "deleted", words, advice.DELETED.format(name=name))
+    return GuardFailure("deleted", name, "alive", "deleted", words, guard_cures.DELETED.said(name=name))
 
 
 def _modes(match: re.Match[str]) -> GuardFailure:
@@ -328,7 +336,7 @@ def _modes(match: re.Match[str]) -> GuardFailure:
 def _metadata(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["source"] or "a tensor subclass")
     words = f"the metadata of `{name}`, a tensor subclass, changed"
-    return GuardFailure("subclass", name, "", "", words, advice.SUBCLASS)
+    return GuardFailure("subclass", name, "", "", words, guard_cures.SUBCLASS.said())
 
 
 def _own(match: re.Match[str]) -> GuardFailure:
@@ -343,10 +351,10 @@ def _own(match: re.Match[str]) -> GuardFailure:
     if place:
         return _strided(source, place["index"], before, after)
     if before == "a tensor":
-        fix = advice.TENSOR_OR_NONE.format(name=name)
+        fix = guard_cures.TENSOR_OR_NONE.said(name=name)
         return GuardFailure("type", name, before, after, words, fix, match["name"])
     if subject and fact in REMEDIES:
-        fix = REMEDIES[fact].format(name=subject, before=before)
+        fix = REMEDIES[fact].said(name=subject, before=before)
         return GuardFailure({"ndim": "rank"}.get(fact, fact), name, before, after, words, fix, source)
     return GuardFailure("value", name, before, after, words, advice.value(name, before, False, False, False))
 
@@ -354,7 +362,9 @@ def _own(match: re.Match[str]) -> GuardFailure:
 def _symbolic(match: re.Match[str]) -> GuardFailure:
     condition = spoken(match["condition"])
     words = f"the program was compiled for sizes with {condition}, which no longer holds"
-    return GuardFailure("symbolic", _symbols(condition), condition, f"not {condition}", words, advice.SYMBOLIC)
+    return GuardFailure(
+        "symbolic", _symbols(condition), condition, f"not {condition}", words, guard_cures.SYMBOLIC.said()
+    )
 
 
 COMPILED = re.compile(r"CompiledFunctionBackward\d*|backward of .+ \[[^\[\]]+\]")  # autograd nodes of compiled forwards
@@ -366,28 +376,36 @@ def _another_node(match: re.Match[str]) -> GuardFailure:
     if COMPILED.fullmatch(before) and COMPILED.fullmatch(after):
         words = f"the forward ran another compiled program: node {number} of the autograd graph was `{before}` and is "
         words += f"now `{after}`"
-        return GuardFailure("autograd graph", "the compiled forward", before, after, words, advice.FORWARD)
+        return GuardFailure(
+            "autograd graph", "the compiled forward", before, after, words, backward_cures.FORWARD.said()
+        )
     if "absent" in (before, after):
         words = f"the autograd graph {'has' if before == 'absent' else 'no longer has'} a node {number}, "
         words += f"`{after if before == 'absent' else before}`"
-    return GuardFailure("autograd graph", f"autograd node {number}", before, after, words, advice.AUTOGRAD_GRAPH)
+    return GuardFailure(
+        "autograd graph", f"autograd node {number}", before, after, words, backward_cures.AUTOGRAD_GRAPH.said()
+    )
 
 
 def _another_gradient(match: re.Match[str]) -> GuardFailure:
     name, before, after = match["name"], match["before"], match["after"]
     words = f"`{name}.grad` was {before} and is now {after}"
-    return GuardFailure("gradient", f"{name}.grad", before, after, words, advice.GRADIENT)
+    return GuardFailure("gradient", f"{name}.grad", before, after, words, backward_cures.GRADIENT.said())
 
 
 def _another_number_of_hooks(match: re.Match[str]) -> GuardFailure:
     what, where, before, after = match["kind"], match["where"], match["before"], match["after"]
     words = f"the number of {what} at {where} was {before} and is now {after}"
-    return GuardFailure("hooks", f"{what} at {where}", before, after, words, advice.HOOKS)
+    return GuardFailure("hooks", f"{what} at {where}", before, after, words, backward_cures.HOOKS.said())
 
 
 def _size_in_a_backward(match: re.Match[str]) -> GuardFailure:
     name, dimension, before, after = match["name"], match["dimension"], match["before"], match["after"]
-    reads, fix = (", which the backward reads,", advice.KEPT_SIZE) if match["kept"] else ("", advice.taken_size(after))
+    reads, fix = (
+        (", which the backward reads,", backward_cures.KEPT_SIZE.said())
+        if match["kept"]
+        else ("", advice.taken_size(after))
+    )
     words = f"dimension {dimension} of `{name}`{reads} had size {before} and now has size {after}"
     return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, fix)
 
@@ -401,33 +419,33 @@ def _taken_number(match: re.Match[str]) -> GuardFailure:
 def _taken_strides(match: re.Match[str]) -> GuardFailure:
     name, before, after = match["name"], match["before"], match["after"]
     words = f"the memory layout of `{name}` changed: its strides were {before} and are now {after}"
-    return GuardFailure("stride", f"{name}.stride()", before, after, words, advice.TAKEN_STRIDES)
+    return GuardFailure("stride", f"{name}.stride()", before, after, words, backward_cures.TAKEN_STRIDES.said())
 
 
 def _kept_otherwise(match: re.Match[str]) -> GuardFailure:
     name, what = match["name"], match["what"]
     words = f"`{name}`, which the backward reads, had {what} {match['before']} and now has {match['after']}"
-    return GuardFailure(what, name, match["before"], match["after"], words, advice.AUTOGRAD_GRAPH)
+    return GuardFailure(what, name, match["before"], match["after"], words, backward_cures.AUTOGRAD_GRAPH.said())
 
 
 def _kept_number(match: re.Match[str]) -> GuardFailure:
     words = f"a number that the autograd node `{match['node']}` keeps changed, such as the start of a slice"
-    return GuardFailure("value", match["node"], "", "", words, advice.KEPT_SIZE)
+    return GuardFailure("value", match["node"], "", "", words, backward_cures.KEPT_SIZE.said())
 
 
 def _kept_sizes(match: re.Match[str]) -> GuardFailure:
     words = "sizes that the backward reads changed, and became symbols"
-    return GuardFailure("size", "sizes", "", "", words, advice.SIZES_OF_TORCHS)
+    return GuardFailure("size", "sizes", "", "", words, backward_cures.SIZES_OF_TORCHS.said())
 
 
 def _kept_something(match: re.Match[str]) -> GuardFailure:
     words = "the autograd graph changed, in something that the captured graph does not show"
-    return GuardFailure("autograd graph", "the autograd graph", "", "", words, advice.AUTOGRAD_GRAPH)
+    return GuardFailure("autograd graph", "the autograd graph", "", "", words, backward_cures.AUTOGRAD_GRAPH.said())
 
 
 def _dropped(match: re.Match[str]) -> GuardFailure:
     words = "all captures were dropped since: by `reset()`, a change of autocast, or a backward that was not captured"
-    return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, advice.DROPPED)
+    return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, backward_cures.DROPPED.said())
 
 
 MOST_READ = 2000  # characters of a guard; some forms take the square of them
@@ -537,13 +555,13 @@ def read(guard: str) -> GuardFailure:
     """
     text = guard.strip()
     if not text or text.lower() in ("no reason", "unknown reason"):
-        return GuardFailure("unknown", "", "", "", "torch does not say which guard failed", advice.UNKNOWN)
+        return GuardFailure("unknown", "", "", "", "torch does not say which guard failed", guard_cures.UNKNOWN.said())
     for pattern, reader in FORMS if len(text) <= MOST_READ else ():
         match = pattern.fullmatch(text)
         if match:
             return reader(match)
     words = f"the check `{spoken(text)}` no longer holds"
-    return GuardFailure("other", spoken(text), "", "", words, advice.OTHER, text)
+    return GuardFailure("other", spoken(text), "", "", words, guard_cures.OTHER.said(), text)
 
 
 def global_state(guard: str) -> dict[str, str]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import zip_longest
 
+from aotviz.explain.cures import key_cures
+from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.key_parts import Difference
 from aotviz.recording import own_lookups
 
@@ -22,36 +25,29 @@ SETTINGS = {  # ingredient -> the module whose settings it has
     "Dynamo's settings": "torch._dynamo.config",
     "settings of symbols": "torch.fx.experimental._config",
 }
-_UPGRADED = "Nothing to do after an upgrade: the first run with another version fills the cache again."
-_MACHINE = "Let each kind of machine fill the cache once: a program is compiled for one kind."
-FIXES = {
-    PROGRAM: "Nothing to do if you changed the code: other code needs another program.",
-    "autograd": "Nothing to do if you changed the code: other code needs another program.",
-    INPUTS: "Pass inputs with the same dtype, sizes, strides, device and `requires_grad` in both runs.",
-    "symbols": "Mark the same dimensions as dynamic, with the same bounds, before the first call of both runs.",
-    "memory layout": "Pass tensors that share memory in the same way in both runs, or clone the one that may overlap.",
-    "options": "Pass the same `options` in both runs.",
-    "backend": "Compile with the same backend and the same partitioner in both runs.",
-    **{name: f"Set `{module}` in the same way before both runs." for name, module in SETTINGS.items()},
-    "grad mode": "Call it in the same grad mode in both runs: training, `no_grad` and `inference_mode` need different "
-    "programs.",
-    "autocast": "Call it under the same `torch.autocast` in both runs.",
-    "determinism": "Call `torch.use_deterministic_algorithms` with the same arguments before both runs.",
-    "defaults": "Set the same default dtype and default device before both runs.",
-    "methods of tensors": "Give `torch.Tensor` the same methods before both runs.",
-    "precision": "Set the same precision of matrix products (`torch.set_float32_matmul_precision`, "
-    "`torch.backends`) before both runs.",
-    "saved tensor hooks": "Use the same hooks on saved tensors in both runs, or none.",
-    "first call": "Nothing to do: under DistributedDataParallel the first call is with fake tensors.",
-    "threads": "Set the same number of threads in both runs (`torch.set_num_threads`, `OMP_NUM_THREADS`).",
-    "processes": "Start the same number of processes in both runs: a program with collectives is for one world size.",
-    "environment": "Set the same environment variables before both runs.",
-    "devices": _MACHINE,
-    "processor": _MACHINE,
-    "torch": _UPGRADED,
-    "libraries": _UPGRADED,
-    "Python": _UPGRADED,
-    "aotviz": _UPGRADED,
+FIXES: dict[str, Advice] = {
+    PROGRAM: key_cures.CHANGED.said(),
+    "autograd": key_cures.CHANGED.said(),
+    INPUTS: key_cures.INPUTS.said(),
+    "symbols": key_cures.SYMBOLS.said(),
+    "memory layout": key_cures.MEMORY.said(),
+    "options": key_cures.OPTIONS.said(),
+    "backend": key_cures.BACKEND.said(),
+    **{name: key_cures.SAME_SETTINGS.said(module=module) for name, module in SETTINGS.items()},
+    "grad mode": key_cures.GRAD_MODE.said(),
+    "autocast": key_cures.AUTOCAST.said(),
+    "determinism": key_cures.DETERMINISM.said(),
+    "defaults": key_cures.DEFAULTS.said(),
+    "methods of tensors": key_cures.METHODS.said(),
+    "precision": key_cures.PRECISION.said(),
+    "saved tensor hooks": key_cures.HOOKS.said(),
+    "first call": key_cures.FIRST_CALL.said(),
+    "threads": key_cures.THREADS.said(),
+    "processes": key_cures.PROCESSES.said(),
+    "environment": key_cures.ENVIRONMENT.said(),
+    "devices": key_cures.MACHINE.said(),
+    "processor": key_cures.MACHINE.said(),
+    **dict.fromkeys(("torch", "libraries", "Python", "aotviz"), key_cures.UPGRADED.said()),
 }
 _LINE = re.compile(r"(?P<name>[\w. -]+?) ?[=:] ?(?P<value>.*)")
 _TENSOR = re.compile(
@@ -62,17 +58,6 @@ _CONTENT = re.compile(r"\b(\w+) [0-9a-f]{20}\b")  # a digest of the content of a
 _AN = {"class": "a class", "kernel": "a Triton kernel"}
 _MESH = re.compile(r"\bmesh (?P<mesh>[^;}]+)")  # of a DTensor, or an input itself
 _FACTS = ("dtype", "shape", "stride", "offset", "device")
-_INPUT_FIXES = {
-    "dtype": "Pass {} with the same dtype in both runs.",
-    "shape": "Pass {} with the same sizes, or mark the dimension as dynamic before the first call, so that one program "
-    "serves all sizes.",
-    "stride": "Pass {} with the same strides in both runs, e.g. by `.contiguous()`.",
-    "offset": "Pass {} at the same place of its storage in both runs, e.g. by `.clone()`.",
-    "device": "Pass {} on the same device in both runs.",
-    "mesh": "Pass {} over the same mesh of devices in both runs.",
-    "requires_grad": "Pass {} with the same `requires_grad` in both runs.",
-    "kind": "Pass {} as the same kind of tensor in both runs: its class, `requires_grad`, and whether it is a view.",
-}
 
 
 def differences(name: str, before: str, after: str, inputs: Sequence[str] = ()) -> list[Difference]:
@@ -103,20 +88,18 @@ def first_difference(before: str, after: str) -> tuple[int, str, str]:
     return next(((i, was, now) for i, (was, now) in enumerate(pairs) if was != now), (0, "", ""))
 
 
-def fix(found: Sequence[Difference]) -> str:
+def fix(found: Sequence[Difference]) -> Advice:
     """What to do about differences, the first kind first."""
-    return " ".join(dict.fromkeys(_fix(one) for one in found))
+    return reduce(Advice.together_with, dict.fromkeys(map(_fix, found)), NO_ADVICE)
 
 
-def _fix(one: Difference) -> str:
-    if one.part in SETTINGS and one.subject.startswith("`"):
-        return f"Set {one.subject} to the same value before both runs."
-    if one.part == "environment" and one.subject.startswith("`"):
-        return f"Set {one.subject} to the same value before both runs."
+def _fix(one: Difference) -> Advice:
+    if one.part in (*SETTINGS, "environment") and one.subject.startswith("`"):
+        return key_cures.SAME_VALUE.said(name=one.subject)
     if one.part.startswith(f"{INPUTS}:"):
         fact, _, subject = one.subject.removeprefix("the ").partition(" of ")
-        return _INPUT_FIXES.get(fact, FIXES[INPUTS]).format(subject)
-    return FIXES.get(one.part) or f"Make `{one.part}` the same in both runs."
+        return key_cures.OF_INPUT[fact].said(name=subject) if fact in key_cures.OF_INPUT else FIXES[INPUTS]
+    return FIXES.get(one.part) or key_cures.SAME_PART.said(name=one.part)
 
 
 def _lines(name: str, before: str, after: str) -> Iterator[Difference]:

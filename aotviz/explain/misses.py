@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aotviz.explain import advice, guard_failures
+from aotviz.explain import guard_failures
+from aotviz.explain.cures import backward_cures
 from aotviz.explain.expressions import spoken, torchs_setting
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts
@@ -157,7 +158,7 @@ def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
     lifted = LIFTED.search(failure.subject)
     if lifted is not None:
         words = named(failure.words.replace("`", "")).replace("dimension 1 of size", "size")
-        failure = replace(failure, subject=named(lifted[0]), words=words, fix=advice.LIFTED)
+        failure = replace(failure, subject=named(lifted[0]), words=words, fix=backward_cures.LIFTED.said())
     if not miss.place.startswith("<eval_with_key>"):
         return replace(miss, failure=failure)
     frames = user_frames(facts.text(facts.data.compilations[place].stack))

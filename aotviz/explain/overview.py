@@ -112,7 +112,7 @@ def _cause(first: Point, *followed: Point) -> CauseRecord:
         first.text,
         first.code,
         first.place,
-        first.fix,
+        str(first.fix),
         first.seconds + sum(one.seconds for one in followed if one.kind == "recompile"),
         first.failed,
         list(dict.fromkeys(id for one in (first, *followed) for id in one.ids)),

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotviz.explain import ingredients
+from aotviz.explain.cures import cache_cures
+from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Point, counted, listed, seconds, sentence
 from aotviz.explain.ingredients import PROGRAM
 from aotviz.explain.key_parts import Difference, short_pair
@@ -22,7 +24,6 @@ from aotviz.recording.sources import SourceLine
 
 CACHE = own_lookups.CACHE
 NAMED = 3  # functions, or differences, in a sentence
-GUARDS = "Mark the dimension as dynamic before the first call, so that one program serves all sizes."
 _CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
 _PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+)(?: in (?P<function>.*))?", re.S)
 
@@ -34,7 +35,7 @@ class Told:
     function: str
     outcome: str
     words: str  # the end of a sentence that begins with the function
-    fix: str = ""
+    fix: Advice = NO_ADVICE
     place: str = ""  # of the user's line: "file:line"
     code: str = ""
     nearest: str = ""  # id of the compilation with the nearest key, if it is in the recording
@@ -73,9 +74,17 @@ def _told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, st
             why = f": {reason}" if reason else ""
             words = f"was compiled again although aotviz's cache has it: its programs are for other sizes{why}"
             return Told(
-                function, "guard miss", words, GUARDS, file, code, nearest, cause=("guards", reason), seconds=spent
+                function,
+                "guard miss",
+                words,
+                cache_cures.GUARDS.said(),
+                file,
+                code,
+                nearest,
+                cause=("guards", reason),
+                seconds=spent,
             )
-    return _miss(facts, record, differs, Told(function, "miss", "", "", file, code, nearest, seconds=spent))
+    return _miss(facts, record, differs, Told(function, "miss", "", NO_ADVICE, file, code, nearest, seconds=spent))
 
 
 def _miss(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str]], start: Told) -> Told:
@@ -184,14 +193,14 @@ def _named(names: Sequence[str]) -> str:
     return listed([*shown, counted(rest, "other function")] if rest > 0 else shown)
 
 
-def _advised(reason: str) -> tuple[str, str]:
+def _advised(reason: str) -> tuple[str, Advice]:
     """A reason and the advice in it.
 
     >>> _advised("option 'decompositions': a lambda is unknown; give it a method uuid()")
     ("option 'decompositions': a lambda is unknown", 'Give it a method uuid().')
     """
     because, _, advice = reason.partition("; ")
-    return because, sentence(advice) if advice else ""
+    return because, cache_cures.FROM_CACHE.said(advice=sentence(advice)) if advice else NO_ADVICE
 
 
 def _line(facts: Facts, place: int, where: str) -> tuple[str, str]:

@@ -13,7 +13,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from aotviz.explain import explained_tables, rank_runs, recompiles
+from aotviz.explain.cures import rank_cures
+from aotviz.explain.cures.registry import advice
 from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, sentence
 from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rank_runs import Operation
@@ -32,19 +36,8 @@ GRAPHS = {
     "aot_backward_graph": "the backward graph",
     "aot_inference_graph": "the inference graph",
 }
-HANG = (
-    "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the "
-    "condition that selects them the same on all ranks, or move it out of the compiled function."
-)
-ORDER = (
-    "Ranks that run graphs with collectives in a different order hang or mix up their data. Call the compiled "
-    "functions in the same order on all ranks."
-)
 UNSURE = "This may be wrong: torch logs a graph that comes from its cache under the id of another."
-ORDER_UNCACHED = "Run again with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 to be sure."
-HANGS = (HANG, ORDER)
-SLOW = "All ranks wait for the slowest at the next collective. Give the ranks inputs of about the same size."
-SAME = "Give all ranks inputs with the same properties, or mark what varies as dynamic before the first call."
+HANGS = {rank_cures.HANG, rank_cures.ORDER}
 
 MOST_NAMED = 3  # functions
 MOST_STEPS, CONTEXT = 40, 5  # of a lane that is drawn; before the first step that differs
@@ -60,11 +53,6 @@ KINDS = (
     "estimated time",
 )
 CACHES = ("aotviz", "aotautograd", "fx bundled", "fx")  # the outermost first
-ONE_CACHE = (
-    "Let all ranks read one cache, a shared folder or server that holds the entries before the job starts, or none. A "
-    "rank that found its programs waits at the next collective, and a long compilation may take longer than the "
-    "timeout of the process group."
-)
 DEVICE = re.compile(r"\b(cuda|xpu|hpu|mtia|npu)(?::|', index=)\d+")  # a device with its number
 DYNAMOS = re.compile(r" \[(\d+)/\d+\]$")  # the compile id behind the name in a recording of our own
 
@@ -92,6 +80,11 @@ def _found(facts: Facts) -> list[RankDifference]:
         found.extend(_of_match(facts, match, places, list(by_rank), reasons, operations))
     found.extend(_found_by_some(facts, by_rank))
     return sorted(found, key=lambda difference: KINDS.index(difference.kind))
+
+
+def records(facts: Facts) -> list[RankDifference]:
+    """The same in the wire format."""
+    return [replace(one, fix=str(one.fix)) for one in find(facts)]
 
 
 COLUMNS: explained_tables.Columns = {
@@ -122,7 +115,13 @@ def explain_all(facts: Facts) -> Explanation:
 
 
 def points(found: Iterable[RankDifference]) -> list[Point]:
-    return [Point(one.words, fix=one.fix, failed=one.fix in HANGS, kind="ranks", ids=tuple(one.ids)) for one in found]
+    points = []
+    for one in found:
+        fix = advice(one.fix)
+        points.append(
+            Point(one.words, fix=fix, failed=not HANGS.isdisjoint(fix.cures), kind="ranks", ids=tuple(one.ids))
+        )
+    return points
 
 
 def _lanes(values: Mapping[str, tuple[str, ...]]) -> list[RankLane]:
@@ -183,15 +182,15 @@ def _of_job(
         looked_up = facts.data.cache_lookups
         cached = {f"rank {facts.rank(row.origin.compilation)}" for row in looked_up if row.outcome == "hit"}
         sure = rank_runs.order_difference({rank: runs for rank, runs in names.items() if rank not in cached})
-        words, fix = (sure, ORDER) if sure else (f"{order} {UNSURE}", ORDER_UNCACHED)
+        words, cure = (sure, rank_cures.ORDER) if sure else (f"{order} {UNSURE}", rank_cures.ORDER_UNCACHED)
         drawn = _lanes({rank: tuple(runs) for rank, runs in names.items()})
-        yield RankDifference("execution order", "", [], words, fix, drawn)
+        yield RankDifference("execution order", "", [], words, cure.said(), drawn)
     shared = set.intersection(*(set(known) for known in by_rank.values()))
     estimated = {
         rank: [one for match in shared for one in operations.get(known[match], ())] for rank, known in by_rank.items()
     }
     if all(estimated.values()) and (told := rank_runs.estimate_difference(estimated)):
-        yield RankDifference("estimated time", "", [], sentence(told), SLOW)
+        yield RankDifference("estimated time", "", [], sentence(told), rank_cures.SLOW.said())
 
 
 def _found_by_some(facts: Facts, by_rank: Mapping[str, Mapping[Match, int]]) -> Iterator[RankDifference]:
@@ -207,7 +206,7 @@ def _found_by_some(facts: Facts, by_rank: Mapping[str, Mapping[Match, int]]) -> 
         more = [counted(len(matches) - MOST_NAMED, "other")] if len(matches) > MOST_NAMED else []
         words = sentence(f"{did} found {listed([*named, *more])} in the cache, {did_not} did not and compiled anew")
         ids = [facts.id(known[match]) for match in matches for known in by_rank.values() if match in known]
-        yield RankDifference("cache", "", ids, words, ONE_CACHE)
+        yield RankDifference("cache", "", ids, words, rank_cures.ONE_CACHE.said())
 
 
 def _outcome(facts: Facts, place: int) -> str:
@@ -233,7 +232,7 @@ def _of_match(
         did, did_not = named_ranks(list(places)), named_ranks(missing)
         why = next((reasons[place] for place in places.values() if place in reasons), "")
         words = sentence(f"{did} compiled {named}{times}, {did_not} did not", why)
-        return [RankDifference("compilation", function, ids, words, SAME)]
+        return [RankDifference("compilation", function, ids, words, rank_cures.SAME.said())]
     found = []
     collectives = {rank: _collectives(facts, place) for rank, place in places.items()}
     if _differ(collectives):
@@ -244,19 +243,20 @@ def _of_match(
         )
         words = sentence(f"The ranks run different collectives in {named}: {told}")
         drawn = _lanes(names) if _differ(names) else []
-        found.append(RankDifference("collectives", function, ids, words, HANG, drawn))
+        found.append(RankDifference("collectives", function, ids, words, rank_cures.HANG.said(), drawn))
     graph = _graph_difference(facts, places)
     if graph and not found:
-        found.append(RankDifference("graph", function, ids, sentence(f"In {named}, {graph}"), SAME))
+        found.append(RankDifference("graph", function, ids, sentence(f"In {named}, {graph}"), rank_cures.SAME.said()))
     logged = {rank: operations[place] for rank, place in places.items() if place in operations}
     tensors = rank_runs.metadata_difference(logged) if len(logged) > 1 and not found else ""
     if tensors:
-        found.append(RankDifference("tensor metadata", function, ids, sentence(f"In {named}, {tensors}"), SAME))
+        found.append(
+            RankDifference("tensor metadata", function, ids, sentence(f"In {named}, {tensors}"), rank_cures.SAME.said())
+        )
     keys = {rank: _keys(facts, place) for rank, place in places.items()}
     if _differ(keys) and not graph and not tensors and not _on_other_devices(facts, places):
         words = sentence(f"The ranks looked up different cache keys for {named}, although the code is the same")
-        fix = "See `recording.cache_misses()` for the part of the key that differs."
-        found.append(RankDifference("cache key", function, ids, words, fix))
+        found.append(RankDifference("cache key", function, ids, words, rank_cures.KEYS.said()))
     return found
 
 

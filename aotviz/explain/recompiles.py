@@ -19,6 +19,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotviz.explain import advice, explained_tables, misses
+from aotviz.explain.cures import guard_cures
+from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence
 from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.rows import Facts
@@ -359,7 +361,7 @@ def _why(facts: Facts, recompile: Recompile) -> Point:
 def why(facts: Facts) -> list[WhyCompiled]:
     """Why each recompile was made, for a workbench: the first point of `explain_one`."""
     found = [(recompile, _why(facts, recompile)) for recompile in find(facts)]
-    return [WhyCompiled(one.id, point.text, point.code, point.place, point.fix) for one, point in found]
+    return [WhyCompiled(one.id, point.text, point.code, point.place, str(point.fix)) for one, point in found]
 
 
 def what_logs_leave_out(recompiles: Sequence[Recompile]) -> list[Point]:
@@ -450,26 +452,21 @@ def _titled(cause: Cause) -> str:
     return f"`{cause.subject}` changed{values}" if values else cause.first.main.failure.words
 
 
-def _fix(facts: Facts, cause: Cause, usual: Recompile) -> str:
+def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
     """What to do, by what the values were: a number that was compiled for each of several values is a constant."""
     failure, fix = usual.main.failure, usual.main.failure.fix
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
-    if (
-        fix.startswith(advice.UNTIL_IT_CHANGES)
-        and len(values) > 1
-        and not any(r.main.dynamic for r in cause.recompiles)
-    ):
+    symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
+    if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
         fix = advice.constant(failure.subject)
     guards = [miss.failure.subject for r in cause.recompiles for miss in (r.main, *r.also)]
     if any(map(advice.KV_CACHE.search, guards)):
-        return advice.WITHOUT_KV_CACHE
-    if cause.reached_limit:
-        fix = advice.at_the_limit(fix)
-    if LIBRARY.search(facts.frame_place(cause.first.place)):
-        fix = advice.of_the_caller(fix, failure.subject)
+        return guard_cures.WITHOUT_KV_CACHE.said()
+    fix = fix.where(cause.reached_limit, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
     also = {miss.root for recompile in cause.recompiles for miss in recompile.also}
     if also and all(recompile.also for recompile in cause.recompiles):
-        fix += f" Those calls fail the {'guard' if len(also) == 1 else 'guards'} on {_listed(sorted(also))} as well."
+        several = guard_cures.ALSO.said(guards="guard" if len(also) == 1 else "guards", names=_listed(sorted(also)))
+        fix = fix.together_with(several)
     return fix
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
+from aotviz.explain.cures import break_cures
+from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, seconds, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
@@ -46,7 +48,7 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         theirs = all(LIBRARY.search(str(innermost(facts.text(one.stack)))) for one in breaks)
         where = facts.frame_place(met[reason][0]) if len(names) == 1 else ""
         mendable = not reason and not theirs
-        fix = "Remove those graph breaks: each has a point of its own." if mendable else ""
+        fix = break_cures.RESTARTS.said() if mendable else NO_ADVICE
         spent = lost[reason] if reason or mendable else 0.0
         ids = tuple(map(facts.id, met[reason]))
         text = sentence(f"{told} ({often}; {cost}) {why}")

@@ -335,7 +335,7 @@ def _links(data: RecordingData, strings: Sequence[str]) -> list[ArtifactRecord]:
 
 def _rank_differences(recording: Recorded) -> list[RankDifference]:
     of_a_job = len({found.outline.rank for found in recording.compilations}) > 1
-    return ranks.find(answers.facts_of(recording)) if of_a_job else []
+    return ranks.records(answers.facts_of(recording)) if of_a_job else []
 
 
 def _counts(recording: Recorded) -> dict[str, int]:

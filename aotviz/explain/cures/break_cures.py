@@ -1,0 +1,41 @@
+"""What to do about graph breaks and restarts of Dynamo."""
+
+from __future__ import annotations
+
+from aotviz.explain.cures.registry import Cure
+
+BRANCH = Cure(
+    "branch on a tensor's value",
+    "Compute both sides and choose with `torch.where`, use `torch.cond`, or branch outside the compiled function.",
+)
+TOLIST = Cure("tolist", "Keep the values in tensors, or call `tolist()` outside the compiled function.")
+ITEM = Cure("item", "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.")
+OUTPUT_SIZE = Cure(
+    "output size that depends on data",
+    "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size.",
+)
+PRINT = Cure(
+    "print",
+    "Print outside the compiled function, or "
+    "`torch._dynamo.config.reorderable_logging_functions.add(print)`, which prints after the graph has run.",
+)
+LOGGING = Cure(
+    "log message",
+    "Log outside the compiled function, or add the method to `torch._dynamo.config.ignore_logging_functions`.",
+)
+DISABLED = Cure("disabled function", "Remove the `disable`, or call that function before or after the compiled one.")
+CALLED = Cure("graph_break call", "Remove the `graph_break()` call.")
+CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
+BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
+LIMIT = Cure("recompile limit", "See `recording.recompiles()` for the reasons.")
+SKIPPED = Cure(
+    "function of a skipped library",
+    "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",
+)
+NOT_YOURS = Cure(
+    "graph break of a library",
+    "Nothing is to be done in your program: these lines are a library's. What lies between them is compiled.",
+)
+TORCHS_HINT = Cure("what torch advises", "{hint}")
+NO_GRAPH = Cure("no graph at all", "The graph breaks below say where it gave up, and why.")
+RESTARTS = Cure("restarts at graph breaks", "Remove those graph breaks: each has a point of its own.")

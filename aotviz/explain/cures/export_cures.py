@@ -1,0 +1,43 @@
+"""What to do where an export failed or is unsound."""
+
+from __future__ import annotations
+
+from aotviz.explain.cures.registry import Cure
+
+UNDECIDED = Cure(
+    "condition on a number that is not known",
+    "If the answer is always the same, say so before this line{named}: {check}. If both answers occur, keep both "
+    "in the program with `torch.cond` or `torch.where`. If the number is known before the export, pass a Python "
+    "int.",
+)
+NO_FAKE = Cure(
+    "operator without a fake kernel",
+    'Register one: `@torch.library.register_fake("{name}")` on a function with the operator\'s arguments that '
+    "returns, for example, `torch.empty_like(x)`.",
+)
+WRONG_FAKE = Cure(
+    "wrong fake kernel",
+    'Correct the function that is registered by `torch.library.register_fake("{name}")`; '
+    "`torch.library.opcheck` tests it.",
+)
+GUARDED = Cure(
+    "guard in a draft export",
+    "If the guard always holds, give the dimension that range or relation in `dynamic_shapes` (`torch.export.Dim`);"
+    " otherwise change the line that needs it.",
+)
+UNFINISHED = Cure(
+    "export that did not finish",
+    "Run the program in eager with the same inputs. If that works, the error is about `dynamic_shapes`: "
+    "`torch.export.export` prints it.",
+)
+STOPPED = Cure("export that stopped at a line", "Call the module in eager with the same inputs first.")
+UNLOGGED = Cure(
+    "export without records",
+    "Set TORCH_DTRACE=folder in place of TORCH_TRACE: torch then also logs exported programs and decisions.",
+)
+FIXED_SIZE = Cure(
+    "line that fixed a size",
+    "Change the line so that it holds for other sizes too. If it compares the size with that of another tensor, as "
+    "`@` and `+` do, mark that tensor's dimension as well.",
+)
+ACCEPTED_SIZE = Cure("size that may be a constant", "If the constant is right, mark with {marks}, which allows it.")

@@ -1,0 +1,204 @@
+"""What to do about a recompile: a cure for each kind of guard that fails.
+
+Each text names the user's value, gives the cheapest remedy first, and says so if the recompile is expected.
+"""
+
+from __future__ import annotations
+
+from aotviz.explain.cures.registry import Cure
+
+ONCE = "Both programs are kept and reused, so this happens once for each value."
+KEPT = "Otherwise both programs are kept and reused."
+
+UNKNOWN = Cure(
+    "torch gives no reason",
+    'Set TORCH_LOGS="recompiles_verbose" in the environment and run again: torch then prints every guard that failed.',
+)
+UNEXPECTED = Cure(
+    "guard that failed only once",
+    "Something changed between the two checks, for example in another thread. Please report it to PyTorch.",
+)
+OTHER = Cure("unnamed guard", "Keep this value the same, or move the code that reads it out of the compiled function.")
+INFERENCE = Cure(
+    "inference tensor",
+    "Create the tensor always inside or always outside `torch.inference_mode()`.",
+    kept="A second program is kept and reused, so this happens only once.",
+)
+MARKS = Cure(
+    "marks on some tensors",
+    "Call `mark_dynamic`, `maybe_mark_dynamic` or `mark_static` on every such tensor, before the first call.",
+)
+ATTRIBUTE = Cure(
+    "attribute set late", "Set the attribute before the first call, for example in `__init__`, and keep it."
+)
+BACKEND = Cure(
+    "new backend object",
+    "Create the backend once and pass the same object to every `torch.compile`; a new lambda or partial "
+    "counts as another backend.",
+)
+SUBCLASS = Cure(
+    "metadata of a subclass",
+    "Give tensors of this subclass the same metadata in each call, or keep it out of what the subclass guards on.",
+)
+SAVED_HOOKS = Cure(
+    "saved-tensor hooks",
+    "Use `torch.autograd.graph.saved_tensors_hooks` around every call of the function, or around no call.",
+)
+SYMBOLIC = Cure(
+    "branch on a size",
+    "A branch on the size splits the sizes into ranges, and each range needs a program. Move the branch "
+    "out of the compiled function, or use `torch.where` or `torch.cond`; if there are only a few ranges, "
+    "nothing is wrong. If the bound is 2, size 1 is a special case: pad to at least 2 or use "
+    "`mark_unbacked`.",
+)
+STRIDE = Cure(
+    "memory layout",
+    "Pass it always in the same memory layout: `{name}.contiguous()` before the call, or the same "
+    "`memory_format` everywhere.",
+)
+DTYPE = Cure(
+    "dtype",
+    "If you meant to use one dtype, convert before the call: `{name}.to(torch.{before})`.",
+    kept=ONCE,
+)
+RANK = Cure(
+    "number of dimensions",
+    "Give `{name}` the same number of dimensions in each call, for example with `unsqueeze` or `reshape` "
+    "before the call. The number of dimensions cannot be dynamic.",
+)
+REQUIRES_GRAD = Cure(
+    "requires_grad",
+    "Decide once whether `{name}` requires grad: freeze or unfreeze it before the first call, and "
+    "`detach()` what needs no gradient.",
+    kept=ONCE,
+)
+DEVICE = Cure("device", "If you meant to use one device, move it before the call: `{name}.to('{before}')`.", kept=ONCE)
+TENSOR_KIND = Cure(
+    "kind of tensor",
+    "Pass the same kind of tensor as `{name}`; `resolve_conj()` and `resolve_neg()` turn conjugated or "
+    "negated views into plain tensors.",
+)
+TENSOR_OR_NONE = Cure(
+    "optional tensor",
+    "If `{name}` is optional, two programs are needed. Otherwise pass an empty or neutral tensor in place of None.",
+    kept="Both programs are kept and reused.",
+)
+DUPLICATES = Cure(
+    "one tensor passed twice",
+    "If {name} should be separate tensors, pass a copy (`x.clone()`).",
+    kept=KEPT,
+)
+MEMORY = Cure(
+    "shared memory",
+    "Each program is valid for one way in which {name} share memory. Pass views of one storage always or "
+    "never, for example by passing a copy (`x.clone()`).",
+    kept=KEPT,
+)
+FUNCTION = Cure(
+    "function made in a loop",
+    "A function or lambda that is created again for each call needs a new program each time: define "
+    "`{name}` once, outside the loop, and pass that.",
+)
+IDENTITY = Cure(
+    "new object each time",
+    "The program is valid only for this object `{name}`. Keep the object and change its contents, or "
+    "pass the varying value as an argument; each new object costs a compilation.",
+)
+TYPE = Cure("type of an argument", "Always pass the same type, for example `tuple({name})`.", kept=ONCE)
+KEYS = Cure(
+    "keys of a dictionary",
+    "Give `{name}` the same keys in each call, with None or a neutral value for missing entries, or pass "
+    "the value itself instead of the dictionary.",
+)
+LENGTH = Cure(
+    "length of a list",
+    "A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
+    "dynamic dimension, or pad to a fixed length.",
+)
+DELETED = Cure(
+    "deleted object",
+    "Keep `{name}` alive as long as you use the compiled function; a new object needs a new compilation.",
+)
+SIZE = Cure(
+    "size",
+    "If this size varies, mark it before the first call: `torch._dynamo.mark_dynamic({name}, {index})`, "
+    "or `torch.compile(..., dynamic=True)`. If it does not have to vary, pad to one size.",
+    of_caller="If this size varies, mark it before the first call: `torch._dynamo.mark_dynamic(tensor, {index})`, "
+    "where `tensor` is what you pass as `{name}`, or `torch.compile(..., dynamic=True)`. If it does not have to vary, "
+    "pad to one size.",
+)
+SIZE_OF_PARAMETER = Cure(
+    "size of a parameter",
+    "`{name}` is a parameter, and torch treats the sizes of parameters as fixed. Accept one program "
+    "for each size, or set `torch._dynamo.config.force_parameter_static_shapes = False`.",
+)
+SIZE_1 = Cure(
+    "size 0 or 1",
+    "Sizes 0 and 1 always get a program of their own. Pad dimension {index} of `{name}` to at least 2, or "
+    "drop the odd last batch (`drop_last=True`), or `torch._dynamo.decorators.mark_unbacked({name}, {index})`.",
+)
+GRAD_MODE = Cure(
+    "grad mode",
+    "Training and evaluation need one program each. If you did not expect this, check which call runs inside "
+    "`torch.no_grad()`.",
+    kept="Both are kept and reused.",
+)
+THREADS = Cure("number of threads", "Call `torch.set_num_threads` before the first compiled call, and not again.")
+AUTOCAST = Cure("autocast", "Use `torch.autocast` around every call of the function, or around no call.", kept=ONCE)
+SETTING = Cure("global setting", "Set this once, before the first compiled call.", kept=ONCE)
+WITHOUT_KV_CACHE = Cure(
+    "key-value cache of blocks",
+    "The blocks of a model share one code, and the key-value cache gives each block constants of its own. Switch the "
+    "cache off where it is not needed, as in training: `model.config.use_cache = False`. Then the blocks share "
+    "programs.",
+)
+ATTRIBUTE_NUMBER = Cure(
+    "changing number of an object",
+    "`{name}` is an attribute of an object, and each of its values is a constant of its own program. Keep "
+    "it in a tensor: `{name} = torch.tensor(...)`, made once, before the first call.",
+)
+CONSTANT_NUMBER = Cure(
+    "number that stays constant",
+    "Each value of `{name}` is a constant of a program of its own here. Pass `torch.tensor({name})`, or compile "
+    "with `dynamic=None`, where a number that changes becomes a symbol.",
+)
+NUMBER = Cure(
+    "number",
+    "Numbers are compiled as constants until they change for the first time. If `{name}` varies, "
+    "pass `torch.tensor({name})`; with a branch on it inside the function, each side still needs its "
+    "own program.",
+)
+TRAINING = Cure(
+    "train and eval", "`train()` and `eval()` need one program each.", kept="Both are kept, so this happens once."
+)
+FLAG = Cure(
+    "flag",
+    "A branch on `{name}` needs a program for each side.",
+    kept="Both are kept, so this happens once.",
+)
+OPTIMIZER_NUMBER = Cure(
+    "number of an optimizer",
+    "The numbers of an optimizer are compiled as constants. Make this one a tensor, which is filled in place: "
+    "`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`. torch's schedulers do that.",
+)
+MODULE_NUMBER = Cure(
+    "number of a module",
+    "Numbers on a module are compiled as constants. Update `{name}` outside `forward`, or keep it in "
+    "a tensor (`register_buffer`), or set `torch._dynamo.config.allow_unspec_int_on_nn_module = "
+    "True`.",
+)
+GLOBAL_NUMBER = Cure(
+    "global number",
+    "Globals are compiled as constants. Pass `{name}` as an argument, as a tensor if it changes often.",
+)
+GLOBAL_VALUE = Cure(
+    "global value",
+    "Globals are compiled as constants. Set `{name}` once, or pass it as an argument.",
+    kept=ONCE,
+)
+VALUE = Cure(
+    "other constant",
+    "Each value of `{name}` is compiled as a constant. That is fine for a few values; otherwise move the "
+    "choice out of the function.",
+)
+ALSO = Cure("several guards at once", "Those calls fail the {guards} on {names} as well.")

@@ -1,0 +1,34 @@
+"""What to do where the ranks of a job differ."""
+
+from __future__ import annotations
+
+from aotviz.explain.cures.registry import Cure
+
+HANG = Cure(
+    "ranks with other collectives",
+    "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the "
+    "condition that selects them the same on all ranks, or move it out of the compiled function.",
+)
+ORDER = Cure(
+    "ranks in another order",
+    "Ranks that run graphs with collectives in a different order hang or mix up their data. Call the compiled "
+    "functions in the same order on all ranks.",
+)
+ORDER_UNCACHED = Cure(
+    "ranks whose order is uncertain", "Run again with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 to be sure."
+)
+SLOW = Cure(
+    "slow rank",
+    "All ranks wait for the slowest at the next collective. Give the ranks inputs of about the same size.",
+)
+SAME = Cure(
+    "ranks that compiled other programs",
+    "Give all ranks inputs with the same properties, or mark what varies as dynamic before the first call.",
+)
+ONE_CACHE = Cure(
+    "ranks with other caches",
+    "Let all ranks read one cache, a shared folder or server that holds the entries before the job starts, or none. A "
+    "rank that found its programs waits at the next collective, and a long compilation may take longer than the "
+    "timeout of the process group.",
+)
+KEYS = Cure("ranks with other keys", "See `recording.cache_misses()` for the part of the key that differs.")
