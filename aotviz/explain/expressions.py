@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from aotviz.recording.strings import parsed
+
 STEPS = (
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
@@ -18,6 +20,8 @@ STEPS = (
     (re.compile(r"\.cell_contents\b"), ""),
     (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
 )
+SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
+STATE = re.compile(r"against (\{.*\})", re.S)
 STATES = {
     "grad_mode": "gradient mode (`torch.no_grad()`)",
     "autocast_state": "autocast",
@@ -74,3 +78,25 @@ def torchs_setting(name: str) -> str:
     """
     device = re.match(r"autocast\((\w+)\)", name)
     return f"autocast on {device[1]}" if device else STATES.get(name, f"`{name}`")
+
+
+def global_state(guard: str) -> dict[str, str]:
+    """The settings that a guard on torch's global state requires, in words.
+
+    >>> global_state('___check_global_state() against {"grad_mode":true,"default_dtype":6}')
+    {'grad_mode': 'on', 'default_dtype': 'float32'}
+    """
+    match = STATE.search(guard)
+    try:
+        state = parsed(match[1]) if match else {}
+    except ValueError:
+        return {}
+    return {name: _setting(name, value) for name, value in state.items()} if isinstance(state, dict) else {}
+
+
+def _setting(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if name == "default_dtype" and isinstance(value, int):
+        return SCALAR_TYPES.get(value, str(value))
+    return str(value)

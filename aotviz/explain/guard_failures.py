@@ -16,7 +16,6 @@ from aotviz.explain import advice
 from aotviz.explain.cures import backward_cures, guard_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.expressions import is_global, of_module, spoken, torchs_setting
-from aotviz.recording.strings import parsed
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,6 @@ RELATIONS = {  # how two tensors share memory: (in the past, now)
 }
 RELATION = "|".join(RELATIONS)
 NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "Conjugate", "Negative", "ZeroTensor"}
-
-SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
-STATE = re.compile(r"against (\{.*\})", re.S)
 
 REMEDIES = {
     "dtype": guard_cures.DTYPE,
@@ -562,28 +558,6 @@ def read(guard: str) -> GuardFailure:
             return reader(match)
     words = f"the check `{spoken(text)}` no longer holds"
     return GuardFailure("other", spoken(text), "", "", words, guard_cures.OTHER.said(), text)
-
-
-def global_state(guard: str) -> dict[str, str]:
-    """The settings that a guard on torch's global state requires, in words.
-
-    >>> global_state('___check_global_state() against {"grad_mode":true,"default_dtype":6}')
-    {'grad_mode': 'on', 'default_dtype': 'float32'}
-    """
-    match = STATE.search(guard)
-    try:
-        state = parsed(match[1]) if match else {}
-    except ValueError:
-        return {}
-    return {name: _setting(name, value) for name, value in state.items()} if isinstance(state, dict) else {}
-
-
-def _setting(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if name == "default_dtype" and isinstance(value, int):
-        return SCALAR_TYPES.get(value, str(value))
-    return str(value)
 
 
 def _dimensions(count: str) -> str:

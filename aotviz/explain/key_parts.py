@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import zip_longest
 
-from aotviz.explain.expressions import spoken, torchs_setting
-from aotviz.explain.guard_failures import global_state
+from aotviz.explain.expressions import global_state, spoken, torchs_setting
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import CacheLookup
 from aotviz.recording.strings import parsed

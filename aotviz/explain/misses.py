@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from aotviz.explain import guard_failures
 from aotviz.explain.cures import backward_cures
-from aotviz.explain.expressions import spoken, torchs_setting
+from aotviz.explain.expressions import global_state, spoken, torchs_setting
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts
 from aotviz.recording import dynamo_stage
@@ -203,10 +203,7 @@ def _held(facts: Facts, program: int) -> dict[Key, Held]:
         for record in facts.about(program, facts.data.guards):
             text = facts.text(record.text)
             if record.kind == "GLOBAL_STATE":
-                found |= {
-                    ("global state", name): Held(value, "", None)
-                    for name, value in guard_failures.global_state(text).items()
-                }
+                found |= {("global state", name): Held(value, "", None) for name, value in global_state(text).items()}
             elif text.startswith("check_tensor("):
                 found |= _held_by_tensor(facts.text(record.source), text, record)
             else:
