@@ -182,7 +182,7 @@ def _healthy(facts: Facts) -> str:
 def _times(facts: Facts) -> list[TimeShare]:
     """The parts of the time, which add up to it: of the events of a log, or of the stages of our own pipeline."""
     parts: dict[str, float] = {}
-    top = timeline.tree(facts)
+    top, _ = timeline.compiling(facts)
     if top.seconds:
         spans: list[tuple[Span, str]] = [(top, UNKNOWN)]
         for span, above in spans:  # it grows

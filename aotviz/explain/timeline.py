@@ -1,6 +1,10 @@
 """Where the compile time went: the events of a log as a tree, by compilation and over all.
 
 Events with the same name and the same ancestors are added up. An event's own time excludes its children.
+
+No second is counted twice. A compilation that begins inside another one (compiled autograd, a backend that compiles)
+takes its time from the event around it. What other threads do meanwhile, such as building kernels, is time for which
+the compilation waits; only what lies before and after all compilations is time of its own, and is told apart.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, seconds, sentence
 from aotviz.explain.rows import Facts
+from aotviz.recording.events import EventTable
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 
 OUTSIDE = "outside any compilation"
 ALL = "all compilations"
+NOTABLE = 0.05  # seconds before and between compilations that are worth a sentence
 DEEPEST = 1000  # events in events; deeper ones count as time of the one around them
 
 
@@ -65,6 +71,7 @@ def tree(facts: Facts, only: int | None = None) -> Span:
     """All events, below one span a compilation; with `only`, those of that compilation."""
     top = Span(ALL, (ALL,))
     events = facts.data.events
+    took_us = _without_twice(events)
     spans: list[Span] = []
     for row, parent in enumerate(events.parent):
         place = events.compilation[row]
@@ -76,15 +83,56 @@ def tree(facts: Facts, only: int | None = None) -> Span:
             spans.append(under)
             continue
         span = under.child(facts.text(events.name[row]))
-        duration = events.duration_us[row]
-        span.seconds += max(duration, 0.0) / 1e6
+        span.seconds += took_us[row] / 1e6
         span.count += 1
-        span.unfinished += duration < 0
+        span.unfinished += events.duration_us[row] < 0
         spans.append(span)
     top.settle()
     if only is not None and len(top.children) == 1:
         return next(iter(top.children.values()))
     return top
+
+
+def _without_twice(events: EventTable) -> list[float]:
+    """The duration of each event in microseconds, without what counts for another compilation."""
+    took = [max(duration, 0.0) for duration in events.duration_us]
+    end = [start + duration for start, duration in zip(events.start_us, took, strict=True)]
+    inside: dict[int, list[int]] = defaultdict(list)  # row -> the events of its compilation directly inside it
+    roots: dict[int, list[int]] = defaultdict(list)  # log -> the others, in order of time
+    for row, parent in enumerate(events.parent):
+        if 0 <= parent < row and events.compilation[parent] == events.compilation[row]:
+            inside[parent].append(row)
+        else:
+            roots[events.log[row]].append(row)
+    for rows in roots.values():
+        around: list[int] = []  # compilations' events in which this one lies, the outermost first
+        reached = 0.0  # up to here, time belongs to a compilation or to an earlier event
+        compiling = [row for row in rows if events.compilation[row] >= 0]
+        for row in compiling:
+            while around and end[around[-1]] < end[row]:
+                around.pop()
+            within = around[-1:]
+            for event in within:  # it grows
+                took[event] = max(0.0, took[event] - took[row])
+                within += [
+                    child for child in inside[event] if events.start_us[child] <= events.start_us[row] <= end[child]
+                ][-1:]
+            around.append(row)
+        spans = sorted(((events.start_us[row], end[row]) for row in compiling), reverse=True)
+        for row in (row for row in rows if events.compilation[row] < 0):
+            begun, free = events.start_us[row], 0.0
+            while spans and spans[-1][0] < end[row]:
+                start, stop = spans.pop()
+                free += max(0.0, start - max(begun, reached))
+                reached = max(reached, stop)
+            free += max(0.0, end[row] - max(begun, reached))
+            reached = max(reached, end[row])
+            share = free / took[row] if took[row] else 0.0
+            those = [row]
+            for event in those:  # it grows
+                took[event] *= share
+                those += inside[event]
+    return took
 
 
 COLUMNS: explained_tables.Columns = {  # of (span, its depth, the seconds of the whole tree)
@@ -132,7 +180,7 @@ def figure(facts: Facts, only: int | None = None) -> Figure:
 
 def explain_all(facts: Facts, only: int | None = None) -> Explanation:
     """The total, and the events with the most time of their own."""
-    top = tree(facts, only)
+    top, apart = compiling(facts, only)
     if not top.seconds:
         return Explanation("This recording contains no times.", ())
     own: dict[str, float] = defaultdict(float)
@@ -141,4 +189,20 @@ def explain_all(facts: Facts, only: int | None = None) -> Explanation:
             own[span.name] += span.own_seconds
     longest = sorted(own.items(), key=lambda item: -item[1])[:5]
     told = ", ".join(f"{name} {seconds(value)} ({value / top.seconds:.0%})" for name, value in longest if value)
-    return Explanation(f"Compiling took {seconds(top.seconds)}", (Point(sentence(f"Most of it was spent in: {told}")),))
+    points = [Point(sentence(f"Of {seconds(top.seconds)} of compiling, most was spent in: {told}"))]
+    if apart.seconds >= NOTABLE:
+        names = ", ".join(f"{one.name} {seconds(one.seconds)}" for one, depth in apart.walk() if depth == 1)
+        points.append(
+            Point(sentence(f"Before and between the compilations, {seconds(apart.seconds)} went to: {names}"))
+        )
+    return Explanation(f"Compiling took {seconds(top.seconds)}", tuple(points))
+
+
+def compiling(facts: Facts, only: int | None = None) -> tuple[Span, Span]:
+    """The tree of the compilations, and that of the events before and between them."""
+    top = tree(facts, only)
+    apart = top.children.pop(OUTSIDE, None) if only is None else None
+    if apart is None:
+        return top, Span(OUTSIDE, (OUTSIDE,))
+    top.seconds = sum(child.seconds for child in top.children.values())
+    return top, apart
