@@ -31,7 +31,6 @@ from .results import Result, Row, result
 NBYTES = 100_000_000
 RANKS, RANK_NBYTES = 64, 10_000_000
 RANK_MEMORY = 4 / 6.4  # 64 ranks of 100 MB are to be read within 4 GB
-TLPARSE = Path(sys.executable).parent / "tlparse"
 READ = """
 import sys, time, aotviz
 read = aotviz.read_trace
@@ -99,6 +98,12 @@ def one_copy(content: bytes, copy: int) -> bytes:
     return b"\n".join(records) + b"\n"
 
 
+def tlparse() -> Path | None:
+    """Where tlparse is: beside this Python, or on the PATH."""
+    found = shutil.which("tlparse", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    return Path(found) if found else None
+
+
 def run_process(command: list[str], environment: dict[str, str]) -> Run:
     """Raises subprocess.CalledProcessError for a process that fails."""
     started = [sys.executable, "-I", "-S", "-c", LAUNCH, *command]
@@ -110,6 +115,7 @@ def run_process(command: list[str], environment: dict[str, str]) -> Run:
 def run(
     rounds: int = 5, nbytes: int = NBYTES, ranks: int = RANKS, rank_nbytes: int = RANK_NBYTES, rank_rounds: int = 3
 ) -> Result:
+    tool = str(tlparse() or "tlparse")
     theirs: list[Run] = []
     first: list[Run] = []
     second: list[Run] = []
@@ -122,7 +128,7 @@ def run(
             first.append(run_process(ours, environment))
             second.append(run_process(ours, environment))
             out = str(Path(folder, "out"))
-            theirs.append(run_process([str(TLPARSE), str(log), "-o", out, "--overwrite", "--no-browser"], {}))
+            theirs.append(run_process([tool, str(log), "-o", out, "--overwrite", "--no-browser"], {}))
     calls = [[float(done.output.split()[0]) for done in runs] for runs in (first, second)]
     rows = [
         Row(
@@ -142,7 +148,7 @@ def run(
         memory("memory of reading, against the log", first, size, 2.0),
         memory("memory of reading again", second, size, 2.0),
         memory("memory of tlparse", theirs, size, None),
-        *of_ranks(rank_rounds, ranks, rank_nbytes),
+        *of_ranks(tool, rank_rounds, ranks, rank_nbytes),
     ]
     compilations = first[0].output.split()[1]
     about = f"a TORCH_TRACE log of {size / 1e6:.0f} MB and {compilations} compilations, read by aotviz and by tlparse"
@@ -151,7 +157,7 @@ def run(
     return result("trace_reading", about, "ratio", rows, settings)
 
 
-def of_ranks(rounds: int, ranks: int, nbytes: int) -> list[Row]:
+def of_ranks(tool: str, rounds: int, ranks: int, nbytes: int) -> list[Row]:
     ours: list[Run] = []
     theirs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="aotviz-") as folder:
@@ -164,7 +170,7 @@ def of_ranks(rounds: int, ranks: int, nbytes: int) -> list[Row]:
         out = str(Path(folder, "out"))
         for _ in range(rounds):
             ours.append(run_process([sys.executable, "-c", READ_RANKS, str(logs)], {}))
-            theirs.append(run_process([str(TLPARSE), str(logs), "-o", out, "--all-ranks-html", "--no-browser"], {}))
+            theirs.append(run_process([tool, str(logs), "-o", out, "--all-ranks-html", "--no-browser"], {}))
             shutil.rmtree(out)
     peak = median(int(done.output.split()[0]) * (1 if sys.platform == "darwin" else 1024) for done in ours)
     theirs_peak = median(done.peak_bytes for done in theirs)

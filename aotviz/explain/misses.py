@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from aotviz.explain import guard_failures
 from aotviz.explain.cures import backward_cures
@@ -84,7 +85,7 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
             if first.failure.kind != "unknown" and first.root not in {miss.root for miss in misses}:
                 misses.insert(0, first)
         else:
-            misses = [first, *_compared(facts, place, program, now)]
+            misses = [first, *_compared(facts, place, program, now, first.root)]
         distinct: dict[str, Miss] = {}
         for miss in misses:
             distinct.setdefault(miss.root, miss)
@@ -115,6 +116,7 @@ def own_line(frames: Sequence[SourceLine]) -> SourceLine:
     return next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
 
 
+@lru_cache(8192)  # asked of each guard of each program
 def root(subject: str) -> str:
     """The value that a subject is about, so that all sizes of one tensor count as one cause."""
     name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\))", "", subject.partition(",")[0])
@@ -167,8 +169,8 @@ def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
     return replace(miss, failure=failure, code=code, place=where)
 
 
-def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str]) -> Iterator[Miss]:
-    """The other guards that the call failed, found by comparing the guards of both programs."""
+def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str], told: str) -> Iterator[Miss]:
+    """The other guards that the call failed, found by comparing the guards of both: none on `told`."""
     for key, held in _held(facts, earlier).items():
         after = now.get(key, held.value)
         if after == held.value or ("something" in (after, held.value) and "None" not in (after, held.value)):
@@ -181,7 +183,8 @@ def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str]) ->
         else:
             failure = guard_failures.read(held.text)
             failure = failure if kind in ("object", "keys", "attribute") else failure.with_after(after)
-        yield _miss(facts, place, earlier, failure, held.record)
+        if root(failure.subject) != told:
+            yield _miss(facts, place, earlier, failure, held.record)
 
 
 def _now(facts: Facts, place: int, named: Sequence[GuardFailure]) -> dict[Key, str]:

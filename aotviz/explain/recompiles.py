@@ -70,6 +70,7 @@ class Recompile:
     seconds: float
     outcome: str  # "compiled", "limit" (too many programs; the call ran in eager), "eager" (refused) or "failed"
     limit: int  # the limit that was reached, 0 if unknown or none
+    left_out: int = 0  # earlier programs that failed a guard like those of `reasons` on another value
 
     @cached_property
     def nearest(self) -> Reason:
@@ -173,6 +174,7 @@ def _find(facts: Facts) -> list[Recompile]:
                 seconds=facts.seconds(place),
                 outcome="compiled" if failed is None else "limit" if LIMIT.search(text) else "failed",
                 limit=int(limit[1]) if limit else 0,
+                left_out=record.left_out,
             )
         )
     return _recurring_first(facts, [*found, *_of_our_own(facts)])
@@ -346,6 +348,7 @@ def explain_one(facts: Facts, place: int) -> list[Point]:
             said = list(dict.fromkeys(reason.misses[0].failure.words for reason in others))
             told = "; ".join(words + _ids(others, words) for words in said[:MOST_TOLD])
             told += f"; and {len(said) - MOST_TOLD} others" if len(said) > MOST_TOLD else ""
+            told += f"; and {counted(recompile.left_out, 'program')} likewise" if recompile.left_out else ""
             points.append(Point(sentence(f"Earlier programs that did not fit either: {told}")))
     return points
 

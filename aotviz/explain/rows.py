@@ -7,6 +7,7 @@ compilation. Each index is built when it is first needed.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import re
 from collections import Counter, defaultdict
@@ -59,9 +60,9 @@ class Facts:
         """
         if place < 0:
             return ""
-        compilation = self.data.compilations[place]
-        named = [compilation, *(self.data.compilations[other] for other in self.frames.get(self.frame(place), ()))]
-        return next((c.name for c in named if c.name and c.name != c.compile_id), compilation.name)
+        others = (self.data.compilations[other] for other in self.frames.get(self.frame(place), ()))
+        named = itertools.chain([self.data.compilations[place]], others)
+        return next((c.name for c in named if c.name and c.name != c.compile_id), self.data.compilations[place].name)
 
     def frame(self, place: int) -> Frame:
         """The function of a compilation. Recordings of older releases have only its compile id."""

@@ -330,13 +330,18 @@ def _own_cache(assembler: Assembler, lookup: LookUp, place: Place) -> None:
 def recompile(assembler: Assembler, record: Record, place: Place) -> None:
     keep(assembler, record, place)
     reasons = []
-    for raw in guard_texts.reasons(record.text):
+    said = guard_texts.reasons(record.text)
+    kept = guard_texts.telling(said)
+    for raw in kept:
         earlier, guard = guard_texts.of_program(raw)
         numbers = guard_texts.made(guard).numbers(assembler.text)
         reasons.append(RecompileReason(clean(earlier), *numbers, assembler.text(raw)))
         if place.compilation is not None:
             place.compilation.because.append(clean(guard_texts.told(raw)))
-    assembler.data.recompiles.append(RecompileRecord(place.origin, reasons))
+    left_out = len(said) - len(kept)
+    if place.compilation is not None:
+        place.compilation.because += _likewise(left_out)
+    assembler.data.recompiles.append(RecompileRecord(place.origin, reasons, left_out))
 
 
 def failed_guards(assembler: Assembler, record: Record, place: Place) -> None:
@@ -345,15 +350,23 @@ def failed_guards(assembler: Assembler, record: Record, place: Place) -> None:
     recompiles = assembler.data.recompiles
     if not recompiles or place.compilation is None or recompiles[-1].origin.compilation != place.compilation.number:
         return
+    kept = {reason.earlier for reason in recompiles[-1].reasons}
     programs = msgspec.json.decode(record.payload or b"[]", type=list[_Program])
+    programs = [program for program in programs if program.compile_id in kept]
     failed = {program.compile_id: [_failed(assembler, guard) for guard in program.failed] for program in programs}
     reasons = [replace(one, failed=failed.get(one.earlier, [])) for one in recompiles[-1].reasons]
     recompiles[-1] = replace(recompiles[-1], reasons=reasons)
-    place.compilation.because = [
+    told = [
         clean(guard_texts.told_all(program.compile_id, [(guard.guard, guard.now) for guard in program.failed]))
         for program in programs
         if program.failed
-    ] or place.compilation.because
+    ]
+    if told:
+        place.compilation.because = [*told, *_likewise(recompiles[-1].left_out)]
+
+
+def _likewise(left_out: int) -> list[str]:
+    return [f"guards of {left_out} more programs failed likewise"] if left_out else []
 
 
 class _Guard(msgspec.Struct):

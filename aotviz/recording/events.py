@@ -386,6 +386,7 @@ class RecompileRecord(Frozen, frozen=True):
 
     origin: Origin
     reasons: list[RecompileReason]  # one per earlier compilation, the newest first
+    left_out: int = 0  # reasons like those, which differ in a value: see guard_texts.telling
 
 
 class KeyDifference(Frozen, array_like=True, frozen=True):

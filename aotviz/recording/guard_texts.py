@@ -23,6 +23,8 @@ NOW = re.compile(r"(?P<guard>(?!.*\)\Z).*|.*?)(?: \(now (?P<now>.*)\))?", re.S)
 LOCAL = re.compile(r"\bL\[(?P<quote>['\"])(?P<name>\w+)(?P=quote)\]")  # a local variable, as Dynamo writes it
 MOST_TOLD = 12  # guards that are shown for one program
 LONGEST = 400  # characters that are shown of one guard
+BEFORE_VALUES = (" == ", "expected ", ", ")  # in a reason
+NEWEST, OLDEST = 6, 2  # reasons of one form that are kept
 SOURCE = re.compile(r"source=(?P<source>.{0,2000}?), (?:accessed_by|type)=")
 
 
@@ -68,6 +70,28 @@ def reasons(payload: str) -> list[str]:
     except ValueError:
         found = payload
     return [text for text in (map(str, found) if isinstance(found, list) else [payload]) if text]
+
+
+def telling(reasons: Sequence[str]) -> list[str]:
+    """Those of the reasons for one recompile that are worth keeping: of each form, the newest and the oldest.
+
+    The thousandth program of a function has 999 reasons, most of which differ only in a number.
+
+    >>> telling([f"0/{n}: n == {n}" for n in range(99, -1, -1)] + ["0/0: k == 1"])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['0/99: n == 99', '0/98: n == 98', '0/97: n == 97', '0/96: n == 96', '0/95: n == 95', '0/94: n == 94',
+     '0/1: n == 1', '0/0: n == 0', '0/0: k == 1']
+    """
+    if len(reasons) <= NEWEST + OLDEST:
+        return list(reasons)
+    forms: dict[str, list[int]] = {}
+    for number, reason in enumerate(reasons):
+        form = reason.partition(": ")[2] or reason
+        for mark in BEFORE_VALUES:
+            form = form.partition(mark)[0]
+        forms.setdefault(form, []).append(number)
+    kept = (those[:NEWEST] + those[NEWEST:][-OLDEST:] for those in forms.values())
+    return [reasons[number] for number in sorted(number for those in kept for number in those)]
 
 
 def of_program(reason: str) -> tuple[str, str]:

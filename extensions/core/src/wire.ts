@@ -353,6 +353,7 @@ export interface RecompileReason {
 export interface RecompileRecord {
   readonly origin: Origin;
   readonly reasons: RecompileReason[]; // one per earlier compilation, the newest first
+  readonly left_out: number; // reasons like those, which differ in a value: see guard_texts.telling
 }
 
 /** What a key was made of differs from what an earlier one was made of. */
@@ -1060,6 +1061,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
     fields: [
       ["origin", ["record","Origin"]],
       ["reasons", ["list",["record","RecompileReason"]]],
+      ["left_out", "int", 0],
     ],
   },
   KeyDifference: {
