@@ -16,6 +16,7 @@ from aotviz.explain import (
     fixed_sizes,
     graph_breaks,
     graph_changes,
+    plain_texts,
     ranks,
     recompiles,
     restarts,
@@ -59,9 +60,13 @@ def explain(recording: Recorded, compilation: str | None = None, earlier: Record
 def with_differences(recording: Recorded) -> RecordingData:
     """The whole recording, with what differs between its ranks and why functions were compiled again, so that a page
     without Python can show it."""
-    facts = facts_of(recording)
+    facts, data = facts_of(recording), recording.data
     return replace(
-        recording.data, rank_differences=ranks.records(facts), why=recompiles.why(facts), overview=_first_page(facts)
+        data,
+        rank_differences=ranks.records(facts),
+        why=recompiles.why(facts),
+        plain=plain_texts.find(data, data.strings),
+        overview=_first_page(facts),
     )
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from aotviz.recording.strings import parsed
 
+BEFORE_BREAK = "those before the graph break"  # what the rest of a function goes on with, by number
 STEPS = (
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
@@ -18,6 +19,7 @@ STEPS = (
     (re.compile(r"\bG\['__builtins_dict___\d+'\]\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.cell_contents\b"), ""),
+    (re.compile(r"\b___stack(\d+)\b"), rf"value \1 of {BEFORE_BREAK}"),
     (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
 )
 SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
@@ -48,6 +50,8 @@ def spoken(expression: str) -> str:
     'self.layers.0.index'
     >>> spoken("L['x'].size()[0]")
     'x.shape[0]'
+    >>> spoken("___stack0")
+    'value 0 of those before the graph break'
     """
     text = expression.strip()
     for pattern, shown in STEPS:

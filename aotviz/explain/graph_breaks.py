@@ -84,6 +84,7 @@ KINDS: tuple[tuple[str, str, Cure], ...] = (  # what torch says, what it means, 
         break_cures.SKIPPED,
     ),
 )
+EXPLAINED = re.compile(r"Explanation: (.*)")  # torch's sentence in the text of a break
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
 
@@ -105,7 +106,7 @@ def find(facts: Facts) -> list[Break]:
     """Distinct breaks, the most frequent first."""
     groups: dict[tuple[str, str], list[GraphBreak]] = {}
     for record in facts.data.graph_breaks:
-        key = (facts.text(record.place), _meaning(facts.text(record.text) or facts.text(record.reason))[0])
+        key = (facts.text(record.place), _meaning(facts.text(text_of(record)))[0])
         groups.setdefault(key, []).append(record)
     found = [_break(facts, place, records) for (place, _), records in groups.items()]
     return sorted(found, key=lambda one: (not one.skipped, -one.count, one.place))
@@ -183,7 +184,7 @@ def _ids(breaks: Sequence[Break]) -> tuple[str, ...]:
 
 def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     first = records[0]
-    text = facts.text(first.text) or facts.text(first.reason)
+    text = facts.text(text_of(first))
     words, fix = _meaning(text)
     last = innermost(facts.text(first.stack))
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
@@ -199,6 +200,20 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     )
 
 
+def text_of(record: GraphBreak) -> int:
+    """The number of the text that says most about a break; -1 if there is none."""
+    return record.text if record.text >= 0 else record.reason
+
+
+def in_words(text: str) -> str:
+    """Why a graph broke, as a sentence.
+
+    >>> in_words("Failed to trace builtin operator\\n  Explanation: Dynamo cannot trace builtin operator `print` here.")
+    '`print` cannot be part of a graph.'
+    """
+    return sentence(_meaning(text)[0])
+
+
 def _meaning(text: str) -> tuple[str, Advice]:
     """(why, what to do). For a kind of break that is not in KINDS, torch's explanation and hint."""
     said = text.partition("User code traceback")[0]
@@ -207,7 +222,7 @@ def _meaning(text: str) -> tuple[str, Advice]:
         match = re.search(pattern, told)
         if match:
             return words.format(**match.groupdict()), cure.said()
-    explained = re.search(r"Explanation: (.*)", said)
+    explained = EXPLAINED.search(said)
     hint = re.search(r"Hint: (.*)", said)
     reason = explained[1] if explained else said.strip().partition("\n")[0]
     return f"torch says: {reason.strip().rstrip('.')}", break_cures.TORCHS_HINT.said(

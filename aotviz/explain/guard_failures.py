@@ -15,7 +15,7 @@ from functools import lru_cache
 from aotviz.explain import advice
 from aotviz.explain.cures import backward_cures, guard_cures
 from aotviz.explain.cures.registry import Advice
-from aotviz.explain.expressions import is_global, of_module, spoken, torchs_setting
+from aotviz.explain.expressions import BEFORE_BREAK, is_global, of_module, spoken, torchs_setting
 
 
 @dataclass(frozen=True)
@@ -555,7 +555,9 @@ def read(guard: str) -> GuardFailure:
     for pattern, reader in FORMS if len(text) <= MOST_READ else ():
         match = pattern.fullmatch(text)
         if match:
-            return reader(match)
+            found = reader(match)
+            # No line of the user's names such a value, so no advice can name it.
+            return replace(found, fix=guard_cures.OTHER.said()) if BEFORE_BREAK in found.subject else found
     words = f"the check `{spoken(text)}` no longer holds"
     return GuardFailure("other", spoken(text), "", "", words, guard_cures.OTHER.said(), text)
 

@@ -425,6 +425,13 @@ class GraphBreak(Frozen, frozen=True):
     text: Text  # all that the log says
 
 
+class PlainText(Frozen, frozen=True):
+    """What a reader sees in place of one of torch's texts."""
+
+    text: Text
+    words: str
+
+
 class MetricsRecord(Frozen, frozen=True):
     """What torch counted and timed for one compilation, or one later part of it."""
 
@@ -544,5 +551,6 @@ class RecordingData(Frozen, frozen=True):
     compared: ComparedInputs | None = None  # what `aotviz.compare_inputs` found
     rank_differences: list[RankDifference] = []  # found when it is shown or saved (explain/ranks.py), for the workbench
     why: list[WhyCompiled] = []  # one for each recompile, found in the same way (explain/recompiles.py)
+    plain: list[PlainText] = []  # of the texts of the rows, found in the same way (explain/plain_texts.py)
     overview: OverviewRecord | None = None  # found in the same way (explain/overview.py)
     paintings: list[Painting] = []  # in the order in which they were added

@@ -17,7 +17,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.explain import answers, ranks, recompiles
+from aotviz.explain import answers, plain_texts, ranks, recompiles
 from aotviz.recording import numbers, spans
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import (
@@ -36,6 +36,7 @@ from aotviz.recording.events import (
     LogRecord,
     MetricsRecord,
     Origin,
+    PlainText,
     RecordingData,
     ShapeRecord,
     Text,
@@ -160,6 +161,7 @@ class RowsPart(Frozen, frozen=True):
     links: list[ArtifactRecord] = []
     rank_differences: list[RankDifference] = []
     why: list[WhyCompiled] = []
+    plain: list[PlainText] = []  # what is seen in place of texts of these rows
     overview: OverviewRecord | None = None
 
 
@@ -288,7 +290,7 @@ def rows(recording: Recorded, kind: str) -> RowsPart:
             logs=[replace(log, bad=[]) for log in data.logs],
             events=replace(data.events, args=[NONE] * len(data.events.name)),
             restarts=spans.restarts(data),
-            graph_breaks=[replace(found, stack=NONE, text=NONE) for found in data.graph_breaks],
+            graph_breaks=[replace(found, stack=NONE) for found in data.graph_breaks],
             cache_lookups=_short(lookups),
             metrics=[replace(row, numbers={}, texts={}) for row in data.metrics if row.fail_type],
         )
@@ -308,6 +310,7 @@ def rows(recording: Recorded, kind: str) -> RowsPart:
         part = replace(part, **{kind: _short(found) if kind == "cache_lookups" else found})
     else:
         raise PartError(f"there are no rows of the kind {kind}")
+    part = replace(part, plain=plain_texts.find(part, strings))
     return replace(part, text_table=_texts(strings, numbers.of(part)))
 
 

@@ -11,13 +11,26 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from aotviz.reading.recording import Recording
 from aotviz.widgets.html import write_html
+from tests import corpus
 from tests.explain.logs import recording
 from tests.explain.test_overview import job
 from tests.tiers import SCREENS
 from tests.ui.test_accessibility import serious
 
 Open = Callable[..., Page]
-RAW = re.compile(r"___|<class '|\bL\['|0x[0-9a-f]{6}|guard of |\[\d{9,}\]")  # as torch wrote it
+RAW = re.compile(  # as torch wrote it
+    r"___|<class '|\b[LG]\['|0x[0-9a-f]{6}|guard of |\[\d{9,}\]|\b\d{14,}\b|torch_dynamo_resume_in"
+)
+SEEN = """() => {
+  const walk = (node) => {
+    if (node.nodeType === Node.TEXT_NODE) return node.textContent.trim() ? [node.textContent] : [];
+    if (node.hidden || node.matches(".as-written, .cm-editor")) return [];
+    return [node.title ?? "", node.ariaLabel ?? "", ...[...node.childNodes].flatMap(walk)].flat();
+  };
+  const host = [...document.querySelectorAll("*")].find((one) => one.shadowRoot);
+  return walk(host.shadowRoot.querySelector(".workbench"));
+}"""
+MOST = 10  # compilations of a log that are opened
 JOBS = ("aoti", "training", "graph_breaks", "errors", "ranks_diverge", "exports", "cache_second")
 
 
@@ -148,3 +161,32 @@ def test_what_was_compiled_again_is_told_in_words_everywhere(opened: Open, name:
         page.locator(f'.compilations tbody tr[data-compilation="{id}"]').click()
         expect(page.locator(".rail .related[data-kind=earlier] .what")).not_to_be_empty()
         assert RAW.search(page.locator(".rail").inner_text()) is None
+
+
+def raw(page: Page) -> list[str]:
+    """Texts of the workbench that no user would have written, apart from those that are shown as torch's own."""
+    return [text for text in page.evaluate(SEEN) if RAW.search(text)]
+
+
+@pytest.mark.every(2)
+@pytest.mark.parametrize("name", corpus.names())
+def test_torchs_own_words_stand_only_where_they_are_called_that(opened: Open, name: str) -> None:
+    of = recording(name)
+    page = opened(of)
+    found = {}
+    for tab in page.locator("[role=tab]:not([data-view=code], [data-view=graph], [data-view=diff])").all():
+        tab.click()
+        expect(page.locator(".panel .notice.loading")).to_have_count(0)
+        for choice in page.locator(".pages [data-page]").all() or [tab]:
+            choice.click()
+            found[tab.inner_text(), choice.inner_text()] = raw(page)
+    compared = page.locator(".compilations tbody tr").get_by_role("button", name="compare")
+    page.locator("[role=tab][data-view=compilations]").click()
+    for row in page.locator(".compilations tbody tr").all()[:MOST]:
+        row.click()
+        found["rail", row.inner_text()] = raw(page)
+    if compared.count():
+        compared.last.click()
+        expect(page.locator(".comparison")).to_be_visible()
+        found["compared", name] = raw(page)
+    assert {place: texts for place, texts in found.items() if texts} == {}

@@ -9,8 +9,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
+from aotviz.explain import graph_breaks
+from aotviz.explain.expressions import spoken
 from aotviz.reading.recording import Recording
-from aotviz.widgets.html import to_html
+from aotviz.widgets.html import write_html
 from tests import corpus
 from tests.tiers import SCREENS
 from tests.ui import puzzle
@@ -29,11 +31,10 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     problems: list[str] = []
 
     def show(recording: Recording, kind: str, width: int = 1280, theme: str = "light") -> Page:
-        (tmp_path / "page.html").write_text(to_html(recording.data), encoding="utf-8")
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
         pages.append(page)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto((tmp_path / "page.html").as_uri())
+        page.goto(write_html(recording, tmp_path / "page.html").as_uri())
         page.locator("[role=tab][data-view=records]").click()
         page.locator(f"[data-page={kind}]").click()
         return page
@@ -109,7 +110,7 @@ def test_symbols_say_where_they_come_from(opened: Open, screenshots: Path) -> No
     made = recording.shapes[recording.shapes.kind == "create_symbol"]
     rows = page.locator(".panel tbody tr")
     expect(rows).to_have_count(len(made))
-    expect(rows.first).to_contain_text(made.source.iloc[0])
+    expect(rows.first).to_contain_text(spoken(made.source.iloc[0]))
     rows.first.locator("summary").click()
     expect(rows.first.locator("pre")).to_contain_text('File "corpus/dynamic_shapes.py"')
     page.screenshot(path=screenshots / "records-shapes.png")
@@ -132,7 +133,11 @@ def test_breaks_and_lookups_have_their_reasons(opened: Open, screenshots: Path) 
     page = opened(breaks, "graph_breaks", 500, "dark")
     rows = page.locator(".panel tbody tr")
     expect(rows).to_have_count(len(breaks.graph_breaks))
-    expect(rows.first).to_contain_text(breaks.graph_breaks.reason.iloc[0].replace("`", ""))
+    for number, text in enumerate(breaks.graph_breaks.text):
+        reason = rows.nth(number).locator("td.prose")
+        expect(reason.locator("summary")).to_have_text(graph_breaks.in_words(text).replace("`", ""))
+    rows.first.locator("td.prose summary").click()
+    expect(rows.first.get_by_label("As torch wrote it")).to_have_text(breaks.graph_breaks.text.iloc[0])
     page.screenshot(path=screenshots / "records-breaks-500.png")
     caches = read("cache_second")
     page = opened(caches, "cache_lookups")

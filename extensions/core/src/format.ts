@@ -78,6 +78,11 @@ export function viewStep(step: string): string {
   return `.${step.replace("9223372036854775807", "end")}`;
 }
 
+/** `step after line 8`: what Dynamo compiles after a graph break has a name of Dynamo's. */
+export function functionName(name: string): string {
+  return name.replace(/torch_dynamo_resume_in_(.+?)_at_(\d+)/g, "$1 after line $2");
+}
+
 /** `model.py:12`, from a path of any length. */
 export function place(file: string, line: number): string {
   const short = file.split(/[\\/]/).pop() ?? file;

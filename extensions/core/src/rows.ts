@@ -1,6 +1,6 @@
 // The rows of a complete recording, as a kernel would send them (rows in aotviz/widgets/parts.py; a test compares them).
 
-import { NONE, type Origin, type RecordingData, type RowsPart, type StageSpan } from "./wire";
+import { type GraphBreak, NONE, type Origin, type RecordingData, type RowsPart, type StageSpan } from "./wire";
 
 const LISTS = ["guards", "metrics", "shapes", "graph_breaks", "cache_lookups"] as const;
 const OWN = "aotviz"; // the cache whose answer is in the index
@@ -29,6 +29,11 @@ export function rowCounts(data: RecordingData): ReadonlyMap<string, number> {
   ]);
 }
 
+/** The number of the text that says most about a graph break. */
+export function breakText({ text, reason }: GraphBreak): number {
+  return text >= 0 ? text : reason;
+}
+
 /** The rows of one kind; the other lists are empty. */
 export function rowsOf(data: RecordingData, kind: string): RowsPart {
   const nothing: RowsPart = {
@@ -47,6 +52,7 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
     links: [],
     rank_differences: [],
     why: [],
+    plain: data.plain,
     overview: null,
   };
   if (kind === "timeline")

@@ -3,6 +3,7 @@
 // in `strings`. A kernel numbers the texts of each compilation separately, so they are renumbered here.
 
 import { checkGraph, decodePart, RecordingError } from "./decode";
+import { functionName } from "./format";
 import { rowCounts, rowsOf } from "./rows";
 import { elementBytes } from "./sizes";
 import {
@@ -46,6 +47,13 @@ export interface Source {
 export interface Rows {
   readonly part: RowsPart;
   text(number: number): string;
+  /** What a reader sees: a text of torch's in plain words where there are any. */
+  plain(number: number): string;
+}
+
+function withPlain(part: RowsPart, text: Rows["text"]): Rows {
+  const words = new Map(part.plain.map((one) => [one.text, one.words]));
+  return { part, text, plain: (number) => words.get(number) ?? text(number) };
 }
 
 const NO_TEXTS: TextTable = { numbers: [], texts: [] };
@@ -63,7 +71,7 @@ export class WholeSource implements Source {
   index(): RecordingIndex {
     const { format, version, producer, dropped, notes, compilations, compared } = this.data;
     const rows = rowCounts(this.data);
-    const heads = compilations.map(head);
+    const heads = compilations.map((one) => head(named(one)));
     const paintings = [...this.paintings];
     return { format, version, producer, dropped, notes, compilations: heads, rows, compared, paintings };
   }
@@ -71,7 +79,7 @@ export class WholeSource implements Source {
   compilation(id: string): CompilationPart {
     const compilation = this.find(id);
     return {
-      compilation: { ...compilation, graphs: [] },
+      compilation: { ...named(compilation), graphs: [] },
       graph_values: compilation.graphs.map(({ value }) => value),
       graph_bytes: compilation.graphs.map((graph) => graphBytes(graph, compilation.values, this.strings)),
       cache_lookups: this.data.cache_lookups.filter(
@@ -94,7 +102,7 @@ export class WholeSource implements Source {
   }
 
   rows(kind: string): Rows {
-    return { part: rowsOf(this.data, kind), text: (number) => this.strings[number] ?? "" };
+    return withPlain(rowsOf(this.data, kind), (number) => this.strings[number] ?? "");
   }
 
   unpaint(compilation: string, label: string): void {
@@ -104,6 +112,10 @@ export class WholeSource implements Source {
   private find(id: string): CompilationData {
     return this.data.compilations.find((compilation) => compilation.id === id)!;
   }
+}
+
+function named<Of extends { readonly name: string }>(one: Of): Of {
+  return { ...one, name: functionName(one.name) };
 }
 
 function head(data: CompilationData): CompilationHead {
@@ -213,7 +225,8 @@ export class KernelSource implements Source {
   constructor(private readonly ask: Ask) {}
 
   async index(again = false): Promise<RecordingIndex> {
-    return (await decodePart(await this.ask(["index"], { patient: again }), "RecordingIndex")) as RecordingIndex;
+    const index = (await decodePart(await this.ask(["index"], { patient: again }), "RecordingIndex")) as RecordingIndex;
+    return { ...index, compilations: index.compilations.map(named) };
   }
 
   async compilation(id: string): Promise<CompilationPart> {
@@ -227,7 +240,7 @@ export class KernelSource implements Source {
     return {
       ...part,
       cache_lookups: lookups,
-      compilation: { ...part.compilation, stack: text(part.compilation.stack) },
+      compilation: { ...named(part.compilation), stack: text(part.compilation.stack) },
     };
   }
 
@@ -249,7 +262,7 @@ export class KernelSource implements Source {
   async rows(kind: string): Promise<Rows> {
     const part = (await decodePart(await this.ask(["rows", kind], { patient: true }), "RowsPart")) as RowsPart;
     const texts = new Map(part.text_table.numbers.map((number, i) => [number, part.text_table.texts[i] ?? ""]));
-    return { part, text: (number) => texts.get(number) ?? "" };
+    return withPlain(part, (number) => texts.get(number) ?? "");
   }
 
   async unpaint(compilation: string, label: string): Promise<void> {

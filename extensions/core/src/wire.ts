@@ -389,6 +389,12 @@ export interface GraphBreak {
   readonly text: number; // all that the log says
 }
 
+/** What a reader sees in place of one of torch's texts. */
+export interface PlainText {
+  readonly text: number;
+  readonly words: string;
+}
+
 /** What torch counted and timed for one compilation, or one later part of it. */
 export interface MetricsRecord {
   readonly origin: Origin;
@@ -501,6 +507,7 @@ export interface RecordingData {
   readonly compared: ComparedInputs | null; // what `aotviz.compare_inputs` found
   readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py), for the workbench
   readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
+  readonly plain: PlainText[]; // of the texts of the rows, found in the same way (explain/plain_texts.py)
   readonly overview: OverviewRecord | null; // found in the same way (explain/overview.py)
   readonly paintings: Painting[]; // in the order in which they were added
 }
@@ -706,6 +713,7 @@ export interface RowsPart {
   readonly links: ArtifactRecord[];
   readonly rank_differences: RankDifference[];
   readonly why: WhyCompiled[];
+  readonly plain: PlainText[]; // what is seen in place of texts of these rows
   readonly overview: OverviewRecord | null;
 }
 
@@ -1100,6 +1108,13 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["text", "int"],
     ],
   },
+  PlainText: {
+    array: false,
+    fields: [
+      ["text", "int"],
+      ["words", "str"],
+    ],
+  },
   MetricsRecord: {
     array: false,
     fields: [
@@ -1215,6 +1230,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["compared", ["or",["record","ComparedInputs"],"none"], null],
       ["rank_differences", ["list",["record","RankDifference"]], []],
       ["why", ["list",["record","WhyCompiled"]], []],
+      ["plain", ["list",["record","PlainText"]], []],
       ["overview", ["or",["record","OverviewRecord"],"none"], null],
       ["paintings", ["list",["record","Painting"]], []],
     ],
@@ -1433,6 +1449,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["links", ["list",["record","ArtifactRecord"]], []],
       ["rank_differences", ["list",["record","RankDifference"]], []],
       ["why", ["list",["record","WhyCompiled"]], []],
+      ["plain", ["list",["record","PlainText"]], []],
       ["overview", ["or",["record","OverviewRecord"],"none"], null],
     ],
   },

@@ -30,6 +30,7 @@ function compiled(...all: readonly (readonly [string, number, boolean])[]): [Row
     {
       part: { ...part, compilations: compilations.map(({ id }) => id), stacks: texts.map((_, i) => i), metrics: [] },
       text: (number) => texts[number] ?? "",
+      plain: (number) => texts[number] ?? "",
     },
     { ...index, compilations },
   ];

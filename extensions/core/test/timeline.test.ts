@@ -35,7 +35,8 @@ function rows(events: readonly (readonly [string, number, number, number, number
     { ...log, name: "a.log", rank: 0, processes: [7] },
     { ...log, name: "b.log", rank: 1, processes: [8] },
   ];
-  return { part: { ...part, logs, events: table }, text: (number) => names[number] ?? "" };
+  const text = (number: number): string => names[number] ?? "";
+  return { part: { ...part, logs, events: table }, text, plain: text };
 }
 const index = (): ReturnType<WholeSource["index"]> => new WholeSource(data).index();
 

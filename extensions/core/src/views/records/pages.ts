@@ -1,7 +1,8 @@
 // The pages of the view of records: for each kind of rows, what its table shows, and what the search looks in.
 
 import { type Child, h, keepInView, quoted, replace } from "../../dom";
-import { milliseconds, place as placed, plural, thousands } from "../../format";
+import { functionName, milliseconds, place as placed, plural, thousands } from "../../format";
+import { breakText } from "../../rows";
 import type { Rows } from "../../source";
 import type { State } from "../../state";
 import {
@@ -18,6 +19,8 @@ import {
 import { chip, type Column, reselect, table } from "../table";
 import { differences } from "./ranks";
 import { type Compiled, type Frame, framesOf, kept, type Outcome, treeOf } from "./stacks";
+
+const AS_WRITTEN = "As torch wrote it";
 
 export interface Page {
   readonly kind: string; // of rows, see RowsPart
@@ -43,7 +46,7 @@ export const PAGES: readonly Page[] = [
     "graph_breaks",
     "Graph breaks",
     (part) => part.graph_breaks,
-    (text) => [
+    (text, plain) => [
       {
         title: "Your line",
         kind: "code",
@@ -53,8 +56,8 @@ export const PAGES: readonly Page[] = [
       {
         title: "Reason",
         kind: "prose",
-        order: (row) => text(row.reason),
-        cell: (row) => more(text(row.reason), text(row.text)),
+        order: (row) => plain(breakText(row)),
+        cell: (row) => more(plain(breakText(row)), text(breakText(row))),
       },
     ],
   ),
@@ -62,9 +65,15 @@ export const PAGES: readonly Page[] = [
     "guards",
     "Guards",
     (part) => part.guards,
-    (text) => [
-      { title: "On", kind: "code", order: (row) => text(row.source), cell: (row) => text(row.source) },
-      { title: "Check", kind: "code", order: (row) => text(row.text), cell: (row) => text(row.text) },
+    (text, plain) => [
+      { title: "On", kind: "code", order: (row) => plain(row.source), cell: (row) => plain(row.source) },
+      {
+        title: AS_WRITTEN,
+        term: "Check",
+        kind: "code",
+        order: (row) => text(row.text),
+        cell: (row) => written(text(row.text)),
+      },
       { title: "Kind", term: "Kind of a guard", order: (row) => row.kind, cell: (row) => row.kind },
       {
         title: "Your line",
@@ -78,15 +87,15 @@ export const PAGES: readonly Page[] = [
     "shapes",
     "Symbolic shapes",
     (part) => part.shapes,
-    (text) => [
+    (text, plain) => [
       { title: "Expression", kind: "code", order: (row) => text(row.expression), cell: (row) => text(row.expression) },
       { title: "Step", order: (row) => row.kind, cell: (row) => step(row.kind) },
       { title: "Value", kind: "code", order: (row) => text(row.value), cell: (row) => text(row.value) },
       {
         title: "Comes from",
         kind: "code",
-        order: (row) => text(row.source),
-        cell: (row) => text(row.source),
+        order: (row) => plain(row.source),
+        cell: (row) => plain(row.source),
       },
       { title: "Reason", kind: "prose", cell: (row) => quoted(text(row.reason)) },
       { title: "Your line", kind: "code", cell: (row) => innermost(text(row.stack)) },
@@ -124,7 +133,7 @@ function page<Row extends { readonly origin: Origin }>(
   kind: string,
   title: string,
   list: (part: Rows["part"]) => readonly Row[],
-  columns: (text: Rows["text"]) => readonly Column<Row>[],
+  columns: (text: Rows["text"], plain: Rows["plain"]) => readonly Column<Row>[],
 ): Page {
   return {
     kind,
@@ -133,7 +142,7 @@ function page<Row extends { readonly origin: Origin }>(
       const all = list(rows.part);
       const shown = all.filter((row) => matches(words, haystack(state, rows, row)));
       told(shown.length, all.length);
-      return table(title, [compilationOf(state, rows), ...columns(rows.text)], shown);
+      return table(title, [compilationOf(state, rows), ...columns(rows.text, rows.plain)], shown);
     },
   };
 }
@@ -190,9 +199,9 @@ function whence(place: string, stack: string, code = ""): Child {
   if (!place) return "";
   const colon = place.lastIndexOf(":");
   const line = parseInt(place.slice(colon + 1), 10);
-  const short = colon > 0 && line > 0 ? placed(place.slice(0, colon), line) : place;
+  const short = functionName(colon > 0 && line > 0 ? placed(place.slice(0, colon), line) : place);
   return [
-    stack.includes("\n") ? more(short, stack, place) : h("span", { title: place }, short),
+    stack.includes("\n") ? more(short, stack, functionName(place)) : h("span", { title: functionName(place) }, short),
     code && h("small", { class: "line", title: code }, code),
   ];
 }
@@ -202,12 +211,19 @@ function more(short: string, all: string, title = ""): Child {
   const details = h("details", {}, h("summary", { title: title || undefined }, quoted(short)));
   details.addEventListener(
     "toggle",
-    () => details.childElementCount === 1 && details.append(h("pre", { tabindex: "0" }, all)),
+    () =>
+      details.childElementCount === 1 &&
+      details.append(h("pre", { class: "as-written", tabindex: "0", "aria-label": AS_WRITTEN }, all)),
     {
       once: true,
     },
   );
   return details;
+}
+
+/** Marks what torch wrote, in which there may be names and numbers that no user has. */
+function written(text: string): HTMLElement {
+  return h("span", { class: "as-written" }, text);
 }
 
 /** The user's line: the last frame of a stack. */
@@ -331,7 +347,7 @@ function showMetrics(
       {
         title: "Failed",
         kind: "prose",
-        cell: (row) => row.fail_type && [chip(row.fail_type, "removed"), quoted(rows.text(row.fail_reason))],
+        cell: (row) => row.fail_type && [chip(row.fail_type, "removed"), quoted(rows.plain(row.fail_reason))],
       },
     ],
     shown,
@@ -368,7 +384,12 @@ function inFull(state: State, rows: Rows, row: MetricsRecord): HTMLElement {
     `${plural(said.length, "metric")} of ${head ? `${head.id} · ${head.name}` : "no compilation"}`,
     [
       { title: "Name", kind: "code", order: ([name]) => name, cell: ([name]) => name },
-      { title: "Value", kind: "code", cell: ([, value]) => value },
+      {
+        title: AS_WRITTEN,
+        kind: "code",
+        cell: ([, value]) => h("span", { class: "as-written" }, value),
+        term: "Value",
+      },
     ],
     said,
   );

@@ -1,6 +1,7 @@
 // The stacks under which Dynamo compiled, as one tree: frames that several stacks begin with are there once, and each
 // compilation is below the frame that it compiled, with what came of it.
 
+import { functionName } from "../../format";
 import type { Rows } from "../../source";
 import { type CompilationHead, NONE, type RecordingIndex } from "../../wire";
 
@@ -28,7 +29,7 @@ export function framesOf(stack: string): Pick<Frame, "file" | "line" | "scope" |
   const found: { file: string; line: number; scope: string; code: string }[] = [];
   for (const text of stack.split("\n")) {
     const head = FRAME.exec(text);
-    if (head) found.push({ file: head[1]!, line: Number(head[2]), scope: head[3] ?? "", code: "" });
+    if (head) found.push({ file: head[1]!, line: Number(head[2]), scope: functionName(head[3] ?? ""), code: "" });
     else if (found.length && text.trim() && !found[found.length - 1]!.code) found[found.length - 1]!.code = text.trim();
   }
   return found;

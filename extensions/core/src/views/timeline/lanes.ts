@@ -2,6 +2,8 @@
 // own pipeline (aotviz/recording/spans.py does the same for traces). Long times without any span are folded, so that a
 // job that computes for hours between two compilations still shows both.
 
+import { unquoted } from "../../dom";
+import { breakText } from "../../rows";
 import type { Rows } from "../../source";
 import { NONE, type RecordingIndex, type RowsPart } from "../../wire";
 
@@ -80,7 +82,8 @@ interface Loose {
   made?: Span;
 }
 
-export function lanesOf({ part, text }: Rows, index: RecordingIndex): Lanes {
+export function lanesOf(rows: Rows, index: RecordingIndex): Lanes {
+  const { part, text } = rows;
   const positions = new Map(index.compilations.map(({ id }, i) => [id, i]));
   const at = (number: number): number => positions.get(part.compilations[number] ?? "") ?? NONE;
   const rankOf = (log: number, compilation: number): number => {
@@ -100,7 +103,7 @@ export function lanesOf({ part, text }: Rows, index: RecordingIndex): Lanes {
   };
   addEvents(part, text, at, (log, compilation) => lane(rankOf(log, compilation), log).spans);
   addOwn(part, index, (rank) => lane(rank, NONE));
-  for (const [mark, log, compilation] of logged(part, text, at)) lane(rankOf(log, compilation), log).marks.push(mark);
+  for (const [mark, log, compilation] of logged(rows, at)) lane(rankOf(log, compilation), log).marks.push(mark);
   const used = [...found.values()].filter(({ spans, marks }) => spans.length || marks.length);
   used.sort((a, b) => a.rank - b.rank || a.log - b.log);
   for (const { spans } of used)
@@ -200,8 +203,7 @@ function addOwn(
 
 /** The marks of a log, each with the log and the compilation that it is about. */
 function logged(
-  { cache_lookups, restarts, graph_breaks, metrics }: RowsPart,
-  text: Rows["text"],
+  { part: { cache_lookups, restarts, graph_breaks, metrics }, text, plain }: Rows,
   at: (number: number) => number,
 ): [Mark, number, number][] {
   const found: [Mark, number, number][] = [];
@@ -217,15 +219,20 @@ function logged(
     put(cacheKind(outcome), origin.unix_ns / 1e3, origin, because(`${cache} cache: ${outcome}`, text(reason)));
   for (const origin of restarts)
     put("restart", origin.unix_ns / 1e3, origin, `Dynamo started again (attempt ${origin.attempt + 1})`);
-  for (const { origin, reason, place } of graph_breaks)
-    put("break", origin.unix_ns / 1e3, origin, because(`graph break at ${text(place)}`, text(reason)));
+  for (const row of graph_breaks)
+    put(
+      "break",
+      row.origin.unix_ns / 1e3,
+      row.origin,
+      because(`graph break at ${text(row.place)}`, plain(breakText(row))),
+    );
   for (const { origin, fail_type, fail_reason, end_unix_s } of metrics)
-    put("failure", end_unix_s * 1e6, origin, because(`failed with ${fail_type}`, text(fail_reason)));
+    put("failure", end_unix_s * 1e6, origin, because(`failed with ${fail_type}`, plain(fail_reason)));
   return found;
 }
 
 function because(what: string, reason: string): string {
-  return reason ? `${what}: ${reason.split("\n")[0]}` : what;
+  return reason ? `${what}: ${unquoted(reason.split("\n")[0]!)}` : what;
 }
 
 function cacheKind(outcome: string): MarkKind {
