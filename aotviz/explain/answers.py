@@ -115,9 +115,10 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     ]
     remarks = [
         *exports.without_problems(facts),
-        *recompiles.what_logs_leave_out(found),
+        *recompiles.what_logs_leave_out(facts, found),
         *timeline.explain_all(facts).points,
         *map(Point, log_tables.bad_lines(facts.data)),
+        *([] if facts.data.compilations else map(Point, facts.data.notes)),
     ]
     again = len(found)
     functions = recompiles.functions(facts) or len(set(map(recompiles.own_function, facts.data.compilations)))
@@ -178,7 +179,7 @@ def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -
         *restarts.explain_all(facts, place),
         *cache_misses.explain_one(facts, place, earlier),
         *timeline.explain_all(facts, place).points,
-        *recompiles.what_logs_leave_out([one for one in recompiles.find(facts) if one.place == place]),
+        *recompiles.what_logs_leave_out(facts, [one for one in recompiles.find(facts) if one.place == place]),
     )
     where = facts.frame_place(place)
     return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), points)

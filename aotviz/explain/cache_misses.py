@@ -272,7 +272,7 @@ def _read(candidate: _Candidate, known: _Known) -> Lookup:
     what = f"{candidate.id} (`{candidate.function}`)" if candidate.id else "A lookup outside any compilation"
     spent = _seconds(facts, record)
     if record.outcome == "hit":
-        told = _hit(what, cache, spent, record)
+        told = _hit(what, cache, spent, candidate)
     elif record.outcome == "bypass":
         told = _without_what_is_set(_bypass(what, cache, facts.text(record.reason)), candidate)
     else:
@@ -308,10 +308,10 @@ def _own(candidate: _Candidate, known: _Known) -> Lookup:
 _Told = tuple[str] | tuple[str, Advice] | tuple[str, Advice, str] | tuple[str, Advice, str, tuple[Difference, ...]]
 
 
-def _hit(what: str, cache: str, saved: float, record: CacheLookup) -> _Told:
+def _hit(what: str, cache: str, saved: float, candidate: _Candidate) -> _Told:
     words = f"{what} was found in the {cache}" + (f", which saved {seconds(saved)}" if saved else "")
-    hidden = "so its graphs were not created again and are not in this log"
-    aot = record.cache in ("aotautograd", "fx bundled")
+    hidden = f"so its graphs were not created again and are not in this {candidate.facts.source}"
+    aot = candidate.record.cache in ("aotautograd", "fx bundled")
     return sentence(f"{words}; {hidden}" if aot else words), cache_cures.FORCE.said() if aot else NO_ADVICE
 
 
@@ -343,12 +343,12 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
         return told, cache_cures.GUARDS.said(), twin.id if twin else ""
     if twin is not None:
         return _twin(what, cache, candidate, twin)
-    nearest = _nearest(candidate, known)
+    nearest, source = _nearest(candidate, known), candidate.facts.source
     if nearest is None:
-        return (sentence(f"{what} missed the {cache}: this log contains no similar compilation before it"),)
+        return (sentence(f"{what} missed the {cache}: this {source} contains no similar compilation before it"),)
     found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
     if not found:
-        differs = f"its key differs from that of {nearest.id}, but the log does not contain the part that differs"
+        differs = f"its key differs from that of {nearest.id}, but the {source} does not contain the part that differs"
         fix = NO_ADVICE if record.components else cache_cures.DETAILED.said()
         return sentence(f"{what} missed the {cache}; {differs}"), fix, nearest.id
     told = "; ".join(difference.words for difference in found[:MOST_TOLD])

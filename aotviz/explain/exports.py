@@ -74,7 +74,7 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
             (good if facts.text_of(place, "exported_program") >= 0 else silent).append(facts.id(place))
     points = [Point(sentence(f"{_ids(good)} succeeded"))] if good else []
     if silent:
-        told = f"the log does not say whether {_ids(silent)} succeeded, and has no exported program"
+        told = f"the {facts.source} does not say whether {_ids(silent)} succeeded, and has no exported program"
         points.append(Point(sentence(told), fix=export_cures.UNLOGGED.said()))
     return points
 
@@ -119,8 +119,9 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         guards = dict.fromkeys(facts.text(row.expression) for row in rows if row.kind.startswith("guard_added"))
         met = f" Torch had added the guards {', '.join(f'`{guard}`' for guard in guards)}." if guards else ""
         called = user_frames(facts.text(compilation.stack))
+        unlogged = f"the {facts.source} has no exported program, so an error was raised that torch does not log"
         yield Problem(
-            f"did not finish: the log has no exported program, so an error was raised that torch does not log.{met}",
+            f"did not finish: {unlogged}.{met}",
             called[-1].code if called else "", str(called[-1]) if called else "",
             export_cures.UNFINISHED.said(), True,
         )  # fmt: skip

@@ -166,7 +166,7 @@ def _lower(title: str) -> str:
 def _healthy(facts: Facts) -> str:
     compiled = facts.data.compilations
     if not compiled:
-        return "Nothing was compiled."
+        return sentence("Nothing was compiled", *facts.data.notes)
     asked = [one for one in facts.data.cache_lookups if one.cache == "aotviz"]
     hits = [one for one in asked if one.outcome == "hit"]
     spent = sum(map(facts.seconds, range(len(compiled))))

@@ -36,6 +36,7 @@ ONLY_FIRST = (
     "derived from the guards of both compilations, as far as possible. `aotviz.watch()` evaluates every "
     "guard."
 )
+NOT_TRIED = "Of some programs, only the guard that torch names is known: the others could not be evaluated."
 DEPTH = {  # others: 1
     "global state": 0,
     "backend": 0,
@@ -367,9 +368,10 @@ def why(facts: Facts) -> list[WhyCompiled]:
     return [WhyCompiled(one.id, point.text, point.code, point.place, str(point.fix)) for one, point in found]
 
 
-def what_logs_leave_out(recompiles: Sequence[Recompile]) -> list[Point]:
+def what_logs_leave_out(facts: Facts, recompiles: Sequence[Recompile]) -> list[Point]:
     """A remark for recompiles whose guards were not all evaluated."""
-    return [] if all(reason.tried for one in recompiles for reason in one.reasons) else [Point(ONLY_FIRST)]
+    tried = all(reason.tried for one in recompiles for reason in one.reasons)
+    return [] if tried else [Point(NOT_TRIED if facts.source == "watch" else ONLY_FIRST)]
 
 
 def explain_all(facts: Facts) -> Explanation:
@@ -383,7 +385,7 @@ def explain_all(facts: Facts) -> Explanation:
         f"{counted(len(recompiles), 'recompile')} of {counted(functions, 'function')}, "
         f"{f'{seconds(total)} in all' if total else 'not timed'}, for {counted(len(found), 'cause')}"
     )
-    return Explanation(title, (*points(facts), *what_logs_leave_out(recompiles)))
+    return Explanation(title, (*points(facts), *what_logs_leave_out(facts, recompiles)))
 
 
 def points(facts: Facts) -> list[Point]:

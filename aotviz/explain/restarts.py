@@ -42,7 +42,11 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         more = f" and {counted(len(names) - MOST_NAMED, 'other function')}" if len(names) > MOST_NAMED else ""
         told = f"Dynamo analysed {', '.join(names[:MOST_NAMED])}{more} again from the first line"
         often = counted(len(met[reason]), "time")
-        cost = f"what it had done before took {seconds(lost[reason])}" if lost[reason] else "the log does not time it"
+        cost = (
+            f"what it had done before took {seconds(lost[reason])}"
+            if lost[reason]
+            else f"the {facts.source} does not time it"
+        )
         why = "at a graph break that it had not expected" if not reason else f"because: {reason}"
         breaks = [one for place in met[reason] for one in facts.about(place, facts.data.graph_breaks)]
         theirs = all(LIBRARY.search(str(innermost(facts.text(one.stack)))) for one in breaks)

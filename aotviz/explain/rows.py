@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from aotviz.explain.expressions import spoken
 from aotviz.recording.events import CompilationData, GuardRecord, MetricsRecord, Origin, RecordingData
 from aotviz.recording.graph import Graph
+from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.sources import SourceLine, innermost, user_frames
 
 
@@ -42,6 +43,12 @@ class Facts:
         self.memory: dict[Hashable, Any] = {}  # results that several explanations need
         self._rows: dict[int, dict[int, list[Any]]] = {}  # id of a list -> its rows by compilation
         self._about: dict[int, dict[str, list[GuardRecord]]] = {}
+
+    @cached_property
+    def source(self) -> str:
+        """What the rows were read from, in a word: "log", "watch", or "recording" of our own pipeline."""
+        logs = [log.name for log in self.data.logs]
+        return "watch" if logs == [WATCHED] else "log" if logs else "recording"
 
     def text(self, number: int) -> str:
         return self._texts[number] if number >= 0 else ""

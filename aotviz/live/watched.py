@@ -32,6 +32,7 @@ from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import NONE, CompilationData, RecordingData
 from aotviz.recording.holders import Changed, Live
+from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.paintings import Paintings
 from aotviz.recording.store import Store
 from aotviz.recording.strings import StringTable, clean
@@ -39,6 +40,9 @@ from aotviz.recording.strings import StringTable, clean
 if TYPE_CHECKING:
     from aotviz.live.structured_trace import Moment
 
+BEGIN_EARLIER = (
+    "To see them compiled, begin the watch before their first call, or call `torch.compiler.reset()` inside of it."
+)
 GLOBAL = ""  # the key of lines that belong to no compilation
 NAMES = "names"  # the key of lines that others refer to: they are never dropped
 
@@ -211,6 +215,7 @@ class Watched:
         self.producer = {name: clean(version) for name, version in producer.items()}
         self._log = log
         self._own = Live(store, producer)
+        self.compiled_before = 0  # functions, when the watch began
         self._read: tuple[int, Contents] | None = None  # revision, content; replaced, never changed in place
 
     @property
@@ -223,7 +228,8 @@ class Watched:
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        return self._contents().rows
+        data, texts = self._contents().rows
+        return self._with_what_came_before(data), texts
 
     @property
     def listed(self) -> tuple[RecordingData, Sequence[str]]:
@@ -240,7 +246,15 @@ class Watched:
             strings=table.texts,
             producer=self.producer,
             dropped=self.dropped,
+            notes=self._with_what_came_before(found).notes,
         )
+
+    def _with_what_came_before(self, data: RecordingData) -> RecordingData:
+        """With a note, where nothing was compiled because all had been compiled before."""
+        if not self.compiled_before or len(self):
+            return data
+        many = f"{self.compiled_before} function{' was' if self.compiled_before == 1 else 's were'}"
+        return replace(data, notes=[*data.notes, f"{many} compiled before the watch began. {BEGIN_EARLIER}"])
 
     def follow(self, changed: Changed) -> Changed:
         ends = (self._log.follow(changed), self._own.follow(changed))
@@ -268,7 +282,7 @@ class Watched:
 
 def read_lines(lines: bytes, dropped: int = 0) -> Contents:
     """Read log lines from memory, and add notes about compilations that the lines do not include."""
-    found = read_bytes([lines], "this process")
+    found = read_bytes([lines], WATCHED)
     notes = unseen(found.outline.compilations, dropped)
     return Contents(replace(found.outline, notes=[*found.outline.notes, *notes]), found.texts)
 

@@ -17,6 +17,7 @@ from aotviz.live.watched import Watched, WatchedLog
 from aotviz.reading.recording import Recording
 from aotviz.recorder import sessions
 from aotviz.recording.store import Store
+from aotviz.torch_private import dynamo
 
 
 class watch:
@@ -25,7 +26,8 @@ class watch:
     Usually `with aotviz.watch() as recording:`, which calls both, is enough. The recording is live: you can look at it
     inside the block. It keeps about `max_bytes` bytes of torch's trace, and as many for what aotviz compiles; beyond
     that the oldest compilations are dropped. If a function was compiled before the watch began, the recording shows why
-    it is compiled again, but not its earlier graphs; `recording.notes` says so.
+    it is compiled again, but not its earlier graphs; `recording.notes` says so. If it saw nothing because all had been
+    compiled before, `explain` and the notes say that.
 
     >>> import torch, aotviz
     >>> f = torch.compile(lambda x, n: x * n, backend="eager")
@@ -40,13 +42,15 @@ class watch:
         self._log = WatchedLog(max_bytes)
         self._store = Store(max_bytes=max_bytes)
         self.on = False
-        self.recording = Recording(Watched(self._log, self._store, sessions.producer()))
+        self._content = Watched(self._log, self._store, sessions.producer())
+        self.recording = Recording(self._content)
 
     def start(self) -> Recording:
         """Start the watch, or continue it after `stop`. Raises RuntimeError if it is already on."""
         if self.on:
             raise RuntimeError("this watch is already on; for one inside it, use a second aotviz.watch()")
         self.on = True
+        self._content.compiled_before = dynamo.functions_compiled()
         sessions.watch(self._store)
         structured_trace.attach(self._log)
         return self.recording

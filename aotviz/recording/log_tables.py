@@ -26,6 +26,7 @@ from aotviz.recording.events import (
 if TYPE_CHECKING:
     import pandas as pd
 
+WATCHED = "this process"  # the name of a watch among the logs
 WHENCE = ("compilation", "rank", "attempt", "log", "line", "time")
 LISTS: dict[str, type[msgspec.Struct]] = {
     field: hint.__args__[0]

@@ -114,6 +114,11 @@ def at_work() -> bool:
     return compile_id() is not None
 
 
+def functions_compiled() -> int:
+    """How many functions Dynamo has compiled since its last reset; the rest of one after a break counts too."""
+    return int(convert_frame.FRAME_COUNTER)
+
+
 def changed_defaults() -> list[str]:
     """Defaults that Dynamo has changed, as the function being compiled does, since it began with that function."""
     known = convert_frame.initial_global_state if at_work() else None

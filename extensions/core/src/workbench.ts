@@ -195,9 +195,12 @@ function awaitFirst(place: Frame, recording: Recording, host: Host, layouter: La
     notice(
       "empty",
       "Nothing was compiled.",
-      options.follow
-        ? "Call the compiled function once. Its compilation then appears here."
-        : "A function is compiled when it is first called. Call it once, inside the record() block if you use one; then show or save the recording again.",
+      [
+        ...recording.index.notes,
+        options.follow
+          ? "Call the compiled function once. Its compilation then appears here."
+          : "A function is compiled when it is first called. Call it once, inside the record() block if you use one; then show or save the recording again.",
+      ].join(" "),
     ),
   );
   return {
