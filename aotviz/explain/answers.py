@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from aotviz.explain import (
     cache_misses,
+    chains,
     exports,
     fixed_sizes,
     graph_breaks,
@@ -98,7 +99,7 @@ def sections(recording: Recorded) -> list[Explanation]:
 
 
 def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
-    """What may hang, then what failed, then the rest by its cost; remarks on the log as a whole are last."""
+    """What may hang, then what failed, then the rest by the cost of all that followed from it. Remarks are last."""
     found = recompiles.find(facts)
     causes = [cause for cause in recompiles.causes(facts, found) if recompiles.on_some_ranks(facts, cause)]
     told = {recompile.id for cause in causes for recompile in cause.recompiles}  # and on which ranks
@@ -114,6 +115,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *cache_misses.explain_all(facts, earlier).points,
     ]
     remarks = [
+        *cache_misses.cold_start(facts, earlier),
         *exports.without_problems(facts),
         *recompiles.what_logs_leave_out(facts, found),
         *timeline.explain_all(facts).points,
@@ -133,7 +135,9 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         title += "; not timed" if times else ""
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
-    return Explanation(title, (*_nothing(facts), *hangs, *by_urgency(costs), *remarks))
+    return Explanation(
+        title, (*_nothing(facts), *hangs, *by_urgency(chains.chained(facts, by_urgency(costs))), *remarks)
+    )
 
 
 def _nothing(facts: Facts) -> list[Point]:

@@ -21,7 +21,7 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import CacheLookup
+from aotviz.recording.events import NONE, CacheLookup
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -130,6 +130,14 @@ class _Known:
 
 def find(facts: Facts, earlier: Facts | None = None) -> list[Lookup]:
     """Every lookup, in order of time. `earlier` is a recording of an earlier run."""
+    asked = "lookups", id(earlier)
+    if asked not in facts.memory:
+        facts.memory[asked] = _found(facts, earlier)
+    found: list[Lookup] = facts.memory[asked]
+    return found
+
+
+def _found(facts: Facts, earlier: Facts | None) -> list[Lookup]:
     known = _Known()
     if earlier is not None:
         for record in earlier.data.cache_lookups:
@@ -205,6 +213,37 @@ def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
     return Explanation(title, tuple(points))
 
 
+def cold_start(facts: Facts, earlier: Facts | None = None) -> list[Point]:
+    """One remark on what was compiled for the first time, so that no cache could have it."""
+    lookups = find(facts, earlier)
+    recompiled = {one.place for one in recompiles.find(facts)}
+    answered = {one.record.origin.compilation for one in lookups if one.record.outcome != "miss" or one.nearest}
+    first = {one.record.origin.compilation for one in lookups if _is_first(facts, one)}
+    missed = {one.record.origin.compilation for one in lookups if one.record.outcome == "miss"}
+    cold = (first | (missed - answered)) - recompiled - {NONE}
+    if not cold:
+        return []
+    spent = sum(map(facts.seconds, cold))
+    told = (
+        f"{counted(len(cold), 'compilation')} found nothing in the caches because nothing like it was compiled before"
+    )
+    return [
+        Point(sentence(told, f"Compiling {'it' if len(cold) == 1 else 'them'} took {seconds(spent)}" if spent else ""))
+    ]
+
+
+def _is_first(facts: Facts, one: Lookup) -> bool:
+    """Whether a miss is of another program than the one that it is compared with: another function with other code."""
+    if not any(found.part.startswith("gm") and not found.hidden for found in one.differences):
+        return False
+    try:
+        place, nearest = one.record.origin.compilation, facts.find(one.nearest)
+    except LookupError:  # of an earlier run, which may have compiled this function
+        return False
+    before, now = facts.data.compilations[nearest], facts.data.compilations[place]
+    return before.log == now.log and facts.frame(nearest) != facts.frame(place)
+
+
 def _misses(facts: Facts, lookups: Sequence[Lookup], recompiled: set[int]) -> Iterator[Point]:
     """One point for each cause. What ranks diverge in is told by itself, so misses that follow from it are left out."""
     apart = [set(difference.ids) for difference in ranks.find(facts) if difference.kind != "cache key"]
@@ -213,6 +252,8 @@ def _misses(facts: Facts, lookups: Sequence[Lookup], recompiled: set[int]) -> It
     for one in lookups:
         place = one.record.origin.compilation
         if one.own is None and one.record.outcome == "miss" and one.nearest and place not in recompiled | told:
+            if _is_first(facts, one):
+                continue
             told.add(place)
             if not one.differences or not any({one.id, one.nearest} <= ids for ids in apart):
                 differs = tuple((found.part, found.before, found.after) for found in one.differences)

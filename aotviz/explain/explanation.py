@@ -31,6 +31,7 @@ class Point:
     kind: str = ""  # as in CauseRecord (recording/findings.py); "" of a remark
     title: str = ""  # the cause in some words; "" where the first sentence of the text is short enough
     ids: tuple[str, ...] = ()  # the compilations that it is about
+    followed: tuple[str, ...] = ()  # what came of it, in sentences
 
     def __post_init__(self) -> None:
         advice(self.fix)
@@ -65,7 +66,8 @@ class Explanation:
 
     @property
     def sentences(self) -> list[str]:
-        return [point.text for point in self.points]
+        """Of the points, each before those on what followed from it."""
+        return [text for point in self.points for text in (point.text, *point.followed)]
 
     def first(self, count: int) -> Explanation:
         return Explanation(self.title, self.points[:count])
@@ -88,6 +90,7 @@ class Explanation:
                 parts.append(f"  {_line(point)}")
             if point.fix:
                 parts.append(_wrapped(f"What to do: {point.fix}", "  "))
+            parts += [textwrap.indent(_wrapped(text, "→ "), "  ") for text in point.followed]
         return "\n".join(parts).rstrip()
 
     __repr__ = __str__
@@ -171,4 +174,5 @@ def _point_html(point: Point) -> str:
         parts.append(f"<span style='{QUIET}'>{html.escape(point.place)}</span>{code}")
     if point.fix:
         parts.append(f"<b>What to do:</b> {in_html(point.fix)}")
+    parts += [f"<span style='{QUIET}'>→ {in_html(text)}</span>" for text in point.followed]
     return "<br>".join(parts)

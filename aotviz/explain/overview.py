@@ -11,14 +11,13 @@ import textwrap
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aotviz.explain import explained_tables, recompiles, timeline
+from aotviz.explain import chains, explained_tables, recompiles, restarts, timeline
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.explain.timeline import Span
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import CompilationData
 from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
-from aotviz.recording.sources import innermost
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -34,8 +33,6 @@ PARTS = (  # of the time: what the names of events and stages begin with, or hav
     (GUARDS, re.compile(r"guard")),
     (CAPTURE, re.compile(r"entire_frame_compile|bytecode|dynamo|convert_frame|pgo")),
 )
-NAMED = re.compile(r"`[^`]*`")
-FOLLOWS = {"cache": "recompile", "restart": "graph break"}  # kind of a point -> the kind that it may follow from
 LONG = 120  # characters of a title
 IN_EAGER = {  # kind of a cause with which something failed -> what came of it
     "recompile": "its function reached the recompile limit and runs in eager",
@@ -47,7 +44,7 @@ IN_TITLE = 2  # causes that the headline names
 
 def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
     """`points` are those of `explain`."""
-    found = _causes(facts, points)
+    found = [_cause(point) for point in points if point.kind]
     times = _times(facts)
     functions = list(_functions(facts))
     healthy = not any(one.failed or one.kind != "cache" or one.fix for one in found)
@@ -62,61 +59,18 @@ def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
     )
 
 
-def _causes(facts: Facts, points: Sequence[Point]) -> list[CauseRecord]:
-    """The points that are no remarks. What followed from one stands with it, and is in its cost."""
-    told = [point for point in points if point.kind]
-    broken = {id for point in told if point.kind == "graph break" for id in point.ids}
-    cause_of: dict[int, int] = {}
-    for number, point in enumerate(told):
-        causes = (n for n, cause in enumerate(told) if n != number and _follows(facts, point, cause, broken))
-        cause_of[number] = next(causes, number)
-    chains: dict[int, list[Point]] = {number: [told[number]] for number, cause in cause_of.items() if number == cause}
-    for number, cause in cause_of.items():
-        if number != cause:
-            while cause != cause_of[cause]:
-                cause = cause_of[cause]
-            chains[cause].append(told[number])
-    return [_cause(*chain) for chain in chains.values()]
-
-
-def _follows(facts: Facts, point: Point, cause: Point, broken: set[str]) -> bool:
-    """Whether `point` is about a consequence of `cause`: about the same compilations, or the same change seen by the
-    rest of a function after a graph break. `broken` are the compilations with graph breaks, of whatever cause."""
-    if point.failed or not point.ids or not cause.ids:
-        return False
-    if cause.kind == FOLLOWS.get(point.kind):
-        return set(point.ids) <= (broken if point.kind == "restart" else set(cause.ids))
-    if point.kind != "recompile" or cause.kind != "recompile" or _change(point) != _change(cause):
-        return False
-    (rest, line), (function, before) = (_after(facts, facts.find(one.ids[0])) for one in (point, cause))
-    return rest == function and before < line
-
-
-def _after(facts: Facts, place: int) -> tuple[str, int]:
-    """The function of a compilation as the user's code names it, and the line after which it goes on there; 0 if it is
-    the whole function."""
-    name = facts.function(place)
-    if rest := REST.match(name):
-        return rest["function"], int(rest["line"])
-    return innermost(facts.text(facts.data.compilations[place].stack)).function or name, 0
-
-
-def _change(point: Point) -> str:
-    return NAMED.sub("", point.title)
-
-
-def _cause(first: Point, *followed: Point) -> CauseRecord:
+def _cause(point: Point) -> CauseRecord:
     return CauseRecord(
-        first.kind,
-        sentence(first.title).rstrip(".") or first_sentence(first.text),
-        first.text,
-        first.code,
-        first.place,
-        str(first.fix),
-        first.seconds + sum(one.seconds for one in followed if one.kind == "recompile"),
-        first.failed,
-        list(dict.fromkeys(id for one in (first, *followed) for id in one.ids)),
-        [one.text for one in followed],
+        point.kind,
+        sentence(point.title).rstrip(".") or first_sentence(point.text),
+        point.text,
+        point.code,
+        point.place,
+        str(point.fix),
+        point.seconds,
+        point.failed,
+        list(point.ids),
+        list(point.followed),
     )
 
 
@@ -155,6 +109,9 @@ def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
     places = range(len(facts.data.compilations))
     total = sum(map(facts.seconds, places))
     cost = sum(facts.seconds(place) for place in places if facts.id(place) in ids)
+    broken = {id for one in causes if one.kind == "graph break" and one.seconds for id in one.ids} - ids
+    lost = restarts.lost(facts)
+    cost += sum(lost[id] for id in broken)
     told = "; ".join([*named[:1], *map(_lower, named[1:])]) + (f"; and {more}" if more else "")
     return sentence(f"{told}: {seconds(cost)} of {seconds(total)}" if cost else told)
 
@@ -212,7 +169,7 @@ def _functions(facts: Facts) -> Iterator[FunctionRecord]:
     again = {recompile.place for recompile in recompiles.find(facts)}
     by_function: dict[Hashable, list[FunctionRecord]] = {}
     for (rank, reset, _), places in groups.items():
-        function, line = _after(facts, places[0])
+        function, line = chains.after(facts, places[0])
         by_function.setdefault((rank, reset, function), []).append(_function(facts, places, line, again))
     for rows in by_function.values():
         yield from rows

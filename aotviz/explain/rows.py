@@ -132,6 +132,8 @@ class Facts:
         between: dict[int, Counter[Hashable]] = defaultdict(Counter)  # resets before -> (name, line) -> functions
         for places in self.frames.values():
             first = self.data.compilations[places[0]]
+            if first.compile_id.startswith("!") and "/" in first.compile_id:
+                continue  # what Dynamo compiles of a captured backward is that backward
             place = self.frame_place(places[0])
             named = (first.log, first.rank, self.function(places[0]), place) if place else places[0]
             between[first.reset][named] += 1
@@ -176,15 +178,52 @@ class Facts:
             return sum(stage.elapsed_ns for stage in compilation.stages if not stage.replayed) / 1e9
         metrics = self.about(place, self.data.metrics)
         said = sum((_seconds(record) for record in metrics if record.kind != "runtime"), 0.0)
-        return said or self._of_events.get(place, 0.0)
+        return max(0.0, (said or self._of_events.get(place, 0.0)) - self._inside.get(place, 0.0))
+
+    @cached_property
+    def _inside(self) -> dict[int, float]:
+        """The seconds of each compilation during which others were compiled inside it, by a backend that compiles."""
+        events = self.data.events
+        timed = [
+            (events.log[row], events.start_us[row], -events.duration_us[row], place)
+            for row, place in enumerate(events.compilation)
+            if place >= 0 and events.duration_us[row] > 0 and not self._has_parent(row)
+        ]
+        around: list[tuple[int, float, int]] = []  # (log, end in microseconds, compilation)
+        found: dict[int, float] = defaultdict(float)
+        for log, start, minus, place in sorted(timed):
+            while around and (around[-1][0] != log or around[-1][1] < start - minus):
+                around.pop()
+            if around and around[-1][2] != place:
+                found[around[-1][2]] -= minus / 1e6
+            around.append((log, start - minus, place))
+        return found
+
+    def _has_parent(self, row: int) -> bool:
+        """Whether an event lies in another one of its compilation."""
+        events = self.data.events
+        return events.parent[row] >= 0 and events.compilation[events.parent[row]] == events.compilation[row]
+
+    @cached_property
+    def captured(self) -> dict[int, list[int]]:
+        """Captures of a backward by torch's compiled autograd -> the compilations of the programs captured."""
+        captures: dict[Hashable, int] = {}
+        found: dict[int, list[int]] = defaultdict(list)
+        for place, one in enumerate(self.data.compilations):
+            if one.compile_id.startswith("!"):
+                capture = one.log, one.rank, one.reset, one.compile_id.partition("/")[0]
+                if one.compile_id == capture[-1]:
+                    captures[capture] = place
+                elif capture in captures:
+                    found[captures[capture]].append(place)
+        return dict(found)
 
     @cached_property
     def _of_events(self) -> dict[int, float]:
         """The time of each compilation's outermost events, for those that have no metrics of their own."""
         events, found = self.data.events, defaultdict[int, float](float)
         for row, place in enumerate(events.compilation):
-            parent = events.parent[row]
-            if place >= 0 and events.duration_us[row] > 0 and (parent < 0 or events.compilation[parent] != place):
+            if place >= 0 and events.duration_us[row] > 0 and not self._has_parent(row):
                 found[place] += events.duration_us[row] / 1e6
         return found
 

@@ -9,6 +9,7 @@ the compilation waits; only what lies before and after all compilations is time 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -77,8 +78,7 @@ def tree(facts: Facts, only: int | None = None) -> Span:
         place = events.compilation[row]
         under = spans[parent] if 0 <= parent < row and events.compilation[parent] == place else None
         if under is None:
-            label = f"{facts.id(place)} {facts.function(place)}".strip() if place >= 0 else OUTSIDE
-            under = top.child(label) if only is None or only == place else Span("", ())
+            under = top.child(_label(facts, place)) if only is None or only == place else Span("", ())
         if len(under.path) > DEEPEST:
             spans.append(under)
             continue
@@ -91,6 +91,24 @@ def tree(facts: Facts, only: int | None = None) -> Span:
     if only is not None and len(top.children) == 1:
         return next(iter(top.children.values()))
     return top
+
+
+def spent(facts: Facts, place: int, pattern: re.Pattern[str]) -> float:
+    """The seconds of a compilation in the outermost events whose names begin like this."""
+    if "tree" not in facts.memory:
+        facts.memory["tree"] = tree(facts)
+    left: list[Span] = [*filter(None, [facts.memory["tree"].children.get(_label(facts, place))])]
+    found = 0.0
+    for span in left:  # it grows
+        if span.count and pattern.match(span.name):
+            found += span.seconds
+        else:
+            left += span.children.values()
+    return found
+
+
+def _label(facts: Facts, place: int) -> str:
+    return f"{facts.id(place)} {facts.function(place)}".strip() if place >= 0 else OUTSIDE
 
 
 def _without_twice(events: EventTable) -> list[float]:

@@ -93,14 +93,14 @@ def test_other_code_shows_the_first_line_that_differs_and_the_users_line() -> No
 def test_another_program_is_not_told_as_a_miss() -> None:
     other = "input\n%1 = .cos(%0)\noutput((%1,))"
     recording = recorded(missed(program=(other, PROGRAM.format(3)), inputs=INPUTS))
-    assert not [text for text in recording.explain().sentences if "cache" in text]
+    assert not [point for point in recording.explain().points if point.kind == "cache"]
     (row,) = recording.cache_misses().itertuples()
     assert row.why == "`step` was not in aotviz's cache, which has only other programs."
 
 
 def test_a_cold_cache_is_not_a_problem() -> None:
     recording = recorded(LookUp(Outcome.MISS, key="b" * 32, ingredients={"program": PROGRAM}))
-    assert not [text for text in recording.explain().sentences if "cache" in text]
+    assert not [point for point in recording.explain().points if point.kind == "cache"]
 
 
 def test_several_programs_with_one_cause_are_one_point() -> None:

@@ -1,0 +1,145 @@
+"""A cause stands with all that came of it, and costs what all of it cost."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.explain import chains
+from aotviz.explain.rows import Facts
+from aotviz.reading.recording import Recording
+from tests import corpus
+from tests.explain.logs import logged, recording
+
+
+def spent(read: Recording, *ids: str) -> float:
+    """What torch timed for these compilations, from the records of the log."""
+    data, _ = read.rows
+    found = 0.0
+    for record in data.metrics:
+        if record.origin.compilation >= 0 and data.compilations[record.origin.compilation].id in ids:
+            found += 0.0 if record.kind == "runtime" else record.numbers["duration_us"] / 1e6
+    events = data.events
+    for row, place in enumerate(events.compilation):
+        if place >= 0 and data.compilations[place].id in ids and data.compilations[place].id.count("/") == 0:
+            found += events.duration_us[row] / 1e6 if events.parent[row] < 0 else 0.0
+    return found
+
+
+def test_a_backward_that_is_captured_again_follows_from_the_recompile_of_its_forward() -> None:
+    read = recording("compiled_autograd")
+    first = read.explain().points[0]
+    assert "dimension 0 of `x` had size 2 and now has size 3" in first.text
+    assert first.ids == ("0/1", "!2", "!2/3/0")
+    assert any("`backward` was compiled again because the forward ran another" in text for text in first.followed)
+    assert first.seconds == pytest.approx(spent(read, *first.ids), rel=0.02)
+    assert first.seconds > 2 * spent(read, "0/1")
+    assert not any("the forward ran another" in point.text for point in read.explain().points)
+
+
+def test_a_capture_costs_what_compiling_the_captured_program_cost() -> None:
+    read = recording("compiled_autograd")
+    (gradient,) = (point for point in read.explain().points if ".grad` was None" in point.text and point.kind)
+    assert gradient.ids == ("!1", "!1/2/0")
+    assert gradient.seconds == pytest.approx(spent(read, "!1", "!1/2/0"), rel=0.02)
+    assert any("Dynamo compiled what was captured (!1/2/0)" in text for text in gradient.followed)
+
+
+def test_a_recompile_leads_to_misses_and_kernels() -> None:
+    read = recording("training")
+    data, texts = read.rows
+    cause = next(point for point in read.explain().points if point.kind == "recompile")
+    places = [place for place, one in enumerate(data.compilations) if one.id in cause.ids]
+    misses = sum(one.outcome == "miss" and one.origin.compilation in places for one in data.cache_lookups)
+    code = [
+        texts[one.text]
+        for one in data.artifacts
+        if texts[one.type] == "inductor_output_code" and one.origin.compilation in places
+    ]
+    kernels = sum(len(re.findall(r"^\w+ = async_compile\.", text, re.M)) for text in code)
+    told = " ".join(cause.followed)
+    assert misses
+    assert kernels
+    assert f"{misses} cache look-ups (AOTAutograd and FX graph) found nothing" in told
+    assert f"Inductor built {kernels} kernel" in told
+
+
+def test_a_recompile_leads_to_a_backward_that_costs_as_well(tmp_path: Path) -> None:
+    def scaled(x, factor):
+        return (x * factor).sin()
+
+    def program() -> None:
+        torch._dynamo.reset()
+        compiled = torch.compile(scaled, backend="aot_eager", dynamic=False)
+        for factor in (1, 2):
+            compiled(torch.ones(3, requires_grad=True), factor).sum().backward()
+
+    read = logged(program, tmp_path)
+    (cause,) = (point for point in read.explain().points if point.kind == "recompile")
+    backward = [one for one in read.rows[0].metrics if one.kind == "backward" and one.origin.compilation == 1]
+    assert len(backward) == 1
+    assert any(text.startswith("1 backward had to be compiled as well: ") for text in cause.followed)
+    assert cause.seconds == pytest.approx(spent(read, *cause.ids), rel=0.02)
+
+
+@pytest.mark.parametrize("name", corpus.names())
+def test_no_chain_costs_more_than_the_whole(name: str) -> None:
+    read = recording(name)
+    facts = Facts(*read.rows)
+    total = sum(map(facts.seconds, range(len(read))))
+    for point in read.explain().points:
+        places = [facts.find(id) for id in point.ids]
+        if point.kind == "recompile" and not point.failed:
+            assert point.seconds == pytest.approx(sum(map(facts.seconds, dict.fromkeys(places))))
+        assert point.seconds <= total * (1 + 1e-9)
+
+
+def test_a_cold_start_is_one_remark_after_all_causes() -> None:
+    """Two models whose methods have one name: their programs are new, and neither is a miss to be mended."""
+    read = recording("training")
+    points = read.explain().points
+    (cold,) = (n for n, point in enumerate(points) if "found nothing in the caches" in point.text)
+    assert not any(point.kind for point in points[cold:])
+    assert points[cold].text.startswith("1 compilation found nothing in the caches")  # 0/1 and 0/2 are recompiles
+
+
+def test_another_function_of_the_same_name_is_a_cold_start(tmp_path: Path) -> None:
+    (log,) = corpus.folder("cache_detailed_first").iterdir()
+    renamed = re.sub(r'("(?:co_)?name": )"(?:scale|code_differs)"', r'\1"forward"', log.read_text())
+    (tmp_path / "trace.log").write_text(renamed)
+    read = aotviz.read_trace(tmp_path, index=False)
+    table = read.cache_misses()
+    assert list(table[(table.function == "forward") & (table.cache == "aotautograd")].compilation) == ["0/0", "5/0"]
+    assert "5/0" not in {id for point in read.explain().points for id in point.ids}
+    told = [text for one in (read, recording("cache_detailed_first")) for text in one.explain().sentences]
+    assert len([text for text in told if text.startswith("8 compilations found nothing in the caches")]) == 2
+
+
+def test_a_compilation_inside_another_one_is_no_cost_of_that_one(tmp_path: Path) -> None:
+    inner = torch.compile(lambda x: (x.sin() * 2).cos(), backend="aot_eager")
+
+    def backend(graph, inputs):
+        inner(torch.ones(len(inputs)))
+        return graph
+
+    def program() -> None:
+        torch._dynamo.reset()
+        with contextlib.suppress(RuntimeError):
+            torch.compile(lambda x: x * 3, backend=backend)(torch.ones(2))
+
+    made = logged(program, tmp_path)
+    facts = Facts(*made.rows)
+    outer, within = facts.seconds(0), facts.seconds(1)
+    assert within > 0
+    assert outer == pytest.approx(spent(made, made.compilations[0].id) - within, rel=0.02)
+
+
+def test_what_is_built_is_counted_in_the_code_that_inductor_writes() -> None:
+    code = "add = async_compile.triton('add', '''x''')\nb = async_compile.cpp_pybinding([''])\n"
+    code += "async_compile.wait(globals())"
+    assert len(chains.KERNEL.findall(code)) == 2
