@@ -135,9 +135,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         title += "; not timed" if times else ""
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
-    return Explanation(
-        title, (*_nothing(facts), *hangs, *by_urgency(chains.chained(facts, by_urgency(costs))), *remarks)
-    )
+    return Explanation(title, (*_nothing(facts), *hangs, *chains.chained(facts, by_urgency(costs)), *remarks))
 
 
 def _nothing(facts: Facts) -> list[Point]:

@@ -217,7 +217,11 @@ def cold_start(facts: Facts, earlier: Facts | None = None) -> list[Point]:
     """One remark on what was compiled for the first time, so that no cache could have it."""
     lookups = find(facts, earlier)
     recompiled = {one.place for one in recompiles.find(facts)}
-    answered = {one.record.origin.compilation for one in lookups if one.record.outcome != "miss" or one.nearest}
+    answered = {
+        one.record.origin.compilation
+        for one in lookups
+        if one.record.outcome != "miss" or one.nearest or one.differences
+    }
     first = {one.record.origin.compilation for one in lookups if _is_first(facts, one)}
     missed = {one.record.origin.compilation for one in lookups if one.record.outcome == "miss"}
     cold = (first | (missed - answered)) - recompiled - {NONE}

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from aotviz.explain import timeline
 from aotviz.explain.cures import backward_cures
-from aotviz.explain.explanation import Point, counted, listed, seconds, sentence
+from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import innermost
@@ -28,7 +28,7 @@ BUILDING = re.compile(r"async_compile|compile_file|triton|PyCodeCache")  # event
 
 
 def chained(facts: Facts, points: Sequence[Point]) -> list[Point]:
-    """The points that are causes, in their order, each with what followed from it. Remarks are left out."""
+    """The points that are causes, by urgency, each with what followed from it; then the remarks."""
     told = [point for point in points if point.kind]
     broken = {id for point in told if point.kind == "graph break" for id in point.ids}
     causes = {number: _cause_of(facts, number, told, broken) for number in range(len(told))}
@@ -38,7 +38,8 @@ def chained(facts: Facts, points: Sequence[Point]) -> list[Point]:
             cause = causes[cause]
         if number != cause:
             chains[cause].append(told[number])
-    return [_chain(facts, told[number], followed) for number, followed in chains.items()]
+    found = by_urgency(_chain(facts, told[number], followed) for number, followed in chains.items())
+    return [*found, *(point for point in points if not point.kind)]
 
 
 def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
