@@ -295,7 +295,8 @@ class Later:
         observer = self._observer.further()
         call: TracedCall = run(GRADIENT, request, observer)
         program, trace = resume(call, observer), call.forward
-        return GradientProgram(program.function, trace.positions, request.wanted is not None, trace.passed, trace.ends)
+        of_a_result = request.wanted is not None
+        return GradientProgram(program.function, trace.positions, of_a_result, trace.passed, trace.ends, trace.reads)
 
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
         return traced_again(source)

@@ -58,6 +58,28 @@ def test_the_error_names_the_input_where_gradients_have_a_history_or_only_some_c
         one.sum().backward()
 
 
+def both_apart(x, z):
+    return x.exp(), z.sin()
+
+
+@pytest.mark.parametrize("written", ["result", "input"])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_what_was_written_stops_only_the_gradients_that_read_it(written, create_graph):
+    def gradient(fn):
+        leaf, other = torch.linspace(-1, 1, 3).requires_grad_(), torch.linspace(1, 2, 3).requires_grad_()
+        z = other * 1.5
+        first, second = fn(leaf, z)
+        (first if written == "result" else z).detach().mul_(2)
+        asked, spoiled = [(second, other), (first, leaf)][:: 1 if written == "result" else -1]
+        (found,) = torch.autograd.grad(asked[0].sum(), asked[1], create_graph=create_graph, retain_graph=True)
+        again = torch.autograd.grad(found.pow(2).sum(), asked[1], retain_graph=True) if create_graph else ()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(spoiled[0].sum(), spoiled[1], create_graph=create_graph)
+        return found, *again
+
+    torch.testing.assert_close(gradient(compiled(both_apart)), gradient(both_apart))
+
+
 def scaled_by_its_data(x, _):
     view, data = x[:1], x.data
     x.mul_(data)

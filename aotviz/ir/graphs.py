@@ -75,6 +75,23 @@ def _constant(root: torch.nn.Module, value: Any) -> str:
     return name
 
 
+def alone(graph: fx.Graph, result: fx.Node) -> fx.Graph:
+    """A copy of what computes one node of a graph, and of the inputs that this takes."""
+    needed, stack = {result}, [result]
+    while stack:
+        for node in stack.pop().all_input_nodes:
+            if node not in needed:
+                needed.add(node)
+                stack.append(node)
+    made: fx.Graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node in needed:
+            copies[node] = made.node_copy(node, copies.__getitem__)
+    made.output((copies[result],))
+    return made
+
+
 def placeholders(graph: fx.Graph) -> list[fx.Node]:
     return list(graph.find_nodes(op="placeholder"))
 

@@ -26,6 +26,7 @@ to Inductor. So it gets `share` in place of its own pass.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
@@ -35,7 +36,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import CheckpointPolicy
 
-from aotviz.ir import graphs
+from aotviz.ir import absent, graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.torch_private import graph_nodes, operators
 from aotviz.torch_private.partitioners import (
@@ -47,6 +48,7 @@ from aotviz.torch_private.partitioners import (
 from aotviz.torch_private.random_numbers import run_and_save_rng_state
 
 RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
+NUMBERED_STATE = re.compile(RANDOM_STATE + r"\d+")
 GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
 Halves = tuple[fx.GraphModule, fx.GraphModule]
 
@@ -99,6 +101,7 @@ def drawing_once(
         if node.name in several:
             node.meta["val"] = several[node.name][0]  # torch takes a node without users for one tensor
     forward, backward = cut(joint)
+    _name_states(forward, backward, [node for node in joint.graph.nodes if must_recompute(node)])
     for node in (*forward.graph.nodes, *backward.graph.nodes):
         if node.name in several:
             node.meta["val"] = several[node.name]
@@ -108,7 +111,9 @@ def drawing_once(
         _recompute_from_none(joint, forward, backward, results, writable)
     first = {node.name: node for node in forward.graph.nodes}
     again = [node for node in backward.graph.nodes if _draws(backward, node) and node.name in first]
-    by_state = {n.name for n in again if operators.is_random(n.target) and n.kwargs.get("generator") is None}
+    has_tangents = any(absent.is_tangent(node) for node in graphs.placeholders(backward.graph))  # torch asks for one
+    with_state = (n for n in again if operators.is_random(n.target) and n.kwargs.get("generator") is None)
+    by_state = {node.name for node in with_state} if has_tangents else set()
     for node in again:
         if node.name not in by_state:
             _read_saved(forward, backward, results, first[node.name], node)
@@ -124,14 +129,17 @@ def _recompute_from_none(
     asked = {node.name for node in joint.graph.nodes if must_recompute(node)}  # by the user
     first = {node.name: node for node in forward.graph.nodes}
     seen = {graphs.owner(one).name for one in graphs.outputs(forward.graph)[:results] if isinstance(one, fx.Node)}
-    for node in graphs.placeholders(backward.graph):
-        owner = graphs.owner(first.get(node.name, node)).name
-        if owner not in inputs | seen or owner in read:
-            continue
-        computed = list(dict.fromkeys(_computed_from(node)))  # one may read it twice, as itself and as a view
-        if all(one.name in first and one.name not in asked for one in computed):
-            for again in computed:
-                _read_saved(forward, backward, results, first[again.name], again)
+    examined: set[str] = set()
+    while left := [n for n in graphs.placeholders(backward.graph) if n.name not in examined]:  # saving adds some
+        for node in left:
+            examined.add(node.name)
+            owner = graphs.owner(first.get(node.name, node)).name
+            if owner not in inputs | seen or owner in read:
+                continue
+            computed = list(dict.fromkeys(_computed_from(node)))  # one may read it twice, as itself and as a view
+            if all(one.name in first and one.name not in asked for one in computed):
+                for again in computed:
+                    _read_saved(forward, backward, results, first[again.name], again)
     _save_only_what_is_read(forward, backward, results)
 
 
@@ -190,22 +198,38 @@ def _draw_from_state(
     joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int, names: set[str]
 ) -> Halves:
     """Let the forward save the random state before the nodes with these names, and let the backward draw from it."""
-    for node in graphs.placeholders(backward.graph):
-        if str(node.target).startswith(RANDOM_STATE):  # torch numbers the states from 0 each time
-            graph_nodes.rename(node, f"{RANDOM_STATE}of_{node.name.removeprefix(RANDOM_STATE)}")
-            node.target = node.name
     policies = {node: node.meta.pop("recompute", None) for node in joint.graph.nodes}
     again = [node for node in policies if node.name in names]
     for node in again:
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     kept = graphs.outputs(forward.graph)[results:]
     halves: Halves = functionalize_rng_ops(joint, forward, backward, len(kept) - len(list(_tensors(kept))))
+    _name_states(forward, backward, again)
     for node in again:
         del node.meta["recompute"]
     for node, policy in policies.items():
         if policy is not None:
             node.meta["recompute"] = policy
     return halves
+
+
+def _name_states(forward: fx.GraphModule, backward: fx.GraphModule, again: Sequence[fx.Node]) -> None:
+    """Give each random state one name in both halves, and what the backward draws from it the forward's name and value.
+
+    torch numbers the states from 0 each time, in the order of the joint graph's nodes, which are `again`.
+    """
+    states = [node for node in graphs.placeholders(backward.graph) if NUMBERED_STATE.fullmatch(node.name)]
+    saved = [node for node in _tensors(graphs.outputs(forward.graph)) if operators.is_random_state(node)]
+    for first, state in zip(saved[len(saved) - len(states) :], states, strict=True):
+        graph_nodes.rename(first, f"{RANDOM_STATE}of_{first.name}")
+        graph_nodes.rename(state, first.name)
+        state.target = state.name
+    left = {node.name for node in forward.graph.nodes}
+    drawn = [node for node in again if operators.is_random(node.target) and node.name not in left]
+    if len(drawn) == len(states):  # torch leaves out what only one of the halves has
+        for node, state in zip(drawn, states, strict=True):
+            for one in state.users:
+                one.name, one.meta = node.name, dict(node.meta)
 
 
 def save(forward: fx.GraphModule, backward: fx.GraphModule, results: int, nodes: Sequence[fx.Node]) -> None:

@@ -11,7 +11,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import Executable, FlatCall, Form, GraphCall, JointCall, JointGraph, Split, TracedCall
-from aotviz.ir.partition_functions import GENERATOR, RANDOM_STATE
+from aotviz.ir.partition_functions import GENERATOR
 from aotviz.torch_private import operators
 
 
@@ -78,7 +78,7 @@ def _split(form: Split) -> Checks:
     others = ("tangents_", GENERATOR)
     kept = [node for node in graphs.placeholders(backward) if not node.name.startswith(others)]
     for node in kept:
-        yield node.name in known or node.name.startswith(RANDOM_STATE), f"{node.name} is saved or a tangent"
+        yield node.name in known, f"{node.name} is saved or a tangent"
     yield len(kept) == saved, "the backward takes what is saved, then the tangents"
 
 

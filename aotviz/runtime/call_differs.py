@@ -47,6 +47,9 @@ def check(emit: Emitter, differs: str, message: str, fact: str, subject: str) ->
     emit.line(f"if {differs}: {name}({f'{message} Compile again for this call.'!r})", fact, subject)
 
 
+WRITTEN = "modified by an inplace operation"  # in autograd's error
+
+
 def refuse_hooks(
     heard: Sequence[Listening], passed: Sequence[tuple[int, str, Sequence[int], str]], gradients: Sequence[Any]
 ) -> None:
@@ -107,10 +110,20 @@ class WrittenSince:
         self._subjects = [_subject(one, slots.get(graphs.owner(nodes.get(one.name)))) for one in saved]
 
     def __call__(self, ctx: Any, error: RuntimeError) -> RuntimeError:
-        if "modified by an inplace operation" not in str(error):
+        if WRITTEN not in str(error):
             return error
         position = written_since(ctx, error)
         return error if position is None else self.at(position)
+
+    def others(self, ctx: Any, error: RuntimeError) -> list[Any]:
+        """The saved tensors, with None for those that may have been written after the call. Raises if they can't be had
+        one by one."""
+        if WRITTEN not in str(error):
+            raise error
+        packed = autograd_nodes.saved_with_hooks(ctx)
+        if not all(hasattr(saved, "unpack") for saved in packed):  # older releases
+            raise self(ctx, error) from None
+        return list(map(_unwritten, packed))
 
     def at(self, position: int) -> Refused:
         """The refusal if it is the saved tensor at this position."""
@@ -155,13 +168,19 @@ def written_since(ctx: Any, error: RuntimeError) -> int | None:
     return next(written, None)
 
 
+def _unwritten(saved: Any) -> Any:
+    """A saved tensor; None if it may have been written since."""
+    try:
+        return saved.unpack()
+    except RuntimeError as error:
+        if WRITTEN in str(error):
+            return None
+    return saved.data if write_count(saved.data) == 0 else None  # the node's own result: nothing else unpacks it
+
+
 def _is_written(saved: Any, error: str) -> bool:
     if not hasattr(saved, "unpack"):  # older releases: the message has the tensor's type, sizes and version
         tensor = saved.data
         version = f"is at version {write_count(tensor)};"
         return f"[{tensor.type()} {list(tensor.shape)}]" in error and version in error
-    try:
-        saved.unpack()
-    except RuntimeError:
-        return True
-    return False
+    return _unwritten(saved) is None

@@ -29,7 +29,7 @@ from aotviz.runtime import edges
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.late import GradientProgram, Late
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout
-from aotviz.torch_private import runtime
+from aotviz.torch_private import autograd_nodes, runtime
 from aotviz.torch_private.context import autocast_off
 from aotviz.torch_private.tensors import write_count
 from aotviz.tracing.saved_values import saved_results
@@ -70,7 +70,9 @@ class Gradients:
         program = self._program(_without_history(tangents))
         if isinstance(program, Exception):
             raise Refused("result without a gradient", self.name, str(program))
-        return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents)
+        saved, written = self._saved(ctx)
+        self._refuse_written(program, written)
+        return self._gradients(ctx, program, [*saved, *symbols], tangents)
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, one per graph input. `symbols` are the saved numbers."""
@@ -111,7 +113,9 @@ class Gradients:
         program = self._program(_without_history(tangents), tuple(wholes), wanted)
         if isinstance(program, Exception):
             raise Refused("hook on a result", name, str(program))
-        return self._gradients(ctx, program, [*self._saved(ctx), *symbols], tangents, wholes=tuple(wholes.values()))
+        saved, written = self._saved(ctx)
+        self._refuse_written(program, written)
+        return self._gradients(ctx, program, [*saved, *symbols], tangents, wholes=tuple(wholes.values()))
 
     def _gradients(
         self,
@@ -122,7 +126,7 @@ class Gradients:
         ends: Sequence[torch.Tensor] = (),
         wholes: Sequence[Any] = (),
     ) -> tuple[Any, ...]:
-        values = [*saved, *self._kept(ctx)]
+        values = [*saved, *self._kept(ctx, program)]
         values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
         for tangent, expected in zip(tangents, self._tangents, strict=True):
             if tangent is not None:
@@ -143,12 +147,13 @@ class Gradients:
         self, ctx: Any, came: tuple[bool | None, ...]
     ) -> tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """The program or error for these tangents; the saved values; the results at which its derivative ends."""
-        saved = self._saved(ctx)
+        saved, written = self._saved(ctx)
         held, hooked = self._held(ctx, saved)
         passed = self._passed.get(came, held)
         program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
         if isinstance(program, Exception):
             return program, (), ()
+        self._refuse_written(program, written)
         for ref, name in hooked.items():
             if ref in program.passed:
                 raise Refused(
@@ -215,19 +220,29 @@ class Gradients:
             found.append(edges.result_like(*ctx.next_functions[position]) if leaf is None else leaf)
         return found
 
-    def _saved(self, ctx: Any) -> Sequence[Any]:
+    def _saved(self, ctx: Any) -> tuple[Sequence[Any], Sequence[int]]:
+        """The saved tensors, and the positions of those that may have been written since."""
         if not self._saved_count:
-            return ()
+            return (), ()
         try:
-            return tuple(ctx.saved_tensors[: self._saved_count])
+            return ctx.saved_tensors[: self._saved_count], ()
         except RuntimeError as error:
-            raise self._written_since(ctx, error) from None
+            found = self._written_since.others(ctx, error)[: self._saved_count]
+        packed = autograd_nodes.saved_with_hooks(ctx)
+        values = [packed[i].data if one is None else one for i, one in enumerate(found)]
+        return values, [position for position, one in enumerate(found) if one is None]
 
-    def _kept(self, ctx: Any) -> list[torch.Tensor]:
+    def _refuse_written(self, program: GradientProgram, written: Sequence[int]) -> None:
+        for position in written:
+            if program.may_read(position):
+                raise self._written_since.at(position)
+
+    def _kept(self, ctx: Any, program: GradientProgram) -> list[torch.Tensor]:
         kept, owners, versions = getattr(ctx, "kept", ((), (), ()))
         names = (*self._kept_names, *self._owner_names)
-        for name, tensor, version in zip(names, (*kept, *owners), versions, strict=True):
-            if write_count(tensor) != version:
+        first = len(self._at_hand.saved)
+        for place, (name, tensor, version) in enumerate(zip(names, (*kept, *owners), versions, strict=True)):
+            if write_count(tensor) != version and (place >= len(kept) or program.may_read(first + place)):
                 raise Refused("written before the backward", name, self.name)
         return list(kept)
 

@@ -24,6 +24,10 @@ class GradientProgram:
     of_a_result: bool  # it returns the gradient of a result instead
     passed: tuple[Ref, ...]  # results that a second derivative flows through
     ends: tuple[Ref, ...]  # those of them that it takes as arguments, where the derivative ends
+    reads: frozenset[int] | None  # the arguments that it or its derivative reads; None if that is not known
+
+    def may_read(self, argument: int) -> bool:
+        return self.reads is None or argument in self.reads
 
 
 class Late(Protocol):

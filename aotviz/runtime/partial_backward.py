@@ -63,7 +63,7 @@ def sources(call: Split) -> list[tuple[str, int]]:
             found.append(("saved", place[node.name]))
         elif absent.is_tangent(node):
             found.append(("tangent", absent.tangent_number(node)))
-        else:  # the state of a random generator, which partitioners rename in the backward
+        else:  # an equal node of the forward, by another name
             found.append(("saved", next(renamed)))
     return found
 
@@ -158,7 +158,7 @@ class PartialBackward:
         gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
-        saved = self._saved(ctx, pattern)
+        saved = self._saved(ctx, pattern, part)
         given = {
             "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
             "tangent": self.laid_out(getattr(ctx, "shapes", ()), part, tangents),
@@ -169,21 +169,23 @@ class PartialBackward:
             self.hold(pattern, ctx, saved)
         return [given[kind][position] for kind, position in part.sources]
 
-    def _saved(self, ctx: Any, pattern: Pattern) -> list[Any]:
-        """The saved tensors; None for one that is freed and that this pattern does not read."""
+    def _saved(self, ctx: Any, pattern: Pattern, part: _Part) -> list[Any]:
+        """The saved tensors; None for one that this pattern does not read and that is freed, or was written since."""
         parted = getattr(ctx, "parted", None)
         if parted is None:
             try:
                 return list(ctx.saved_tensors)
             except RuntimeError as error:
-                raise self._written_since(ctx, error) from None
-        gone, held = parted
-        if any(there and i in gone for i, there in enumerate(pattern)):
-            _ = ctx.saved_tensors  # raises
-        for position, entry in enumerate(held):
-            if entry is not None and write_count(entry[0]) != entry[1]:
+                found = self._written_since.others(ctx, error)
+        else:
+            gone, held = parted
+            if any(there and i in gone for i, there in enumerate(pattern)):
+                _ = ctx.saved_tensors  # raises
+            found = [None if entry is None or write_count(entry[0]) != entry[1] else entry[0] for entry in held]
+        for position, tensor in enumerate(found):
+            if tensor is None and (position in part.read or position >= self._tensors):
                 raise self._written_since.at(position)
-        return [None if entry is None else entry[0] for entry in held]
+        return found
 
     def hold(self, pattern: Pattern, ctx: Any, saved: Sequence[Any]) -> None:
         """See Note [One output after the other]."""

@@ -11,6 +11,7 @@ import torch
 from torch._decomp.decompositions_for_rng import PhiloxStateTracker
 from torch._decomp.decompositions_for_rng import rng_decompositions as rng_decompositions
 from torch._prims.rng_prims import run_and_save_rng_state as run_and_save_rng_state
+from torch._prims.rng_prims import run_with_rng_state as run_with_rng_state
 from torch._prims_common import CUDARngStateHelper
 
 identity: Callable[[torch.Generator], int] = attrgetter("_cdata")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ _ROLES = (
 ).split()
 _BACKENDS = tuple("CPU CUDA HIP XPU MPS MTIA HPU XLA IPU PrivateUse1 Sparse Quantized Nested Mkldnn Lazy".split())
 _ANY = "quantized::linear"  # an operator without kernels for autograd and autocast: it has the fallbacks
-_HOME = str(Path(torch.__file__).parent)
+_HOME = os.path.realpath(os.path.dirname(torch.__file__)) + os.sep  # an environment may be a link to another
 _of_torch: set[str] = set()  # those of `torch.library._impls` that are no user's, or that no trace runs
 _TRACED = ("CompositeImplicitAutograd", "Autograd", "Meta", "Autocast", "Functionalize", "Python", "ADInplaceOrView")
 
@@ -141,7 +142,7 @@ def _is_compiled_code(overload: Any) -> bool:
 
 
 def _is_users(where: str) -> bool:
-    return where.endswith(".py") and not where.startswith(_HOME)
+    return where.endswith(".py") and not os.path.realpath(where).startswith(_HOME)
 
 
 def _is_compiled(where: str) -> bool:

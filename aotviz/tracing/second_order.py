@@ -45,6 +45,7 @@ from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_ou
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
+from aotviz.torch_private.random_numbers import run_with_rng_state
 from aotviz.tracing import fakes, functional, saved_values, views
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
@@ -95,6 +96,7 @@ class GradientTrace:
         self.passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
         self.ends: tuple[Ref, ...] = ()  # those of them where it ends
         self._taken = False
+        self.reads: frozenset[int] | None = None  # the inputs that the graph closed last reads, by position
         self.trace.reopen()
         with fakes.rng_preserved(), self.trace.active("is_forward"):
             self._differentiate()
@@ -269,7 +271,9 @@ class GradientTrace:
         """The graph module that computes `results` from the arguments and then the tangents of this call."""
         tangents = [node for node in graphs.placeholders(self.trace.graph) if node not in self._before]
         self._extraction = Extraction(self, tangents)
-        return self.trace.graph_module(self._extraction.graph(results))
+        graph = self._extraction.graph(results)
+        self.reads = frozenset(position for position, node in enumerate(graphs.placeholders(graph)) if node.users)
+        return self.trace.graph_module(graph)
 
     def take(self) -> GradientTrace:
         """This trace, to be continued. A second caller gets a new one."""
@@ -426,6 +430,7 @@ class Traced:
 def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], JointCall]) -> AtHand:
     """What a program keeps so that its gradients can be differentiated. `saved` are in the layout that the compiled
     forward gives them."""
+    drawn = _drawn_again(call)
     names = (*(one.name for one in saved), *call.unpacked)
     placeholders = graphs.placeholders(call.forward_module.graph)[: len(call.graph_inputs)]
     inputs = {node.name: index for index, node in enumerate(placeholders) if node.name in names}
@@ -433,8 +438,24 @@ def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], Join
         origins = call.forward.origins
     else:
         origins = _origins(call, [name for name in names if name not in inputs])
+        closed_from = call.forward.closed_from()
+        origins.update((name, closed_from[name].name) for name in drawn if name in closed_from)
     differentiated, passed = tuple(call.differentiated), tuple(saved_values.passed(call))
-    return AtHand(traced, tuple(saved), call.unpacked, inputs, origins, call.kept, differentiated, passed)
+    unpacked = {**call.unpacked, **drawn}
+    return AtHand(traced, tuple(saved), unpacked, inputs, origins, call.kept, differentiated, passed)
+
+
+def _drawn_again(call: Split) -> dict[str, tuple[fx.GraphModule, list[str]]]:
+    """The random values that the backward draws again from a saved state, each with the graph that does so."""
+    module, saved = call.backward_module, {one.name for one in call.saved}
+    found = {}
+    for node in module.graph.nodes:
+        if node.target is run_with_rng_state:
+            graph = graphs.alone(module.graph, node)
+            names = [taken.name for taken in graphs.placeholders(graph)]
+            if saved.issuperset(names):
+                found[node.name] = fx.GraphModule(module, graph), names
+    return found
 
 
 def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
