@@ -17,6 +17,7 @@ from aotviz.explain import (
     fixed_sizes,
     graph_breaks,
     graph_changes,
+    log_ends,
     plain_texts,
     ranks,
     recompiles,
@@ -89,7 +90,7 @@ def sections(recording: Recorded) -> list[Explanation]:
         recompiles.explain_all(facts),
         graph_breaks.explain_all(facts),
         Explanation("Restarts of Dynamo", tuple(restarts.explain_all(facts))),
-        Explanation("Compilations that failed", tuple(_failures(facts, ran_in_eager=False))),
+        Explanation("Compilations that failed", (*log_ends.found(facts), *_failures(facts, ran_in_eager=False))),
         Explanation("Programs that were refused and ran in eager", tuple(_failures(facts, ran_in_eager=True))),
         cache_misses.explain_all(facts),
         timeline.explain_all(facts),
@@ -108,6 +109,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     hangs = [point for point in apart if point.failed]
     costs = [
         *exports.explain_all(facts),
+        *log_ends.found(facts),
         *_failures(facts),
         *recompiles.points(facts),
         *_breaks(facts),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aotviz.explain import chains, explained_tables, recompiles, restarts, timeline
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
+from aotviz.explain.time_parts import AOT, ORDER, UNKNOWN, part_of
 from aotviz.explain.timeline import Span
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import CompilationData
@@ -22,17 +23,6 @@ from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecor
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
-UNKNOWN = "not accounted for"
-CAPTURE, GUARDS, AOT, KERNELS = "capture by Dynamo", "guards", "AOTAutograd", "kernels"
-PARTS = (  # of the time: what the names of events and stages begin with, or have in them
-    (
-        KERNELS,
-        re.compile(r"inductor|triton|compile_file|async_compile|code_?gen|scheduler|graphlowering|^lower|kernel"),
-    ),
-    (AOT, re.compile(r"aot|joint|partition|min_cut|backward_compile|_compile_bw")),
-    (GUARDS, re.compile(r"guard")),
-    (CAPTURE, re.compile(r"entire_frame_compile|bytecode|dynamo|convert_frame|pgo")),
-)
 LONG = 120  # characters of a title
 IN_EAGER = {  # kind of a cause with which something failed -> what came of it
     "recompile": "its function reached the recompile limit and runs in eager",
@@ -143,21 +133,16 @@ def _times(facts: Facts) -> list[TimeShare]:
     if top.seconds:
         spans: list[tuple[Span, str]] = [(top, UNKNOWN)]
         for span, above in spans:  # it grows
-            part = _part(span.name) or above if span.count else above
+            part = part_of(span.name) or above if span.count else above
             parts[part] = parts.get(part, 0.0) + span.own_seconds
             spans.extend((child, part) for child in span.children.values())
     else:
         for compilation in facts.data.compilations:
             for stage in compilation.stages:
                 if not stage.replayed and stage.elapsed_ns > 0:
-                    part = _part(stage.name) or AOT
+                    part = part_of(stage.name) or AOT
                     parts[part] = parts.get(part, 0.0) + stage.elapsed_ns / 1e9
-    order = (CAPTURE, AOT, GUARDS, KERNELS, UNKNOWN)
-    return [TimeShare(part, parts[part]) for part in order if parts.get(part)]
-
-
-def _part(name: str) -> str:
-    return next((part for part, pattern in PARTS if pattern.search(name.lower())), "")
+    return [TimeShare(part, parts[part]) for part in ORDER if parts.get(part)]
 
 
 def _functions(facts: Facts) -> Iterator[FunctionRecord]:

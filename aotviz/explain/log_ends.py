@@ -1,0 +1,55 @@
+"""Where a log ends in the middle of a compilation: its process was killed there, waits, or still compiles.
+
+Torch logs the beginning and the end of each step of a compilation, the end also where an error is raised. So a step
+that has no end was not left by an error: the kernel killed the process (out of memory), a compiler crashed it, or it
+hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aotviz.explain.explanation import Point, seconds, sentence
+from aotviz.explain.rows import Facts
+from aotviz.explain.time_parts import AOT, CAPTURE, GUARDS, KERNELS, part_of
+
+STEPS = {  # a part of the compile time -> what was done then
+    CAPTURE: "while Dynamo captured it",
+    GUARDS: "while its guards were built",
+    AOT: "in AOTAutograd",
+    KERNELS: "while its kernels were generated and built",
+}
+
+
+def found(facts: Facts) -> Iterator[Point]:
+    """One point for each log that ends in the middle of a compilation."""
+    events = facts.data.events
+    last: dict[int, int] = {}  # log -> the step that began last, of those without an end
+    latest: dict[int, float] = {}  # log -> when its last step began or ended
+    for row, duration in enumerate(events.duration_us):
+        log = events.log[row]
+        latest[log] = max(latest.get(log, 0.0), events.start_us[row] + max(0.0, duration))
+        if duration < 0 and events.compilation[row] >= 0:
+            last[log] = row
+    for log, row in last.items():
+        place = events.compilation[row]
+        if facts.failure(place) is not None:
+            continue
+        name = facts.text(events.name[row])
+        rank = f" of rank {facts.rank(place)}" if facts.rank(place) >= 0 else ""
+        part = part_of(name)
+        step = f"{STEPS[part]} (`{name}`)" if part in STEPS else f"in `{name}`"
+        where = f"{facts.id(place)} (`{facts.function(place)}`)"
+        since = (latest[log] - events.start_us[row]) / 1e6
+        lasted = f", which it had done for {seconds(since)}" if since >= 1 else ""
+        told = f"The log{rank} ends in the middle of {where}, {step}{lasted}"
+        why = "The process was killed there, for example because memory ran out, or it hangs, or it still compiles"
+        yield Point(
+            sentence(told, why),
+            "",
+            facts.frame_place(place),
+            failed=True,
+            kind="failed",
+            title=told,
+            ids=(facts.id(place),),
+        )

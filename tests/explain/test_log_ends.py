@@ -1,0 +1,67 @@
+"""A process that is killed while it compiles leaves a log that does not say why: `explain` says where it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import aotviz
+from tests import corpus
+from tests.explain.logs import recording
+
+KILLED = """
+    import os, signal, sys, torch
+
+    def backend(graph, inputs):
+        if any(getattr(one, "ndim", 0) == 2 for one in inputs):
+            {how}
+        return graph
+
+    @torch.compile(backend=backend)
+    def step(x):
+        return x.sin() + 1
+
+    step(torch.ones(3))
+    step(torch.ones(3, 3))
+"""
+
+
+def run(folder: Path, how: str) -> str:
+    code = folder / "job.py"
+    code.write_text(textwrap.dedent(KILLED.format(how=how)))
+    subprocess.run([sys.executable, code], env=os.environ | {"TORCH_TRACE": str(folder / "log")}, capture_output=True)
+    return str(aotviz.read_trace(folder / "log", index=False).explain())
+
+
+def test_a_killed_process_is_told_with_the_compilation_and_the_step_in_which_it_died(tmp_path: Path) -> None:
+    told = " ".join(run(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)").split())
+    assert "- The log ends in the middle of 0/1 (`step`), in `backend_compile`. The process was" in told
+    assert f"{tmp_path}/job.py:10" in told
+
+
+def test_a_compilation_that_raised_did_not_end_in_the_middle(tmp_path: Path) -> None:
+    told = run(tmp_path, "raise ValueError('not supported')")
+    assert "failed with BackendCompilerFailed" in told
+    assert "in the middle" not in told
+
+
+@pytest.mark.parametrize("name", corpus.names())
+def test_no_log_of_a_whole_run_ends_in_the_middle(name: str) -> None:
+    assert not [text for text in recording(name).explain().sentences if "in the middle of" in text]
+
+
+def test_a_log_that_was_cut_is_told_to_end_where_it_was_cut(tmp_path: Path) -> None:
+    (log,) = corpus.folder("training").iterdir()
+    text = log.read_text()
+    at = text.index('"name": "Scheduler.codegen"', text.index('"frame_compile_id": 1'))
+    (tmp_path / "trace.log").write_text(text[: text.index("\nV", at) + 1])
+    first = aotviz.read_trace(tmp_path, index=False).explain().points[0]
+    assert "in the middle of 0/1 (`forward`), while its kernels were generated and built (`Scheduler.codegen`)" in (
+        first.text
+    )
+    assert first.failed
