@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from aotviz.explain import (
     cache_misses,
     chains,
+    cuda_graphs,
     exports,
     fixed_sizes,
     graph_breaks,
@@ -89,6 +90,7 @@ def sections(recording: Recorded) -> list[Explanation]:
         Explanation("Exports", tuple(exports.explain_all(facts))),
         recompiles.explain_all(facts),
         graph_breaks.explain_all(facts),
+        Explanation("CUDA graphs that were skipped", tuple(cuda_graphs.points(facts))),
         Explanation("Restarts of Dynamo", tuple(restarts.explain_all(facts))),
         Explanation("Compilations that failed", (*log_ends.found(facts), *_failures(facts, ran_in_eager=False))),
         Explanation("Programs that were refused and ran in eager", tuple(_failures(facts, ran_in_eager=True))),
@@ -113,6 +115,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *_failures(facts),
         *recompiles.points(facts),
         *_breaks(facts),
+        *cuda_graphs.points(facts),
         *(point for point in apart if not point.failed),
         *cache_misses.explain_all(facts, earlier).points,
     ]

@@ -53,6 +53,7 @@ class CauseRecord(Frozen, frozen=True):
     """One thing to look at, in the order of `explain`."""
 
     kind: str  # "recompile" | "graph break" | "restart" | "cache" | "failed" | "eager" | "ranks" | "export"
+    # | "CUDA graph"
     title: str  # what it is, in some words; `code` in backquotes
     text: str  # all that is known of it
     code: str  # the user's line, or ""

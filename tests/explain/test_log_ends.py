@@ -41,7 +41,7 @@ def run(folder: Path, how: str) -> str:
 def test_a_killed_process_is_told_with_the_compilation_and_the_step_in_which_it_died(tmp_path: Path) -> None:
     told = " ".join(run(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)").split())
     assert "- The log ends in the middle of 0/1 (`step`), in `backend_compile`. The process was" in told
-    assert f"{tmp_path}/job.py:10" in told
+    assert f"{tmp_path}/job.py:9" in told
 
 
 def test_a_compilation_that_raised_did_not_end_in_the_middle(tmp_path: Path) -> None:
