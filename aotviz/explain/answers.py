@@ -276,4 +276,4 @@ def _told(reason: str) -> tuple[str, Advice]:
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
     hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
-    return f"{said}. {explained}".rstrip(". "), break_cures.TORCHS_HINT.said(hint=hint) if hint else NO_ADVICE
+    return f"{said}. {explained}".rstrip(". "), graph_breaks.hinted(hint)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, key_parts, own_misses, ranks, recompiles
 from aotviz.explain.cures import cache_cures
-from aotviz.explain.cures.registry import NO_ADVICE, Advice
+from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
@@ -35,7 +35,7 @@ NAMES = {
 }
 MOST_COMPARED = 32  # earlier lookups that a miss is compared with
 MOST_TOLD = 3  # differences in a sentence; the table has all
-BYPASSES = (
+BYPASSES: tuple[tuple[str, str, Cure | None], ...] = (
     (
         r"autograd_function_apply",
         "the graph calls a custom `torch.autograd.Function`, whose Python code is not part of the cache key",
@@ -48,13 +48,13 @@ BYPASSES = (
     ),
     (
         r"compiled autograd",
-        "compiled autograd is on, and its graphs are not cached",
-        cache_cures.COMPILED_AUTOGRAD,
+        "compiled autograd is on, whose graphs are cached only within the process, as is expected",
+        None,
     ),
-    (r"freezing", "weights are frozen into the graph", cache_cures.FREEZING),
+    (r"freezing", "weights are frozen into the graph, as is expected with `torch._inductor.config.freezing`", None),
     (r"uuid", "a custom pass has no `uuid()`", cache_cures.PASS),
-    (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", cache_cures.PICKLE),
-    (r"[Ff]ake", "the inputs are fake tensors", cache_cures.FAKE),
+    (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", None),
+    (r"[Ff]ake", "the inputs are fake tensors, as is expected inside an export or another trace", None),
 )
 
 
@@ -366,7 +366,9 @@ def _bypass(what: str, cache: str, reason: str) -> _Told:
         match = re.search(pattern, reason)
         if match:
             because = words.format(**match.groupdict())
-            return sentence(f"{what} bypassed the {cache} because {because}", f"Torch says: {line}"), cure.said()
+            return sentence(
+                f"{what} bypassed the {cache} because {because}", f"Torch says: {line}"
+            ), cure.said() if cure else NO_ADVICE
     said = f"Torch says: {line}" if line else "Torch does not say why"
     return (sentence(f"{what} bypassed the {cache}", said),)
 

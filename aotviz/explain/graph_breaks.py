@@ -22,7 +22,7 @@ from aotviz.recording.sources import innermost
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
-KINDS: tuple[tuple[str, str, Cure], ...] = (  # what torch says, what it means, what to do; the first that matches
+KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it means, its cure; the first that matches
     (
         r"Data-dependent branching|data-dependent (?:branch|jump)|generic_jump TensorVariable",
         "the program branches on a tensor's value, which is not known while compiling",
@@ -75,8 +75,8 @@ KINDS: tuple[tuple[str, str, Cure], ...] = (  # what torch says, what it means, 
     ),
     (
         r"Dynamo recompile limit exceeded",
-        "the function was compiled too many times",
-        break_cures.LIMIT,
+        "the function was compiled too many times; `recording.recompiles()` has the reasons",
+        None,
     ),
     (
         r"marked as skipped|skip(?:ped|files)|Attempted to inline function",
@@ -85,6 +85,7 @@ KINDS: tuple[tuple[str, str, Cure], ...] = (  # what torch says, what it means, 
     ),
 )
 EXPLAINED = re.compile(r"Explanation: (.*)")  # torch's sentence in the text of a break
+NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
 
@@ -221,10 +222,13 @@ def _meaning(text: str) -> tuple[str, Advice]:
     for pattern, words, cure in KINDS:
         match = re.search(pattern, told)
         if match:
-            return words.format(**match.groupdict()), cure.said()
+            return words.format(**match.groupdict()), cure.said() if cure else NO_ADVICE
     explained = EXPLAINED.search(said)
     hint = re.search(r"Hint: (.*)", said)
     reason = explained[1] if explained else said.strip().partition("\n")[0]
-    return f"torch says: {reason.strip().rstrip('.')}", break_cures.TORCHS_HINT.said(
-        hint=hint[1].strip()
-    ) if hint else NO_ADVICE
+    return f"torch says: {reason.strip().rstrip('.')}", hinted(hint[1].strip() if hint else "")
+
+
+def hinted(hint: str) -> Advice:
+    """Torch's hint, unless it only says that the break is hard to avoid."""
+    return break_cures.TORCHS_HINT.said(hint=hint) if hint and not NO_HINT.match(hint) else NO_ADVICE

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from aotviz.explain import advice
 from aotviz.explain.cures import backward_cures, guard_cures
-from aotviz.explain.cures.registry import Advice
+from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.expressions import BEFORE_BREAK, is_global, of_module, spoken, torchs_setting
 
 
@@ -140,8 +140,8 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
         words = f"`{name}` was on {was} and is now on {now}"
         fix = guard_cures.DEVICE.said(name=name, before=was)
         return GuardFailure("device", f"{name}.device", was, now, words, fix, match["name"])
-    if ("ADInplaceOrView" in before) != ("ADInplaceOrView" in after):
-        was, now = ("no", "an") if "ADInplaceOrView" in before else ("an", "no")
+    if before != after and all(key.startswith(("ADInplaceOrView", "Autograd")) for key in before ^ after):
+        was, now = ("no", "an") if len(before) > len(after) else ("an", "no")
         words = f"`{name}` was {was} inference tensor and is now {now} inference tensor"
         return GuardFailure("inference", name, was, now, words, guard_cures.INFERENCE.said(), match["name"])
     gone, new = sorted(before - after), sorted(after - before)
@@ -308,14 +308,21 @@ def _value(match: re.Match[str]) -> GuardFailure:
     return failure.with_after(opposite)
 
 
+def _marked(match: re.Match[str]) -> GuardFailure:
+    """The form in which torch does not name the tensor."""
+    words = "a tensor has marks (from `mark_dynamic` and similar functions) that it did not have before"
+    return GuardFailure("marks", "marks of a tensor", "", "", words, guard_cures.MARKS.said())
+
+
 def _backend(match: re.Match[str]) -> GuardFailure:
     words = "`torch.compile` was called with another backend object than before"
     return GuardFailure("backend", "backend", "", "", words, guard_cures.BACKEND.said())
 
 
 def _unexpected(match: re.Match[str]) -> GuardFailure:
-    words = "a guard failed when the function was called, but it no longer failed when torch looked for the reason"
-    return GuardFailure("unknown", "", "", "", words, guard_cures.UNEXPECTED.said())
+    words = "a guard failed when the function was called, but it no longer failed when torch looked for the reason, so "
+    words += "something changed in between, perhaps in another thread; no cure is known"
+    return GuardFailure("unknown", "", "", "", words, NO_ADVICE)
 
 
 def _gone(match: re.Match[str]) -> GuardFailure:
@@ -528,11 +535,12 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         ),
         (r"(?P<source>[^\s].*?) is (?P<negated>not )?None", _none),
         (r"(?P<one>[^\s=<>]+) is (?P<negated>not )?(?P<other>[^\s=<>]+)", _identical),
+        (r"_has_dynamo_dim_marking is .*", _marked),
         (r"BACKEND_MATCH failure.*", _backend),
         (r"Unexpected recompilation.*", _unexpected),
         (r".*invalidated because (?P<name>.*?) got deallocated.*", _gone),
         (r"___check_torch_function_mode_stack\(\).*", _modes),
-        (r"___check_metadata_\w+\((?P<source>.*)\).*", _metadata),
+        (r"___check_metadata_[\w/]+(?:\((?P<source>.*)\).*)?", _metadata),
         (r"(?P<source>[A-Za-z_][^<>=!+*/%]*?) == (?P<before>[^=<>]+)", _value),
         (r"not (?P<source>[A-Za-z_][\w.\[\]'\"]*)", _empty),
         (r"(?P<condition>[^#\n]*(?:<=|>=|==|!=|<|>|Eq\(|Ne\(|Mod\()[^#\n]*)", _symbolic),
@@ -547,19 +555,20 @@ def read(guard: str) -> GuardFailure:
     >>> read("tensor 'x' size mismatch at index 0. expected 3, actual 4").words
     'dimension 0 of `x` had size 3 and now has size 4'
     >>> read("").words
-    'torch does not say which guard failed'
+    'torch does not say which guard failed; `TORCH_LOGS=recompiles_verbose` prints all of them'
     """
     text = guard.strip()
     if not text or text.lower() in ("no reason", "unknown reason"):
-        return GuardFailure("unknown", "", "", "", "torch does not say which guard failed", guard_cures.UNKNOWN.said())
+        words = "torch does not say which guard failed; `TORCH_LOGS=recompiles_verbose` prints all of them"
+        return GuardFailure("unknown", "", "", "", words, NO_ADVICE)
     for pattern, reader in FORMS if len(text) <= MOST_READ else ():
         match = pattern.fullmatch(text)
         if match:
             found = reader(match)
             # No line of the user's names such a value, so no advice can name it.
-            return replace(found, fix=guard_cures.OTHER.said()) if BEFORE_BREAK in found.subject else found
-    words = f"the check `{spoken(text)}` no longer holds"
-    return GuardFailure("other", spoken(text), "", "", words, guard_cures.OTHER.said(), text)
+            return replace(found, fix=NO_ADVICE) if BEFORE_BREAK in found.subject else found
+    words = f"the check `{spoken(text)}` no longer holds, for which no cure is known"
+    return GuardFailure("other", spoken(text), "", "", words, NO_ADVICE, text)
 
 
 def _dimensions(count: str) -> str:

@@ -28,7 +28,7 @@ SETTINGS = {  # ingredient -> the module whose settings it has
 FIXES: dict[str, Advice] = {
     PROGRAM: key_cures.CHANGED.said(),
     "autograd": key_cures.CHANGED.said(),
-    INPUTS: key_cures.INPUTS.said(),
+    INPUTS: key_cures.SAME_PART.said(name=INPUTS),
     "symbols": key_cures.SYMBOLS.said(),
     "memory layout": key_cures.MEMORY.said(),
     "options": key_cures.OPTIONS.said(),
@@ -98,7 +98,7 @@ def _fix(one: Difference) -> Advice:
         return key_cures.SAME_VALUE.said(name=one.subject)
     if one.part.startswith(f"{INPUTS}:"):
         fact, _, subject = one.subject.removeprefix("the ").partition(" of ")
-        return key_cures.OF_INPUT[fact].said(name=subject) if fact in key_cures.OF_INPUT else FIXES[INPUTS]
+        return key_cures.OF_INPUT[fact].said(name=subject, fact=fact) if fact in key_cures.OF_INPUT else FIXES[INPUTS]
     return FIXES.get(one.part) or key_cures.SAME_PART.said(name=one.part)
 
 

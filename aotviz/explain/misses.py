@@ -84,6 +84,8 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
             misses = [_tried(facts, place, program, guard) for guard in reason.failed]
             if first.failure.kind != "unknown" and first.root not in {miss.root for miss in misses}:
                 misses.insert(0, first)
+            if first.failure.kind == "size":  # only torch's own words say that a tensor is a parameter
+                misses = [first if miss.failure.subject == first.failure.subject else miss for miss in misses]
         else:
             misses = [first, *_compared(facts, place, program, now, first.root)]
         distinct: dict[str, Miss] = {}

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from aotviz.explain import explained_tables, rank_runs, recompiles
 from aotviz.explain.cures import rank_cures
-from aotviz.explain.cures.registry import advice
+from aotviz.explain.cures.registry import NO_ADVICE, advice
 from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, sentence
 from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rank_runs import Operation
@@ -255,8 +255,9 @@ def _of_match(
         )
     keys = {rank: _keys(facts, place) for rank, place in places.items()}
     if _differ(keys) and not graph and not tensors and not _on_other_devices(facts, places):
-        words = sentence(f"The ranks looked up different cache keys for {named}, although the code is the same")
-        found.append(RankDifference("cache key", function, ids, words, rank_cures.KEYS.said()))
+        told = f"The ranks looked up different cache keys for {named}, although the code is the same"
+        words = sentence(told, "`recording.cache_misses()` has the part that differs")
+        found.append(RankDifference("cache key", function, ids, words, NO_ADVICE))
     return found
 
 

@@ -464,13 +464,17 @@ def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
     symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
     if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
         fix = advice.constant(failure.subject)
+    if symbolic and {guard_cures.MODULE_NUMBER, guard_cures.SIZE_OF_PARAMETER} & {*fix.cures}:
+        fix = guard_cures.SYMBOL.said(name=failure.subject)
     guards = [miss.failure.subject for r in cause.recompiles for miss in (r.main, *r.also)]
     if any(map(advice.KV_CACHE.search, guards)):
         return guard_cures.WITHOUT_KV_CACHE.said()
     fix = fix.where(cause.reached_limit, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
     also = {miss.root for recompile in cause.recompiles for miss in recompile.also}
     if also and all(recompile.also for recompile in cause.recompiles):
-        several = guard_cures.ALSO.said(guards="guard" if len(also) == 1 else "guards", names=_listed(sorted(also)))
+        several = guard_cures.ALSO.said(
+            guards="guard" if len(also) == 1 else "guards", names=_listed([f"`{name}`" for name in sorted(also)])
+        )
         fix = fix.together_with(several)
     return fix
 

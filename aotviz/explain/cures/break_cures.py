@@ -27,7 +27,6 @@ DISABLED = Cure("disabled function", "Remove the `disable`, or call that functio
 CALLED = Cure("graph_break call", "Remove the `graph_break()` call.")
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
-LIMIT = Cure("recompile limit", "See `recording.recompiles()` for the reasons.")
 SKIPPED = Cure(
     "function of a skipped library",
     "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",

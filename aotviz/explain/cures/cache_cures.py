@@ -14,16 +14,10 @@ UNSAFE_FUNCTION = Cure(
     "bypass for a function",
     "Nothing to do if this compilation is cheap. A custom operator made by `torch.library` can be cached.",
 )
-COMPILED_AUTOGRAD = Cure(
-    "bypass under compiled autograd", "Expected: compiled autograd has its own cache within the process."
-)
-FREEZING = Cure("bypass for freezing", "Expected with `torch._inductor.config.freezing`.")
 PASS = Cure(
     "bypass for a custom pass",
     "Give the pass a `uuid()` that changes when its code changes (`torch._inductor.custom_graph_pass`).",
 )
-PICKLE = Cure("bypass for pickling", "See the reason below.")
-FAKE = Cure("bypass for fake tensors", "Expected while exporting or tracing inside another trace.")
 DETAILED = Cure(
     "miss without parts", 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'
 )

@@ -10,15 +10,6 @@ from aotviz.explain.cures.registry import Cure
 ONCE = "Both programs are kept and reused, so this happens once for each value."
 KEPT = "Otherwise both programs are kept and reused."
 
-UNKNOWN = Cure(
-    "torch gives no reason",
-    'Set TORCH_LOGS="recompiles_verbose" in the environment and run again: torch then prints every guard that failed.',
-)
-UNEXPECTED = Cure(
-    "guard that failed only once",
-    "Something changed between the two checks, for example in another thread. Please report it to PyTorch.",
-)
-OTHER = Cure("unnamed guard", "Keep this value the same, or move the code that reads it out of the compiled function.")
 INFERENCE = Cure(
     "inference tensor",
     "Create the tensor always inside or always outside `torch.inference_mode()`.",
@@ -186,6 +177,10 @@ MODULE_NUMBER = Cure(
     "Numbers on a module are compiled as constants. Update `{name}` outside `forward`, or keep it in "
     "a tensor (`register_buffer`), or set `torch._dynamo.config.allow_unspec_int_on_nn_module = "
     "True`.",
+)
+SYMBOL = Cure(
+    "number that became a symbol",
+    "Nothing is to be done: `{name}` is a symbol in this program, so other values need no new one.",
 )
 GLOBAL_NUMBER = Cure(
     "global number",

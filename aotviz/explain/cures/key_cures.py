@@ -19,9 +19,6 @@ CHANGED = _ingredient("code", "Nothing to do if you changed the code: other code
 SAME_VALUE = _ingredient("value of a setting", "Set {name} to the same value before both runs.")
 SAME_SETTINGS = _ingredient("settings", "Set `{module}` in the same way before both runs.")
 SAME_PART = _ingredient("ingredient", "Make `{name}` the same in both runs.")
-INPUTS = _ingredient(
-    "inputs", "Pass inputs with the same dtype, sizes, strides, device and `requires_grad` in both runs."
-)
 SYMBOLS = _ingredient(
     "symbols", "Mark the same dimensions as dynamic, with the same bounds, before the first call of both runs."
 )
@@ -58,8 +55,9 @@ PROCESSES = _ingredient(
     "Start the same number of processes in both runs: a program with collectives is for one world size.",
 )
 ENVIRONMENT = _ingredient("environment", "Set the same environment variables before both runs.")
+SAME_FACT = _ingredient("dtype or mesh of an input", "Pass {name} with the same {fact} in both runs.")
 OF_INPUT = {  # the fact of one input that differs
-    "dtype": _ingredient("dtype of an input", "Pass {name} with the same dtype in both runs."),
+    "dtype": SAME_FACT,
     "shape": _ingredient(
         "shape of an input",
         "Pass {name} with the same sizes, or mark the dimension as dynamic before the first call, so that one program "
@@ -72,7 +70,7 @@ OF_INPUT = {  # the fact of one input that differs
         "offset of an input", "Pass {name} at the same place of its storage in both runs, e.g. by `.clone()`."
     ),
     "device": _ingredient("device of an input", "Pass {name} on the same device in both runs."),
-    "mesh": _ingredient("mesh of an input", "Pass {name} over the same mesh of devices in both runs."),
+    "mesh": SAME_FACT,
     "requires_grad": _ingredient(
         "requires_grad of an input", "Pass {name} with the same `requires_grad` in both runs."
     ),

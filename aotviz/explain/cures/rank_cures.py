@@ -31,4 +31,3 @@ ONE_CACHE = Cure(
     "rank that found its programs waits at the next collective, and a long compilation may take longer than the "
     "timeout of the process group.",
 )
-KEYS = Cure("ranks with other keys", "See `recording.cache_misses()` for the part of the key that differs.")

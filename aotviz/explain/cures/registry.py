@@ -27,7 +27,6 @@ class Cure:
     does: str  # sentences; `code` in backquotes; {names} are filled in
     kept: str = ""  # said only if torch keeps the further program, that is, below the recompile limit
     of_caller: str = ""  # said in place of `does` about an argument of a library's function
-    reports: tuple[str, ...] = ()  # public issues that show the fault: "pytorch/pytorch#12"
 
     def __post_init__(self) -> None:
         if self.name in CURES:

@@ -1,0 +1,259 @@
+"""Graph breaks, and the restarts that they cause."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+
+import torch
+
+from aotviz.explain.cures import break_cures as cures
+from tests.cures.programs import Calls, Effect, compiled, graph_breaks, program, settled, watched
+
+LOG = logging.getLogger(__name__)
+
+
+@program(
+    "a branch on a tensor's value",
+    cures.BRANCH,
+    "choose with `torch.where`",
+    ("pytorch/pytorch#173915", "intel/llm-scaler#333"),
+    graph_breaks,
+)
+def a_branch(cured: bool) -> object:
+    def branching(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x * 3
+
+    def choosing(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.sum() > 0, x * 2, x * 3)
+
+    return compiled(choosing if cured else branching)(torch.ones(3))
+
+
+@program("a branch that cannot be computed twice", cures.BRANCH, "use `torch.cond`", (), graph_breaks)
+def a_conditional(cured: bool) -> object:
+    def branching(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if x.sum() > 0 else x.cos()
+
+    def choosing(x: torch.Tensor) -> torch.Tensor:
+        chosen: torch.Tensor = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+        return chosen
+
+    return compiled(choosing if cured else branching)(torch.ones(3))
+
+
+@program("tolist()", cures.TOLIST, "outside the compiled function", ("pytorch/pytorch#163798",), graph_breaks)
+def a_list(cured: bool) -> object:
+    inside = compiled(lambda x, n: x * n.tolist()[0])
+    outside = compiled(lambda x, n: x * n)
+    n = torch.tensor([3])
+    return outside(torch.ones(2), n.tolist()[0]) if cured else inside(torch.ones(2), n)
+
+
+@program(
+    "item()",
+    cures.ITEM,
+    "`torch._dynamo.config.capture_scalar_outputs = True`",
+    ("pytorch/pytorch#130917", "rusty1s/pytorch_scatter#457", "mit-han-lab/distrifuser#26"),
+    graph_breaks,
+)
+def an_item(cured: bool) -> object:
+    with torch._dynamo.config.patch(capture_scalar_outputs=cured):
+        return compiled(lambda x: x * x.sum().item())(torch.ones(2))
+
+
+@program(
+    "item() that need not be a number",
+    cures.ITEM,
+    "Keep the value in a tensor",
+    ("pytorch/pytorch#158642",),
+    graph_breaks,
+)
+def an_item_that_may_be_a_tensor(cured: bool) -> object:
+    return compiled(lambda x: x * (x.sum() if cured else x.sum().item()))(torch.ones(2))
+
+
+@program(
+    "a boolean mask",
+    cures.OUTPUT_SIZE,
+    "`torch._dynamo.config.capture_dynamic_output_shape_ops = True`",
+    ("pytorch/pytorch#114220", "pytorch/pytorch#165421"),
+    graph_breaks,
+)
+def a_mask(cured: bool) -> object:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=cured):
+        return compiled(lambda x: x[x > 0] * 2)(torch.ones(3))
+
+
+@program(
+    "a mask whose sum is all that is needed", cures.OUTPUT_SIZE, "an operator of fixed output size", (), graph_breaks
+)
+def a_masked_sum(cured: bool) -> object:
+    return compiled(lambda x: torch.where(x > 0, x, 0.0).sum() if cured else x[x > 0].sum())(torch.ones(3))
+
+
+@program(
+    "print",
+    cures.PRINT,
+    "`torch._dynamo.config.reorderable_logging_functions.add(print)`",
+    ("pytorch/pytorch#93739",),
+    graph_breaks,
+)
+def a_print(cured: bool) -> object:
+    def printing(x: torch.Tensor) -> torch.Tensor:
+        print("inside")
+        return x * 2
+
+    with torch._dynamo.config.patch(reorderable_logging_functions={builtins.print} if cured else set()):
+        return compiled(printing)(torch.ones(3))
+
+
+@program(
+    "a log message",
+    cures.LOGGING,
+    "add the method to `torch._dynamo.config.ignore_logging_functions`",
+    ("pytorch/pytorch#132635", "pytorch/pytorch#108650", "tenstorrent/tt-torch#852"),
+    graph_breaks,
+)
+def a_log_message(cured: bool) -> object:
+    def logging_in_between(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        LOG.warning("inside")
+        return y + 1
+
+    with torch._dynamo.config.patch(ignore_logging_functions={LOG.warning} if cured else set()):
+        return compiled(logging_in_between)(torch.ones(3))
+
+
+@torch.compiler.disable
+def excluded(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@program("a function that is excluded", cures.DISABLED, "call that function before", (), graph_breaks)
+def a_disabled_function(cured: bool) -> object:
+    inside, outside = compiled(lambda x: excluded(x + 1).sin()), compiled(lambda x: x.sin())
+    add = compiled(lambda x: x + 1)
+    x = torch.ones(3)
+    return outside(excluded(add(x))) if cured else inside(x)
+
+
+@program("a call of graph_break", cures.CALLED, "Remove the `graph_break()` call", (), graph_breaks)
+def a_called_break(cured: bool) -> object:
+    def breaking(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + 1
+
+    return compiled((lambda x: x * 2 + 1) if cured else breaking)(torch.ones(3))
+
+
+@program(
+    "a context manager that breaks the graph",
+    cures.CONTEXT,
+    "Enter it outside the compiled function",
+    ("pytorch/pytorch#141964",),
+    graph_breaks,
+)
+def a_context_manager(cured: bool) -> object:
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        with torch.autograd.detect_anomaly(check_nan=False):
+            return y * 2
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1) * 2
+
+    if cured:
+        step = compiled(plain)
+        with torch.autograd.detect_anomaly(check_nan=False):
+            return step(torch.ones(3))
+    return compiled(inside)(torch.ones(3))
+
+
+@program(
+    "a library that torch does not compile",
+    cures.SKIPPED,
+    "Call it outside the compiled function",
+    (),
+    graph_breaks,
+)
+def a_skipped_library(cured: bool) -> object:
+    import os
+
+    inside = compiled(lambda x: x * len(os.listdir("/")) * 0)
+    outside = compiled(lambda x, n: x * n * 0)
+    x = torch.ones(3)
+    return outside(x, len(os.listdir("/"))) if cured else inside(x)
+
+
+def no_graphs(calls: Calls, cured: bool) -> Effect:
+    """How many compilations made no graph."""
+    recording, result = watched(calls, cured)
+    nothing = [point for point in recording.explain().points if cures.NO_GRAPH in point.fix.cures]
+    return Effect(len(nothing), "functions without any graph", recording, result)
+
+
+@program(
+    "nothing but excluded code",
+    cures.NO_GRAPH,
+    "The graph breaks below say where",
+    ("pytorch/pytorch#119186",),
+    no_graphs,
+)
+def no_graph_at_all(cured: bool) -> object:
+    return compiled((lambda x: x * 2) if cured else (lambda x: excluded(x)))(torch.ones(2))
+
+
+def restarts(calls: Calls, cured: bool) -> Effect:
+    recording, result = watched(calls, cured)
+    again = [point for point in recording.explain().points if point.kind == "restart"]
+    return Effect(len(again), "restarts", recording, result)
+
+
+@program("a restart at a graph break", cures.RESTARTS, "Remove those graph breaks", (), restarts, first=False)
+def a_restart(cured: bool) -> object:
+    def breaking(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + 1
+
+    return compiled((lambda x: x * 2 + 1) if cured else breaking)(torch.ones(3))
+
+
+KEY = object()
+
+
+@program(
+    "an object as the key of a dictionary",
+    cures.TORCHS_HINT,
+    "a different type of object as the dictionary key",
+    (),
+    graph_breaks,
+)
+def an_odd_key(cured: bool) -> object:
+    key = "scale" if cured else KEY
+    return compiled(lambda x, given: x * given.get(key))(torch.ones(3), {key: 2})
+
+
+STEPS: dict[str, object] = {}
+
+
+@program("breaks inside torch's optimizers", cures.NOT_YOURS, "Nothing is to be done in your program", (), settled)
+def an_optimizer(cured: bool) -> object:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    step = STEPS.setdefault("step", (compiled(lambda: optimizer.step()), parameter))
+    run, weight = step  # type: ignore[misc]
+    weight.grad = torch.ones(3)
+    run()
+    return None
+
+
+@program(
+    "a built-in function that needs values", cures.BUILTIN, "Call it outside the compiled function", (), graph_breaks
+)
+def a_builtin(cured: bool) -> object:
+    inside, outside = compiled(lambda x: x * len(bytes(x.numpy()))), compiled(lambda x, n: x * n)
+    x = torch.ones(3)
+    return outside(x, len(bytes(x.numpy()))) if cured else inside(x)

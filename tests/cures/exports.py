@@ -1,0 +1,210 @@
+"""Exports that fail, and sizes that were meant to stay dynamic."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+from aotviz.explain.cures import export_cures as cures
+from tests.cures.programs import Calls, Effect, compiled, errors, program, watched
+
+DATA_DEPENDENT = ("pytorch/pytorch#147096", "pytorch/executorch#8988", "pytorch/pytorch#147672")
+
+
+def exported(forward: Any, *args: torch.Tensor, **options: Any) -> None:
+    module = type("Exported", (nn.Module,), {"forward": forward})()
+    torch.export.export(module, args, **options)
+
+
+def counts(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x.nonzero()
+    if y.shape[0] > 3:
+        return x.sum() * 2
+    return x.sum()
+
+
+def checks_the_count(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x.nonzero()
+    torch._check(y.shape[0] > 3)
+    if y.shape[0] > 3:
+        return x.sum() * 2
+    return x.sum()
+
+
+@program(
+    "an export that branches on how many elements were found",
+    cures.UNDECIDED,
+    "`torch._check(y.shape[0] > 3)`",
+    DATA_DEPENDENT,
+    errors,
+)
+def a_count(cured: bool) -> None:
+    exported(checks_the_count if cured else counts, torch.ones(6))
+
+
+def reads(self: Any, x: torch.Tensor) -> torch.Tensor:
+    n = x.sum().int().item()
+    if n > 3:
+        return x.sin()
+    return x.cos()
+
+
+def chooses(self: Any, x: torch.Tensor) -> torch.Tensor:
+    chosen: torch.Tensor = torch.cond(x.sum() > 3, torch.sin, torch.cos, (x,))
+    return chosen
+
+
+@program(
+    "an export that branches on a number of a tensor",
+    cures.UNDECIDED,
+    "`torch.cond`",
+    ("pytorch/pytorch#173915",),
+    errors,
+)
+def a_number_of_a_tensor(cured: bool) -> None:
+    exported(chooses if cured else reads, torch.ones(6))
+
+
+def repeats(self: Any, x: torch.Tensor, n: Any) -> torch.Tensor:
+    count = n.item() if isinstance(n, torch.Tensor) else n
+    return x * 2 if count > 2 else x
+
+
+@program("an export that reads a number which is known before", cures.UNDECIDED, "pass a Python int", (), errors)
+def a_known_number(cured: bool) -> None:
+    exported(repeats, torch.ones(6), 3 if cured else torch.tensor(3))  # type: ignore[arg-type]
+
+
+def operator(name: str, fake: bool) -> Any:
+    @torch.library.custom_op(f"cures::{name}", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    if fake:
+        torch.library.register_fake(f"cures::{name}")(lambda x: torch.empty_like(x))
+    return double
+
+
+@program(
+    "an operator without a fake kernel",
+    cures.NO_FAKE,
+    '`@torch.library.register_fake("cures::unknown")`',
+    ("pytorch/pytorch#FAKE",),
+    errors,
+)
+def a_custom_operator(cured: bool) -> None:
+    double = operator("known" if cured else "unknown", fake=cured)
+    exported(lambda self, x: double(x) + 1, torch.ones(3))
+
+
+def drafts(calls: Calls, cured: bool) -> Effect:
+    recording, _ = watched(calls, cured)
+    draft = (cures.WRONG_FAKE, cures.GUARDED, cures.NO_FAKE, cures.UNDECIDED)
+    failed = [point for point in recording.explain().points if {*draft} & {*point.fix.cures}]
+    return Effect(len(failed), "problems of a draft", recording)
+
+
+@program("a fake kernel that gives another size", cures.WRONG_FAKE, "Correct the function", (), drafts, first=False)
+def a_wrong_fake_kernel(cured: bool) -> None:
+    name = "right_fake" if cured else "wrong_fake"
+
+    @torch.library.custom_op(f"cures::{name}", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    double.register_fake(lambda x: torch.empty_like(x) if cured else x.new_empty(x.shape[0] + 1))
+    module = type("Drafted", (nn.Module,), {"forward": lambda self, x: double(x)})()
+    torch.export.draft_export(module, (torch.ones(3),))
+
+
+def even(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] % 2 == 0 else x * 3
+
+
+@program(
+    "a draft that holds only for some sizes", cures.GUARDED, "change the line that needs it", (), drafts, first=False
+)
+def a_guard_in_a_draft(cured: bool) -> None:
+    forward = (lambda self, x: x * 2) if cured else even
+    module = type("Drafted", (nn.Module,), {"forward": forward})()
+    torch.export.draft_export(module, (torch.ones(4),), dynamic_shapes={"x": {0: torch.export.Dim("rows")}})
+
+
+def compares(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    return y @ w
+
+
+@program(
+    "a marked size that a product compares with another tensor's",
+    cures.FIXED_SIZE,
+    "mark that tensor's dimension as well",
+    ("pytorch/pytorch#FIXED",),
+    errors,
+)
+def a_product(cured: bool) -> object:
+    x, w = torch.ones(2, 6), torch.ones(6, 3)
+    torch._dynamo.mark_dynamic(x, 1)
+    if cured:
+        torch._dynamo.mark_dynamic(w, 0)
+    return compiled(compares)(x, w)
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    if y.shape[1] == 6:
+        y = y * 2
+    return y.cos()
+
+
+@program(
+    "a marked size that a branch compares", cures.ACCEPTED_SIZE, "`torch._dynamo.maybe_mark_dynamic(x, 1)`", (), errors
+)
+def a_compared_size(cured: bool) -> object:
+    x = torch.ones(2, 6)
+    (torch._dynamo.maybe_mark_dynamic if cured else torch._dynamo.mark_dynamic)(x, 1)
+    return compiled(branches)(x)
+
+
+@program(
+    "an export that fails in eager too",
+    cures.STOPPED,
+    "Call the module in eager with the same inputs first",
+    (),
+    errors,
+)
+def an_export_that_fails_in_eager_too(cured: bool) -> None:
+    exported(lambda self, x: x + torch.ones(4), torch.ones(4 if cured else 3))
+
+
+def with_records(active: bool) -> Any:
+    """As with TORCH_DTRACE=folder."""
+    return mock.patch.object(torch._logging._internal, "GET_DTRACE_STRUCTURED", active)
+
+
+@program(
+    "an export that raises for its dynamic shapes",
+    cures.UNFINISHED,
+    "Run the program in eager with the same inputs",
+    (),
+    errors,
+)
+def an_export_with_wrong_dynamic_shapes(cured: bool) -> None:
+    shapes = {"x": {0: torch.export.Dim("rows", max=16 if cured else 3)}}
+    with with_records(active=True):
+        exported(lambda self, x: x * 2, torch.ones(8), dynamic_shapes=shapes)
+
+
+def untold(calls: Calls, cured: bool) -> Effect:
+    recording, _ = watched(calls, cured)
+    points = [point for point in recording.explain().points if cures.UNLOGGED in point.fix.cures]
+    return Effect(len(points), "exports whose end is not told", recording)
+
+
+@program("a log that does not tell how an export ended", cures.UNLOGGED, "Set TORCH_DTRACE=folder", (), untold)
+def an_export_without_records(cured: bool) -> None:
+    with with_records(active=cured):
+        exported(lambda self, x: x * 2, torch.ones(8))

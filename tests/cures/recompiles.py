@@ -1,0 +1,304 @@
+"""Recompiles because of tensors and of torch's global state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aotviz.explain.cures import guard_cures as cures
+from tests.cures.programs import compiled, program, settled, under
+
+MARK = "`torch._dynamo.mark_dynamic(x, 0)`"
+
+
+@program("a size that varies", cures.SIZE, MARK, ("intel/auto-round#1679",))
+def a_size(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for rows in (2, 3, 4):
+        x = torch.ones(rows)
+        if cured:
+            torch._dynamo.mark_dynamic(x, 0)
+        found.append(step(x))
+    return found
+
+
+@program("a size that varies, compiled with dynamic=False", cures.SIZE, "`torch.compile(..., dynamic=True)`")
+def a_size_that_may_not_vary(cured: bool) -> object:
+    step = compiled(lambda x: x * 2, dynamic=cured)
+    return [step(torch.ones(rows)) for rows in (2, 3, 4, 5)]
+
+
+@program("an odd last batch of one row", cures.SIZE_1, "drop the odd last batch (`drop_last=True`)")
+def an_odd_last_batch(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    data = torch.utils.data.TensorDataset(torch.ones(9, 3))
+    for (x,) in torch.utils.data.DataLoader(data, batch_size=4, drop_last=cured):
+        step(x)
+    return None
+
+
+@program("a size of 1", cures.SIZE_1, "`torch._dynamo.decorators.mark_unbacked(x, 0)`")
+def a_size_of_1(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for rows in (4, 1):
+        x = torch.ones(rows)
+        if cured:
+            torch._dynamo.decorators.mark_unbacked(x, 0)
+        found.append(step(x))
+    return found
+
+
+@program(
+    "parameters of many sizes go through one function (Muon, Shampoo and similar optimizers)",
+    cures.SIZE_OF_PARAMETER,
+    "`torch._dynamo.config.force_parameter_static_shapes = False`",
+    ("microsoft/dion#23",),
+)
+def sizes_of_parameters(cured: bool) -> object:
+    with torch._dynamo.config.patch(force_parameter_static_shapes=not cured):
+        step = compiled(lambda w: w * 2)
+        return [step(nn.Parameter(torch.ones(rows, 2))) for rows in (3, 4, 5, 6)]
+
+
+@program("a branch on a size", cures.SYMBOLIC, "Move the branch out of the compiled function")
+def a_branch_on_a_size(cured: bool) -> object:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 5 else x * 3
+
+    def twice(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        return x * factor
+
+    branching, plain = compiled(step, dynamic=True), compiled(twice, dynamic=True)
+    found = []
+    for rows in (3, 9):
+        x = torch.ones(rows)
+        found.append(plain(x, torch.tensor(2.0 if rows > 5 else 3.0)) if cured else branching(x))
+    return found
+
+
+@program("a transposed input", cures.STRIDE, "`x.contiguous()`")
+def a_layout(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    x = torch.ones(4, 6)
+    return [step(one.contiguous() if cured else one) for one in (x, torch.ones(6, 4).t())]
+
+
+@program("an input in another dtype", cures.DTYPE, "`x.to(torch.float32)`")
+def a_dtype(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    for one in (torch.ones(3), torch.ones(3, dtype=torch.float64)):
+        step(one.to(torch.float32) if cured else one)
+    return None
+
+
+@program("an input with another number of dimensions", cures.RANK, "`unsqueeze`")
+def a_rank(cured: bool) -> object:
+    step = compiled(lambda x: x.sum(-1))
+    for one in (torch.ones(1, 3), torch.ones(3)):
+        step(one.unsqueeze(0) if cured and one.dim() == 1 else one)
+    return None
+
+
+@program("an input that requires grad only sometimes", cures.REQUIRES_GRAD, "`detach()` what needs no gradient")
+def requires_grad(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    for one in (torch.ones(3), torch.ones(3, requires_grad=True)):
+        step(one.detach() if cured else one)
+    return None
+
+
+@program("inputs on two devices", cures.DEVICE, "`x.to('cpu')`")
+def a_device(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    for device in ("cpu", "meta"):
+        x = torch.ones(3, device=device)
+        step(torch.ones(3).to("cpu") if cured else x)
+    return None
+
+
+@program("a conjugated view", cures.TENSOR_KIND, "`resolve_conj()`")
+def a_kind_of_tensor(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    for x in (torch.ones(3, dtype=torch.complex64), torch.ones(3, dtype=torch.complex64).conj()):
+        step(x.resolve_conj() if cured else x)
+    return None
+
+
+@program("an optional tensor", cures.TENSOR_OR_NONE, "pass an empty or neutral tensor in place of None")
+def an_optional_tensor(cured: bool) -> object:
+    step = compiled(lambda x, bias: x if bias is None else x + bias)
+    return [step(torch.ones(3), bias) for bias in (torch.ones(3), torch.zeros(3) if cured else None)]
+
+
+@program("one tensor for two arguments", cures.DUPLICATES, "`x.clone()`")
+def one_tensor_twice(cured: bool) -> object:
+    step = compiled(lambda x, y: x * y)
+    x = torch.ones(2)
+    return [step(x, torch.ones(2)), step(x, x.clone() if cured else x)]
+
+
+@program("inputs that overlap only sometimes", cures.MEMORY, "`x.clone()`")
+def shared_memory(cured: bool) -> object:
+    step = compiled(lambda x, y: x.mul_(2) + y, backend="aotviz_eager")
+    base, found = torch.ones(6), []
+    found.append(step(torch.ones(4), torch.ones(4)))
+    one, other = base[:4], base[2:]
+    found.append(step(one, other.clone() if cured else other))
+    return None
+
+
+@program("a tensor made in inference mode", cures.INFERENCE, "always outside `torch.inference_mode()`")
+def an_inference_tensor(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    with torch.inference_mode(not cured):
+        made = torch.ones(3)
+    return [step(one) for one in (torch.ones(3), made)]
+
+
+@program("marks on only some tensors", cures.MARKS, "on every such tensor, before the first call")
+def marks(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    for marked in (cured, True):
+        x = torch.ones(4)
+        if marked:
+            torch._dynamo.mark_dynamic(x, 0)
+        step(x)
+    return None
+
+
+@program("training and evaluation", cures.GRAD_MODE, "Both are kept and reused", measure=settled)
+def grad_mode(cured: bool) -> object:
+    step = STEPS.setdefault("grad mode", compiled(lambda x: x * 2))
+    for on in (True, False):
+        with torch.set_grad_enabled(on):
+            step(torch.ones(3))
+    return None
+
+
+@program("autocast around some calls", cures.AUTOCAST, "around every call of the function")
+def autocast(cured: bool) -> object:
+    step = compiled(lambda x: x @ x)
+    for on in (False, True):
+        with torch.autocast("cpu", enabled=on or cured):
+            step(torch.ones(2, 2))
+    return None
+
+
+@program(
+    "torch.set_num_threads between calls",
+    cures.THREADS,
+    "before the first compiled call",
+    ("pytorch/pytorch#93709",),
+)
+def threads(cured: bool) -> object:
+    before = torch.get_num_threads()
+    step = compiled(lambda x: x * 2)
+    if cured:
+        torch.set_num_threads(before + 1)
+    step(torch.ones(2))
+    torch.set_num_threads(before + 1)
+    step(torch.ones(2))
+    torch.set_num_threads(before)
+    return None
+
+
+@program("a default dtype that is set late", cures.SETTING, "before the first compiled call")
+def default_dtype(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    x = torch.ones(3)
+    try:
+        for dtype in (torch.float64 if cured else torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            step(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return None
+
+
+@program("deterministic algorithms that are switched on late", cures.SETTING, "before the first compiled call")
+def deterministic(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    try:
+        for on in (cured, True):
+            torch.use_deterministic_algorithms(on)
+            step(torch.ones(3))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    return None
+
+
+STEPS: dict[str, Any] = {}  # of programs whose calls are made twice
+
+
+@program("hooks on saved tensors around some calls", cures.SAVED_HOOKS, "around every call of the function")
+def saved_hooks(cured: bool) -> object:
+    step = compiled(lambda x: (x * 2).sin().cos(), backend="aot_eager")
+    pack, unpack = map(torch.fx.symbolic_trace, (kept, kept))
+    for on in (False, True):
+        with under(torch.autograd.graph.saved_tensors_hooks(pack, unpack), on or cured):
+            step(torch.ones(3, requires_grad=True))
+    return None
+
+
+def kept(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+@program("a backend that is made for each call", cures.BACKEND, "pass the same object to every `torch.compile`")
+def a_backend(cured: bool) -> object:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    one, other = (lambda gm, _: gm for _ in range(2))
+    return [torch.compile(double, backend=backend)(torch.ones(3)) for backend in (one, one if cured else other)]
+
+
+class Tagged(torch.Tensor):
+    """A wrapper whose tag is guarded on."""
+
+    inner: torch.Tensor
+    tag: str
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, tag: str) -> Tagged:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
+
+    def __init__(self, inner: torch.Tensor, tag: str) -> None:
+        self.inner, self.tag = inner, tag
+
+    def __tensor_flatten__(self) -> tuple[list[str], str]:
+        return ["inner"], self.tag
+
+    @staticmethod
+    def __tensor_unflatten__(tensors: dict[str, torch.Tensor], tag: str, *_: object) -> Tagged:
+        return Tagged(tensors["inner"], tag)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tags = [arg.tag for arg in args if isinstance(arg, Tagged)]
+        out = func(*(arg.inner if isinstance(arg, Tagged) else arg for arg in args), **(kwargs or {}))
+        return Tagged(out, tags[0]) if isinstance(out, torch.Tensor) else out
+
+
+@program("metadata of a tensor subclass", cures.SUBCLASS, "the same metadata in each call")
+def a_subclass(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    for tag in ("one", "one" if cured else "other"):
+        step(Tagged(torch.ones(3), tag))
+    return None
+
+
+@program("GPT-2's blocks, compiled one by one", cures.WITHOUT_KV_CACHE, "`model.config.use_cache = False`", first=False)
+def blocks_of_a_transformer(cured: bool) -> object:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 3, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 32}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+    model.config.use_cache = not cured
+    for block in model.transformer.h:
+        block.compile(backend="eager")
+    for length in (8, 12):
+        model(torch.zeros(2, length, dtype=torch.long))
+    return None

@@ -1,0 +1,263 @@
+"""Recompiles because of numbers, objects and containers, which are compiled as constants."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+from torch import nn
+
+from aotviz.explain.cures import guard_cures as cures
+from tests.cures.programs import compiled, program, settled
+
+STEPS: dict[str, Any] = {}  # of programs whose calls are made twice
+
+
+class Layer(nn.Module):
+    def __init__(self, index: Any) -> None:
+        super().__init__()
+        self.index, self.linear = index, nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.index
+
+
+class Numbered(Layer):
+    def forward(this, x: torch.Tensor) -> torch.Tensor:
+        return this.linear(x) * this.index
+
+
+def called_apart(kind: type[Layer], cured: bool) -> None:
+    for i in range(5):
+        layer = kind(torch.tensor(i) if cured else i)
+        layer.compile(backend="eager")
+        layer(torch.ones(2))
+
+
+@program(
+    "blocks that are compiled one by one, each with its index",
+    cures.MODULE_NUMBER,
+    "keep it in a tensor",
+    ("pytorch/pytorch#171593",),
+)
+def a_layers_index(cured: bool) -> None:
+    called_apart(Layer, cured)
+
+
+@program(
+    "blocks with an index, under another name than `self`", cures.ATTRIBUTE_NUMBER, "`this.index = torch.tensor(...)`"
+)
+def a_layers_index_under_another_name(cured: bool) -> None:
+    called_apart(Numbered, cured)
+
+
+class Metric(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.updates += 1
+        return x * self.updates
+
+
+@program(
+    "a counter on a module",
+    cures.MODULE_NUMBER,
+    "`torch._dynamo.config.allow_unspec_int_on_nn_module = True`",
+    ("meta-pytorch/torchrec#4338",),
+)
+def a_counter(cured: bool) -> object:
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=cured):
+        step = compiled(Metric())
+        return [step(torch.ones(2)) for _ in range(5)]
+
+
+@program(
+    "a learning rate that a scheduler changes",
+    cures.OPTIMIZER_NUMBER,
+    "`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`",
+    ("pytorch/pytorch#107076", "pytorch/pytorch#120934"),
+)
+def a_learning_rate(cured: bool) -> object:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=torch.tensor(0.1) if cured else 0.1)
+    step = compiled(lambda: optimizer.step())
+    for turn in range(1, 5):
+        parameter.grad = torch.ones(3)
+        (group,) = optimizer.param_groups
+        if cured:
+            group["lr"].fill_(0.1 / turn)
+        else:
+            group["lr"] = 0.1 / turn
+        step()
+    return parameter.detach()
+
+
+@program("a number that is passed", cures.NUMBER, "`torch.tensor(scale)`")
+def a_number(cured: bool) -> object:
+    step = compiled(lambda x, scale: x * scale)
+    return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
+
+
+@program(
+    "a number under dynamic=False",
+    cures.CONSTANT_NUMBER,
+    "compile with `dynamic=None`, where a number that changes becomes a symbol",
+)
+def a_number_that_stays_constant(cured: bool) -> object:
+    step = compiled(lambda x, scale: x * scale, dynamic=None if cured else False)
+    return [step(torch.ones(2), scale) for scale in (2, 3, 4, 5)]
+
+
+SCALE = 1
+
+
+@program("a global number", cures.GLOBAL_NUMBER, "Pass `SCALE` as an argument")
+def a_global_number(cured: bool) -> object:
+    global SCALE
+    reading, taking = compiled(lambda x: x * SCALE), compiled(lambda x, scale: x * scale)
+    found = []
+    for SCALE in (2, 3, 4):
+        x = torch.ones(3)
+        found.append(taking(x, torch.tensor(SCALE)) if cured else reading(x))
+    return found
+
+
+MODE = "sin"
+
+
+@program("a global setting of the program", cures.GLOBAL_VALUE, "Set `MODE` once")
+def a_global_value(cured: bool) -> object:
+    global MODE
+    step = compiled(lambda x: x.sin() if MODE == "sin" else x.cos())
+    MODE = "cos" if cured else "sin"
+    step(torch.ones(3))
+    MODE = "cos"
+    step(torch.ones(3))
+    return None
+
+
+@program("a string that selects what is computed", cures.VALUE, "move the choice out of the function")
+def a_choice(cured: bool) -> object:
+    choose = compiled(lambda x, kind: torch.relu(x) if kind == "relu" else torch.tanh(x))
+    apply = compiled(lambda x, relu: torch.where(relu, torch.relu(x), torch.tanh(x)))
+    x = torch.ones(3)
+    return [apply(x, torch.tensor(k == "relu")) if cured else choose(x, k) for k in ("relu", "tanh")]
+
+
+class Dropping(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, 0.5, self.training) * 2
+
+
+@program("train() and eval()", cures.TRAINING, "Both are kept", measure=settled)
+def training(cured: bool) -> object:
+    step = STEPS.setdefault("training", compiled(Dropping()))
+    for on in (True, False):
+        step.train(on)
+        step(torch.ones(2))
+    return None
+
+
+@program("a flag that is passed", cures.FLAG, "Both are kept", measure=settled)
+def a_flag(cured: bool) -> object:
+    step = STEPS.setdefault("flag", compiled(lambda x, flag: x * 2 if flag else x))
+    return [step(torch.ones(2), flag) for flag in (True, False)]
+
+
+def applied(function: Any, x: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = function(x) * 2
+    return result
+
+
+@program("a lambda that is made in a loop", cures.FUNCTION, "outside the loop")
+def a_lambda_in_a_loop(cured: bool) -> object:
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    step, found = compiled(applied), []
+    for _ in range(3):
+        exec("function = lambda x: x.sin()", names := {})  # type: ignore[var-annotated]  # a new code object each time
+        found.append(step(outer if cured else names["function"], torch.ones(2)))
+    return found
+
+
+@program("a list that grows", cures.LENGTH, "Stack the elements into one tensor with a dynamic dimension")
+def a_loop_over_a_list(cured: bool) -> object:
+    step = compiled(lambda parts: parts.sum(0) if cured else sum(parts), dynamic=True if cured else None)
+    found = []
+    for count in (2, 3, 4):
+        parts = [torch.ones(3) for _ in range(count)]
+        found.append(step(torch.stack(parts) if cured else parts))
+    return found
+
+
+@program("a list in place of a tuple", cures.TYPE, "`tuple(parts)`")
+def a_list_for_a_tuple(cured: bool) -> object:
+    step = compiled(lambda parts: parts[0] * parts[1])
+    found = []
+    for kind in (tuple, list):
+        parts = kind((torch.ones(2), torch.zeros(2)))
+        found.append(step(tuple(parts) if cured else parts))
+    return found
+
+
+@program("a batch whose keys vary", cures.KEYS, "Give `given` the same keys in each call")
+def a_key_that_is_missing(cured: bool) -> object:
+    step = compiled(lambda given: sum(value for value in given.values() if value is not None))
+    full = {"x": torch.ones(2), "y": None}
+    return [step(full if cured else given) for given in ({"x": torch.ones(2)}, full)]
+
+
+class Config:
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+@program("an attribute that is set after the first call", cures.ATTRIBUTE, "Set the attribute before the first call")
+def a_late_attribute(cured: bool) -> object:
+    config = Config()
+    if cured:
+        config.scale = torch.ones(2)
+    step = compiled(lambda x, config: x * config.scale if hasattr(config, "scale") else x * 3)
+    step(torch.ones(2), config)
+    config.scale = torch.ones(2)
+    step(torch.ones(2), config)
+    return None
+
+
+def of_class(x: torch.Tensor, kind: type) -> torch.Tensor:
+    return x * 2 if kind is Config else x * 3
+
+
+@program("a class that is made for each call", cures.IDENTITY, "Keep the object")
+def a_new_object(cured: bool) -> object:
+    step, kept, found = compiled(of_class), [type("Made", (), {}) for _ in range(3)], []
+    for number in range(3):
+        found.append(step(torch.ones(2), kept[0 if cured else number]))
+    return found
+
+
+@program("an object that is deleted and made again", cures.DELETED, "Keep `kind` alive")
+def a_deleted_object(cured: bool) -> object:
+    step, found, kept = compiled(of_class), [], type("Made", (), {})
+    for _ in range(2):
+        found.append(step(torch.ones(2), kept if cured else type("Made", (), {})))
+        gc.collect()
+    return found
+
+
+@program("a counter that became a symbol", cures.SYMBOL, "Nothing is to be done", measure=settled)
+def a_counter_that_became_a_symbol(cured: bool) -> object:
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+        step = STEPS.setdefault("counter", compiled(Metric()))
+        return [step(torch.ones(2)) for _ in range(4)]
+
+
+@program("two numbers that change together", cures.ALSO, "Those calls fail the guard on `shift` as well")
+def two_numbers(cured: bool) -> object:
+    step = compiled(lambda x, scale, shift: x * scale + shift, dynamic=None if cured else False)
+    given = torch.tensor if cured else int
+    return [step(torch.ones(2), given(n), given(n + 1)) for n in (2, 3, 4, 5)]
