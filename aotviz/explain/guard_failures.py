@@ -540,7 +540,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"Unexpected recompilation.*", _unexpected),
         (r".*invalidated because (?P<name>.*?) got deallocated.*", _gone),
         (r"___check_torch_function_mode_stack\(\).*", _modes),
-        (r"___check_metadata_[\w/]+(?:\((?P<source>.*)\).*)?", _metadata),
+        (r"___check_metadata_[\w/]++(?:\((?P<source>[^)]*+)\))?+.*", _metadata),
         (r"(?P<source>[A-Za-z_][^<>=!+*/%]*?) == (?P<before>[^=<>]+)", _value),
         (r"not (?P<source>[A-Za-z_][\w.\[\]'\"]*)", _empty),
         (r"(?P<condition>[^#\n]*(?:<=|>=|==|!=|<|>|Eq\(|Ne\(|Mod\()[^#\n]*)", _symbolic),

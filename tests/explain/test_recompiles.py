@@ -209,7 +209,8 @@ def test_a_guard_that_nobody_can_read_is_put_into_words(guard, kind, words) -> N
     failure = guard_failures.read(guard)
     assert failure.kind == kind
     assert words in failure.words
-    assert failure.fix
+    told = "no cure is known" in failure.words or "TORCH_LOGS=recompiles_verbose" in failure.words
+    assert bool(failure.fix) != told
     assert "___" not in failure.words
 
 
