@@ -476,15 +476,24 @@ class Ledger:
         views = self._views_of_memory(tensor, self.events[: max(writes, default=0)] if before_a_write else self.events)
         return [where for view, where in views if id(view) in self.placed]
 
-    def looks_contiguous(self, tensor: Any) -> bool:
+    def looks_contiguous(self, tensor: Any, lies: Layout) -> bool:
         """Whether a view of a written tensor is contiguous in the trace but not in the caller's memory. There
-        `contiguous` and `reshape` would copy, and the program would behave differently."""
-        moved = any(isinstance(event, Moved) and self.root(event.tensor) is tensor for event in self.events)
-        if moved or not self.is_viewed(tensor) or not layout(tensor).concrete:
+        `contiguous` and `reshape` would copy, and the program would behave differently. `lies`: the tensor's layout
+        before the run."""
+        if not self.is_viewed(tensor) or not lies.concrete:
             return False
-        views = self._views_of_memory(tensor, self.events)
-        dense = ((view, where) for view, where in views if where.concrete and contiguous(where))
-        return any(not contiguous(self.layout_after(*self.path(view)) or where) for view, where in dense)
+        moved: set[int] = set()
+        for event in self.events:
+            if isinstance(event, Moved):
+                moved.add(id(event.tensor))
+                lies = event.where or lies if event.tensor is tensor else lies
+            for view, where in self._views_of_memory(tensor, (event,)):
+                _, path = self.path(view)
+                passed = any(id(one.source) in moved and one.source is not tensor for one, _ in path)
+                if where.concrete and contiguous(where) and not passed:
+                    if not contiguous(self.layout_after(tensor, path, lies) or where):
+                        return True
+        return False
 
     def _views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
         """The views of a tensor's memory, each with its layout when it was taken."""

@@ -26,6 +26,7 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, rootless
 from aotviz.tracing.forward import ForwardTrace
+from aotviz.tracing.views import layout
 
 
 def in_one_storage(forward: ForwardTrace) -> list[list[int]]:
@@ -43,8 +44,9 @@ def is_placed(forward: ForwardTrace, position: int) -> bool:
     argument = forward.args[position]
     if not forward.input_info[position].mutates_data or is_subclass(argument):
         return False
-    placed = not fills_its_storage(forward.program.args[position]) and forward.ledger.places_in(argument)
-    return bool(placed) or forward.ledger.looks_contiguous(argument)
+    passed = forward.program.args[position]
+    placed = not fills_its_storage(passed) and forward.ledger.places_in(argument)
+    return bool(placed) or forward.ledger.looks_contiguous(argument, layout(passed))
 
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:
