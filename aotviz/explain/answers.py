@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from aotviz.explain import (
     cache_misses,
     chains,
+    compile_time,
     cuda_graphs,
     exports,
     fixed_sizes,
@@ -124,6 +125,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *exports.without_problems(facts),
         *recompiles.what_logs_leave_out(facts, found),
         *timeline.explain_all(facts).points,
+        *compile_time.points(facts),
         *map(Point, log_tables.bad_lines(facts.data)),
         *([] if facts.data.compilations else map(Point, facts.data.notes)),
     ]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aotviz.explain import chains, explained_tables, recompiles, restarts, timeline
+from aotviz.explain import chains, compile_time, explained_tables, recompiles, restarts
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
-from aotviz.explain.time_parts import AOT, ORDER, UNKNOWN, part_of
-from aotviz.explain.timeline import Span
+from aotviz.explain.time_parts import ORDER
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import CompilationData
 from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
@@ -128,20 +128,10 @@ def _healthy(facts: Facts) -> str:
 
 def _times(facts: Facts) -> list[TimeShare]:
     """The parts of the time, which add up to it: of the events of a log, or of the stages of our own pipeline."""
-    parts: dict[str, float] = {}
-    top, _ = timeline.compiling(facts)
-    if top.seconds:
-        spans: list[tuple[Span, str]] = [(top, UNKNOWN)]
-        for span, above in spans:  # it grows
-            part = part_of(span.name) or above if span.count else above
-            parts[part] = parts.get(part, 0.0) + span.own_seconds
-            spans.extend((child, part) for child in span.children.values())
-    else:
-        for compilation in facts.data.compilations:
-            for stage in compilation.stages:
-                if not stage.replayed and stage.elapsed_ns > 0:
-                    part = part_of(stage.name) or AOT
-                    parts[part] = parts.get(part, 0.0) + stage.elapsed_ns / 1e9
+    parts: dict[str, float] = defaultdict(float)
+    for place in range(len(facts.data.compilations)):
+        for part, spent in compile_time.parts_of(facts, place).items():
+            parts[part] += spent
     return [TimeShare(part, parts[part]) for part in ORDER if parts.get(part)]
 
 

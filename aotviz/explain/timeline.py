@@ -93,12 +93,17 @@ def tree(facts: Facts, only: int | None = None) -> Span:
     return top
 
 
-def spent(facts: Facts, place: int, pattern: re.Pattern[str]) -> float:
-    """The seconds of a compilation in the outermost events whose names begin like this."""
+def span_of(facts: Facts, place: int) -> Span | None:
+    """The tree of one compilation; None if the log has no events of it."""
     if "tree" not in facts.memory:
         facts.memory["tree"] = tree(facts)
-    left: list[Span] = [*filter(None, [facts.memory["tree"].children.get(_label(facts, place))])]
-    found = 0.0
+    top: Span = facts.memory["tree"]
+    return top.children.get(_label(facts, place))
+
+
+def spent(facts: Facts, place: int, pattern: re.Pattern[str]) -> float:
+    """The seconds of a compilation in the outermost events whose names begin like this."""
+    left, found = [*filter(None, [span_of(facts, place)])], 0.0
     for span in left:  # it grows
         if span.count and pattern.match(span.name):
             found += span.seconds

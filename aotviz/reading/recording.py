@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from aotviz.explain import answers, cache_misses, graph_breaks, graph_changes, rank_runs, ranks, recompiles, timeline
+from aotviz.explain import (
+    answers,
+    cache_misses,
+    compile_time,
+    graph_breaks,
+    graph_changes,
+    rank_runs,
+    ranks,
+    recompiles,
+    timeline,
+)
 from aotviz.explain.overview import Overview
 from aotviz.recording import files, log_tables, merging, paintings, trace_files
 from aotviz.recording.compilation import Compilation
@@ -248,6 +258,23 @@ class Recording:
     def plot_timeline(self, compilation: str | None = None) -> Figure:
         """`timeline` as a plotly icicle: widths are seconds; click to zoom."""
         return timeline.figure(*answers.asked(self, compilation))
+
+    def compile_time(self, compilation: str | None = None, *, by: str = "line") -> ExplainedTable:
+        """Where the compile time goes in your program, the costliest first: one row for each source line, or with
+        `by="module"` for each kind of module. Columns: place, code, function, module (with `*` for the numbers of equal
+        blocks), class, modules, operators, seconds, share, of these capture, guards, aotautograd, kernels and other;
+        compilations (ids).
+
+        A compilation's seconds are shared equally among the operators of the graph that was captured, so a row is an
+        estimate; the rows add up to the time of compiling. A torch log has no modules.
+
+        >>> import torch
+        >>> with aotviz.record() as made:
+        ...     _ = aotviz.compile(lambda x: x.sin().cos(), backend="eager")(torch.ones(3))
+        >>> made.compile_time()[["function", "operators", "share"]].to_dict("records")
+        [{'function': '<lambda>', 'operators': 2, 'share': 1.0}]
+        """
+        return compile_time.frame(*answers.asked(self, compilation), by=by)
 
     def paint(
         self,
