@@ -7,10 +7,10 @@ import torch
 
 from aotviz.explain.cures import backward_cures, cache_cures, rank_cures
 from aotviz.explain.cures.registry import CURES, Cure
-from tests.cures import breaks, exports, keys, recompiles, values
+from tests.cures import breaks, cuda_graphs, exports, keys, recompiles, values
 from tests.cures.programs import PROGRAMS, Program
 
-AREAS = (recompiles, values, breaks, exports, keys)
+AREAS = (recompiles, values, breaks, exports, keys, cuda_graphs)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[one.name for one in PROGRAMS])
