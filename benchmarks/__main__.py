@@ -60,7 +60,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "trace_reading": lambda quick: [
         trace_reading.run(1, 3_000_000, ranks=4, rank_nbytes=1_000_000, rank_rounds=1) if quick else trace_reading.run()
     ],
-    "explain": lambda quick: [explaining.run(1, (20, 50), ("sizes",)) if quick else explaining.run()],
+    "explain": lambda quick: [explaining.run(1, (20, 50), ("sizes",), 4, 1_000_000) if quick else explaining.run()],
     "viewer": lambda quick: [viewer.run(rounds=1, sizes=(200,), seconds=1) if quick else viewer.run()],
     "groups": lambda quick: [groups.run(rounds=1, nodes=5_000) if quick else groups.run()],
     "diffing": lambda quick: [diffing.run(rounds=1, nodes=2_000) if quick else diffing.run()],

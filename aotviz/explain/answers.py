@@ -16,6 +16,7 @@ from aotviz.explain import (
     compile_time,
     cuda_graphs,
     exports,
+    first_apart,
     fixed_sizes,
     graph_breaks,
     graph_changes,
@@ -86,8 +87,9 @@ def _first_page(facts: Facts) -> OverviewRecord:
 def sections(recording: Recorded) -> list[Explanation]:
     """One explanation for each topic that has points: first those in which something failed."""
     facts = facts_of(recording)
+    apart = ranks.explain_all(facts)
     found = [
-        ranks.explain_all(facts),
+        Explanation(apart.title, tuple(first_apart.first(apart.points, facts))),
         Explanation("Exports", tuple(exports.explain_all(facts))),
         recompiles.explain_all(facts),
         graph_breaks.explain_all(facts),
@@ -142,7 +144,8 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         title += "; not timed" if times else ""
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
-    return Explanation(title, (*_nothing(facts), *hangs, *chains.chained(facts, by_urgency(costs)), *remarks))
+    points = first_apart.first([*hangs, *chains.chained(facts, by_urgency(costs))], facts)
+    return Explanation(title, (*_nothing(facts), *points, *remarks))
 
 
 def _nothing(facts: Facts) -> list[Point]:

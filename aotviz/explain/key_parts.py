@@ -52,8 +52,12 @@ def parts(facts: Facts, lookup: CacheLookup) -> dict[str, tuple[str, str]]:
     """Name -> (hash, content) of each part of the key."""
     if not lookup.components:
         return {name: (content, content) for name, content in _gathered(facts, lookup.origin.compilation)}
-    found = {}
     hashes = lookup.component_hashes or lookup.components
+    asked = "parts of a key", (*lookup.components, *hashes)
+    known: dict[str, tuple[str, str]] | None = facts.memory.get(asked)
+    if known is not None:  # another rank asked with this key
+        return known
+    found = facts.memory[asked] = {}
     for component, number in zip(lookup.components, hashes, strict=False):
         name, _, content = facts.text(component).partition(": ")
         found[name.strip()] = (facts.text(number), content)
@@ -100,8 +104,12 @@ def settings(facts: Facts, place: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for record in facts.about(place, facts.data.metrics):
         for field, module in SETTINGS.items():
-            values = _mapping(facts.text(record.texts.get(field, -1)))
-            found.update({f"{module}.{name}": str(value) for name, value in values.items()})
+            number = record.texts.get(field, -1)
+            asked = "settings", module, number
+            if asked not in facts.memory:  # all compilations of a job have the same
+                values = _mapping(facts.text(number))
+                facts.memory[asked] = {f"{module}.{name}": str(value) for name, value in values.items()}
+            found.update(facts.memory[asked])
     for artifact in facts.about(place, facts.data.artifacts):
         if facts.text(artifact.name) == "torch._functorch.config":
             for line in facts.text(artifact.text).splitlines():

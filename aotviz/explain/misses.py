@@ -173,7 +173,7 @@ def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
 
 def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str], told: str) -> Iterator[Miss]:
     """The other guards that the call failed, found by comparing the guards of both: none on `told`."""
-    for key, held in _held(facts, earlier).items():
+    for key, held in required(facts, earlier).items():
         after = now.get(key, held.value)
         if after == held.value or ("something" in (after, held.value) and "None" not in (after, held.value)):
             continue
@@ -195,10 +195,10 @@ def _now(facts: Facts, place: int, named: Sequence[GuardFailure]) -> dict[Key, s
     for source, value in _symbols(facts, place).items():
         sized = re.search(r"\.(?:shape\[\d+\]|stride\(\d+\))$", source)
         now["tensor" if sized else "value", source] = value
-    return now | {key: held.value for key, held in _held(facts, place).items()}
+    return now | {key: held.value for key, held in required(facts, place).items()}
 
 
-def _held(facts: Facts, program: int) -> dict[Key, Held]:
+def required(facts: Facts, program: int) -> dict[Key, Held]:
     """What a compilation's guards require of a call."""
     if program < 0:
         return {}
@@ -290,7 +290,7 @@ def _guard(facts: Facts, place: int, failure: GuardFailure) -> GuardRecord | Non
 def _changed_state(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:
     """How a global setting changed, from the guards of both compilations."""
     was, now = (
-        {name: held.value for (kind, name), held in _held(facts, program).items() if kind == "global state"}
+        {name: held.value for (kind, name), held in required(facts, program).items() if kind == "global state"}
         for program in (earlier, place)
     )
     names = [name for name in failure.subject.split() if name in was and name in now and was[name] != now[name]]

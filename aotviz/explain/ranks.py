@@ -68,7 +68,7 @@ def find(facts: Facts) -> list[RankDifference]:
 
 
 def _found(facts: Facts) -> list[RankDifference]:
-    by_rank = _matched(facts)
+    by_rank = matched(facts)
     if len(by_rank) < 2:
         return []
     reasons = {recompile.place: recompile.why for recompile in recompiles.find(facts)}
@@ -102,7 +102,7 @@ def frame(facts: Facts) -> ExplainedTable:
 
 
 def explain_all(facts: Facts) -> Explanation:
-    ranks = len(_matched(facts))
+    ranks = len(matched(facts))
     if ranks < 2:
         return Explanation("There is only one rank.", ())
     found = find(facts)
@@ -153,7 +153,7 @@ def _orders(facts: Facts) -> dict[str, list[str]]:
     return dict(names)
 
 
-def _matched(facts: Facts) -> dict[str, dict[Match, int]]:
+def matched(facts: Facts) -> dict[str, dict[Match, int]]:
     """Rank -> its compilations by what they are matched by."""
     by_rank: dict[str, dict[Match, int]] = defaultdict(dict)
     seen: dict[Hashable, int] = defaultdict(int)
@@ -234,9 +234,9 @@ def _of_match(
         words = sentence(f"{did} compiled {named}{times}, {did_not} did not", why)
         return [RankDifference("compilation", function, ids, words, rank_cures.SAME.said())]
     found = []
-    collectives = {rank: _collectives(facts, place) for rank, place in places.items()}
+    collectives = {rank: collectives_of(facts, place) for rank, place in places.items()}
     if _differ(collectives):
-        names = {rank: _names(schedule) for rank, schedule in collectives.items()}
+        names = {rank: collective_names(schedule) for rank, schedule in collectives.items()}
         told = "; ".join(
             f"{ranks} {'run' if ranks.startswith('ranks') else 'runs'} {', '.join(f'`{n}`' for n in run) or 'none'}"
             for ranks, run in _alike(names).items()
@@ -297,7 +297,7 @@ def _recorded(facts: Facts, place: int, role: str) -> Graph | None:
     return facts.graph(place, role) if is_inference == (role == "inference") else None
 
 
-def _collectives(facts: Facts, place: int) -> tuple[str, ...]:
+def collectives_of(facts: Facts, place: int) -> tuple[str, ...]:
     schedules = facts.about(place, facts.data.collectives)
     if schedules:
         return tuple(facts.text(operation) for schedule in schedules for operation in schedule.operations)
@@ -309,7 +309,7 @@ def _keys(facts: Facts, place: int) -> tuple[str, ...]:
     return tuple(sorted(lookup.key for lookup in facts.about(place, facts.data.cache_lookups) if lookup.key))
 
 
-def _names(operations: tuple[str, ...]) -> tuple[str, ...]:
+def collective_names(operations: tuple[str, ...]) -> tuple[str, ...]:
     """The collectives' own names, without the waits for them."""
     names = (name.rpartition(COLLECTIVE)[2].removesuffix(".default") for name in operations)
     return tuple(name.rstrip("_") for name in names if name != "wait_tensor")

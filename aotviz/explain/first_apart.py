@@ -1,0 +1,133 @@
+"""Where the ranks of a job part for the first time: the rank, the guard and the collective, in one sentence.
+
+Of 64 ranks that wait for one another, one did something else first. Compilations are matched as in `ranks.py`, and
+their order is that of the ranks which agree. Ranks whose programs run other collectives hang, so the first of these
+comes before the first compilation that a rank made and most did not, or that most made and it did not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from aotviz.explain import misses, ranks, recompiles
+from aotviz.explain.cures import rank_cures
+from aotviz.explain.explanation import Point, named_ranks, sentence
+from aotviz.explain.rank_runs import ordinal
+from aotviz.explain.ranks import Match
+from aotviz.explain.rows import Facts
+
+Runs = Mapping[str, Mapping[Match, int]]  # rank -> its compilations
+COLLECTIVE = re.compile(r"_c10d_functional\.(\w+?)_?(?:\.default)?\(")
+COMPARED = frozenset({"value", "length", "tensor", "keys", "attribute", "global state"})  # the same in all processes
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The first difference that may let ranks wait for one another."""
+
+    rank: str
+    match: Match
+    like: tuple[str, ...]  # ranks that do the same here
+    others: tuple[str, ...]  # the rest
+
+
+def first(points: Sequence[Point], facts: Facts) -> list[Point]:
+    """The points, that of the first difference at the head of them and with a sentence on it."""
+    runs = ranks.matched(facts)
+    apart = _find(facts, runs) if len(runs) > 1 else None
+    if apart is None:
+        return list(points)
+    words = _words(facts, runs, apart)
+    about = {facts.id(known[apart.match]) for known in runs.values() if apart.match in known}
+    alike = [point for point in points if point.kind in ("ranks", "recompile") and about.intersection(point.ids)]
+    found = alike[0] if alike else Point("", fix=rank_cures.SAME.said(), kind="ranks", ids=tuple(about))
+    told = replace(found, text=sentence(words, found.text), title=words)
+    return [told, *(point for point in points if point is not found)]
+
+
+def _find(facts: Facts, runs: Runs) -> Apart | None:
+    done = {rank: {match: _collectives(facts, place) for match, place in known.items()} for rank, known in runs.items()}
+    orders = Counter(tuple(known) for known in runs.values())
+    usual = {match: number for number, match in enumerate(orders.most_common(1)[0][0])}
+    found: list[tuple[bool, int, int, Apart]] = []
+    for match in dict.fromkeys(match for known in runs.values() for match in known):
+        here = {rank: done[rank].get(match) for rank in runs}
+        counts = Counter(here.values())
+        most = max(counts, key=lambda one: (counts[one], one is None))
+        if len(counts) == 1:
+            continue
+        rank = next(rank for rank in sorted(runs, key=_number) if here[rank] != most)
+        number = usual.get(match, list(runs[rank]).index(match) if match in runs[rank] else len(usual))
+        like = tuple(other for other in runs if here[other] == here[rank])
+        others = tuple(other for other in runs if here[other] == most)
+        waits = here[rank] is None or most is None  # if both compiled it, they run other collectives, and hang
+        found.append((waits, number, _number(rank), Apart(rank, match, like, others)))
+    return min(found, key=lambda one: one[:3])[3] if found else None
+
+
+def _number(rank: str) -> int:
+    return int(rank.removeprefix("rank "))
+
+
+def _collectives(facts: Facts, place: int) -> tuple[str, ...]:
+    """Those that a compilation runs, as Inductor scheduled them, or as the first logged graph has them."""
+    if scheduled := ranks.collective_names(ranks.collectives_of(facts, place)):
+        return scheduled
+    for kind in ("aot_forward_graph", "aot_inference_graph", "dynamo_output_graph"):
+        found = COLLECTIVE.findall(facts.text(facts.text_of(place, kind)))
+        if found:
+            return tuple(name for name in found if name != "wait_tensor")
+    return ()
+
+
+def _words(facts: Facts, runs: Runs, apart: Apart) -> str:
+    function, where, _, number = apart.match
+    named = f"`{function}`" + (f" ({where})" if where else "")
+    them = named_ranks(list(apart.others))
+    rest = named_ranks([one for one in apart.like if one != apart.rank]) if len(apart.like) > 1 else ""
+    as_well = f", as {rest}" if rest else ""
+    place, other = (runs[rank].get(apart.match) for rank in (apart.rank, apart.others[0]))
+    if place is not None and other is not None:
+        what = _guard(facts, place, other, them) + _other_collective(facts, place, other, them)
+        return f"{apart.rank} is the first that runs other collectives{as_well}: in {named}, {what}"
+    begin = f"{apart.rank} is the first that differs{as_well}"
+    made = place if place is not None else other
+    why = next((one.main.failure.words for one in recompiles.find(facts) if one.place == made), "")
+    because = f" because {why}" if why else ""
+    again = " again" if number else ""
+    who, whose = (apart.rank, apart.others) if place is not None else (apart.others[0], (apart.rank,))
+    waits = _waits(facts, list(runs[who].items()), apart.match)
+    verb = "waits" if len(whose) == 1 else "wait"
+    if place is not None:
+        return f"{begin}: it compiled {named}{again}{because}, and {them} {verb} at {waits}"
+    return f"{begin}: it did not compile {named}{again} as {them} did{because}, and {verb} at {waits}"
+
+
+def _guard(facts: Facts, place: int, other: int, them: str) -> str:
+    """The first guard that requires one value on the rank and another one on the rest."""
+    here, there = misses.required(facts, place), misses.required(facts, other)
+    for key, mine in here.items():
+        theirs = there.get(key)
+        if key[0] in COMPARED and theirs is not None and theirs.value != mine.value:
+            return f"`{key[1]}` is {mine.value} where it is {theirs.value} on {them}, and "
+    return ""
+
+
+def _other_collective(facts: Facts, place: int, other: int, them: str) -> str:
+    mine, theirs = _collectives(facts, place), _collectives(facts, other)
+    at = next((n for n, pair in enumerate(zip(mine, theirs, strict=False)) if len(set(pair)) > 1), None)
+    at = min(len(mine), len(theirs)) if at is None else at
+    shown = [f"`{names[at]}`" if at < len(names) else "missing" for names in (mine, theirs)]
+    return f"its {ordinal(at + 1)} collective is {shown[0]} where that of {them} is {shown[1]}"
+
+
+def _waits(facts: Facts, known: Sequence[tuple[Match, int]], match: Match) -> str:
+    """The first collective from a compilation on."""
+    matches = [one for one, _ in known]
+    for (function, *_), place in known[matches.index(match) :]:
+        if names := _collectives(facts, place):
+            return f"`{names[0]}` of `{function}`"
+    return "the next collective"
