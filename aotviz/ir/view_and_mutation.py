@@ -7,6 +7,7 @@ learns more makes a new value with `dataclasses.replace`. Lists state their leng
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +63,9 @@ class ViewStep:
 
     def __str__(self) -> str:
         name = str(self.target.overloadpacket.__name__)
-        text = f"{name}({', '.join(map(repr, self.args))})"
+        # torch's end of a slice without an end; a symbol is not compared with it, which would be a guard
+        args = ("end" if type(arg) is int and arg == sys.maxsize else repr(arg) for arg in self.args)
+        text = f"{name}({', '.join(args)})"
         return text if self.item is None else f"{text}[{self.item}]"
 
 

@@ -8,6 +8,7 @@ put before its members.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -237,4 +238,6 @@ def _step(event: Viewed | Moved, item: int) -> str:
 
 
 def _text(value: Any) -> str:
+    if type(value) is int and value == sys.maxsize:
+        return "end"  # of a slice, in torch's words
     return "tensor" if isinstance(value, torch.Tensor) else str(value) if not isinstance(value, str) else repr(value)

@@ -152,7 +152,7 @@ class Compilation:
         >>> f = aotviz.compile(lambda x: x.view(-1)[2:], backend="eager")
         >>> _ = f(torch.ones(2, 2))
         >>> f.recording[0].storages[["storage", "names", "offset", "step"]].values.tolist()
-        [[0, ('x',), 0, ''], [0, (), 0, 'view([-1])'], [0, ('output[0]',), 2, 'slice(0, 2, 9223372036854775807)']]
+        [[0, ('x',), 0, ''], [0, (), 0, 'view([-1])'], [0, ('output[0]',), 2, 'slice(0, 2, end)']]
         """
         return tables.storages(self.data)
 

@@ -7,6 +7,7 @@ from the rest, such as the users of a node. These are computed on first use.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -212,4 +213,4 @@ class Graph:
                 return "slice(" + ", ".join(self._argument(part, index, names, inputs) for part in content) + ")"
             items = (f"{key!r}: {self._argument(part, index, names, inputs)}" for key, part in content.items())
             return "{" + ", ".join(items) + "}"
-        return repr(arg)
+        return "end" if arg == sys.maxsize else repr(arg)  # of a slice up to the end, in torch's words

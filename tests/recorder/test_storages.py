@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
 import msgspec
@@ -198,3 +199,21 @@ def test_the_bytes_of_a_symbolic_size_are_missing_and_the_items_of_a_tuple_count
     made = fixed.recording[0].graph("inference").nodes.set_index("target").made_bytes
     assert made["aten.topk.default"] == 3 * 2 * (4 + 8)
     assert made["operator.getitem"] == 0
+
+
+def test_a_slice_without_an_end_ends_at_end_wherever_a_person_reads_and_its_wrapper_still_runs() -> None:
+    def tail(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ops.aten.slice.Tensor(x.view(-1), 0, 2).sin(), x.view(-1)[2:]
+
+    given = torch.arange(6.0).reshape(2, 3)
+    with aotviz.record() as recorded:
+        found = aotviz.compile(tail, backend="eager")(given)
+    assert all(torch.equal(one, other) for one, other in zip(found, tail(given), strict=True))
+    (compilation,) = recorded
+    tables = compilation.storages, compilation.outputs, compilation.inputs, compilation.evidence
+    graphs = [compilation.graph(role, stage.name) for stage in compilation.data.stages for role in stage.graphs]
+    told = [table.to_string() for table in tables] + [str(graph) for graph in graphs]
+    told += [graph.nodes.to_string() for graph in graphs]
+    assert not [text for text in told if str(sys.maxsize) in text]
+    assert any("slice(0, 2, end)" in text for text in told)
+    assert any("aten.slice.Tensor(" in text for text in map(str, graphs))

@@ -73,9 +73,14 @@ export function plural(count: number, noun: string, many = `${noun}s`): string {
   return `${thousands(count)} ${count === 1 ? noun : many}`;
 }
 
-/** `.slice(0, 1, end)`: one view of a chain. For a slice up to the end, torch has the largest integer as its end. */
+/** For a slice up to the end, torch has the largest integer as its end. */
+export function number(text: string): string {
+  return text.replace("9223372036854775807", "end");
+}
+
+/** `.slice(0, 1, end)`: one view of a chain. */
 export function viewStep(step: string): string {
-  return `.${step.replace("9223372036854775807", "end")}`;
+  return `.${number(step)}`;
 }
 
 /** `step after line 8`: what Dynamo compiles after a graph break has a name of Dynamo's. */

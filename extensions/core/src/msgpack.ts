@@ -1,7 +1,7 @@
 // Reads msgpack. The bytes are untrusted: every length is checked against the remaining bytes, so that a few
 // hostile bytes cannot cause an allocation of gigabytes; nesting is bounded; maps become Map, so that a key such as
 // "__proto__" is only a key. Integers beyond 2^53 become bigint and floats become Float, because the graph's arguments
-// are shown as Python code and must read as they were (slice(..., 9223372036854775807), 1.0).
+// are shown as Python code and must read as they were (the 9223372036854775807 of a slice, 1.0).
 
 import { Float, type Wire } from "./wire";
 

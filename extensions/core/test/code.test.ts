@@ -29,7 +29,7 @@ describe("the code of a graph", () => {
         "    add: f32[8, 64] = aten.add.Tensor(primals_7, gelu, alpha=1.0)",
       ].join("\n"),
     );
-    expect(text()).toContain("aten.slice.Tensor(add_2, 1, 0, 9223372036854775807)");
+    expect(text()).toContain("aten.slice.Tensor(add_2, 1, 0, end)");
     expect(text()).toContain("# ---- backward ----");
   });
   test("shows symbols, operators, dtypes and None as they are written", () => {

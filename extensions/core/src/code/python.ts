@@ -124,7 +124,7 @@ export function argument(arg: Wire | undefined, node: Node, graph: Graph, record
     const entries = items instanceof Map ? [...items] : [...arg];
     return `{${entries.map(([key, part]) => `${again(key)}: ${again(part)}`).join(", ")}}`;
   }
-  return String(arg);
+  return format.number(String(arg));
 }
 
 function float(value: number): string {
