@@ -16,6 +16,15 @@ export function isGradient(descriptor: string): boolean {
   return /^\(?gradient of |GradAOTOutput/.test(descriptor);
 }
 
+/** Of an output that is the new value of an input: the descriptor of that input, else "". */
+export function written(descriptor: string): string {
+  return (
+    /^(.*) after mutation$/.exec(descriptor)?.[1] ??
+    /^InputMutationAOTOutput\(mutated_input=(.*)\)$/.exec(descriptor)?.[1] ??
+    ""
+  );
+}
+
 /** The user's name in a descriptor: `h.0.weight` of "h.0.weight", of "ParamAOTInput(target='h.0.weight')". */
 export function userName(descriptor: string): string {
   return /AOT(?:In|Out)put\(.*?['"]([^'"]+)['"]/.exec(descriptor)?.[1] ?? descriptor.replace(/^saved /, "");

@@ -20,7 +20,7 @@ import { emphasis } from "../src/views/graph/emphasis";
 import { Grid } from "../src/views/graph/grid";
 import { became } from "../src/views/graph/identity";
 import { listingOf } from "../src/views/listings";
-import { label, rowText } from "../src/views/graph/labels";
+import { label, rowTexts } from "../src/views/graph/labels";
 import { closedLane, rowsOf } from "../src/views/graph/outline";
 import { type Drawn, levelOf, NOTHING, paint } from "../src/views/graph/paint";
 import type { Palette } from "../src/views/graph/palette";
@@ -63,8 +63,9 @@ test("a node has one name in the drawing, the outline and the code", () => {
     expect(label(state, joint, box).title).toBe(name.length > 30 ? `${name.slice(0, 29)}…` : name);
     expect(lines[lineOf.get(box.node)!]).toMatch(new RegExp(`^ *${name}[: ]`));
   }
+  const text = rowTexts(state, joint);
   for (const row of rows.filter(({ group, node: index }) => !group && joint.nodes[index]!.op === "f"))
-    expect(rowText(state, joint, row).label).toBe(joint.nodes[row.node]!.name);
+    expect(text(row).label).toBe(joint.nodes[row.node]!.name);
 });
 
 describe("search", () => {

@@ -10,7 +10,8 @@ import { column } from "../src/layout/column";
 import { fromDot, toDot } from "../src/layout/dot";
 import { closeAll, firstOpen, grouping, type Hierarchy, hierarchy, members, openTo } from "../src/layout/hierarchy";
 import { layered } from "../src/layout/layered";
-import { picture, returnedValues } from "../src/layout/picture";
+import { marksOf } from "../src/layout/marks";
+import { picture } from "../src/layout/picture";
 import type { LaneInput, LaneLayout } from "../src/layout/placed";
 import { type Graph, runsBackward } from "../src/graph";
 import { Recording } from "../src/model";
@@ -80,7 +81,7 @@ describe("the hierarchy", () => {
     state.openStage(9, "forward");
     const forward = state.graph!;
     const seen = picture(forward, hierarchy(forward, new Set(["x"])), new Set());
-    expect(seen.boxes.reduce((sum, { saved }) => sum + saved, 0)).toBe(9);
+    expect(seen.boxes.reduce((sum, { marks: { saved } }) => sum + saved, 0)).toBe(9);
     const output = seen.boxOf(forward.nodes.length - 1);
     expect(seen.edges.filter(({ to, kind }) => to === output && kind === "data")).toHaveLength(1);
   });
@@ -98,7 +99,7 @@ describe("the hierarchy", () => {
       outputDescriptors: ["x after mutation", "output", "saved n2"],
     };
     const seen = picture(forward, hierarchy(forward, new Set()), new Set());
-    expect(seen.boxes.map(({ saved }) => saved)).toEqual([0, 0, 1, 0]);
+    expect(seen.boxes.map(({ marks: { saved } }) => saved)).toEqual([0, 0, 1, 0]);
     expect(seen.edges.filter(({ to }) => to === seen.boxOf(3)).map(({ from }) => from)).toEqual([
       seen.boxOf(0),
       seen.boxOf(1),
@@ -108,8 +109,8 @@ describe("the hierarchy", () => {
       outputDescriptors: ["x after mutation", "output", "saved n0"],
       nodes: [...nodes.slice(0, 3), node(3, { op: "o", inputs: [0, 1], args: [["L", [3], [2], [3]]] })],
     };
-    expect([...returnedValues(both).saved]).toEqual([0]);
-    expect([...returnedValues(both).outputs]).toEqual([0, 1]);
+    expect([...marksOf(both).saved]).toEqual([0]);
+    expect([...marksOf(both).outputs]).toEqual([0, 1]);
   });
   test("a forward has one lane and returns no gradient, whatever was traced in the backward", () => {
     const nodes = [
@@ -122,10 +123,14 @@ describe("the hierarchy", () => {
     expect([...groups.lanes]).toEqual([0, 0, 0]);
     expect(groups.roots.backward.size).toBe(0);
     expect(
-      picture(forward, groups, new Set()).boxes.every(({ gradients, lane }) => gradients === 0 && lane === "forward"),
+      picture(forward, groups, new Set()).boxes.every(
+        ({ marks: { gradients }, lane }) => gradients === 0 && lane === "forward",
+      ),
     ).toBe(true);
     const whole = { ...forward, role: "joint", outputDescriptors: ["output", "gradient of x"] };
-    expect(picture(whole, hierarchy(whole, new Set()), new Set()).boxes.map(({ gradients }) => gradients)).toContain(1);
+    expect(
+      picture(whole, hierarchy(whole, new Set()), new Set()).boxes.map(({ marks: { gradients } }) => gradients),
+    ).toContain(1);
     expect(
       ["forward", "forward 2", "inference", "backward", "backward.body", "joint"].map((role) =>
         runsBackward(role, "1"),

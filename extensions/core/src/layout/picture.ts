@@ -2,9 +2,9 @@
 // group, and edges between boxes with the number of values that pass. Everything is by number, because the flat picture
 // of a large graph has tens of thousands of boxes. These are pure functions on data; nothing here draws.
 
-import { isGradient, isSaved } from "../meaning";
-import { type Graph, referred } from "../graph";
+import { type Graph } from "../graph";
 import type { Group, Hierarchy, Lane } from "./hierarchy";
+import { type Mark, MARKS, marksOf } from "./marks";
 
 export interface Box {
   readonly id: string; // the same in every stage, if names stay the same
@@ -12,8 +12,7 @@ export interface Box {
   readonly group: Group | null; // a closed group, or
   readonly node: number; // a node, else -1
   readonly parent: Group; // the open group around it
-  saved: number; // values in it that the forward hands to the backward
-  gradients: number; // values in it that the backward returns
+  readonly marks: { [mark in Mark]: number }; // how many nodes in it have each
 }
 
 export interface Edge {
@@ -31,6 +30,7 @@ export interface Picture {
   boxOf(node: number, lane?: Lane): number;
 }
 
+const UNMARKED = { saved: 0, gradients: 0, returned: 0, written: 0, unread: 0 };
 const MOST_GRADIENT_EDGES = 4;
 const MOST_ALIASES = 4000; // in one picture
 
@@ -42,7 +42,7 @@ export function picture(graph: Graph, tree: Hierarchy, open: ReadonlySet<string>
     backward: new Int32Array(graph.nodes.length).fill(-1),
   };
   const add = (lane: Lane, group: Group | null, node: number, parent: Group): number =>
-    boxes.push({ id: group ? group.id : `${lane}#${node}`, lane, group, node, parent, saved: 0, gradients: 0 }) - 1;
+    boxes.push({ id: group ? group.id : `${lane}#${node}`, lane, group, node, parent, marks: { ...UNMARKED } }) - 1;
   const walk = (group: Group): void => {
     const around = flat ? tree.roots[group.lane] : group;
     for (const node of group.nodes) at[group.lane][node] = add(group.lane, null, node, around);
@@ -91,11 +91,11 @@ function dataEdges(
   own: Int32Array,
   boxOf: Picture["boxOf"],
 ): Edge[] {
-  const { saved, outputs, gradients } = returnedValues(graph, lanes);
-  for (const node of saved) mark(boxes, own[node]!, "saved");
+  const marks = marksOf(graph, lanes);
+  for (const mark of MARKS) for (const node of marks[mark]) if (own[node]! >= 0) boxes[own[node]!]!.marks[mark]++;
   const output = graph.nodes[graph.nodes.length - 1];
-  const returned = [...gradients];
-  for (const node of returned) mark(boxes, own[node]!, "gradients");
+  const { outputs } = marks;
+  const returned = [...marks.gradients];
   const counts = new Map<number, number>();
   const {
     inputs: { starts, all },
@@ -149,39 +149,4 @@ function aliasEdges(graph: Graph, boxes: number, own: Int32Array): Edge[] {
     if (counts.has(key) || counts.size < MOST_ALIASES) counts.set(key, (counts.get(key) ?? 0) + 1);
   }
   return [...counts].map(([key, count]) => ({ from: Math.floor(key / boxes), to: key % boxes, count, kind: "alias" }));
-}
-
-function mark(boxes: readonly Box[], box: number, what: "saved" | "gradients"): void {
-  if (box >= 0) boxes[box]![what]++;
-}
-
-/**
- * The nodes that a graph returns, by purpose. A node can have several purposes: an output may be saved too.
- */
-export interface Returned {
-  readonly saved: ReadonlySet<number>; // for the backward
-  readonly outputs: ReadonlySet<number>; // for the caller, including gradients
-  readonly gradients: ReadonlySet<number>;
-}
-
-/** `lanes`: 1 for a node in the backward, which identifies a gradient without a descriptor. */
-export function returnedValues(graph: Graph, lanes: Uint8Array | null = null): Returned {
-  const [saved, outputs, gradients] = [new Set<number>(), new Set<number>(), new Set<number>()];
-  const output = graph.nodes[graph.nodes.length - 1];
-  if (output?.op !== "o") return { saved, outputs, gradients };
-  const give = (node: number, meaning: string): void => {
-    outputs.add(node);
-    if (meaning ? isGradient(meaning) : lanes?.[node]) gradients.add(node);
-  };
-  const list = output.args[0];
-  if (Array.isArray(list)) {
-    list.slice(list[0] === "L" ? 1 : 0).forEach((arg, i) => {
-      const [node, meaning] = [referred(arg, output.index), graph.outputDescriptors[i] ?? ""];
-      if (node >= 0 && isSaved(meaning)) saved.add(node);
-      else if (node >= 0) give(node, meaning);
-    });
-  }
-  // Directly, or in a nested list.
-  for (const node of output.inputs) if (!saved.has(node) && !outputs.has(node)) give(node, "");
-  return { saved, outputs, gradients };
 }

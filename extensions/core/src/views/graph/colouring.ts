@@ -4,7 +4,8 @@
 
 import { bytes, dtype } from "../../format";
 import type { Group } from "../../layout/hierarchy";
-import { type Box, returnedValues } from "../../layout/picture";
+import { marksOf } from "../../layout/marks";
+import type { Box } from "../../layout/picture";
 import type { Graph, Node } from "../../graph";
 import { madeBytes } from "../../sizes";
 import type { State } from "../../state";
@@ -260,7 +261,7 @@ export function fates(state: State): { saved: ReadonlySet<number>; recomputed: R
   for (const { stage, role } of fateGraphs(state)) {
     const graph = recording.graph(compilation, compilation.stages[stage]!, role);
     if (!graph) continue;
-    const kept = role === "forward" ? returnedValues(graph).saved : [];
+    const kept = role === "forward" ? marksOf(graph).saved : [];
     for (const node of kept) saved.add(graph.nodes[node]!.valueIndex);
     if (role === "backward")
       for (const { op, index, valueIndex } of graph.nodes)

@@ -2,6 +2,7 @@
 
 import { h } from "../../dom";
 import { thousands } from "../../format";
+import type { Mark } from "../../layout/marks";
 import { explained } from "../../terms";
 import { type ColourBy, type Colouring, propertyOf } from "./colouring";
 
@@ -68,10 +69,18 @@ export function bar(wishes: Wishes, chooser: HTMLElement, actions: ControlAction
   );
 }
 
+const MEANING: Record<Mark, string> = {
+  saved: "saves for the backward",
+  gradients: "returns a gradient",
+  returned: "returned",
+  written: "in-place write",
+  unread: "nothing reads it",
+};
+
 /** The legend of colours and lines; no meaning is shown by colour alone. */
 export function legend(
   colouring: Colouring,
-  has: { lanes: ReadonlySet<string>; across: boolean; alias: boolean; saved: boolean; gradients: boolean },
+  has: { lanes: ReadonlySet<string>; across: boolean; alias: boolean; marks: readonly Mark[] },
 ): HTMLElement {
   const key = (kind: string, text: string, term = text): HTMLElement =>
     h("span", { class: "key", ...explained("colours", term) }, h("i", { class: kind, "aria-hidden": "true" }), text);
@@ -91,8 +100,7 @@ export function legend(
     colouring.by !== "direction" &&
       !colouring.legend.length &&
       h("span", { class: "none" }, "no node has this property"),
-    has.saved && key("saved-mark", "saves for the backward"),
-    has.gradients && key("gradient-mark", "returns a gradient"),
+    has.marks.map((mark) => key(`mark ${mark}`, MEANING[mark])),
     has.across && key("line across", "forward value used by the backward"),
     has.alias && key("line alias", "shares memory"),
   );

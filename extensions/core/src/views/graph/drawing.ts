@@ -7,6 +7,7 @@ import { h, replace } from "../../dom";
 import * as format from "../../format";
 import { closeAll, firstOpen, type Group, grouping, type Hierarchy, openTo } from "../../layout/hierarchy";
 import { Cancelled } from "../../layout/layouter";
+import { MARKS } from "../../layout/marks";
 import { type Picture, picture } from "../../layout/picture";
 import type { Rectangle } from "../../layout/placed";
 import type { Graph } from "../../graph";
@@ -21,7 +22,7 @@ import { emphasis, touching } from "./emphasis";
 import { Grid, type Hit } from "./grid";
 import { becameIn, counterparts, type Seen } from "./identity";
 import { gone } from "./gone";
-import { label, rowText } from "./labels";
+import { label, rowTexts } from "./labels";
 import type { Peers } from "./in_step";
 import { fateNeeds, type Kept, keptOf } from "./kept";
 import { minimap, overviewOf } from "./minimap";
@@ -459,7 +460,7 @@ export class Drawing implements Mounted {
     const { shown, hierarchy: tree } = this;
     if (!shown || !tree) return;
     this.rows = rowsOf(tree, this.open);
-    this.tree.show(this.rows, (row) => rowText(this.state, shown, row));
+    this.tree.show(this.rows, rowTexts(this.state, shown));
   }
 
   private emphasised(scene: Scene): Drawn["emphasis"] {
@@ -556,8 +557,7 @@ export class Drawing implements Mounted {
         lanes: new Set(drawnBoxes.map(({ lane }) => lane)),
         across: has("across"),
         alias: this.wishes.aliases && has("alias"),
-        saved: drawnBoxes.some(({ saved }) => saved > 0),
-        gradients: drawnBoxes.some(({ gradients }) => gradients > 0),
+        marks: MARKS.filter((mark) => drawnBoxes.some(({ marks }) => marks[mark] > 0)),
       }),
     );
     this.surface.canvas.setAttribute(

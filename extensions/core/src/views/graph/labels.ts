@@ -1,6 +1,7 @@
 // The text of a box and of a row of the outline, and the size that a box needs.
 
 import * as format from "../../format";
+import { type Marks, marksOf } from "../../layout/marks";
 import type { Box } from "../../layout/picture";
 import type { Size } from "../../layout/placed";
 import { userName } from "../../meaning";
@@ -39,22 +40,44 @@ function named(node: Node, within = ""): string {
   return node.op === "p" || node.op === "o" ? nodeTitle(node, within) : node.name;
 }
 
-/** The text of a row of the outline. */
-export function rowText(state: State, graph: Graph, row: Row): { label: string; detail: string; title: string } {
-  if (row.group) {
-    const { group } = row;
+/** What the marks of a box say, in words. */
+export function markWords({ saved, gradients, returned, written, unread }: Box["marks"]): string[] {
+  return [
+    saved > 0 && `saves ${format.plural(saved, "value")} for the backward`,
+    gradients > 0 && `returns ${format.plural(gradients, "gradient")}`,
+    returned > 0 && `returns ${format.plural(returned, "result")}`,
+    written > 0 && `${format.plural(written, "in-place write")}`,
+    unread > 0 && `${format.plural(unread, "value")} that nothing reads`,
+  ].filter((words) => words !== false);
+}
+
+/** What the marks of a node say. */
+function nodeMarks(marks: Marks, node: number): string[] {
+  return [
+    marks.returned.has(node) && "returned",
+    marks.written.has(node) && "in-place write",
+    marks.unread.has(node) && "nothing reads it",
+  ].filter((words) => words !== false);
+}
+
+/** The texts of the rows of an outline. */
+export function rowTexts(state: State, graph: Graph): (row: Row) => { label: string; detail: string; title: string } {
+  const marks = marksOf(graph);
+  return ({ group, node: index, open }) => {
+    if (group)
+      return {
+        label: group.parent ? group.label : group.lane,
+        detail: groupDetail(group),
+        title: `${group.path || group.label}: ${open ? "close" : "open"}`,
+      };
+    const node = graph.nodes[index]!;
+    const type = format.value(state.recording, node.value, state.compilation.values);
+    const said = nodeMarks(marks, index);
     return {
-      label: group.parent ? group.label : group.lane,
-      detail: groupDetail(group),
-      title: `${group.path || group.label}: ${row.open ? "close" : "open"}`,
+      label: named(node),
+      detail: [type, ...said].filter(Boolean).join(" · "),
+      title: [`${node.name} = ${node.target}${type && `: ${type}`}`, ...said].join("\n"),
     };
-  }
-  const node = graph.nodes[row.node]!;
-  const type = format.value(state.recording, node.value, state.compilation.values);
-  return {
-    label: named(node),
-    detail: type,
-    title: `${node.name} = ${node.target}${type && `: ${type}`}`,
   };
 }
 

@@ -1,7 +1,8 @@
 // Paints a part of a drawing on a canvas. The level of detail depends on the scale: unreadable text is not painted.
 // Painting is a generator that pauses often, so that a part with thousands of boxes never delays a frame.
 
-import { TITLE } from "../../layout/placed";
+import type { Box } from "../../layout/picture";
+import { type Rectangle, TITLE } from "../../layout/placed";
 import type { Colouring } from "./colouring";
 import type { Grid } from "./grid";
 import { clip, type Label } from "./labels";
@@ -303,28 +304,57 @@ function paintBox(ctx: CanvasRenderingContext2D, drawn: Drawn, index: number, pa
   );
   if (scale >= FAR) {
     const counted = box.group !== null;
-    if (box.saved)
-      badge(
-        ctx,
-        x + width,
-        y + height / 2,
-        counted ? box.saved : 0,
-        colour.alias,
-        colour["alias-fill"],
-        palette,
-        scale,
-      );
-    if (box.gradients)
-      badge(
-        ctx,
-        x,
-        y + height / 2,
-        counted ? box.gradients : 0,
-        colour.backward,
-        colour["backward-fill"],
-        palette,
-        scale,
-      );
+    const { saved, gradients, ...rest } = box.marks;
+    if (saved)
+      badge(ctx, x + width, y + height / 2, counted ? saved : 0, colour.alias, colour["alias-fill"], palette, scale);
+    if (gradients)
+      badge(ctx, x, y + height / 2, counted ? gradients : 0, colour.backward, colour["backward-fill"], palette, scale);
+    paintMarks(ctx, rest, drawn.scene.places[index]!, box.lane, palette, scale);
+  }
+}
+
+/** On the edges of a box: returned leaves at the bottom, written is at the top right, unread at the top left. */
+function paintMarks(
+  ctx: CanvasRenderingContext2D,
+  { returned, written, unread }: Pick<Box["marks"], "returned" | "written" | "unread">,
+  { x, y, width, height }: Rectangle,
+  lane: Box["lane"],
+  { colour }: Palette,
+  scale: number,
+): void {
+  const size = Math.max(5, 4 / scale); // half of a mark's width
+  const shape = (...points: readonly (readonly [number, number])[]): void => {
+    ctx.beginPath();
+    points.forEach(([dx, dy], i) => (i ? ctx.lineTo(dx, dy) : ctx.moveTo(dx, dy)));
+    ctx.closePath();
+    ctx.fill();
+  };
+  const [left, right, bottom] = [x + 2.2 * size, x + width - 2.2 * size, y + height];
+  if (returned) {
+    ctx.fillStyle = colour[lane];
+    shape([right - size, bottom - 1], [right + size, bottom - 1], [right, bottom + 1.3 * size]);
+  }
+  if (written) {
+    ctx.fillStyle = colour.written;
+    shape([right - size, y], [right, y - size], [right + size, y], [right, y + size]);
+  }
+  if (unread) {
+    const arm = 0.8 * size;
+    ctx.beginPath();
+    for (const turn of [-1, 1]) {
+      ctx.moveTo(left - arm, y - turn * arm);
+      ctx.lineTo(left + arm, y + turn * arm);
+    }
+    ctx.lineCap = "round";
+    for (const [style, thickness] of [
+      [colour.background, 2.6],
+      [colour.text, 1.1],
+    ] as const) {
+      ctx.strokeStyle = style;
+      ctx.lineWidth = thickness * Math.max(1, 0.8 / scale);
+      ctx.stroke();
+    }
+    ctx.lineCap = "butt";
   }
 }
 

@@ -22,6 +22,7 @@ const NAMES = [
   "edge",
   "inputs",
   "users",
+  "written",
   "neutral",
   "neutral-fill",
   "forward-open",

@@ -15,7 +15,7 @@ const GROW_MS = 170;
 const SMALL = 500; // boxes and edges: a drawing with at most this many is painted in one frame
 const ANIMATED = 420; // boxes: more are not animated
 const REST_MS = 90; // after the last change of scale, until tiles are painted at the new scale
-const LEAST_OPENING = 0.66; // the initial scale is at least this: the names in the boxes are still whole
+const LEAST_OPENING = 0.8; // the initial scale is at least this: names and shapes in the boxes are still whole
 
 const PAINTED = "aotviz graph painted"; // a mark on the page's timeline: benchmarks/viewer.py waits for it
 

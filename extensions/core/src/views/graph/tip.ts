@@ -1,6 +1,7 @@
 // The tooltip of what is under the pointer.
 
 import { plural } from "../../format";
+import { markWords } from "./labels";
 import type { Graph } from "../../graph";
 import type { Hit } from "./grid";
 import type { Drawn } from "./paint";
@@ -38,8 +39,7 @@ export function tipOf(hit: Hit, drawn: Drawn, graph: Graph): string {
     source,
     said,
     category && (box.group && !colouring.ramp ? `mostly ${category}` : category),
-    box.saved > 0 && `saves ${plural(box.saved, "value")} for the backward`,
-    box.gradients > 0 && `returns ${plural(box.gradients, "gradient")}`,
+    ...markWords(box.marks),
   ]
     .filter(Boolean)
     .join("\n");
