@@ -178,9 +178,16 @@ CASES = {
             "a.view(4, 4)[:, ::2]": ("p.mul_(2)", "return p[0].contiguous() * 1, p[1].reshape(2, 1), p"),
             "a.view(4, 4)[::2]": ("v = p.t()[0]", "p.sin_()", "return v.reshape(2, 1), v"),
             "a[::2]": ("p.mul_(2)", "p.unsqueeze_(0)", "v = p[0]", "return v.contiguous(), p[0:].reshape(-1), p"),
-            "a[::4]": ("p.unsqueeze_(0)", "v = p[0]", "p.mul_(2)", "return v.contiguous(), p[:, 1:].reshape(3)"),
         }.items()
     },
+    "a view of what moved is contiguous only if it lies so": (
+        PLAIN,
+        "a[::4], 0",
+        "p.unsqueeze_(0)",
+        "v = p[0]",
+        "p.mul_(2)",
+        "return v.contiguous(), p[:, 1:].reshape(1)",
+    ),
     "resized to the size that it has": (
         PLAIN,
         "a.view(2, 4)[:, 0], a",
