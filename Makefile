@@ -102,6 +102,9 @@ corpus: $(READY) ## the logs of torch that tests read, from programs run anew
 terms: $(READY) ## the glossary, the page of the stages and the front end's words, from aotviz/explain/terms.toml
 	$(BIN)/python docs/write_terms.py
 
+cures: $(READY) ## docs/cures.md: runs each fault without and with its cure
+	$(BIN)/python docs/write_cures.py
+
 schema: $(READY) ## TypeScript types of the wire format, from Python
 	$(BIN)/python extensions/core/generate_types.py
 

@@ -7,7 +7,8 @@ are `Graph` objects, and the recording displays itself in a notebook or prints i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-    from aotviz.explain.explanation import Explanation
+    from aotviz.explain.explanation import Explanation, Point
     from aotviz.explain.marked_frame import ExplainedTable
+    from aotviz.explain.trials import Trial
     from aotviz.widgets.workbench import Workbench
 
 
@@ -142,6 +144,33 @@ class Recording:
         `<lambda>` was compiled again because `x.dtype` was float32 and is now float64. It cost ... ms.
         """
         return answers.explain(self, compilation, earlier)
+
+    def try_cure(self, point: Point | int, calls: Callable[[], object]) -> Trial:
+        """Repeat `calls` as they are, and with the cure of a point of `explain`, and say what changed.
+
+        `point` is a point of `explain()`, or its number there from 0. `calls` does what was recorded; if it returns
+        tensors, those of both runs are compared. Only a cure that is a setting of torch can be tried: it is set while
+        the calls run, and put back. Dynamo forgets all that it compiled before each run, as after
+        `torch.compiler.reset()`.
+
+        Raises:
+            CureNeedsEdit: the cure is a change of the code, which the message names, or there is none.
+
+        >>> import aotviz, torch
+        >>> double = torch.compile(lambda x: x * x.sum().item(), backend="eager")
+        >>> with aotviz.watch() as recording:
+        ...     _ = double(torch.ones(3))
+        >>> print(recording.try_cure(0, lambda: double(torch.ones(3))))
+        With `torch._dynamo.config.capture_scalar_outputs = True`:
+        - graph breaks: 1 before, 0 after
+        - compilations: 2 before, 1 after
+        - recompiles: 0 before, 0 after
+        - time to compile: ... before, ... after
+        - results: equal
+        """
+        # Loaded here because a recording is read without torch, and calls are repeated with it.
+        tried: Trial = import_module("aotviz.comparing.trying").tried(self, point, calls)
+        return tried
 
     def overview(self) -> Overview:
         """What to know first: a headline, where the time went, the causes in the order of `explain`, the functions.

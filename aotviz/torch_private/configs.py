@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +24,16 @@ def is_changed(module: str, name: str) -> bool:
     """Whether this release has a setting, and its value is not the default."""
     entry = MODULES[module]._config.get(name)
     return entry is not None and getattr(MODULES[module], name) != entry.default
+
+
+@contextlib.contextmanager
+def patched(settings: Mapping[str, object]) -> Iterator[None]:
+    """Settings by their whole names, such as "torch._dynamo.config.capture_scalar_outputs", for a while."""
+    with contextlib.ExitStack() as stack:
+        for name, value in settings.items():
+            module, _, setting = name.rpartition(".")
+            stack.enter_context(MODULES[module].patch(**{setting: value}))
+        yield
 
 
 def of_aot_autograd() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import aotviz
+from aotviz.explain import answers
 from aotviz.explain.cures.registry import Advice, Cure
 from aotviz.reading.recording import Recording
 
@@ -50,8 +51,10 @@ class Program:
 
     def advice(self, recording: Recording) -> Advice | None:
         """The advice of the first point that gives one, and that is not about what the fault only leads to."""
-        given = [point.fix for point in recording.explain().points if point.fix]
-        return next((one for one in given if self.first or self.cure in one.cures), None)
+        if self.first:
+            return next((point.fix for point in recording.explain().points if point.fix), None)
+        points = [point for section in answers.sections(recording) for point in section.points]
+        return next((point.fix for point in points if self.cure in point.fix.cures), None)
 
 
 PROGRAMS: list[Program] = []

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from aotviz.explain.cures import backward_cures, cache_cures, rank_cures
 from aotviz.explain.cures.registry import CURES, Cure
-from tests.cures import breaks, cuda_graphs, exports, keys, recompiles, values
+from tests.cures.areas import programs
 from tests.cures.programs import PROGRAMS, Program
 
-AREAS = (recompiles, values, breaks, exports, keys, cuda_graphs)
+ROOT = Path(__file__).resolve().parents[2]
+OF_AREAS = [one for _, those in programs() for one in those]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[one.name for one in PROGRAMS])
+@pytest.mark.parametrize("program", OF_AREAS, ids=[one.name for one in OF_AREAS])
 def test_an_advice_that_is_followed_removes_the_fault(program: Program) -> None:
     before, after = (program.measure(program.calls, cured) for cured in (False, True))
     advice = program.advice(before.recording)
@@ -37,3 +43,12 @@ def test_each_cure_has_a_program() -> None:
 
 def test_the_programs_have_faults_of_their_own() -> None:
     assert len({program.fault for program in PROGRAMS}) == len(PROGRAMS)
+
+
+def test_each_program_is_of_an_area_and_on_the_page() -> None:
+    assert {one.fault for one in OF_AREAS} == {one.fault for one in PROGRAMS}
+    subprocess.run([sys.executable, "docs/write_cures.py", "--check"], check=True, cwd=ROOT)
+
+
+def test_the_reports_are_numbers_of_public_issues() -> None:
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", report) for one in PROGRAMS for report in one.reports)

@@ -9,15 +9,21 @@ BRANCH = Cure(
     "Compute both sides and choose with `torch.where`, use `torch.cond`, or branch outside the compiled function.",
 )
 TOLIST = Cure("tolist", "Keep the values in tensors, or call `tolist()` outside the compiled function.")
-ITEM = Cure("item", "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.")
+ITEM = Cure(
+    "item",
+    "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.",
+    settings={"torch._dynamo.config.capture_scalar_outputs": True},
+)
 OUTPUT_SIZE = Cure(
     "output size that depends on data",
     "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size.",
+    settings={"torch._dynamo.config.capture_dynamic_output_shape_ops": True},
 )
 PRINT = Cure(
     "print",
     "Print outside the compiled function, or "
     "`torch._dynamo.config.reorderable_logging_functions.add(print)`, which prints after the graph has run.",
+    settings={"torch._dynamo.config.reorderable_logging_functions": {print}},
 )
 LOGGING = Cure(
     "log message",

@@ -9,6 +9,7 @@ AUTOGRAD_FUNCTION = Cure(
     "bypass for an autograd.Function",
     "Set `torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True` if its code does not "
     "depend on anything outside it; otherwise nothing is wrong, the FX graph cache below still works.",
+    settings={"torch._functorch.config.autograd_cache_allow_custom_autograd_functions": True},
 )
 UNSAFE_FUNCTION = Cure(
     "bypass for a function",

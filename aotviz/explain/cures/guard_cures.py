@@ -117,11 +117,13 @@ SIZE = Cure(
     of_caller="If this size varies, mark it before the first call: `torch._dynamo.mark_dynamic(tensor, {index})`, "
     "where `tensor` is what you pass as `{name}`, or `torch.compile(..., dynamic=True)`. If it does not have to vary, "
     "pad to one size.",
+    settings={"torch._dynamo.config.assume_static_by_default": False},
 )
 SIZE_OF_PARAMETER = Cure(
     "size of a parameter",
     "`{name}` is a parameter, and torch treats the sizes of parameters as fixed. Accept one program "
     "for each size, or set `torch._dynamo.config.force_parameter_static_shapes = False`.",
+    settings={"torch._dynamo.config.force_parameter_static_shapes": False},
 )
 SIZE_1 = Cure(
     "size 0 or 1",
@@ -177,6 +179,7 @@ MODULE_NUMBER = Cure(
     "Numbers on a module are compiled as constants. Update `{name}` outside `forward`, or keep it in "
     "a tensor (`register_buffer`), or set `torch._dynamo.config.allow_unspec_int_on_nn_module = "
     "True`.",
+    settings={"torch._dynamo.config.allow_unspec_int_on_nn_module": True},
 )
 SYMBOL = Cure(
     "number that became a symbol",

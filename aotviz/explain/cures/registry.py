@@ -8,7 +8,7 @@ executed. "Nothing is to be done" is a cure too: its program shows that the faul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 CURES: dict[str, Cure] = {}  # by name
 
@@ -27,6 +27,7 @@ class Cure:
     does: str  # sentences; `code` in backquotes; {names} are filled in
     kept: str = ""  # said only if torch keeps the further program, that is, below the recompile limit
     of_caller: str = ""  # said in place of `does` about an argument of a library's function
+    settings: Mapping[str, object] = field(default_factory=dict)  # of torch, which apply the cure without an edit
 
     def __post_init__(self) -> None:
         if self.name in CURES:

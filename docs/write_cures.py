@@ -1,0 +1,82 @@
+"""Writes cures.md: runs each program of tests/cures without and with its cure, and notes what it measured.
+
+python docs/write_cures.py            run all of them and write the page (`make cures`)
+python docs/write_cures.py --check    exit 1 if the page has other faults, cures or reports than the programs; runs none
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.cures import areas  # noqa: E402
+from tests.cures.programs import Program  # noqa: E402
+
+PAGE = ROOT / "docs/cures.md"
+HEAD = """# Cures
+
+<!-- made from tests/cures by `python docs/write_cures.py` -->
+What `explain` advises, and what came of it: each row is a program that has the fault. It was run as it is, and again
+with the advice followed; the numbers are what was counted. The tests run all of these programs, and an advice that has
+none cannot be given. The reports are public issues and pull requests that show the fault.
+
+`recording.try_cure(point, calls)` does the same with your calls, if the cure is a setting of torch: see
+[recompiles](recompiles.md#trying-a-cure).
+"""
+TABLE = "| fault | advice that is followed | measured | reports |\n| --- | --- | --- | --- |"
+
+
+def measured(program: Program) -> str:
+    before, after = (program.measure(program.calls, cured) for cured in (False, True))
+    return f"{before.unit}: {before.count} → {after.count}"
+
+
+def row(program: Program, effect: Callable[[Program], str]) -> str:
+    advice = program.says or program.cure.does
+    return f"| {program.fault} | {advice} | {effect(program)} | {', '.join(map(linked, program.reports))} |"
+
+
+def linked(report: str) -> str:
+    """
+    >>> linked("pytorch/pytorch#12")
+    '[pytorch/pytorch#12](https://github.com/pytorch/pytorch/issues/12)'
+    """
+    repository, _, number = report.partition("#")
+    return f"[{report}](https://github.com/{repository}/issues/{number})"
+
+
+def page(effect: Callable[[Program], str]) -> str:
+    parts = [HEAD]
+    for title, programs in areas.programs():
+        rows = [row(program, effect) for program in programs]
+        parts.append("\n".join([f"## {title}", "", TABLE, *rows, ""]))
+    return "\n".join(parts)
+
+
+def is_current() -> bool:
+    """Whether the page has the programs' rows, whatever they measured."""
+    written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    told, now = ({_facts(line) for line in text.splitlines()} for text in (written, page(lambda _: "")))
+    return told == now
+
+
+def _facts(line: str) -> str:
+    """A line without what was measured."""
+    cells = line.split(" | ")
+    return " | ".join([*cells[:2], *cells[3:]]) if len(cells) == 4 else line
+
+
+def main() -> int:
+    if "--check" in sys.argv:
+        print("docs/cures.md is current" if is_current() else "docs/cures.md is out of date: make cures")
+        return int(not is_current())
+    PAGE.write_text(page(measured), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

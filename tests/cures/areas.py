@@ -1,0 +1,21 @@
+"""The programs of all areas, in the order of the page docs/cures.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.cures import breaks, exports, keys, recompiles, values
+from tests.cures.programs import PROGRAMS, Program
+
+AREAS = {
+    "Recompiles: tensors and torch's settings": recompiles,
+    "Recompiles: numbers, objects and containers": values,
+    "Graph breaks and restarts": breaks,
+    "Exports and sizes that became constants": exports,
+    "aotviz's cache": keys,
+}
+
+
+def programs() -> Iterator[tuple[str, list[Program]]]:
+    for title, area in AREAS.items():
+        yield title, [one for one in PROGRAMS if one.calls.__module__ == area.__name__]
