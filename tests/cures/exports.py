@@ -92,7 +92,7 @@ def operator(name: str, fake: bool) -> Any:
     "an operator without a fake kernel",
     cures.NO_FAKE,
     '`@torch.library.register_fake("cures::unknown")`',
-    (),
+    ("vllm-project/vllm#44396",),
     errors,
 )
 def a_custom_operator(cured: bool) -> None:
@@ -142,7 +142,7 @@ def compares(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     "a marked size that a product compares with another tensor's",
     cures.FIXED_SIZE,
     "mark that tensor's dimension as well",
-    (),
+    ("pytorch/pytorch#145587",),
     errors,
 )
 def a_product(cured: bool) -> object:

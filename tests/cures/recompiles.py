@@ -14,7 +14,7 @@ from tests.cures.programs import compiled, program, settled, under
 MARK = "`torch._dynamo.mark_dynamic(x, 0)`"
 
 
-@program("a size that varies", cures.SIZE, MARK, ("intel/auto-round#1679",))
+@program("a size that varies", cures.SIZE, MARK, ("intel/auto-round#1679", "pytorch/pytorch#139474"))
 def a_size(cured: bool) -> object:
     step, found = compiled(lambda x: x * 2), []
     for rows in (2, 3, 4):
@@ -31,7 +31,9 @@ def a_size_that_may_not_vary(cured: bool) -> object:
     return [step(torch.ones(rows)) for rows in (2, 3, 4, 5)]
 
 
-@program("an odd last batch of one row", cures.SIZE_1, "drop the odd last batch (`drop_last=True`)")
+@program(
+    "an odd last batch of one row", cures.SIZE_1, "drop the odd last batch (`drop_last=True`)", ("saforem2/ezpz#190",)
+)
 def an_odd_last_batch(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     data = torch.utils.data.TensorDataset(torch.ones(9, 3))
@@ -40,7 +42,7 @@ def an_odd_last_batch(cured: bool) -> object:
     return None
 
 
-@program("a size of 1", cures.SIZE_1, "`torch._dynamo.decorators.mark_unbacked(x, 0)`")
+@program("a size of 1", cures.SIZE_1, "`torch._dynamo.decorators.mark_unbacked(x, 0)`", ("pytorch/pytorch#135430",))
 def a_size_of_1(cured: bool) -> object:
     step, found = compiled(lambda x: x * 2), []
     for rows in (4, 1):
@@ -79,7 +81,7 @@ def a_branch_on_a_size(cured: bool) -> object:
     return found
 
 
-@program("a transposed input", cures.STRIDE, "`x.contiguous()`")
+@program("a transposed input", cures.STRIDE, "`x.contiguous()`", ("pytorch/pytorch#160271", "pytorch/pytorch#126241"))
 def a_layout(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     x = torch.ones(4, 6)
@@ -102,7 +104,12 @@ def a_rank(cured: bool) -> object:
     return None
 
 
-@program("an input that requires grad only sometimes", cures.REQUIRES_GRAD, "`detach()` what needs no gradient")
+@program(
+    "an input that requires grad only sometimes",
+    cures.REQUIRES_GRAD,
+    "`detach()` what needs no gradient",
+    ("pytorch/pytorch#131975",),
+)
 def requires_grad(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     for one in (torch.ones(3), torch.ones(3, requires_grad=True)):
@@ -127,7 +134,12 @@ def a_kind_of_tensor(cured: bool) -> object:
     return None
 
 
-@program("an optional tensor", cures.TENSOR_OR_NONE, "pass an empty or neutral tensor in place of None")
+@program(
+    "an optional tensor",
+    cures.TENSOR_OR_NONE,
+    "pass an empty or neutral tensor in place of None",
+    ("pytorch/pytorch#151122",),
+)
 def an_optional_tensor(cured: bool) -> object:
     step = compiled(lambda x, bias: x if bias is None else x + bias)
     return [step(torch.ones(3), bias) for bias in (torch.ones(3), torch.zeros(3) if cured else None)]
@@ -218,7 +230,12 @@ def default_dtype(cured: bool) -> object:
     return None
 
 
-@program("deterministic algorithms that are switched on late", cures.SETTING, "before the first compiled call")
+@program(
+    "deterministic algorithms that are switched on late",
+    cures.SETTING,
+    "before the first compiled call",
+    ("pytorch/pytorch#113707",),
+)
 def deterministic(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     try:

@@ -39,7 +39,7 @@ def called_apart(kind: type[Layer], cured: bool) -> None:
     "blocks that are compiled one by one, each with its index",
     cures.MODULE_NUMBER,
     "keep it in a tensor",
-    ("pytorch/pytorch#171593",),
+    ("pytorch/pytorch#171593", "pytorch/pytorch#128071"),
 )
 def a_layers_index(cured: bool) -> None:
     called_apart(Layer, cured)
@@ -93,6 +93,32 @@ def a_learning_rate(cured: bool) -> object:
             group["lr"] = 0.1 / turn
         step()
     return parameter.detach()
+
+
+class Cache:
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+
+@program(
+    "a key-value cache that counts its entries in an int",
+    cures.ATTRIBUTE_NUMBER,
+    "`cache.size = torch.tensor(...)`",
+    ("meta-pytorch/torchtune#1663",),
+)
+def a_counting_cache(cured: bool) -> object:
+    step = compiled(lambda x, cache: x * cache.size, dynamic=None if cured else False)
+    cache, found = Cache(torch.tensor(1) if cured else 1), []
+    for _ in range(4):
+        found.append(step(torch.ones(2), cache))
+        cache.size += 1
+    return found
+
+
+@program("a float that is passed", cures.NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#149405",))
+def a_float(cured: bool) -> object:
+    step = compiled(lambda x, scale: x * scale)
+    return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (1.5, 2.5)]
 
 
 @program("a number that is passed", cures.NUMBER, "`torch.tensor(scale)`")
@@ -184,7 +210,12 @@ def a_lambda_in_a_loop(cured: bool) -> object:
     return found
 
 
-@program("a list that grows", cures.LENGTH, "Stack the elements into one tensor with a dynamic dimension")
+@program(
+    "a list that grows",
+    cures.LENGTH,
+    "Stack the elements into one tensor with a dynamic dimension",
+    ("pytorch/pytorch#93724",),
+)
 def a_loop_over_a_list(cured: bool) -> object:
     step = compiled(lambda parts: parts.sum(0) if cured else sum(parts), dynamic=True if cured else None)
     found = []
@@ -204,7 +235,12 @@ def a_list_for_a_tuple(cured: bool) -> object:
     return found
 
 
-@program("a batch whose keys vary", cures.KEYS, "Give `given` the same keys in each call")
+@program(
+    "a batch whose keys vary",
+    cures.KEYS,
+    "Give `given` the same keys in each call",
+    ("pytorch/tensordict#1606", "pytorch/pytorch#175858"),
+)
 def a_key_that_is_missing(cured: bool) -> object:
     step = compiled(lambda given: sum(value for value in given.values() if value is not None))
     full = {"x": torch.ones(2), "y": None}
