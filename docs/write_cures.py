@@ -22,8 +22,8 @@ HEAD = """# Cures
 <!-- made from tests/cures by `python docs/write_cures.py` -->
 What `explain` advises, and what came of it: each row is a program that has the fault. It was run as it is, and again
 with the advice followed; the numbers are what was counted. The tests run all of these programs, and an advice of
-these areas that has none fails a test. Advice about ranks, CUDA graphs, whole backwards and torch's own caches is
-tested on logs. The reports are public issues and pull requests that show the fault.
+these areas that has none fails a test. Advice about ranks, torch's own caches and part of that about whole
+backwards is tested on logs. The reports are public issues and pull requests that show the fault.
 
 `recording.try_cure(point, calls)` does the same with your calls, if the cure is a setting of torch: see
 [recompiles](recompiles.md#trying-a-cure).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.cures import backwards, breaks, exports, keys, recompiles, values
+from tests.cures import backwards, breaks, cuda_graphs, exports, keys, recompiles, values
 from tests.cures.programs import PROGRAMS, Program
 
 AREAS = {
@@ -12,6 +12,7 @@ AREAS = {
     "Recompiles: numbers, objects and containers": values,
     "Graph breaks and restarts": breaks,
     "Exports and sizes that became constants": exports,
+    "CUDA graphs": cuda_graphs,
     "Whole backwards": backwards,
     "aotviz's cache": keys,
 }

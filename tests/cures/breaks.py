@@ -131,7 +131,13 @@ def excluded(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-@program("a function that is excluded", cures.DISABLED, "call that function before", (), graph_breaks)
+@program(
+    "a function that is excluded",
+    cures.DISABLED,
+    "call that function before",
+    ("pytorch/pytorch#167927", "pytorch/pytorch#144908"),
+    graph_breaks,
+)
 def a_disabled_function(cured: bool) -> object:
     inside, outside = compiled(lambda x: excluded(x + 1).sin()), compiled(lambda x: x.sin())
     add = compiled(lambda x: x + 1)

@@ -88,7 +88,7 @@ def a_layout(cured: bool) -> object:
     return [step(one.contiguous() if cured else one) for one in (x, torch.ones(6, 4).t())]
 
 
-@program("an input in another dtype", cures.DTYPE, "`x.to(torch.float32)`")
+@program("an input in another dtype", cures.DTYPE, "`x.to(torch.float32)`", ("pytorch/pytorch#128134",))
 def a_dtype(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     for one in (torch.ones(3), torch.ones(3, dtype=torch.float64)):

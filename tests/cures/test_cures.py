@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aotviz.explain.cures import backward_cures, cache_cures, cuda_graph_cures, rank_cures
+from aotviz.explain.cures import backward_cures, cache_cures, rank_cures
 from aotviz.explain.cures.registry import CURES, Cure
 from tests.cures.areas import programs
 from tests.cures.programs import PROGRAMS, Program
@@ -32,8 +32,8 @@ def test_an_advice_that_is_followed_removes_the_fault(program: Program) -> None:
     torch.testing.assert_close(after.result, before.result)
 
 
-# What needs ranks, a GPU, two processes or a whole backward is shown by tests/explain, on logs.
-ELSEWHERE = (backward_cures, cache_cures, cuda_graph_cures, rank_cures)
+# What needs ranks, two processes or a whole backward is shown by tests/explain, on logs.
+ELSEWHERE = (backward_cures, cache_cures, rank_cures)
 
 
 def test_each_cure_has_a_program() -> None:

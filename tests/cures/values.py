@@ -214,7 +214,7 @@ def a_lambda_in_a_loop(cured: bool) -> object:
     "a list that grows",
     cures.LENGTH,
     "Stack the elements into one tensor with a dynamic dimension",
-    ("pytorch/pytorch#93724",),
+    ("pytorch/pytorch#93724", "tdrussell/diffusion-pipe#439"),
 )
 def a_loop_over_a_list(cured: bool) -> object:
     step = compiled(lambda parts: parts.sum(0) if cured else sum(parts), dynamic=True if cured else None)
