@@ -297,7 +297,7 @@ class Recording:
         A compilation's seconds are shared equally among the operators of the graph that was captured, so a row is an
         estimate; the rows add up to the time of compiling. A torch log has no modules.
 
-        >>> import torch
+        >>> import aotviz, torch
         >>> with aotviz.record() as made:
         ...     _ = aotviz.compile(lambda x: x.sin().cos(), backend="eager")(torch.ones(3))
         >>> made.compile_time()[["function", "operators", "share"]].to_dict("records")
