@@ -1,0 +1,71 @@
+"""Jobs of two ranks that do not compile the same, as tlparse's multi-rank inputs have them; see recompiles.py.
+
+Each function is called in a process of each rank. Its process group is torch's "fake" one, which runs no collective, so
+that a job which would wait for ever ends here too.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+from torch import nn
+
+
+def ranks_agree(cured):
+    model = torch.compile(nn.Linear(4, 4), backend="aot_eager")
+    model(torch.randn(2, 4)).sum().backward()
+
+
+def one_rank_recompiles(cured):
+    @torch.compile(backend="aot_eager", dynamic=False)
+    def forward(x):  # here
+        return torch.relu(x) + 1
+
+    forward(torch.randn(4))
+    forward(torch.randn(5 if dist.get_rank() == 1 and not cured else 4))
+
+
+def one_rank_breaks(cured):
+    @torch.compile(backend="aot_eager")
+    def forward(x):
+        y = torch.relu(x)
+        if dist.get_rank() == 1 and not cured:
+            print("rank 1 is here")  # here
+        return y + 1
+
+    forward(torch.randn(4))
+
+
+def another_collective(cured):
+    group = dist.group.WORLD
+
+    @torch.compile
+    def forward(x):
+        y = collectives.all_reduce(x * 2, "sum", group)
+        if dist.get_rank() == 0 or cured:
+            return y + collectives.all_reduce(x + 1, "max", group)  # here
+        return y + collectives.all_gather_tensor(x, 0, group)[:4]  # here
+
+    forward(torch.randn(4))
+
+
+def another_shape(cured):
+    size = 6 if dist.get_rank() == 1 and not cured else 4
+
+    @torch.compile(backend="aot_eager")
+    def forward(x):  # here
+        return torch.relu(x) + 1
+
+    forward(torch.randn(size))
+
+
+def rank_0_hits(cured):
+    @torch.compile
+    def forward(x):
+        return torch.tanh(x) * 2
+
+    if dist.get_rank() == 0 or cured:
+        forward(torch.randn(8))  # the cache of this rank is warm
+        torch._dynamo.reset()
+    forward(torch.randn(8))
