@@ -142,9 +142,9 @@ def ddp_of_a_library_module(cured):
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     if cured:
-        model.compile(backend="aot_eager")
+        model = torch.compile(model, backend="aot_eager")
     wrapped = nn.parallel.DistributedDataParallel(model)
-    trained = wrapped if cured else torch.compile(wrapped, backend="aot_eager")  # here
+    trained = wrapped if cured else torch.compile(wrapped, backend="aot_eager")
     trained(torch.randn(2, 4)).sum().backward()
     torch.distributed.destroy_process_group()
 

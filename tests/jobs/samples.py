@@ -165,8 +165,6 @@ def provenance(cured):
 
 
 def compiled_backward_hook(cured):
-    torch._dynamo.config.compiled_autograd = True
-
     def clip(gradient):
         if not cured:
             print("gradient", gradient.shape)  # here
@@ -179,7 +177,9 @@ def compiled_backward_hook(cured):
     def train(x):
         return model(x).sum()
 
-    train(torch.randn(2, 4)).backward()
+    loss = train(torch.randn(2, 4))
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+        loss.backward()
 
 
 def automatic_dynamic(cured):
@@ -249,8 +249,11 @@ def symbol_specialised(cured):
     @torch.compile(backend="aot_eager", dynamic=True)
     def forward(x):
         if cured:
-            return x.reshape(-1, 2).sum(0)
-        return x.reshape(int(x.shape[0]) // 2, 2).sum(0) if x.shape[0] in (6, 8, 10) else x.sum()  # here
+            return torch.sin(x).sum()
+        total = torch.zeros(())
+        for row in range(x.shape[0]):  # here
+            total = total + torch.sin(x[row])
+        return total
 
     for length in (6, 8, 10):
         forward(torch.randn(length))
