@@ -42,12 +42,12 @@ def another_collective(cured):
 
     @torch.compile
     def forward(x):
-        y = collectives.all_reduce(x * 2, "sum", group)
+        y = collectives.all_reduce(x @ x, "sum", group)
         if dist.get_rank() == 0 or cured:
-            return y + collectives.all_reduce(x + 1, "max", group)  # here
-        return y + collectives.all_gather_tensor(x, 0, group)[:4]  # here
+            return y @ collectives.all_reduce(x, "max", group)  # here
+        return y @ collectives.all_gather_tensor(x, 0, group)[:4]  # here
 
-    forward(torch.randn(4))
+    forward(torch.randn(4, 4))
 
 
 def another_shape(cured):
@@ -63,9 +63,9 @@ def another_shape(cured):
 def rank_0_hits(cured):
     @torch.compile
     def forward(x):
-        return torch.tanh(x) * 2
+        return x @ x
 
     if dist.get_rank() == 0 or cured:
-        forward(torch.randn(8))  # the cache of this rank is warm
+        forward(torch.randn(8, 8))  # the cache of this rank is warm
         torch._dynamo.reset()
-    forward(torch.randn(8))
+    forward(torch.randn(8, 8))

@@ -129,7 +129,13 @@ def adapter_by_name(cured):
         apply(torch.randn(3), scales[name] if cured else name)
 
 
-Language = enum.Enum("Language", ["EN", "DE", "FR", "IT", "ES", "PT"])
+class Language(enum.Enum):
+    EN = 1
+    DE = 2
+    FR = 3
+    IT = 4
+    ES = 5
+    PT = 6
 
 
 def enum_argument(cured):
@@ -138,11 +144,11 @@ def enum_argument(cured):
     @torch.compile(backend="aot_eager")
     def embed(x, language):  # here
         if cured:
-            return x + offsets[language]
+            return x + offsets.index_select(0, language)
         return x + offsets[language.value - 1]  # here
 
     for language in Language:
-        embed(torch.randn(3), torch.tensor(language.value - 1) if cured else language)
+        embed(torch.randn(3), torch.tensor([language.value - 1]) if cured else language)
 
 
 @dataclasses.dataclass

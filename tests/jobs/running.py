@@ -51,7 +51,7 @@ class Job:
         sources = [self.function]
         for name in re.findall(r"\w+", inspect.getsource(self.function)):
             value = getattr(module, name, None)
-            if getattr(value, "__module__", "") == module.__name__ and inspect.isroutine(value) | inspect.isclass(value):
+            if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "__code__") | inspect.isclass(value):
                 sources.append(value)
         found = []
         for source in sources:
@@ -109,7 +109,8 @@ def counted(folder: Path) -> Counter[str]:
 def _child(family: str, name: str, cured: bool, folder: Path, rank: int, ranks: int) -> None:
     import torch
 
-    os.environ.update(TORCH_TRACE=str(folder / "log"), TORCHINDUCTOR_CACHE_DIR=str(folder / f"cache-{rank}"))
+    traced = "TORCH_DTRACE" if "export" in name else "TORCH_TRACE"  # exports are logged by the first alone
+    os.environ.update({traced: str(folder / "log"), "TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{rank}")})
     os.environ.update(TORCHINDUCTOR_COMPILE_THREADS="1", RANK=str(rank), WORLD_SIZE=str(ranks))
     torch._logging._internal.LOG_TRACE_HANDLER = None  # that of the process which this one was forked from
     torch._logging._internal._init_logs()

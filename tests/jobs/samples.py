@@ -22,9 +22,11 @@ def _(x):
 
 
 def simple(cured):
-    model = torch.compile(nn.Conv2d(3, 4, 1))
-    with torch.no_grad():
-        channels_last_bar(model(torch.randn(1, 3, 8, 8)))
+    @torch.compile
+    def forward(x, weight):
+        return channels_last_bar((x @ weight).view(1, 4, 4, 4))
+
+    forward(torch.randn(8, 8), torch.randn(8, 8))
 
 
 def corrupted_payload(cured):
@@ -83,7 +85,7 @@ def training_step(cured):
 def chromium_events(cured):
     @torch.compile
     def forward(x, y):
-        return torch.relu(x @ y)
+        return x @ y @ y
 
     for _ in range(2):
         forward(torch.randn(4, 4), torch.randn(4, 4))
@@ -92,24 +94,24 @@ def chromium_events(cured):
 def cache_hit(cured):
     @torch.compile
     def forward(x):
-        return torch.erf(x) * 2
+        return x @ x.T
 
     for _ in range(2):
         torch._dynamo.reset()
-        forward(torch.randn(6))
+        forward(torch.randn(6, 6))
 
 
 def cache_hit_and_miss(cured):
     def run(bias):
         torch._dynamo.reset()
-        mask = torch.tril(torch.ones(4, 4, dtype=torch.bool))
 
         @torch.compile
-        def attention(q, scale):
-            scores = q @ q.T * (scale if cured else bias)  # here
-            return torch.softmax(scores.masked_fill(~mask, float("-inf")), -1)
+        def scores(q, mask, scale):
+            if cured:
+                return torch.addmm(mask, q @ scale, q.T)
+            return torch.addmm(mask, q, q.T, alpha=bias)  # here
 
-        attention(torch.randn(4, 8), torch.tensor(bias))
+        scores(torch.randn(4, 4), torch.zeros(4, 4), torch.eye(4) * bias)
 
     run(0.5)
     run(0.5)
@@ -159,7 +161,7 @@ def provenance(cured):
 
     @torch.compile
     def forward(x, weight, bias):
-        return torch.sigmoid(torch.addmm(bias, x, weight)) * 2
+        return torch.addmm(bias, x, weight)
 
     forward(torch.randn(4, 8), torch.randn(8, 4), torch.randn(4))
 
@@ -261,8 +263,19 @@ def symbol_specialised(cured):
 
 def several_functions(cured):
     """The page of tlparse that PyTorch's docs show: functions of one file, each compiled once."""
-    for function in (torch.sin, torch.cos, torch.tanh):
-        torch.compile(lambda x, function=function: function(x) + 1, backend="aot_eager")(torch.randn(3))
+
+
+    @torch.compile(backend="aot_eager")
+    def encode(x):
+        return torch.sin(x)
+
+    @torch.compile(backend="aot_eager")
+    def decode(x):
+        return torch.cos(x)
+
+    decode(encode(torch.randn(3)))
+    torch.compile(torch.nn.functional.gelu, backend="aot_eager")(torch.randn(3))
+    torch.compile(torch.nn.functional.softplus, backend="aot_eager")(torch.randn(3))
 
 
 def checkpointed(cured):
