@@ -5,12 +5,11 @@ The counts are made from the lines of the log, without aotviz, so that they can 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
-import inspect
 import json
 import os
-import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests import processes
 
 HERE = Path(__file__).parent
 FAMILIES = ("samples", "ranks", "recompiles", "breaks", "failures", "caches")
-WITH_INDUCTOR = re.compile(r"torch\.compile($|\()(?![^\n]*backend)", re.MULTILINE)
+DEFINED = (ast.FunctionDef, ast.ClassDef)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,22 +41,24 @@ class Job:
         return self.noted.get("healthy", False)
 
     def marked(self) -> list[str]:
-        """The places that a reader should be sent to, as "recompiles.py:22", or the whole job if no line is marked.
+        """The places that a reader should be sent to, as "recompiles.py:22"; a mark on a `def` is for the whole of it.
 
         A job's marks are in its function, or in the class or the function of this file that it names.
         """
-        file = HERE / f"{self.family}.py"
-        module = importlib.import_module(f"tests.jobs.{self.family}")
-        sources = [self.function]
-        for name in re.findall(r"\w+", inspect.getsource(self.function)):
-            value = getattr(module, name, None)
-            if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "__code__") | inspect.isclass(value):
-                sources.append(value)
-        found = []
-        for source in sources:
-            lines, start = inspect.getsourcelines(source)
-            found += [f"{file.name}:{start + at}" for at, line in enumerate(lines) if line.rstrip().endswith("# here")]
-        return found
+        path = HERE / f"{self.family}.py"
+        lines, tree = path.read_text().splitlines(), ast.parse(path.read_text())
+        top = {node.name: node for node in tree.body if isinstance(node, DEFINED)}
+        job = top[self.name]
+        named = {node.id for node in ast.walk(job) if isinstance(node, ast.Name)}
+        found = set()
+        for definition in (job, *(node for name, node in top.items() if name in named)):
+            for node in ast.walk(definition):
+                here = range(getattr(node, "lineno", 0), getattr(node, "lineno", -1) + 1)
+                if any(lines[number - 1].endswith("# here") for number in here):
+                    first = min(one.lineno for one in (node, *getattr(node, "decorator_list", [])))
+                    last = node.end_lineno if isinstance(node, DEFINED) else node.lineno
+                    found.update(range(first, last + 1))
+        return [f"{path.name}:{number}" for number in sorted(found)]
 
 
 def jobs() -> dict[str, Job]:
@@ -94,7 +95,9 @@ def counted(folder: Path) -> Counter[str]:
                 continue
             name = record.get("artifact", {}).get("name", "")
             if "dynamo_start" in record:
-                compiled.add((record.get("frame_id"), record.get("frame_compile_id"), record.get("compiled_autograd_id")))
+                compiled.add(
+                    (record.get("frame_id"), record.get("frame_compile_id"), record.get("compiled_autograd_id"))
+                )
             graphs += "dynamo_output_graph" in record
             count["breaks"] += name == "dynamo_graph_break_reason"
             count["misses"] += name.startswith("fx_graph_cache_miss")

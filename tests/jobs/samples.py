@@ -264,7 +264,6 @@ def symbol_specialised(cured):
 def several_functions(cured):
     """The page of tlparse that PyTorch's docs show: functions of one file, each compiled once."""
 
-
     @torch.compile(backend="aot_eager")
     def encode(x):
         return torch.sin(x)
