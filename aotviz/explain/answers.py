@@ -5,6 +5,7 @@ They read only the rows of a recording, so they work the same on a live watch, o
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace as changed
 
@@ -30,15 +31,21 @@ from aotviz.explain import (
 from aotviz.explain import overview as overviews
 from aotviz.explain.cures import break_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
-from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
+from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence
+from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
 from aotviz.recording import log_tables
 from aotviz.recording.events import RecordingData
 from aotviz.recording.findings import OverviewRecord
 from aotviz.recording.holders import Recorded
-from aotviz.recording.sources import user_frames
+from aotviz.recording.sources import SourceLine, user_frames
 
 MOST_NAMED = 3  # compilations of one cause
+USERS = "from user code:"  # before the user's lines in a message of torch's
+BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
+FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
+    r"call_\w+ (?:<built-in (?:function|method) )?(?P<name>[\w.]+).*: got (?P<error>\w+)\(['\"](?P<message>.*)['\"]\)"
+)
 
 
 def facts_of(recording: Recorded) -> Facts:
@@ -144,21 +151,36 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         title += "; not timed" if times else ""
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
-    points = first_apart.first([*hangs, *chains.chained(facts, by_urgency(costs))], facts)
-    return Explanation(title, (*_nothing(facts), *points, *remarks))
+    causes = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
+    return Explanation(title, (*first_apart.first([*hangs, *causes], facts), *remarks))
 
 
-def _nothing(facts: Facts) -> list[Point]:
-    """That Dynamo made no graph at all, where the log tells what it made."""
+def _with_nothing(facts: Facts, points: list[Point]) -> list[Point]:
+    """If Dynamo made no graph at all, as far as the log tells what it made, that is the first point, with the graph
+    break that was the reason."""
     places = range(len(facts.data.compilations))
-    if not facts.data.graph_breaks or any(_has_graph(facts, place) for place in places):
-        return []
-    tried = sentence(
-        f"Nothing was compiled: Dynamo made no graph in {counted(len(places), 'attempt')}, and all of it ran in eager"
-    )
-    return [
-        Point(tried, fix=break_cures.NO_GRAPH.said(), failed=True, kind="graph break", ids=tuple(map(facts.id, places)))
-    ]
+    told = facts.data.graph_breaks or (places and all(_counted_no_operator(facts, place) for place in places))
+    if not told or any(_has_graph(facts, place) or facts.failure(place) for place in places):
+        return points
+    ids = tuple(map(facts.id, places))
+    broken = next((point for point in points if point.kind == "graph break"), None)
+    words = f"Nothing was compiled: Dynamo made no graph in {counted(len(places), 'attempt')}"
+    if broken is None:
+        functions = listed(list(dict.fromkeys(f"`{facts.function(place)}`" for place in places)))
+        words = f"{words} at {functions}, because there was no tensor operation to put into one"
+        first = Point(sentence(words), place=facts.frame_place(0), fix=break_cures.NO_TENSORS.said(), title=words)
+        return [changed(first, failed=True, kind="graph break", ids=ids), *points]
+    theirs = break_cures.NOT_YOURS in broken.fix.cures
+    title = f"{words}, because {broken.title}" if not theirs else f"{words}: {broken.title}"
+    fix = break_cures.NO_GRAPH.said() if theirs else broken.fix
+    text = sentence(title, "All of it ran in eager")
+    first = changed(broken, text=text, title=title, fix=fix, failed=True, ids=ids)
+    return [first, *(point for point in points if point is not broken)]
+
+
+def _counted_no_operator(facts: Facts, place: int) -> bool:
+    metrics = [one for one in facts.about(place, facts.data.metrics) if one.kind == "compilation"]
+    return bool(metrics) and not any(one.numbers.get("graph_op_count") for one in metrics)
 
 
 def _has_graph(facts: Facts, place: int) -> bool:
@@ -249,36 +271,70 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
             continue
         causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
-        found, (words, fix) = exports.of_message(facts, places[0], reason), _told(reason)
+        said = _with_users_line(facts, places[0], reason)
+        found, (words, brief, fix) = exports.of_message(facts, places[0], said), _told(kind, reason)
         names = [f"{facts.id(place)} (`{facts.function(place)}`)" for place in places[:MOST_NAMED]]
         more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
+        title = f"{named} failed: {brief}"
+        if break_cures.OF_BACKEND in fix.cures and (frame := _raised_at(facts, places[0])) is not None:
+            where, code = str(frame), frame.code
         if in_eager:
-            told, fix = f"{named} ran in eager: {reason}", NO_ADVICE
+            told, fix, title = f"{named} ran in eager: {reason}", NO_ADVICE, ""
         elif found is not None:
+            title = ""
             told, code, where, fix = f"{named} {found.text}", found.code or code, found.place or where, found.fix
         else:
-            told = f"{named} failed with {kind}: {words}"
+            told = f"{named} failed{words}"
         spent, ids = sum(map(facts.seconds, places)), tuple(map(facts.id, places))
         kind = "eager" if in_eager else "failed"
-        points.append(Point(sentence(told), code, where, fix, True, spent, kind=kind, ids=ids))
+        points.append(Point(sentence(told), code, where, fix, True, spent, kind=kind, title=title, ids=ids))
     return points
 
 
 def _code(facts: Facts, place: int, where: str) -> str:
     """The code of the user's line, from the log's text of the error."""
-    for artifact in facts.about(place, facts.data.artifacts):
-        if facts.text(artifact.name) == "dynamo_error":
-            for frame in reversed(user_frames(facts.text(artifact.text))):
-                if where.endswith(str(frame)) or str(frame).endswith(where):
-                    return frame.code
-    return ""
+    frames = _raised_through(facts, place)
+    return next((one.code for one in frames if where.endswith(str(one)) or str(one).endswith(where)), "")
 
 
-def _told(reason: str) -> tuple[str, Advice]:
-    """The error and torch's hint from a message of several lines."""
+def _with_users_line(facts: Facts, place: int, reason: str) -> str:
+    """The message with the part that torch leaves out in some records."""
+    texts = (facts.text(one.text) for one in facts.about(place, facts.data.artifacts))
+    said = next((text for text in texts if USERS in text), "") if USERS not in reason else ""
+    return f"{reason}\n\n{USERS}{said.partition(USERS)[2]}" if said else reason
+
+
+def _raised_at(facts: Facts, place: int) -> SourceLine | None:
+    """The user's innermost line in the traceback of a compilation's error."""
+    return next((one for one in _raised_through(facts, place) if not LIBRARY.search(str(one))), None)
+
+
+def _raised_through(facts: Facts, place: int) -> list[SourceLine]:
+    """The lines of the traceback of a compilation's error, the innermost first."""
+    errors = (one for one in facts.about(place, facts.data.artifacts) if facts.text(one.name) == "dynamo_error")
+    return [frame for error in errors for frame in reversed(user_frames(facts.text(error.text)))]
+
+
+def _told(kind: str, reason: str) -> tuple[str, str, Advice]:
+    """What failed as the end of a sentence that begins with "failed", the error alone, and what to do.
+
+    >>> _told("BackendCompilerFailed", "backend='mine' raised:\nKeyError: 'sum'")[0]
+    " because the backend `mine` raised KeyError: 'sum'"
+    """
+    if kind == "Unsupported":
+        words, fix = graph_breaks.meaning(reason)
+        return f" because {words}, and `fullgraph=True` allows no graph break", words, fix
+    if backend := BY_BACKEND.match(reason):
+        words = f"the backend `{backend['name']}` raised {backend['error'].strip()}"
+        return f" because {words}", words, break_cures.OF_BACKEND.said()
+    if kind == "InductorError":
+        words = f"Inductor raised {reason.strip().partition(chr(10))[0]}"
+        return f" because {words}", words, break_cures.OF_BACKEND.said()
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()] or ["no message"]
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
     hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
-    return f"{said}. {explained}".rstrip(". "), graph_breaks.hinted(hint)
+    operator = FAKED.search(explained)
+    brief = f"`{operator['name']}` raised {operator['error']}: {operator['message']}" if operator else explained or said
+    return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(hint)

@@ -33,6 +33,8 @@ NAMES = {
     "fx bundled": "bundled FX graph",
     "dynamo": "Dynamo",
 }
+DISABLING = re.compile(r"\.force_disable_caches$")
+BECAUSE = re.compile(r" because(?:, (?:for example )?compared with [^`]*?,)? (?P<why>(?:`[^`]*`|[^`.])*)")
 MOST_COMPARED = 32  # earlier lookups that a miss is compared with
 MOST_TOLD = 3  # differences in a sentence; the table has all
 BYPASSES: tuple[tuple[str, str, Cure | None], ...] = (
@@ -42,7 +44,7 @@ BYPASSES: tuple[tuple[str, str, Cure | None], ...] = (
         cache_cures.AUTOGRAD_FUNCTION,
     ),
     (
-        r"Unsupported call_(?:function|method) target (?P<what>[\w.]+)",
+        r"Unsupported call_(?:function|method) target (?:<(?:built-in )?function )?(?P<what>[\w.]+)",
         "the graph calls `{what}`, which is not on the cache's list of safe functions",
         cache_cures.UNSAFE_FUNCTION,
     ),
@@ -52,7 +54,7 @@ BYPASSES: tuple[tuple[str, str, Cure | None], ...] = (
         None,
     ),
     (r"freezing", "weights are frozen into the graph, as is expected with `torch._inductor.config.freezing`", None),
-    (r"uuid", "a custom pass has no `uuid()`", cache_cures.PASS),
+    (r"uuid|custom pass", "a custom pass has no `uuid()`", cache_cures.PASS),
     (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", None),
     (r"[Ff]ake", "the inputs are fake tensors, as is expected inside an export or another trace", None),
 )
@@ -191,7 +193,7 @@ def explain_all(facts: Facts, earlier: Facts | None = None) -> Explanation:
     recompiled = {record.origin.compilation for record in facts.data.recompiles}
     recompiled |= {one.place for one in recompiles.find(facts)}
     if not lookups:
-        return Explanation("No compile cache was used.", ())
+        return Explanation("No compile cache was used.", tuple(_switched_off(facts)))
     own = own_misses.points(_own_to_tell(lookups, recompiled))
     points = by_urgency([*own, *_misses(facts, lookups, recompiled), *_bypasses(facts, lookups)])
     outcomes = Counter(one.record.outcome for one in lookups)
@@ -245,7 +247,8 @@ def _is_first(facts: Facts, one: Lookup) -> bool:
     except LookupError:  # of an earlier run, which may have compiled this function
         return False
     before, now = facts.data.compilations[nearest], facts.data.compilations[place]
-    return before.log == now.log and facts.frame(nearest) != facts.frame(place)
+    again = facts.frame_place(nearest) == facts.frame_place(place) != ""  # the frame has another number after a reset
+    return before.log == now.log and facts.frame(nearest) != facts.frame(place) and not again
 
 
 def _misses(facts: Facts, lookups: Sequence[Lookup], recompiled: set[int]) -> Iterator[Point]:
@@ -284,7 +287,21 @@ def _point(facts: Facts, those: Sequence[Lookup], words: str) -> Point:
     cost = f"Compiling {'it' if len(names) == 1 else 'them'} took {seconds(spent)}" if spent else ""
     told = sentence(f"{', '.join(names[:MOST_TOLD])}{more} {words}", cost)
     ids = tuple(dict.fromkeys(one.id for one in those if one.id))
-    return Point(told, fix=those[0].fix, seconds=spent, kind="cache", ids=ids)
+    place, why = facts.frame_place(those[0].record.origin.compilation), BECAUSE.search(words)
+    title = f"{why['why']}, so {names[0]} {words.split()[0]} the cache" if why else ""
+    return Point(told, place=place, fix=those[0].fix, seconds=spent, kind="cache", title=title, ids=ids)
+
+
+def _switched_off(facts: Facts) -> list[Point]:
+    """That no cache was asked, where a setting forbids it."""
+    for place in range(len(facts.data.compilations)):
+        kinds = (facts.text(one.type) for one in facts.about(place, facts.data.artifacts))
+        settings = key_parts.settings(facts, place) if "inductor_output_code" in kinds else {}
+        off = next((name for name, value in settings.items() if DISABLING.search(name) and value == "True"), "")
+        if off:
+            told = f"No compile cache was used, because `{off}` disables all of them: each process compiles again"
+            return [Point(sentence(told), fix=cache_cures.OFF.said(), kind="cache", ids=(facts.id(place),))]
+    return []
 
 
 def _bypasses(facts: Facts, lookups: Sequence[Lookup]) -> Iterator[Point]:
@@ -361,7 +378,7 @@ def _hit(what: str, cache: str, saved: float, candidate: _Candidate) -> _Told:
 
 
 def _bypass(what: str, cache: str, reason: str) -> _Told:
-    line = " ".join(reason.split())
+    line = re.sub(r" at 0x[0-9a-f]+", "", " ".join(reason.split()))
     for pattern, words, cure in BYPASSES:
         match = re.search(pattern, reason)
         if match:
@@ -448,13 +465,18 @@ def _seconds(facts: Facts, record: CacheLookup) -> float:
     return 0.0
 
 
+def _without_numbers(code: str) -> str:
+    return re.sub(r"\d[\d.e+-]*", "0", code)
+
+
 def _advice(found: Sequence[Difference]) -> Advice:
     kinds = {difference.part.partition("[")[0] for difference in found}
     subjects = " ".join(difference.subject for difference in found)
     if any(one.hidden for one in found):
         return (cache_cures.HIDDEN_SETTING if kinds & SETTINGS else cache_cures.HIDDEN).said()
     if "gm" in kinds:
-        return cache_cures.CODE.said()
+        numbers = all(_without_numbers(one.before) == _without_numbers(one.after) for one in found if "gm" in one.part)
+        return (cache_cures.CONSTANT if numbers else cache_cures.CODE).said()
     if "example_inputs" in kinds:
         return (cache_cures.SHAPE if "the shape of" in subjects else cache_cures.INPUT).said()
     if kinds & SETTINGS:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from aotviz.explain import timeline
 from aotviz.explain.cures import backward_cures
 from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
+from aotviz.explain.expressions import BEFORE_BREAK
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import innermost
@@ -44,7 +45,8 @@ def chained(facts: Facts, points: Sequence[Point]) -> list[Point]:
 
 def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
     if cause.kind != "recompile":
-        return replace(cause, followed=tuple(point.text for point in followed))
+        spent = cause.seconds + sum(point.seconds for point in followed if point.kind == "recompile")
+        return replace(cause, seconds=spent, followed=tuple(point.text for point in followed))
     ids = tuple(dict.fromkeys(id for point in (cause, *followed) for id in point.ids if point.kind != "restart"))
     places = compiled_for(facts, map(facts.find, ids))
     cost, total = sum(map(facts.seconds, places)), sum(map(facts.seconds, range(len(facts.data.compilations))))
@@ -144,6 +146,8 @@ def _follows(facts: Facts, point: Point, cause: Point, broken: set[str]) -> bool
     rest of a function after a graph break. `broken` are the compilations with graph breaks, of whatever cause."""
     if point.failed or not point.ids or not cause.ids:
         return False
+    if cause.kind == "graph break" and point.kind == "recompile" and BEFORE_BREAK in point.title:
+        return cause.place.endswith(f":{after(facts, facts.find(point.ids[0]))[1]}")
     if cause.kind == FOLLOWS.get(point.kind):
         return set(point.ids) <= (broken if point.kind == "restart" else set(cause.ids))
     if point.kind != "recompile" or cause.kind != "recompile" or _change(point) != _change(cause):

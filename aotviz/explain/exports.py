@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from aotviz.explain import fixed_sizes
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, counted, sentence
@@ -118,6 +119,10 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
     elif compilation.error is not None and not compilation.error.type:
         guards = dict.fromkeys(facts.text(row.expression) for row in rows if row.kind.startswith("guard_added"))
         met = f" Torch had added the guards {', '.join(f'`{guard}`' for guard in guards)}." if guards else ""
+        if fixed := next((one for one in fixed_sizes.found(facts, place) if one.line.line), None):
+            told = f"did not finish: this line made `{fixed.size}` the constant {fixed.value}, which was dynamic"
+            yield Problem(f"{told}.{met}", fixed.line.code, str(fixed.line), export_cures.FIXED_SIZE.said(), True)
+            return
         called = user_frames(facts.text(compilation.stack))
         unlogged = f"the {facts.source} has no exported program, so an error was raised that torch does not log"
         yield Problem(

@@ -15,7 +15,7 @@ from aotviz.explain.explanation import Point, listed, sentence
 from aotviz.explain.expressions import spoken
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import Facts
-from aotviz.recording.sources import SourceLine, user_frames
+from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 
 VIOLATED = re.compile(r"You marked (?P<source>\S+) as dynamic but your code specialized it to be a constant")
 DIMENSION = re.compile(r"(?P<name>.+)\.shape\[(?P<index>\d+)\]")
@@ -32,11 +32,14 @@ class Fixed:
 
 def found(facts: Facts, place: int) -> list[Fixed]:
     """The sizes that one compilation made constants, in the order of the log."""
-    made = []
+    made, guarded = [], UNKNOWN  # the line of the latest guard, which made the constant if its own record has no line
     for row in facts.about(place, facts.data.shapes):
+        if row.kind == "guard_added":
+            guarded = own_line(user_frames(facts.text(row.stack)))
         if row.kind != "symbolic_shape_specialization":
             continue
         line = own_line(user_frames(facts.text(row.stack)))
+        line = line if line.line else guarded
         made += [Fixed(spoken(source), facts.text(row.value), line) for source in _sources(facts.text(row.source))]
     return made
 

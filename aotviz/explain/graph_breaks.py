@@ -29,6 +29,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.BRANCH,
     ),
     (
+        r"Tensor\.backward\(\)",
+        "`backward()` cannot be part of a graph",
+        break_cures.BACKWARD,
+    ),
+    (
         r"tolist\(\)",
         "`tolist()` needs the tensor's values, which are not known while compiling",
         break_cures.TOLIST,
@@ -107,7 +112,7 @@ def find(facts: Facts) -> list[Break]:
     """Distinct breaks, the most frequent first."""
     groups: dict[tuple[str, str], list[GraphBreak]] = {}
     for record in facts.data.graph_breaks:
-        key = (facts.text(record.place), _meaning(facts.text(text_of(record)))[0])
+        key = (facts.text(record.place), meaning(facts.text(text_of(record)))[0])
         groups.setdefault(key, []).append(record)
     found = [_break(facts, place, records) for (place, _), records in groups.items()]
     return sorted(found, key=lambda one: (not one.skipped, -one.count, one.place))
@@ -166,7 +171,7 @@ def _module(place: str) -> str:
     >>> _module("/usr/lib/python3/site-packages/torch/optim/optimizer.py:79"), _module("torch/_dynamo/utils.py:3")
     ('torch.optim.optimizer', 'torch._dynamo.utils')
     """
-    file = place.rpartition("/site-packages/")[2].rpartition(":")[0]
+    file = re.split(r".*/site-packages/|.*/lib/python3\.\d+/", place)[-1].rpartition(":")[0]
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -186,7 +191,7 @@ def _ids(breaks: Sequence[Break]) -> tuple[str, ...]:
 def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     first = records[0]
     text = facts.text(text_of(first))
-    words, fix = _meaning(text)
+    words, fix = meaning(text)
     last = innermost(facts.text(first.stack))
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     return Break(
@@ -212,10 +217,10 @@ def in_words(text: str) -> str:
     >>> in_words("Failed to trace builtin operator\\n  Explanation: Dynamo cannot trace builtin operator `print` here.")
     '`print` cannot be part of a graph.'
     """
-    return sentence(_meaning(text)[0])
+    return sentence(meaning(text)[0])
 
 
-def _meaning(text: str) -> tuple[str, Advice]:
+def meaning(text: str) -> tuple[str, Advice]:
     """(why, what to do). For a kind of break that is not in KINDS, torch's explanation and hint."""
     said = text.partition("User code traceback")[0]
     told = re.sub(r"^ *Hint: .*$", "", said, flags=re.M)  # hints name other kinds of breaks

@@ -162,7 +162,8 @@ def _tensor_or_not(match: re.Match[str]) -> GuardFailure:
     name, found = spoken(match["name"]), match["found"].rpartition(".")[2]
     now = "None" if found == "NoneType" else f"a {found}"
     words = f"`{name}` was a tensor and is now {now}"
-    return GuardFailure("type", name, "a tensor", now, words, guard_cures.TENSOR_OR_NONE.said(name=name), match["name"])
+    cure = guard_cures.TENSOR_OR_NONE if now == "None" else guard_cures.TENSOR_CLASS
+    return GuardFailure("type", name, "a tensor", now, words, cure.said(name=name), match["name"])
 
 
 def _duplicates(match: re.Match[str]) -> GuardFailure:
@@ -364,12 +365,18 @@ def _own(match: re.Match[str]) -> GuardFailure:
 
 def _symbolic(match: re.Match[str]) -> GuardFailure:
     condition = spoken(match["condition"])
+    if least := AT_LEAST_2.fullmatch(condition):
+        name, index = least["name"], least["index"]
+        words = f"dimension {index} of `{name}` has size 0 or 1, and the program is for sizes from 2"
+        fix = guard_cures.SIZE_1.said(name=name, index=index)
+        return GuardFailure("symbolic", f"{name}.shape[{index}]", condition, "0 or 1", words, fix)
     words = f"the program was compiled for sizes with {condition}, which no longer holds"
     return GuardFailure(
         "symbolic", _symbols(condition), condition, f"not {condition}", words, guard_cures.SYMBOLIC.said()
     )
 
 
+AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d+)\]")
 COMPILED = re.compile(r"CompiledFunctionBackward\d*|backward of .+ \[[^\[\]]+\]")  # autograd nodes of compiled forwards
 
 

@@ -19,7 +19,11 @@ from aotviz.recording.strings import parsed
 
 SHORT_HASH = 8  # characters of a hash that are shown
 LONGEST = 80  # characters of a value that are shown
-SETTINGS = {"dynamo_config": "torch._dynamo.config", "inductor_config": "torch._inductor.config"}
+SETTINGS = {
+    "dynamo_config": "torch._dynamo.config",
+    "inductor_config": "torch._inductor.config",
+    "compiler_config": "torch.compiler.config",
+}
 FIELD = re.compile(r"\b(\w+)=((?:torch\.Size)?\([^()]*\)|(?:torch\.Size)?\(\[[^\]]*\]\)|\w+\('[^']*'\)|[^,()]+)")
 INPUT = re.compile(r"\b(?:arg\d+_|primals_|tangents_)\d+\b")  # named differently for inference and training
 ANNOTATION = re.compile(r': "[^"]*"(?= =)')

@@ -31,7 +31,9 @@ TENSOR_FACTS = {
     "requires_grad": re.compile(r"\brequires_grad=(\w+)"),
 }
 IDENTITY = re.compile(r"___check_obj_id\(.*, (\d+)\)")
-LIBRARY = re.compile(r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/site-packages/")  # as torch shortens paths
+LIBRARY = re.compile(
+    r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/site-packages/|/lib/python3\.\d+/"
+)  # as torch shortens paths
 COMPARED = frozenset({"value", "length", "object", "type", "keys", "attribute"})  # kinds that two guards can differ in
 
 Key = tuple[str, str]  # what a guard is about: its kind, and the value or a property of it

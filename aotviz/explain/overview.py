@@ -94,7 +94,8 @@ def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
     named = [one.title for one in causes[: 1 if first.failed else IN_TITLE]]
     more = counted(len(causes) - len(named), "other cause") if len(causes) > len(named) else ""
     if first.failed:
-        return sentence(first.title, IN_EAGER.get(first.kind, ""), f"{more} below" if more else "")
+        came = IN_EAGER.get(first.kind, "") if "eager" in first.text else ""
+        return sentence(first.title, came, f"{more} below" if more else "")
     ids = {id for one in causes if one.kind in ("recompile", "cache") for id in one.ids}
     places = range(len(facts.data.compilations))
     total = sum(map(facts.seconds, places))

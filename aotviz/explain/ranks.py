@@ -114,12 +114,23 @@ def explain_all(facts: Facts) -> Explanation:
     )
 
 
+PLACE = re.compile(r" \((?P<place>\S+:\d+)\)")  # of a function, in the words of a difference
+
+
 def points(found: Iterable[RankDifference]) -> list[Point]:
     points = []
     for one in found:
-        fix = advice(one.fix)
+        fix, place = advice(one.fix), PLACE.search(one.words)
         points.append(
-            Point(one.words, fix=fix, failed=not HANGS.isdisjoint(fix.cures), kind="ranks", ids=tuple(one.ids))
+            Point(
+                one.words,
+                place=place["place"] if place else "",
+                fix=fix,
+                failed=not HANGS.isdisjoint(fix.cures),
+                kind="ranks",
+                title=PLACE.sub("", one.words).partition(". ")[0],
+                ids=tuple(one.ids),
+            )
         )
     return points
 

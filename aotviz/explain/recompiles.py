@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aotviz.explain import advice, explained_tables, misses
-from aotviz.explain.cures import guard_cures
+from aotviz.explain import advice, explained_tables, fixed_sizes, misses
+from aotviz.explain.cures import export_cures, guard_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence
 from aotviz.explain.misses import LIBRARY, Miss, Reason
@@ -27,6 +27,7 @@ from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
 from aotviz.recording.events import NONE, CompilationData
 from aotviz.recording.findings import WhyCompiled
+from aotviz.recording.sources import SourceLine
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -69,7 +70,7 @@ class Recompile:
     function: str
     reasons: tuple[Reason, ...]  # one per earlier program, the newest first
     seconds: float
-    outcome: str  # "compiled", "limit" (too many programs; the call ran in eager), "eager" (refused) or "failed"
+    outcome: str  # "compiled", "limit" (too many: ran in eager), "limit error", "eager" (refused) or "failed"
     limit: int  # the limit that was reached, 0 if unknown or none
     left_out: int = 0  # earlier programs that failed a guard like those of `reasons` on another value
 
@@ -104,7 +105,7 @@ class Recompile:
                 f"{_named(self.function)} reached the recompile limit{limit} and was not compiled again, although "
                 f"{main.failure.words}: calls that fit none of its programs run in eager from now on"
             )
-        elif self.outcome == "failed":
+        elif self.outcome in ("failed", "limit error"):
             words += " This compilation failed."
         elif self.outcome == "eager":
             words += " aotviz refused the new program, so it runs in eager."
@@ -173,12 +174,16 @@ def _find(facts: Facts) -> list[Recompile]:
                 function=facts.function(place),
                 reasons=reasons,
                 seconds=facts.seconds(place),
-                outcome="compiled" if failed is None else "limit" if LIMIT.search(text) else "failed",
+                outcome="compiled" if failed is None else _outcome(failed.fail_type, text),
                 limit=int(limit[1]) if limit else 0,
                 left_out=record.left_out,
             )
         )
     return _recurring_first(facts, [*found, *_of_our_own(facts)])
+
+
+def _outcome(error: str, text: str) -> str:
+    return "limit error" if error == "FailOnRecompileLimitHit" else "limit" if LIMIT.search(text) else "failed"
 
 
 def _of_another_function(reason: Reason) -> bool:
@@ -415,6 +420,8 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         if others:
             told = [f"`{subject}`{f' ({times} times)' if times > 1 else ''}" for subject, times in others.most_common()]
             opening += f" The calls failed guards on other values as well: {_listed(told)}."
+        if _stays_static(cause):
+            opening += f" `{cause.subject}` is not dynamic: `dynamic=False`, or a setting, keeps torch from that."
         limited = next((r for r in cause.recompiles if r.outcome == "limit"), None)
         if limited is None and full is not None:
             opening += f" With its other recompiles, it reached the recompile limit at {full.id}."
@@ -424,6 +431,8 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
                 f" At {limited.id} it reached the recompile limit{limit}: calls that fit none of its programs run in "
                 "eager from then on."
             )
+        elif (raised := next((r for r in cause.recompiles if r.outcome == "limit error"), None)) is not None:
+            opening += f" At {raised.id} it reached the recompile limit, which is an error under `fullgraph=True`."
         elif any(r.main.dynamic for r in cause.recompiles):
             opening += f" `{cause.subject}` became symbolic after the first recompiles."
     ids = f"Compilation {first.id}" if count == 1 else f"Compilations {first.id} to {last.id}"
@@ -434,15 +443,17 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         named = named_ranks([f"rank {rank}" for rank in some])
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
     main, fix, words = telling.main, _fix(facts, cause, usual), sentence(opening, cost, reached)
+    title = _titled(cause) + (f" on {named_ranks([f'rank {rank}' for rank in some])} only" if some else "")
+    fixed = _line_that_fixed(facts, cause) if export_cures.FIXED_SIZE in fix.cures else None
     point = Point(
         words,
-        main.code,
-        main.place,
+        fixed.code if fixed else main.code,
+        str(fixed) if fixed else main.place or facts.frame_place(telling.place),
         fix,
         cause.failed,
         cause.seconds,
         kind="recompile",
-        title=_titled(cause),
+        title=title,
         ids=tuple(recompile.id for recompile in cause.recompiles),
     )
     if full is not None:  # each of its causes led to the limit, and costs what they cost together
@@ -454,12 +465,58 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
 def _titled(cause: Cause) -> str:
     """What changed, in some words, with the values that were seen."""
     values = _values(cause)
-    return f"`{cause.subject}` changed{values}" if values else cause.first.main.failure.words
+    told = _words_of_class(cause) or (f"`{cause.subject}` changed{values}" if values else "")
+    static = " and is not dynamic" if _stays_static(cause) else ""
+    limit = (
+        ", until the recompile limit was reached" if any(r.outcome == "limit error" for r in cause.recompiles) else ""
+    )
+    return f"{told or cause.first.main.failure.words}{static}{limit}"
+
+
+def _stays_static(cause: Cause) -> bool:
+    """Whether torch compiled a size anew for each value, where by itself it would have made it symbolic."""
+    kinds = {recompile.main.failure.kind for recompile in cause.recompiles}
+    return len(cause.recompiles) > 2 and kinds == {"size"} and not any(one.main.dynamic for one in cause.recompiles)
+
+
+def _line_that_fixed(facts: Facts, cause: Cause) -> SourceLine | None:
+    """The line that made the size a constant in these programs, although it was symbolic."""
+    places = [recompile.place for recompile in cause.recompiles]
+    fixed = (one for place in places for one in fixed_sizes.found(facts, place) if one.size == cause.subject)
+    return next((one.line for one in fixed if one.line.line), None)
+
+
+def _of_new_class(cause: Cause) -> bool:
+    """Whether each program was for another class of one name."""
+    failures = [recompile.main.failure for recompile in cause.recompiles]
+    return (
+        len(failures) > 1 and {one.kind for one in failures} == {"type"} and len({one.before for one in failures}) == 1
+    )
+
+
+def _of_member(cause: Cause) -> bool:
+    """Whether the value is a member of an Enum: its `_value_` is guarded as well."""
+    also = {miss.failure.subject for recompile in cause.recompiles for miss in recompile.also}
+    return f"{cause.subject}._value_" in also
+
+
+def _words_of_class(cause: Cause) -> str:
+    if _of_member(cause):
+        return f"`{cause.subject}` is another member of its Enum than before"
+    if _of_new_class(cause):
+        return f"`{cause.subject}` is of another class named `{cause.first.main.failure.before}` than before"
+    return ""
 
 
 def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
     """What to do, by what the values were: a number that was compiled for each of several values is a constant."""
     failure, fix = usual.main.failure, usual.main.failure.fix
+    if _of_new_class(cause):
+        fix = guard_cures.NEW_CLASS.said(name=cause.subject)
+    elif _of_member(cause):
+        fix = guard_cures.MEMBER.said(name=cause.subject)
+    elif guard_cures.SIZE in fix.cures and _line_that_fixed(facts, cause):
+        fix = export_cures.FIXED_SIZE.said()
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
     symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
     if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
@@ -494,6 +551,8 @@ def _reached(facts: Facts, place: int, reason: Miss) -> str:
 
 def _because(cause: Cause) -> str:
     """Why, in words that hold for all recompiles of a cause: those of one kind differ only in values."""
+    if words_of_class := _words_of_class(cause):
+        return f"each time because {words_of_class}"
     words: dict[str, str] = {}  # kind of failure -> the words of the first
     for recompile in cause.recompiles:
         words.setdefault(recompile.main.failure.kind, recompile.main.failure.words)

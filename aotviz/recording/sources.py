@@ -38,11 +38,14 @@ def user_frames(stack: str) -> tuple[SourceLine, ...]:
     (SourceLine(file='model.py', line=4, function='f', code='return x * n'),)
     """
     frames: list[tuple[re.Match[str], list[str]]] = []  # each with its lines of code
-    inside = False
-    for line in map(str.strip, stack.splitlines()):
+    inside, indent = False, 0
+    for written in stack.splitlines():
+        line, before = written.strip(), len(written) - len(written.lstrip())
         if frame := FRAME.fullmatch(line):
             frames.append((frame, []))
-            inside = True
+            inside, indent = True, before
+        elif inside and line and before < indent:
+            inside = False  # the error that ends a traceback
         elif inside and line.strip("^~ "):  # Python marks a part of the line above by a row of carets
             frames[-1][1].append(line)
         elif not line:

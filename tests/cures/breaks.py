@@ -9,7 +9,7 @@ import torch
 
 from aotviz.explain import answers
 from aotviz.explain.cures import break_cures as cures
-from tests.cures.programs import Calls, Effect, compiled, graph_breaks, program, settled, watched
+from tests.cures.programs import Calls, Effect, compiled, errors, graph_breaks, program, settled, watched
 
 LOG = logging.getLogger(__name__)
 
@@ -195,21 +195,67 @@ def a_skipped_library(cured: bool) -> object:
 
 
 def no_graphs(calls: Calls, cured: bool) -> Effect:
-    """How many compilations made no graph."""
+    """Whether no graph was made at all."""
     recording, result = watched(calls, cured)
-    nothing = [point for point in recording.explain().points if cures.NO_GRAPH in point.fix.cures]
-    return Effect(len(nothing), "functions without any graph", recording, result)
+    nothing = [text for text in recording.explain().sentences if text.startswith("Nothing was compiled")]
+    return Effect(len(nothing), "jobs without any graph", recording, result)
 
 
 @program(
-    "nothing but excluded code",
+    "a model that a library wraps",
     cures.NO_GRAPH,
-    "The graph breaks below say where",
-    ("pytorch/pytorch#119186",),
+    "`DistributedDataParallel(torch.compile(model))`",
+    ("pytorch/pytorch#140416",),
     no_graphs,
 )
+def a_wrapped_model(cured: bool) -> object:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+        wrap = torch.nn.parallel.DistributedDataParallel
+        return (wrap(compiled(model)) if cured else compiled(wrap(model)))(torch.ones(2, 3)).detach()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@program("a function without tensors", cures.NO_TENSORS, "Do not compile", ("pytorch/pytorch#181817",), no_graphs)
+def no_tensors(cured: bool) -> object:
+    def tokens(text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    return (tokens if cured else compiled(tokens))("two words")
+
+
+@program("nothing but excluded code", cures.DISABLED, "Remove the `disable`", ("pytorch/pytorch#119186",), no_graphs)
 def no_graph_at_all(cured: bool) -> object:
     return compiled((lambda x: x * 2) if cured else (lambda x: excluded(x)))(torch.ones(2))
+
+
+@program("backward inside", cures.BACKWARD, "outside the compiled function", ("pytorch/torchdynamo#943",), graph_breaks)
+def a_backward(cured: bool) -> object:
+    weight = torch.ones(3, requires_grad=True)
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        loss = (weight * x).sum()
+        if not cured:
+            loss.backward()
+        return loss
+
+    loss = compiled(train)(torch.ones(3))
+    if cured:
+        loss.backward()
+    return weight.grad
+
+
+def _broken(graph: object, inputs: object) -> None:
+    raise NotImplementedError("no relu")
+
+
+@program("a backend that raises", cures.OF_BACKEND, '`torch.compile(..., backend="eager")`', (), errors)
+def a_broken_backend(cured: bool) -> object:
+    return compiled(torch.relu, backend="eager" if cured else _broken)(torch.ones(3))
 
 
 def restarts(calls: Calls, cured: bool) -> Effect:

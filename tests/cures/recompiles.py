@@ -319,3 +319,17 @@ def blocks_of_a_transformer(cured: bool) -> object:
     for length in (8, 12):
         model(torch.zeros(2, length, dtype=torch.long))
     return None
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+@program(
+    "a tensor subclass in some calls", cures.TENSOR_CLASS, "`x.as_subclass(torch.Tensor)`", ("pytorch/pytorch#187073",)
+)
+def a_subclass_sometimes(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for x in (torch.ones(3), torch.ones(3).as_subclass(Marked)):
+        found.append(step(x.as_subclass(torch.Tensor) if cured else x).as_subclass(torch.Tensor))
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import enum
 import gc
 from typing import Any
 
@@ -297,3 +299,29 @@ def two_numbers(cured: bool) -> object:
     step = compiled(lambda x, scale, shift: x * scale + shift, dynamic=None if cured else False)
     given = torch.tensor if cured else int
     return [step(torch.ones(2), given(n), given(n + 1)) for n in (2, 3, 4, 5)]
+
+
+class Language(enum.Enum):
+    EN = 1
+    DE = 2
+    FR = 3
+    IT = 4
+
+
+@program("a member of an Enum", cures.MEMBER, "pass that as a tensor")
+def a_member(cured: bool) -> object:
+    offsets = torch.arange(5.0)
+    chosen = compiled(lambda x, language: x + offsets[language.value])
+    given = compiled(lambda x, offset: x + offset)
+    x = torch.ones(3)
+    return [given(x, offsets[one.value]) if cured else chosen(x, one) for one in Language]
+
+
+@program("a class made in a loop", cures.NEW_CLASS, "Define the class of `batch` once")
+def a_class_made_in_a_loop(cured: bool) -> object:
+    step, found = compiled(lambda batch: batch.x - batch.y), []
+    outside = collections.namedtuple("Batch", ["x", "y"])
+    for _ in range(4):
+        kind = outside if cured else collections.namedtuple("Batch", ["x", "y"])
+        found.append(step(kind(torch.ones(3), torch.zeros(3))))
+    return found

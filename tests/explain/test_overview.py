@@ -18,8 +18,8 @@ from tests.explain.logs import recording
 HEADLINES = {  # what the program of the corpus does, in the words of the overview
     "aliases": "`x` had 1 dimension and now has 2: 459 ms of 2.7 s.",
     "aoti": "Compiled 2 times, 25.8 s. Nothing was compiled again, and no graph broke.",
-    "errors": "0/0 (`on_broken_backend`) failed with BackendCompilerFailed: backend='broken_backend' raised: "
-    "RuntimeError. 4 other causes below.",
+    "errors": "0/0 (`on_broken_backend`) failed: the backend `broken_backend` raised RuntimeError: this backend cannot "
+    "compile anything. 4 other causes below.",
     "exports": "Export 2 and 1 other export failed because it has to know whether `n > 3` (`u0 > 3`) while tracing. "
     "2 other causes below.",
     "graph_breaks": "A log message cannot be part of a graph. Its function runs in eager. 8 other causes below.",

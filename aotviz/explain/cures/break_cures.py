@@ -42,5 +42,18 @@ NOT_YOURS = Cure(
     "Nothing is to be done in your program: these lines are a library's. What lies between them is compiled.",
 )
 TORCHS_HINT = Cure("what torch advises", "{hint}")
-NO_GRAPH = Cure("no graph at all", "The graph breaks below say where it gave up, and why.")
+NO_GRAPH = Cure(
+    "library around the module",
+    "Compile the module itself before the library wraps it: `DistributedDataParallel(torch.compile(model))`.",
+)
+NO_TENSORS = Cure("no tensor operation", "Do not compile this function: `torch.compile` only makes its calls slower.")
+BACKWARD = Cure(
+    "backward inside",
+    "Call `backward()` outside the compiled function, on its result.",
+)
+OF_BACKEND = Cure(
+    "error of a backend",
+    "This is an error of the backend or of one of its passes, not of the compiled function, which "
+    '`torch.compile(..., backend="eager")` runs without it. Correct the line below if it is yours.',
+)
 RESTARTS = Cure("restarts at graph breaks", "Remove those graph breaks: each has a point of its own.")

@@ -43,6 +43,14 @@ HIDDEN = Cure(
     "Look for what differs between the runs without being printed: the values of a constant tensor, an object "
     "that is created again, a function's code. Pass such tensors as inputs, and give objects stable contents.",
 )
+OFF = Cure(
+    "caches that are switched off",
+    "Remove that setting, or TORCHINDUCTOR_FORCE_DISABLE_CACHES from the environment: it is for debugging.",
+)
+CONSTANT = Cure(
+    "miss for another number in the code",
+    "The number is a constant of the graph, and so a part of the key. Pass it as a tensor, or use the same number.",
+)
 CODE = Cure(
     "miss for other code",
     "Different code needs a different program: this miss is correct, unless the code should have been the same.",

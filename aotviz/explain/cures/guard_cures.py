@@ -74,6 +74,21 @@ TENSOR_OR_NONE = Cure(
     "If `{name}` is optional, two programs are needed. Otherwise pass an empty or neutral tensor in place of None.",
     kept="Both programs are kept and reused.",
 )
+TENSOR_CLASS = Cure(
+    "tensor subclass in some calls",
+    "Pass the same class of tensor in each call: `{name}.as_subclass(torch.Tensor)` makes a plain one.",
+    kept=ONCE,
+)
+MEMBER = Cure(
+    "member of an Enum",
+    "Each member of an Enum is compiled as a constant, which is fine for a few. Otherwise look up what `{name}` stands "
+    "for before the call, and pass that as a tensor.",
+)
+NEW_CLASS = Cure(
+    "class made in a loop",
+    "A class that is created again for each call needs a new program each time. Define the class of `{name}` once, "
+    "outside the loop or function that creates it.",
+)
 DUPLICATES = Cure(
     "one tensor passed twice",
     "If {name} should be separate tensors, pass a copy (`x.clone()`).",
