@@ -1,4 +1,7 @@
-"""`python -m tests.jobs [NAME ...]`: run the jobs, explain their logs, and print a table of what was told."""
+"""`python -m tests.jobs [NAME ...]`: run the jobs, explain their logs, and print what was told and what the cure did.
+
+Without names all are run, and the table in docs/jobs.md is written.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.jobs import running
+from tests.jobs import judging, running, table
 
-if __name__ == "__main__":
-    wanted = sys.argv[1:]
+DOCS = Path(__file__).parents[2] / "docs" / "jobs.md"
+
+
+def main(wanted: list[str]) -> None:
+    rows = []
     for name, job in running.jobs().items():
         if wanted and name not in wanted and job.family not in wanted:
             continue
         with tempfile.TemporaryDirectory() as folder:
             faulty = running.run(job, False, Path(folder, "faulty"))
             cured = running.run(job, True, Path(folder, "cured"))
-            print(name, dict(faulty), "->", dict(cured), flush=True)
-            for path in Path(folder).glob("*/raised-*"):
-                print("     ", path.parent.name, path.read_text()[:300].replace("\n", " "))
+            told = judging.Told.of(Path(folder, "faulty", "log"))
+        rows.append(table.Row(job, faulty, cured, told, judging.wrong(job, told)))
+        print(rows[-1].printed(), flush=True)
+    if not wanted:
+        DOCS.write_text(table.page(rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -58,7 +58,7 @@ def constant_in_the_graph(cured):
         torch._dynamo.reset()
 
         @torch.compile
-        def forward(x, offset):
+        def forward(x, offset):  # here
             if cured:
                 return torch.addmm(offset, x, x)
             return torch.addmm(x, x, x, beta=seconds)  # here
@@ -76,7 +76,7 @@ def opaque(x):
 
 def allowed_in_graph(cured):
     @torch.compile
-    def forward(x):
+    def forward(x):  # here
         return (x @ x if cured else opaque(x)) @ x  # here
 
     for _ in range(2):

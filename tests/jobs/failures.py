@@ -25,7 +25,7 @@ def custom_op_without_fake(cured):
 
 
 def my_backend(graph, inputs):
-    raise NotImplementedError("my_backend knows no relu")
+    raise NotImplementedError("my_backend knows no relu")  # here
 
 
 def backend_raises(cured):

@@ -12,7 +12,8 @@ from tests.jobs.running import Job
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    first: str  # the first point of `explain`
+    title: str  # of `explain`, which counts
+    first: str  # its first point
     fix: str  # its first cure
     source: str  # "recompiles.py:22    optimizer.step()", as it stands with it
     headline: str  # what `open` shows first
@@ -27,6 +28,7 @@ class Told:
         rows = list(overview.causes.itertuples())
         cause = rows[0] if rows else None
         return cls(
+            explained.title,
             explained.sentences[0] if explained.sentences else "",
             explained.fix,
             explained.source,

@@ -62,7 +62,7 @@ def graph_break_metrics(cured):
 
 
 def broken_backend(graph, inputs):
-    raise RuntimeError("broken backend")
+    raise RuntimeError("broken backend")  # here
 
 
 def compile_failure(cured):
@@ -106,7 +106,7 @@ def cache_hit_and_miss(cured):
         torch._dynamo.reset()
 
         @torch.compile
-        def scores(q, mask, scale):
+        def scores(q, mask, scale):  # here
             if cured:
                 return torch.addmm(mask, q @ scale, q.T)
             return torch.addmm(mask, q, q.T, alpha=bias)  # here

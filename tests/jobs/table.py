@@ -1,0 +1,81 @@
+"""The table of docs/jobs.md: what each job does, what was told at the first run and now, and what its cure did."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections import Counter
+
+from tests.jobs.judging import Told
+from tests.jobs.running import HERE, Job
+
+INTRODUCTION = """\
+# Jobs with a known fault
+
+{count} small training and inference jobs, each made to fail, to compile again or to run in eager in one known way, as
+public reports and the sample logs of tlparse and PyTorch show it. What is wrong with each, which words the first point
+of `aotviz explain` must have, and what its cure is were written down before the job was run, by somebody who had not
+read the code of `explain`. Each job was then run with `TORCH_TRACE`, once as it is and once with the cure.
+
+At the first run the first point was the cause, and its first cure the right one, for {right} of {count} jobs as they
+were noted, and for {noted} more whose note was too narrow (the page says why). Now it is for {now}.
+
+`python -m tests.jobs` runs all and writes this page; `python -m tests.jobs NAME` runs one. The notes are in
+`tests/jobs/expected.toml`, the findings of the first run in `tests/jobs/first_run.toml`.
+
+| job | what was done | at the first run | `explain` says first, now | the cure, and what it did |
+| --- | --- | --- | --- | --- |
+"""
+TIMED = re.compile(r" (?:Compilations? [^.]*? cost|Compiling (?:it|them) took|It cost) [\d.,]+ m?s\.?")
+
+FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.-]+/)+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    job: Job
+    faulty: Counter[str]
+    cured: Counter[str]
+    told: Told
+    wrong: list[str]
+
+    @property
+    def effect(self) -> str:
+        """What the cure made fewer: "compilations: 6 → 1"."""
+        gone = self.job.noted.get("gone", "none")
+        return "" if gone == "none" else f"{gone.replace('_', ' ')}: {int(self.faulty[gone])} → {int(self.cured[gone])}"
+
+    def printed(self) -> str:
+        verdict = "right" if not self.wrong else "WRONG"
+        return "\n    ".join([f"{verdict} {self.job.name} ({self.effect or 'nothing to count'})", *self.wrong])
+
+
+def first_run() -> dict[str, str]:
+    """The name of each job that was not told as noted -> what was found."""
+    found = tomllib.loads((HERE / "first_run.toml").read_text())
+    return {name: f"right; {why}" for name, why in found["note"].items()} | found["wrong"]
+
+
+def page(rows: list[Row]) -> str:
+    first = tomllib.loads((HERE / "first_run.toml").read_text())
+    return INTRODUCTION.format(
+        count=len(rows),
+        right=len(rows) - len(first["note"]) - len(first["wrong"]),
+        noted=len(first["note"]),
+        now=sum(not row.wrong for row in rows),
+    ) + "".join(map(_row, rows))
+
+
+def _row(row: Row) -> str:
+    noted = row.job.noted
+    said = row.told.headline if row.job.healthy else row.told.first
+    said = re.sub(r",? \d[\d.]* m?s\b", "", TIMED.sub("", FOLDERS.sub("", said)))
+    cells = (
+        f"{row.job.name}<br>{noted['from']}",
+        noted["done"],
+        first_run().get(row.job.name, "right"),
+        said if not row.wrong else f"**not right:** {said}",
+        f"{noted.get('cure', 'nothing is wrong')}. {row.effect}",
+    )
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |\n"
