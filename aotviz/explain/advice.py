@@ -14,7 +14,7 @@ KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
 def size(name: str, index: int, after: str, parameter: bool) -> Advice:
     if parameter:
         return guard_cures.SIZE_OF_PARAMETER.said(name=name)
-    cure = guard_cures.SIZE_1 if after in ("0", "1") else guard_cures.SIZE
+    cure = guard_cures.SIZE_1 if after in ("0", "1", "0 or 1") else guard_cures.SIZE
     return cure.said(name=name, index=str(index))
 
 

@@ -151,8 +151,8 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         title += "; not timed" if times else ""
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
-    causes = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
-    return Explanation(title, (*first_apart.first([*hangs, *causes], facts), *remarks))
+    chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
+    return Explanation(title, (*first_apart.first([*hangs, *chained], facts), *remarks))
 
 
 def _with_nothing(facts: Facts, points: list[Point]) -> list[Point]:

@@ -366,10 +366,7 @@ def _own(match: re.Match[str]) -> GuardFailure:
 def _symbolic(match: re.Match[str]) -> GuardFailure:
     condition = spoken(match["condition"])
     if least := AT_LEAST_2.fullmatch(condition):
-        name, index = least["name"], least["index"]
-        words = f"dimension {index} of `{name}` has size 0 or 1, and the program is for sizes from 2"
-        fix = guard_cures.SIZE_1.said(name=name, index=index)
-        return GuardFailure("symbolic", f"{name}.shape[{index}]", condition, "0 or 1", words, fix)
+        return replace(_sized(least["name"], least["index"], "2 or more", "0 or 1", False), kind="symbolic")
     words = f"the program was compiled for sizes with {condition}, which no longer holds"
     return GuardFailure(
         "symbolic", _symbols(condition), condition, f"not {condition}", words, guard_cures.SYMBOLIC.said()
