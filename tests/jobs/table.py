@@ -24,6 +24,12 @@ were noted, and for {noted} more whose note was too narrow (the page says why). 
 `python -m tests.jobs` runs all and writes this page; `python -m tests.jobs NAME` runs one. The notes are in
 `tests/jobs/expected.toml`, the findings of the first run in `tests/jobs/first_run.toml`.
 
+```
+$ python -m tests.jobs module_counter print_in_forward
+right module_counter (compilations: 6 → 1)
+right print_in_forward (breaks: 1 → 0)
+```
+
 | job | what was done | at the first run | `explain` says first, now | the cure, and what it did |
 | --- | --- | --- | --- | --- |
 """
