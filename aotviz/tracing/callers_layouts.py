@@ -11,7 +11,7 @@ from typing import Any
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.tracing import functional
 from aotviz.tracing.ledger import Ledger, Moved
-from aotviz.tracing.views import layout
+from aotviz.tracing.views import contiguous, layout
 
 
 def callers_layout(ledger: Ledger, tensor: Any) -> Layout:
@@ -22,3 +22,23 @@ def callers_layout(ledger: Ledger, tensor: Any) -> Layout:
         if not any(isinstance(event, Moved) and id(event.tensor) in passed for event in ledger.events):
             return ledger.layout_after(root, path) or layout(tensor)
     return layout(tensor)
+
+
+def looks_contiguous(ledger: Ledger, tensor: Any, lies: Layout) -> bool:
+    """Whether a view of a written tensor is contiguous in the trace but not in the caller's memory. There `contiguous`
+    and `reshape` would copy, and the program would behave differently. `lies`: the tensor's layout before the run."""
+    if not ledger.is_viewed(tensor) or not lies.concrete:
+        return False
+    moved: set[int] = set()
+    for event in ledger.events:
+        if isinstance(event, Moved):
+            moved.add(id(event.tensor))
+            lies = event.where or lies if event.tensor is tensor else lies
+        for view, where in ledger.views_of_memory(tensor, (event,)):
+            _, path = ledger.path(view)
+            passed = any(id(one.source) in moved and one.source is not tensor for one, _ in path)
+            if passed or not (where.concrete and contiguous(where)):
+                continue
+            if not contiguous(ledger.layout_after(tensor, path, lies) or where):
+                return True
+    return False

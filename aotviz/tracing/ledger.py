@@ -473,29 +473,10 @@ class Ledger:
     def places_in(self, tensor: Any, before_a_write: bool = False) -> list[Layout]:
         """The layouts of the views of a tensor that `as_strided` made, and of views of those."""
         writes = (k for k, e in enumerate(self.events) if isinstance(e, Wrote) and self.root(e.tensor) is tensor)
-        views = self._views_of_memory(tensor, self.events[: max(writes, default=0)] if before_a_write else self.events)
+        views = self.views_of_memory(tensor, self.events[: max(writes, default=0)] if before_a_write else self.events)
         return [where for view, where in views if id(view) in self.placed]
 
-    def looks_contiguous(self, tensor: Any, lies: Layout) -> bool:
-        """Whether a view of a written tensor is contiguous in the trace but not in the caller's memory. There
-        `contiguous` and `reshape` would copy, and the program would behave differently. `lies`: the tensor's layout
-        before the run."""
-        if not self.is_viewed(tensor) or not lies.concrete:
-            return False
-        moved: set[int] = set()
-        for event in self.events:
-            if isinstance(event, Moved):
-                moved.add(id(event.tensor))
-                lies = event.where or lies if event.tensor is tensor else lies
-            for view, where in self._views_of_memory(tensor, (event,)):
-                _, path = self.path(view)
-                passed = any(id(one.source) in moved and one.source is not tensor for one, _ in path)
-                if where.concrete and contiguous(where) and not passed:
-                    if not contiguous(self.layout_after(tensor, path, lies) or where):
-                        return True
-        return False
-
-    def _views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
+    def views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
         """The views of a tensor's memory, each with its layout when it was taken."""
         for event in events:
             if isinstance(event, Viewed):

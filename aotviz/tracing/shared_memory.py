@@ -25,6 +25,7 @@ from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, rootless
+from aotviz.tracing.callers_layouts import looks_contiguous
 from aotviz.tracing.forward import ForwardTrace
 from aotviz.tracing.views import layout
 
@@ -46,7 +47,7 @@ def is_placed(forward: ForwardTrace, position: int) -> bool:
         return False
     passed = forward.program.args[position]
     placed = not fills_its_storage(passed) and forward.ledger.places_in(argument)
-    return bool(placed) or forward.ledger.looks_contiguous(argument, layout(passed))
+    return bool(placed) or looks_contiguous(forward.ledger, argument, layout(passed))
 
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:
