@@ -107,3 +107,27 @@ def test_the_kernel_is_asked_for_what_is_looked_at_and_a_failure_says_what_to_do
     assert asked.count("'compilation'") == 2  # asked for once; the bookmark names one too
     assert "['graph', '0', 3]" not in asked  # the backward was not looked at
     assert "'stage': 'partition'" in asked
+
+
+def test_beside_the_file_browser_the_graph_has_half_of_the_cell(lab: Server, lab_page: Page, screenshots: Path) -> None:
+    page = lab_page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    jupyter.write_notebook(lab.work / "half.ipynb", CELL)
+    jupyter.open_notebook(page, lab, "half.ipynb")
+    jupyter.run_all(page)
+    page.evaluate("window.jupyterapp.commands.execute('filebrowser:activate')")
+    expect(page.locator(".jp-FileBrowser")).to_be_visible()
+    bench = page.locator(".workbench").first
+    bench.scroll_into_view_if_needed()
+    bench.locator('.stage[data-stage="partition"]').click()
+    bench.locator('[role=tab][data-view="graph"]').click()
+    expect(bench.locator(".graph-foot .status")).to_contain_text("boxes", timeout=30_000)
+    graph, whole = (one.bounding_box() for one in (bench.locator(".graph-body"), bench))
+    page.screenshot(path=screenshots / "jupyterlab-beside-files.png")
+    assert graph is not None
+    assert whole is not None
+    assert graph["height"] >= whole["height"] / 2
+    for bar in bench.locator(".bar, .head").all():
+        tops = bar.evaluate("(bar) => [...bar.children].filter((one) => one.offsetHeight).map((one) => one.offsetTop)")
+        heights = bar.evaluate("(bar) => [...bar.children].map((one) => one.offsetHeight)")
+        assert max(tops, default=0) - min(tops, default=0) < max(heights, default=1)  # one line

@@ -190,3 +190,37 @@ def test_torchs_own_words_stand_only_where_they_are_called_that(opened: Open, na
         expect(page.locator(".comparison")).to_be_visible()
         found["compared", name] = raw(page)
     assert {place: texts for place, texts in found.items() if texts} == {}
+
+
+LINES = """(pattern) => {
+  const host = [...document.querySelectorAll("*")].find((one) => one.shadowRoot);
+  const walker = document.createTreeWalker(host.shadowRoot.querySelector(".workbench"), NodeFilter.SHOW_TEXT);
+  const wrapped = [];
+  let seen = 0;
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (const { index, 0: id } of node.textContent.matchAll(new RegExp(pattern, "g"))) {
+      const range = document.createRange();
+      range.setStart(node, index);
+      range.setEnd(node, index + id.length);
+      const tops = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+      seen += tops.size > 0;
+      if (tops.size > 1) wrapped.push(node.textContent);
+    }
+  return [seen, wrapped];
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 500])
+def test_the_id_of_a_compilation_stands_on_one_line(opened: Open, width: int) -> None:
+    page = opened(recording("graph_breaks"), width)
+    ids, wrapped = 0, []
+    for view in ("overview", "compilations", "records", "timeline"):
+        page.locator(f"[role=tab][data-view={view}]").click()
+        pages = page.locator(".pages [data-page]")
+        for choice in pages.all() or [page.locator(f"[role=tab][data-view={view}]")]:
+            choice.click()
+            seen, found = page.evaluate(LINES, r"\b\d+/\d+(_\d+)?\b")
+            ids += seen
+            wrapped += found
+    assert ids > len(recording("graph_breaks"))
+    assert wrapped == []

@@ -96,7 +96,7 @@ export const compilations: View = {
           "aria-selected": String(position === selection.compilation),
           data: { compilation: one.id },
         },
-        h("th", { scope: "row", class: "code" }, one.id),
+        h("th", { scope: "row", class: "code id" }, one.id),
         h("td", { class: "code" }, one.name),
         ranks.length > 1 && h("td", { class: "number" }, one.rank),
         h("td", {}, one.kind, one.attempts > 1 && chip(`${one.attempts} attempts`)),

@@ -189,7 +189,7 @@ function opener(state: State, position: number, name?: ""): Child {
     state.openCompilation(position);
   };
   return [
-    h("button", { type: "button", class: "link", title: `open ${head.name}`, on: { click: open } }, head.id),
+    h("button", { type: "button", class: "link id", title: `open ${head.name}`, on: { click: open } }, head.id),
     name ?? h("small", {}, head.name),
   ];
 }

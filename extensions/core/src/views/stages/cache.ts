@@ -1,30 +1,35 @@
 // The first item of the rail: what aotviz's cache said about the compilation, and what differs from the nearest key.
 
 import { answered, colourOfAnswer, madeAt } from "../../cached";
-import { type Child, h, quoted } from "../../dom";
+import { h, quoted } from "../../dom";
 import { plural } from "../../format";
 import type { CacheAnswer, CompilationData } from "../../wire";
 import { chip } from "../table";
 
 const MOST_OPEN = 2; // ingredients that differ; the others are folded
-const KEY_LETTERS = 12;
 const LONG = 120; // letters of a value; the rest is folded, or one value would fill the rail
 
 /** Null if the cache was not asked. */
 export function cacheItem({ cache, replayed }: CompilationData): HTMLElement | null {
   if (!cache) return null;
   const rest = cache.differs.slice(MOST_OPEN);
+  const made = madeAt(cache.saved_at_unix_s);
+  const said = quoted(sentence(cache.words));
   return h(
     "section",
     { class: "rail-cache", "aria-label": "The cache's answer", data: { outcome: cache.outcome } },
-    h("p", {}, h("b", {}, "cache"), " ", chip(answered(cache), colourOfAnswer(cache))),
-    h("p", { class: "what" }, quoted(sentence(cache.words))),
-    cache.place && h("p", {}, h("code", {}, cache.place)),
-    cache.differs.slice(0, MOST_OPEN).map(ingredient),
-    rest.length > 0 &&
-      h("details", {}, h("summary", {}, `${plural(rest.length, "other ingredient")}`), rest.map(ingredient)),
-    replayed?.note && h("p", { class: "what" }, `Its stages are not shown: ${replayed.note}.`),
-    h("p", { class: "faint" }, ...keys(cache)),
+    h(
+      "details",
+      {},
+      h("summary", { class: "answer" }, h("b", {}, "cache"), " ", chip(answered(cache), colourOfAnswer(cache))),
+      h("p", { class: "what" }, said),
+      cache.place && h("p", {}, h("code", {}, cache.place)),
+      cache.differs.slice(0, MOST_OPEN).map(ingredient),
+      rest.length > 0 &&
+        h("details", {}, h("summary", {}, plural(rest.length, "other ingredient")), rest.map(ingredient)),
+      replayed?.note && h("p", { class: "what" }, `Its stages are not shown: ${replayed.note}.`),
+      made && h("p", { class: "faint" }, `made ${made}`),
+    ),
   );
 }
 
@@ -51,15 +56,6 @@ function folded(text: string, kind: string): HTMLElement {
   if (text.length <= LONG) return code;
   const head = h("code", { class: kind }, `${text.slice(0, LONG / 3).trimEnd()}…`);
   return h("details", { class: "long" }, h("summary", {}, head, " "), code);
-}
-
-function keys({ key, nearest, saved_at_unix_s }: CacheAnswer): Child[] {
-  const made = madeAt(saved_at_unix_s);
-  return [
-    key && ["key ", h("code", { title: key }, key.slice(0, KEY_LETTERS))],
-    nearest && [" · nearest ", h("code", { title: nearest }, nearest.slice(0, KEY_LETTERS))],
-    made && ` · made ${made}`,
-  ];
 }
 
 function sentence(words: string): string {

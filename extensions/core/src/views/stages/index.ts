@@ -306,7 +306,7 @@ function link(state: State, { position, head, kind }: Related): HTMLElement {
     "button",
     { type: "button", class: "related", data: { kind }, on: { click: () => state.openCompilation(position) } },
     h("span", { class: "faint" }, SAID[kind]),
-    h("b", {}, `${head.id} · ${head.name}`),
+    h("b", {}, h("i", { class: "id" }, head.id), ` · ${head.name}`),
     because && h("span", { class: "what" }, quoted(because)),
   );
 }
