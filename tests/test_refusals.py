@@ -180,8 +180,16 @@ class Multiplies(torch.Tensor):
         return super().__torch_function__(torch.mul if func is torch.add else func, types, args, kwargs)
 
 
+def writes_what_has_parts(x):
+    y = x.sin()
+    part, _ = y.unsafe_chunk(2)
+    y.mul_(2)
+    return part
+
+
 CASES = {
     "written by a backward": lambda: (counts_with_two_results, leaf(2), torch.zeros(())),
+    "part that is not a view": lambda: (writes_what_has_parts, torch.ones(2)),
     "gradient of an argument": lambda: (reads_a_gradient, leaf(2)),
     "argument is changed": lambda: (appends, torch.ones(2), []),
     "tensor is kept": lambda: (lambda x: x * table(2), torch.ones(2)),

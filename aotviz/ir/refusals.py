@@ -52,6 +52,10 @@ as_strided in a chain of views:
 stale view:
   autograd rejects how this function uses a view, in the order in which it is traced: {names}. Take the view after the
   write, or run this function in eager.
+part that is not a view:
+  {names} writes to a tensor, or to a part of it that unsafe_chunk or unsafe_split returned, and the other of the two is
+  used or returned afterwards. They share memory, which these operators hide from autograd and from a trace. Use chunk
+  or split.
 gradient needs an overwritten value:
   this function's gradient cannot be computed, and eager fails too: {names} Write to a clone, or run this function in
   eager if you do not need that gradient.

@@ -255,6 +255,7 @@ class Outputs:
 
     def classify(self) -> None:
         storage_sizes.refuse_resized_results(self.ledger, self.outputs, self.args)
+        self.ledger.hidden.refuse(self.ledger.root, [*self.outputs, *self.args])
         self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
         self.infos = infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)

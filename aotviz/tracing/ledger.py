@@ -34,6 +34,7 @@ from aotviz.tracing import functional, overlap
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.functional import increment_version
 from aotviz.tracing.given import Given, Kind
+from aotviz.tracing.hidden_aliases import HiddenAliases
 from aotviz.tracing.views import contiguous, layout, strides_in
 
 
@@ -172,8 +173,8 @@ class Ledger:
         self.read_sizes: dict[int, int] = {}  # id of a tensor -> the bytes of its storage that the function read
         self._resized: set[int] = set()  # ids of views with gaps that now cover other elements, after `resize_`
         self._moved_views: list[Moved] = []  # in grad mode
-        # Id of such a view, or of a view of it -> the version at which its grad_fn is right.
-        self._after_move: dict[int, int | GradFn] = {}
+        self._after_move: dict[int, int | GradFn] = {}  # id of one, or of a view of it -> version of its right grad_fn
+        self.hidden = HiddenAliases()
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
         self._orphans: list[Any] = []  # arguments of Kind.ORPHAN
         self.read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
@@ -181,8 +182,7 @@ class Ledger:
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[Any] = []  # tensors whose `.data` was assigned
         self.left: dict[int, Left | None] = {}  # id of a tensor -> the data left in its first storage, if written
-        # (Position among the events, the tensor that was given another storage, the reason to refuse shared memory).
-        self.parted: list[tuple[int, Any, str]] = []
+        self.parted: list[tuple[int, Any, str]] = []  # (number of an event, what it gave another storage, refusal)
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
         """Called before the run with each argument, and the tensor that was passed for it."""

@@ -338,6 +338,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 nodes = tracer.graph.nodes
                 node = next(iter(reversed(nodes))) if len(nodes) > length else None
                 noted += ledger.note(func, args, kwargs or {}, result, node)
+                ledger.hidden.note(ledger.root, func, args, kwargs or {}, result)
         return result
 
     mode.__torch_dispatch__ = method = types.MethodType(watched, mode)
