@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch._dynamo import compiled_autograd
@@ -115,6 +117,32 @@ def backwards_captured_by_torch(backend):
 
 def test_a_captured_backward_has_the_sizes_symbolic_that_the_forward_had():
     assert backwards_captured_by_torch("aotviz_eager") == backwards_captured_by_torch("aot_eager") == 1
+
+
+@pytest.mark.parametrize("forward", ["aotviz_eager", "aot_eager", None])
+def test_a_whole_backward_is_captured_and_compiled_once_if_the_forward_had_its_sizes_symbolic(forward):
+    def recorded(shape_of_loss):
+        torch._dynamo.reset()
+        aotviz.compiled_autograd.reset()
+        function = grown if forward is None else torch.compile(grown, backend=forward)
+        captured = aotviz.compiled_autograd(backend="eager")
+        for size in (4, 6, 8, 10):
+            x, w = rows(size)
+            result = shape_of_loss(function(x, w))
+            with captured as recording:
+                result.backward(torch.ones_like(result))
+            assert torch.allclose(x.grad, torch.autograd.grad(grown(x, w).sum(), x)[0])
+        return [one.name for one in recording]
+
+    once = ["backward", "backward, part 0"]
+    assert recorded(torch.sum) == (once * 2 if forward is None else once)
+    assert recorded(torch.clone) == (once * 2 if forward is None else once)
+
+
+@pytest.mark.parametrize("captured", [contextlib.nullcontext(), aotviz.compiled_autograd(backend="eager")])
+def test_a_backward_of_what_needs_no_gradient_raises_what_eager_raises(captured):
+    with captured, pytest.raises(RuntimeError, match="element 0 of tensors does not require grad"):
+        torch.ones(3).sum().backward()
 
 
 def test_a_compiled_unpack_hook_has_the_sizes_symbolic_that_the_forward_had():

@@ -53,6 +53,7 @@ class Backward(Protocol):
     """The backward of one program."""
 
     name: str  # of the program
+    varies: bool  # sizes of its saved tensors are symbolic
 
     def sizes(self, node: Any) -> Sequence[int]:
         """The saved numbers of a call, given its node."""
@@ -99,6 +100,14 @@ class Capturable(torch.autograd.Function):
 def capturable(captured: Backward) -> type[torch.autograd.Function]:
     """The base class of one program's Function."""
     return type("Function", (Capturable,), {"captured": captured})
+
+
+def sizes_vary(node: Any) -> bool:
+    """Whether it is the backward of a compiled forward, ours or torch's, that saves tensors of symbolic sizes."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return False
+    function = torchs.function_of(node)
+    return function.captured.varies if issubclass(function, Capturable) else torchs.has_marked_sizes(function)
 
 
 @functools.cache

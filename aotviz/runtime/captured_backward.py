@@ -44,6 +44,7 @@ class CapturedBackward:
         self._tensors = [i for i, info in enumerate(call.outer.meta.input_info) if info.is_tensor]
         self._slots = [tangent.slot for tangent in call.outer.tangents]
         self._symbols = len(call.saved) - call.saved_tensor_count
+        self.varies = any(saved.varying_dims for saved in call.saved)
         self._modules: dict[Pattern, Any] = {}
 
     def sizes(self, node: Any) -> Sequence[int]:

@@ -101,6 +101,11 @@ def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[AutogradNode]:
         following = edges[node]
 
 
+def started_at(output: Any) -> Any:
+    """The node at which a backward of a tensor, or of a gradient edge, starts; None for a leaf."""
+    return output.node if isinstance(output, autograd_graph.GradientEdge) else output.grad_fn
+
+
 def edge(of: Any) -> tuple[Any, int]:
     """The node of a tensor or of a gradient edge, and which of the node's gradients is the tensor's."""
     found = of if isinstance(of, autograd_graph.GradientEdge) else autograd_graph.get_gradient_edge(of)

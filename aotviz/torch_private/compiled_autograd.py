@@ -54,6 +54,11 @@ def backward_of_torchs(value: Any) -> str:
     return f"{value.__module__}.{value.__name__}" if is_one and not value.is_custom_function else ""
 
 
+def has_marked_sizes(function: type[torch.autograd.Function]) -> bool:
+    """Whether it is a forward that torch's AOTAutograd compiled, and sizes of what it saves are symbolic."""
+    return bool(getattr(getattr(function, "metadata", None), "dynamic_saved_tensors_idxs", None))
+
+
 def number_of(function: type[torch.autograd.Function]) -> int:
     """The number by which torch tells the backwards of Functions apart."""
     return function._backward_cls._autograd_function_id

@@ -28,15 +28,17 @@ from aotviz import pipeline
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import briefly
 from aotviz.options import Options
-from aotviz.runtime.capturable import Capturable
+from aotviz.runtime.capturable import Capturable, sizes_vary
 from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
+from aotviz.tracing.functional import nodes_behind
 from aotviz.whole_backward import current_node
 from aotviz.whole_backward.captured import FIRST, BackwardCall, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
 from aotviz.whole_backward.reasons import DROPPED, difference, labels, same
 from aotviz.whole_backward.users_names import names_around
 
+MOST_LOOKED_AT = 64  # nodes of a backward, of which one may say that sizes vary
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 Replay = Callable[..., list[Any]]
 Compile = Callable[[BackwardCall, WholeBackward], Replay]
@@ -270,7 +272,8 @@ class _Run:
         try:
             _drop_captures_of_another_autocast()
             with torch.autograd.set_multithreading_enabled(False), self._switch:
-                self._switch.enter_context(backward_capture.compiler(self._capture, self._setting.dynamic))
+                dynamic = self._setting.dynamic or any(map(sizes_vary, self._first_nodes()))
+                self._switch.enter_context(backward_capture.compiler(self._capture, dynamic))
                 results = self._original(*self._given, **self._named)
             if not self._replays:
                 reset()  # C++ has found a capture of somebody else's; the next backward is captured here
@@ -300,6 +303,11 @@ class _Run:
             raise
         self._setting.told(f"it could not be captured ({why})")
         return results
+
+    def _first_nodes(self) -> list[Any]:
+        """Some of the nodes that this backward runs. A compiled forward is among them, if its results soon make the
+        loss; to look at all nodes of a large graph at each backward would take too long."""
+        return nodes_behind(map(backward_engine.started_at, self._given[0]), MOST_LOOKED_AT)
 
     def _capture(self) -> Capture:
         visits = backward_engine.visits(self._given[0], self._given[4])
