@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from aotviz.ir.refusals import Refused
-from tests.oracle import compare, fuzz
+from tests.oracle import compare, fuzz, fuzz_page
 from tests.oracle.compare import judge
 from tests.oracle.fuzz import report, worse
 from tests.oracle.progress import finished
@@ -70,6 +72,29 @@ def test_a_sweep_is_gone_on_with_and_pieces_are_summed(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "4 programs" in out
     assert f"ours, crashed:\n      1 : {SEED}:9" in out
+
+
+def test_the_figures_of_a_file_are_put_below_a_heading_of_the_page(tmp_path, monkeypatch):
+    page, rows = tmp_path / "page.md", tmp_path / "rows.jsonl"
+    page.write_text("# Page\n\n## One\n\nAbout.\n\n| old |\n| --- |\n\nOld.\n\n## Two\n\nKept.\n")
+    good = {"standing": "equal", "cause": "", "refusals": [], "in_eager": ["stale view"], "seconds": 0.1}
+    bad = {**good, "standing": "wrong", "cause": "wrong: values", "in_eager": []}
+    entries = [{"key": f"7:{k}", "ours": one, "ours-backend": good} for k, one in enumerate([good, good, bad])]
+    rows.write_text("".join(json.dumps(one) + "\n" for one in entries))
+    monkeypatch.setattr(fuzz_page, "PAGE", page)
+    names = ["--candidate", "ours,ours-backend"]
+    assert fuzz.main(["--sum", str(rows), *names, "--modes", "--page", "One"]) == 1
+    text = page.read_text()
+    assert text.startswith("# Page\n\n## One\n\nAbout.\n\n| | programs | equal |")
+    assert text.endswith("\n## Two\n\nKept.\n")
+    assert "Old" not in text
+    assert "| old |" not in text
+    assert "| aot_function | 3 | 2 (66.6 %) | 0 | 0 | 0 | 1 | 0 | 2 (66.6 %) |" in text
+    assert "by rule: `stale view` 3." in text
+    assert "- aot_function, wrong: 7:2 (wrong: values)" in text
+    assert "`python -m tests.oracle.fuzz --modes --seed 7 --start 0 --n 3 --candidate ours,ours-backend " in text
+    with pytest.raises(SystemExit, match="no heading 'Three'"):
+        fuzz.main(["--sum", str(rows), *names, "--page", "Three"])
 
 
 def test_what_dynamo_captures_wrongly_is_listed_apart():

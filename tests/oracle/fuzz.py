@@ -8,6 +8,7 @@
     python -m tests.oracle.fuzz --file bug.py                       # a text with inputs() and f(...)
     python -m tests.oracle.fuzz --n 2500 --start 2500 --candidate ours,ours-backend --json b.jsonl  # resumes
     python -m tests.oracle.fuzz --sum a.jsonl b.jsonl --candidate ours,ours-backend  # what the pieces give together
+    python -m tests.oracle.fuzz --sum a.jsonl --modes --page "Random programs"  # the same, into docs/programs.md too
     python -m tests.oracle.fuzz --n 300 --modes --candidate ours-backend  # with modes, graph breaks, memory budgets
     python -m tests.oracle.fuzz --table                             # the table in programs.py instead
     python -m tests.oracle.fuzz --table 'ema|moving' --show all     # a part of it, with texts and differences
@@ -34,6 +35,7 @@ import torch
 
 from aotviz.ir.refusals import REFUSALS
 
+from . import fuzz_page
 from .compare import CANDIDATES, Candidate, Expectation, Trial, Verdict, expect, judge
 from .fuzz_report import COLUMNS, DYNAMOS_OWN, figures
 from .modules import MODULES
@@ -110,6 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--modes", action="store_true", help=more)
     parser.add_argument("--json", type=Path, help="a line of JSON a program; an existing file is gone on with")
     parser.add_argument("--sum", type=Path, nargs="+", help="the figures of such files together; runs nothing")
+    parser.add_argument("--page", help="with --sum: write the figures below this heading of docs/programs.md, too")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
@@ -117,7 +120,11 @@ def main(arguments: list[str] | None = None) -> int:
     names = (options.candidate or "ours,torch").split(",")
     candidates = {name: CANDIDATES[name]() for name in names}
     if options.sum:
-        return figures([row for path in options.sum for row in finished(path).values()], names)
+        rows = [row for path in options.sum for row in finished(path).values()]
+        if options.page:
+            given = {"--dynamic": options.dynamic, "--deep": options.deep, "--modes": options.modes}
+            fuzz_page.write(options.page, rows, names, " ".join(flag for flag, on in given.items() if on))
+        return figures(rows, names)
     if options.file:
         program = from_source(options.file.stem, options.file.read_text())
         print(report(program, judge_all(program, expect(program), candidates)))

@@ -27,7 +27,7 @@ def figures(rows: Sequence[Row], names: Sequence[str]) -> int:
     print(f"\n{len(rows)} programs")
     print(f"{'':16}" + "".join(f"{column:>{len(column) + 3}}" for column in COLUMNS) + "   right %   ms each")
     for name in names:
-        found = [_entry(row, name) for row in rows]
+        found = [entry_of(row, name) for row in rows]
         tally = Counter(entry["standing"] for entry in found)
         counted = "".join(f"{tally[column]:>{len(column) + 3}}" for column in COLUMNS)
         judged = max(len(rows) - tally[DYNAMOS_OWN], 1)
@@ -43,17 +43,18 @@ def figures(rows: Sequence[Row], names: Sequence[str]) -> int:
         print(f"\nours is right and torch is not, in part or whole: {sum(bool(row.get('better')) for row in rows)}")
         print(f"torch is right and ours is not: {len(parted)} {' '.join(parted)}".rstrip())
     ours = [name for name in names if name.startswith("ours")]
-    bad = any(_entry(row, name)["standing"] in ("wrong", "crashed") for name in ours for row in rows)
+    bad = any(entry_of(row, name)["standing"] in ("wrong", "crashed") for name in ours for row in rows)
     return 1 if bad or parted else 0
 
 
-def _entry(row: Row, name: str) -> Row:
+def entry_of(row: Row, name: str) -> Row:
+    """What a row says of one candidate; a process that ended has said nothing."""
     return row.get(name) or {"standing": "crashed", "cause": "", "refusals": [], "seconds": 0.0}
 
 
 def _in_eager(rows: Sequence[Row], name: str) -> None:
     """How many of the equal programs have a graph that ran in eager after a refusal, by rule."""
-    equal = [entry for entry in (_entry(row, name) for row in rows) if entry["standing"] in COLUMNS[:2]]
+    equal = [entry for entry in (entry_of(row, name) for row in rows) if entry["standing"] in COLUMNS[:2]]
     tally = Counter(reason for entry in equal for reason in entry.get("in_eager", ()))
     count = sum(bool(entry.get("in_eager")) for entry in equal)
     if count:
@@ -67,7 +68,7 @@ def _causes(rows: Sequence[Row], name: str) -> None:
     """For each column that is not right: each cause, and its programs. Refusals by name, counted; errors all listed."""
     by_column: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        entry = _entry(row, name)
+        entry = entry_of(row, name)
         label = ", ".join(entry["refusals"]) if entry["standing"] == "refused" else entry["cause"]
         by_column[entry["standing"]][label].append(row["key"])
     for column in COLUMNS[2:]:
