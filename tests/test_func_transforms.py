@@ -8,10 +8,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
+from torch.nn.modules import module
 
 import aotviz
-from tests.func_transforms import AROUND, INSIDE
+from aotviz.lowerings import run_graph
+from tests.func_transforms import ALL, INSIDE, Loud, results, same
 from tests.tiers import slow
 
 SHORT = (  # those that are run at once; the others take a while
@@ -24,7 +25,6 @@ SHORT = (  # those that are run at once; the others take a while
     "grad_around_a_function_of_its_own",
 )
 RAISE = ("vmap_of_a_condition_that_is_refused", "a_function_of_its_own_without_a_rule_under_vmap")
-ALL = {**{name: (program, None) for name, program in INSIDE.items()}, **AROUND}
 
 
 @pytest.fixture(autouse=True)
@@ -40,24 +40,6 @@ def ours(program):
 
 def by_torch_compile(program):
     return torch.compile(program, backend="aotviz_eager")
-
-
-def results(program, around, needs_gradients, make=lambda program: program):
-    """What a program gives: its results, the gradients of its inputs, the state of the random generator."""
-    torch.manual_seed(0)
-    x, w, x2 = (torch.randn(*shape, requires_grad=needs_gradients) for shape in ((3,), (3,), (2, 3)))
-    torch.manual_seed(1)
-    compiled = make(program)
-    found = pytree.tree_leaves(compiled(x, w, x2) if around is None else around(compiled, x))
-    roots = [one.sum() for one in found if one.requires_grad]
-    gradients = torch.autograd.grad(sum(roots), (x, w, x2), allow_unused=True) if needs_gradients and roots else ()
-    return [*found, *gradients, torch.get_rng_state()]
-
-
-def same(one, other):
-    if one is None or other is None:
-        return one is other
-    return one.requires_grad == other.requires_grad and torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -110,6 +92,43 @@ def test_a_transform_at_which_dynamo_fails_runs_in_eager_and_the_recording_says_
     assert "TorchRuntimeError" not in str(aotviz.verify(program, torch.ones(3), torch.ones(3), torch.ones(2, 3)))
 
 
+def test_a_tensor_that_a_transform_leaves_behind_is_refused_by_name():
+    kept = []
+    torch.func.grad(lambda x: (kept.append(x), x.sin().sum())[1])(torch.randn(3))
+    (left,) = kept
+    with pytest.raises(aotviz.Refused, match="input 'x' was made inside a transform") as caught:
+        aotviz.aot_function(lambda x, w: x.cos() * w, run_graph)(left, torch.ones(3))
+    assert caught.value.reason == "tensor of a transform"
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_under_torch_compile_such_a_tensor_is_taken_as_operators_take_it(backend):
+    def f(x, w):
+        return x.cos() * w
+
+    compiled = aotviz.compile(f, backend=backend, options={"on_refusal": "raise"}, cache=False)
+    kept = []
+
+    def keep(x):
+        kept.append(x)
+        return x.sin().sum()
+
+    for _ in range(2):
+        torch.func.grad(lambda x: torch.func.grad(keep)(x).sum())(torch.randn(3))
+        w = torch.ones(3, requires_grad=True)
+        found, expected = compiled(kept[-1], w), f(kept[-1], w)
+        torch.testing.assert_close(found, expected)
+        assert found.requires_grad
+        torch.testing.assert_close(*(torch.autograd.grad(one.sum(), w) for one in (found, expected)))
+    assert len(compiled.recording.compilations) == 1
+
+
+def test_a_backward_that_gets_such_a_tensor_by_itself_is_right_and_verify_says_so():
+    checked = aotviz.verify(lambda x: torch.func.vjp(Loud.apply, x)[1](torch.ones_like(x))[0], torch.randn(3))
+    assert "lose the backward of Loud" in str(checked)
+    assert str(checked).startswith("<lambda>: right")
+
+
 @pytest.mark.filterwarnings("ignore::aotviz.RanInEager")
 def test_what_is_written_before_such_a_transform_is_written_once():
     def f(x):
@@ -147,3 +166,32 @@ def test_a_hook_that_is_put_on_a_module_after_the_first_call_is_called(kind, mak
         assert all(map(torch.allclose, run(compiled), run(model)))
         handle.remove()
         assert all(map(torch.allclose, run(compiled), without))
+
+
+GLOBAL_HOOKS = {
+    "forward hook": lambda: module.register_module_forward_hook(lambda m, i, o: o * 2),
+    "forward pre-hook": lambda: module.register_module_forward_pre_hook(lambda m, i: (i[0] * 2,)),
+    "backward hook": lambda: module.register_module_full_backward_hook(lambda m, i, o: (i[0] * 2,)),
+    "backward pre-hook": lambda: module.register_module_full_backward_pre_hook(lambda m, o: (o[0] * 2,)),
+}
+
+
+@pytest.mark.parametrize("kind", GLOBAL_HOOKS)
+def test_a_hook_on_all_modules_that_comes_after_the_first_call_is_called(kind):
+    def run(model):
+        x = torch.ones(2, 3, requires_grad=True)
+        y = model(x)
+        y.sum().backward()
+        return [y.detach(), x.grad]
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    compiled = ours(model)
+    without = run(compiled)
+    handle = GLOBAL_HOOKS[kind]()
+    try:
+        expected, found = run(model), run(compiled)
+    finally:
+        handle.remove()
+    assert all(map(torch.allclose, found, expected))
+    assert not torch.allclose(expected[1], without[1])
+    assert all(map(torch.allclose, run(compiled), without))

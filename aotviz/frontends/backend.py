@@ -50,6 +50,7 @@ from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
 from aotviz.torch_private import configs, dynamo, dynamo_in_transforms, graph_modes, runtime
+from aotviz.torch_private.tensors import without_ended_transforms
 from aotviz.tracing import fakes
 
 # aotviz's own; all except the first four go to the pipeline
@@ -172,6 +173,8 @@ class Backend:
         if in_pieces is not None:
             return in_pieces
         number, zeros = dynamo.id_for_next_process(gm), dynamo_graphs.zeros_without_memory(gm)
+        left = dynamo_graphs.left_by_transforms(example_inputs)
+        example_inputs = _unwrapped(example_inputs, left)
         dynamo.guard_empty_hooks()
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         about = dynamo_capture.captured_graph(gm, Moment().code())
@@ -185,6 +188,9 @@ class Backend:
         if zeros:
             whole = compiled
             compiled = runtime.skipped(lambda *passed: whole(*_with_memory(passed, zeros)))
+        if left:
+            unwrapped = compiled
+            compiled = runtime.skipped(lambda *passed: unwrapped(*_unwrapped(passed, left)))
         return compiled
 
     def restored(self, about: CapturedGraph, kept: str) -> Callable[..., Any]:
@@ -210,6 +216,10 @@ class Backend:
 
 def _with_memory(passed: Sequence[Any], zeros: Sequence[int]) -> list[Any]:
     return [one.clone() if i in zeros else one for i, one in enumerate(passed)]
+
+
+def _unwrapped(passed: Sequence[Any], left: Sequence[int]) -> Sequence[Any]:
+    return [without_ended_transforms(one) if i in left else one for i, one in enumerate(passed)] if left else passed
 
 
 def _kept_for_next_process(number: str, about: CapturedGraph) -> str:

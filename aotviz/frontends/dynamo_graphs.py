@@ -24,7 +24,7 @@ from aotviz.ir import backward_bodies
 from aotviz.torch_private import dynamo, graph_modes, pytree
 from aotviz.torch_private.autograd_nodes import autograd_function_apply
 from aotviz.torch_private.runtime import set_grad_enabled
-from aotviz.torch_private.tensors import has_no_memory
+from aotviz.torch_private.tensors import belongs_to_a_transform, has_no_memory
 
 _PART = "aotviz_part_of"
 _KEPT = ("compile_subgraph_reason",)  # Dynamo's attributes of the graph module
@@ -62,6 +62,14 @@ def zeros_without_memory(module: Any) -> tuple[int, ...]:
     inputs = module.graph.find_nodes(op="placeholder") if isinstance(module, fx.GraphModule) else ()
     examples = enumerate(map(dynamo.example, inputs))
     return tuple(i for i, one in examples if isinstance(one, torch.Tensor) and has_no_memory(one))
+
+
+def left_by_transforms(inputs: Sequence[Any]) -> tuple[int, ...]:
+    """The inputs that a transform of torch.func made which has ended: what a Function saved in it. Dynamo guards this.
+
+    Operators take the tensor inside; a trace and compiled code need its memory.
+    """
+    return tuple(i for i, one in enumerate(inputs) if isinstance(one, torch.Tensor) and belongs_to_a_transform(one))
 
 
 def describe(made: fx.GraphModule, module: fx.GraphModule) -> None:

@@ -185,6 +185,9 @@ sparse tensor inside:
 logarithm of a symbolic float:
   a gradient needs the logarithm of a Python float that changes from call to call, which torch cannot trace: {names}.
   Pass a tensor instead of the float.
+tensor of a transform:
+  input {names} was made inside a transform of torch.func (grad, vjp, vmap, jvp), and has no memory of its own. Compile
+  the function around the transform, or run this one in eager.
 layout is not strided:
   input {names} is a {operator} tensor; aotviz compiles strided tensors only. Pass {instead}, or run this function in
   eager.

@@ -23,6 +23,7 @@ from aotviz.torch_private import pytree
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.modules import flat_weights_kept, tensors_of
 from aotviz.torch_private.operators import named_slots
+from aotviz.torch_private.tensors import belongs_to_a_transform
 from aotviz.tracing import fakes, functional, randomness, user_objects
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
@@ -126,6 +127,8 @@ def _refuse_unsupported(flat: list[Any], descriptors: tuple[PlainInput, ...], is
     """Refuse inputs that no trace can follow. In a graph of Dynamo, the operations of tensor classes are already
     traced."""
     for value, descriptor in zip(flat, descriptors, strict=True):
+        if isinstance(value, torch.Tensor) and belongs_to_a_transform(value):
+            raise Refused("tensor of a transform", repr(descriptor.name))
         if isinstance(value, torch.Tensor) and value.layout is not torch.strided and not is_subclass(value):
             layout = str(value.layout).removeprefix("torch.")
             name = descriptor.name

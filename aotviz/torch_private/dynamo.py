@@ -162,17 +162,20 @@ def guard_same(one: Any, other: Any) -> None:
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks")
 
 
 def guard_empty_hooks() -> None:
-    """Guard that the modules which had no hooks when they were traced still have none. Dynamo has a guard that checks
-    this, and doesn't install it unless `config.skip_nnmodule_hook_guards` is off."""
+    """Guard that the modules which had no hooks when they were traced still have none, and that there are as many
+    global ones. Dynamo has a guard that checks this, and doesn't install it unless `config.skip_nnmodule_hook_guards`
+    is off."""
     tracing = TracingContext.try_get()
     if tracing is None:
         return
     guards = tracing.guards_context.dynamo_guards
+    hooks = {GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT: _HOOKS, GuardBuilder.TYPE_MATCH: _GLOBAL}
     for guard in list(guards):
-        if guard.create_fn is GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT and guard.originating_source.member in _HOOKS:
+        if getattr(guard.originating_source, "member", None) in hooks.get(guard.create_fn, ()):
             guards.add(guard.originating_source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
 
 

@@ -23,6 +23,9 @@ has_no_memory: Callable[[torch.Tensor], bool] = torch.Tensor._is_zerotensor
 """Whether a tensor is zeros without memory, as the backward of `sgn` and `abs` makes them. Operators know this; a
 compiled kernel would read from address 0."""
 
+belongs_to_a_transform: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
+"""Whether a transform of torch.func made a tensor, also one that has ended."""
+
 set_write_counts = torch._C._autograd._unsafe_set_version_counter
 """Called with a tuple of tensors and one of counts."""
 
@@ -94,3 +97,10 @@ def without_bits(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory without conjugate and negative bits."""
     tensor = torch._conj(tensor) if tensor.is_conj() else tensor
     return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def without_ended_transforms(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that operators take instead of one that transforms made which have ended."""
+    while torch._C._functorch.is_dead_tensor_wrapper(tensor):
+        tensor = torch._C._functorch.unwrap_if_dead(tensor)
+    return tensor

@@ -66,6 +66,8 @@ OWNERS = {
     "torch.fx.experimental.symbolic_shapes.ShapeEnv": "_set_replacement",
     "torch.nn.Module()": "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _parameters",
     "torch.nn.RNN()": "_flat_weights",
+    "torch.nn.modules.module": "_global_backward_hooks _global_backward_pre_hooks _global_forward_hooks "
+    "_global_forward_pre_hooks",
     "torch.ops.aten.add.Tensor": "_dispatch_cache _name _schema",
     "torch.utils.checkpoint.CheckpointFunction": "_backward_cls",
     "torch.utils.checkpoint.CheckpointFunction._backward_cls": "_autograd_function_id _forward_cls _raw_saved_tensors "
