@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.func import stack_module_state as stacked
+from torch.utils import _pytree as pytree
 
 Program = Callable[..., Any]
 INSIDE: dict[str, Program] = {}  # the transform is inside the compiled function
@@ -519,3 +520,24 @@ AROUND = {
     "grad_around_a_grad": (lambda x: grad(cubed)(x).sum(), lambda f, x: grad(f)(x)),
     "vmap_around_dropout": (lambda x: F.dropout(x, 0.5), lambda f, x: vmap(f, randomness="different")(x[None])),
 }
+
+
+ALL = {**{name: (program, None) for name, program in INSIDE.items()}, **AROUND}
+
+
+def results(program, around, needs_gradients, make=lambda program: program):
+    """What a program gives: its results, the gradients of its inputs, the state of the random generator."""
+    torch.manual_seed(0)
+    x, w, x2 = (torch.randn(*shape, requires_grad=needs_gradients) for shape in ((3,), (3,), (2, 3)))
+    torch.manual_seed(1)
+    compiled = make(program)
+    found = pytree.tree_leaves(compiled(x, w, x2) if around is None else around(compiled, x))
+    roots = [one.sum() for one in found if one.requires_grad]
+    gradients = torch.autograd.grad(sum(roots), (x, w, x2), allow_unused=True) if needs_gradients and roots else ()
+    return [*found, *gradients, torch.get_rng_state()]
+
+
+def same(one, other):
+    if one is None or other is None:
+        return one is other
+    return one.requires_grad == other.requires_grad and torch.allclose(one, other, atol=1e-5)

@@ -14,7 +14,7 @@ from tests.oracle import dtensor_expressions as dtensors
 from tests.oracle.expressions import LOSSES, Programs
 from tests.tiers import in_turns
 
-WAYS = [(door, views, loss) for loss in LOSSES for door, views in (("torch.compile", False), ("aot_function", True))]
+WAYS = [(door, views, loss) for loss in LOSSES for door, views in (("aotviz_eager", False), ("aot_function", True))]
 
 
 @pytest.fixture(scope="module")

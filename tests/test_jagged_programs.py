@@ -8,7 +8,7 @@ from tests.oracle import jagged_expressions as jagged
 from tests.oracle.expressions import Programs
 from tests.tiers import in_turns
 
-WAYS = [("torch.compile", False), ("aot_function", True), ("torch.compile", True), ("aot_function", False)]
+WAYS = [("aotviz_eager", False), ("aot_function", True), ("aotviz_eager", True), ("aot_function", False)]
 
 
 @pytest.mark.parametrize(("expression", "way"), in_turns(jagged.PROGRAMS, WAYS, every=2))

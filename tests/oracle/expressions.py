@@ -1,6 +1,6 @@
 """Programs that are one expression over named inputs, run forward and backward, and compared by what a user can see.
 
-    Programs({"torch": torch}, inputs).check("torch.sin(x) * w", "torch.compile", views=False, loss="sum")
+    Programs({"torch": torch}, inputs).check("torch.sin(x) * w", "aotviz_eager", views=False, loss="sum")
 
 A run is data: the results with their types, shapes and `requires_grad`, the gradients of the inputs, the inputs after
 the call, and which results and inputs share memory. Jagged tensors and DTensors are compared by their inner tensors.
@@ -21,7 +21,7 @@ import aotviz.frontends.backend
 from aotviz.lowerings import run_graph
 
 DOORS: dict[str, Callable[[Any], Any]] = {
-    "torch.compile": lambda fn: torch.compile(fn, backend="aotviz_eager"),
+    "aotviz_eager": lambda fn: torch.compile(fn, backend="aotviz_eager"),
     "aot_function": lambda fn: aotviz.aot_function(fn, run_graph),
     "aot_eager": lambda fn: torch.compile(fn, backend="aot_eager"),
 }

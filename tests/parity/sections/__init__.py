@@ -9,4 +9,14 @@
 To add one, write its file and name it below.
 """
 
-SECTIONS = ("op_dtypes", "modules", "higher_order", "autograd_functions", "models", "distributed")
+SECTIONS = (
+    "op_dtypes",
+    "modules",
+    "higher_order",
+    "autograd_functions",
+    "transforms",
+    "jagged",
+    "dtensors",
+    "models",
+    "distributed",
+)
