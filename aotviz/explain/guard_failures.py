@@ -255,16 +255,17 @@ def _dict_length(match: re.Match[str]) -> GuardFailure:
 def _length(match: re.Match[str]) -> GuardFailure:
     name, before = spoken(match["source"]), match["before"]
     words = f"`{name}` had length {before} and now has another length"
-    fix = guard_cures.LENGTH.said(name=name)
-    return GuardFailure("length", f"len({name})", before, "", words, fix, f"len({match['source']})")
+    return GuardFailure("length", f"len({name})", before, "", words, _same_length(name), f"len({match['source']})")
 
 
 def _empty(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["source"])
     words = f"`{name}` was empty or false, and no longer is"
-    return GuardFailure(
-        "length", name, "empty", "not empty", words, guard_cures.LENGTH.said(name=name), match["source"]
-    )
+    return GuardFailure("length", name, "empty", "not empty", words, _same_length(name), match["source"])
+
+
+def _same_length(name: str) -> Advice:
+    return guard_cures.MODULE_HOOKS.said() if name.endswith("hooks") else guard_cures.LENGTH.said(name=name)
 
 
 def _attribute(match: re.Match[str]) -> GuardFailure:

@@ -227,6 +227,17 @@ def a_loop_over_a_list(cured: bool) -> object:
     return found
 
 
+@program("a hook that comes after the first call", cures.MODULE_HOOKS, "Register them before the first call")
+def a_late_hook(cured: bool) -> object:
+    model, found = Layer(3), []
+    step = torch.compile(model, backend="aotviz_eager")
+    for k in range(2):
+        if k == (0 if cured else 1):
+            model.linear.register_forward_hook(lambda module, given, result: result * 2)
+        found.append(step(torch.ones(2)).shape)
+    return found
+
+
 @program("a list in place of a tuple", cures.TYPE, "`tuple(parts)`")
 def a_list_for_a_tuple(cured: bool) -> object:
     step = compiled(lambda parts: parts[0] * parts[1])

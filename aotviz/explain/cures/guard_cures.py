@@ -121,6 +121,11 @@ LENGTH = Cure(
     "A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
     "dynamic dimension, or pad to a fixed length.",
 )
+MODULE_HOOKS = Cure(
+    "hooks of a module",
+    "A program calls the hooks that a module had when it was compiled. Register them before the first call, and keep "
+    "them.",
+)
 DELETED = Cure(
     "deleted object",
     "Keep `{name}` alive as long as you use the compiled function; a new object needs a new compilation.",
