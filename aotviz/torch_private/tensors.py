@@ -101,6 +101,5 @@ def without_bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def without_ended_transforms(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that operators take instead of one that transforms made which have ended."""
-    while torch._C._functorch.is_dead_tensor_wrapper(tensor):
-        tensor = torch._C._functorch.unwrap_if_dead(tensor)
-    return tensor
+    inside = torch._C._functorch.unwrap_if_dead(tensor)
+    return tensor if inside is tensor else without_ended_transforms(inside)

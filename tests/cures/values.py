@@ -228,7 +228,7 @@ def a_loop_over_a_list(cured: bool) -> object:
 
 
 @program("a hook that comes after the first call", cures.MODULE_HOOKS, "Register them before the first call")
-def a_late_hook(cured: bool) -> object:
+def a_late_hook_of_a_module(cured: bool) -> object:
     model, found = Layer(3), []
     step = torch.compile(model, backend="aotviz_eager")
     for k in range(2):
