@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from aotviz.explain import explained_tables, rank_runs, recompiles
 from aotviz.explain.cures import rank_cures
 from aotviz.explain.cures.registry import NO_ADVICE, advice
-from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, sentence
+from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, seconds, sentence
 from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rank_runs import Operation
 from aotviz.explain.rows import Facts
@@ -215,9 +215,23 @@ def _found_by_some(facts: Facts, by_rank: Mapping[str, Mapping[Match, int]]) -> 
     for (did, did_not), matches in apart.items():
         named = [f"`{function}`" for function, *_ in matches[:MOST_NAMED]]
         more = [counted(len(matches) - MOST_NAMED, "other")] if len(matches) > MOST_NAMED else []
-        words = sentence(f"{did} found {listed([*named, *more])} in the cache, {did_not} did not and compiled anew")
+        words = sentence(
+            f"{did} found {listed([*named, *more])} in the cache, {did_not} did not and compiled anew",
+            _waiting(facts, did, did_not, matches, by_rank),
+        )
         ids = [facts.id(known[match]) for match in matches for known in by_rank.values() if match in known]
         yield RankDifference("cache", "", ids, words, rank_cures.ONE_CACHE.said())
+
+
+def _waiting(
+    facts: Facts, did: str, did_not: str, matches: Sequence[Match], by_rank: Mapping[str, Mapping[Match, int]]
+) -> str:
+    """How long the ranks that found their programs wait for the others, and why that is dangerous."""
+    spent = {rank: sum(facts.seconds(known[one]) for one in matches if one in known) for rank, known in by_rank.items()}
+    apart = max(spent.values()) - min(spent.values())
+    long = f", about {seconds(apart)}" if apart else ""
+    waits = "waits" if did.startswith("rank ") else "wait"
+    return f"{did} {waits} for {did_not} at the next collective{long}: if that exceeds its timeout, the job fails"
 
 
 def _outcome(facts: Facts, place: int) -> str:
