@@ -46,8 +46,14 @@ def _show(chosen: Arguments) -> int:
 
 def _report(chosen: Arguments) -> int:
     target = _target(chosen, "page", ".html")
-    _read(chosen, chosen.path).to_html(target)
-    return _wrote(chosen, target)
+    left_out = _read(chosen, chosen.path).to_html(target, redact=chosen.redact)
+    return _wrote(chosen, target, left_out)
+
+
+def _save(chosen: Arguments) -> int:
+    target = _target(chosen, "recording", ".redacted.aotviz" if chosen.redact else ".aotviz")
+    left_out = _read(chosen, chosen.path).save(target, redact=chosen.redact)
+    return _wrote(chosen, target, left_out)
 
 
 def _trace(chosen: Arguments) -> int:
@@ -70,8 +76,10 @@ def _target(chosen: Arguments, what: str, suffix: str) -> Path:
     return target
 
 
-def _wrote(chosen: Arguments, target: Path) -> int:
+def _wrote(chosen: Arguments, target: Path, left_out: str = "") -> int:
     print(f"wrote {target if chosen.out else target.name if target.parent == Path.cwd() else target}")
+    if left_out:
+        print(left_out)
     return 0
 
 
@@ -157,7 +165,7 @@ def parser() -> argparse.ArgumentParser:
     made = {name: commands.add_parser(name, help=text) for name, (text, _) in COMMANDS.items()}
     for name, (_, run) in COMMANDS.items():
         made[name].set_defaults(run=run)
-    for name in ("show", "report", "trace", "open", "explain"):
+    for name in ("show", "report", "save", "trace", "open", "explain"):
         add = made[name].add_argument
         if name in ("show", "explain"):
             add("path", metavar="PATH", nargs="?", help=f"{RECORDING}; with --latest, by default that of TORCH_TRACE")
@@ -177,6 +185,13 @@ def parser() -> argparse.ArgumentParser:
     add = made["report"].add_argument
     add("-o", "--out", type=Path, metavar="OUT.html", help="default: PATH with the suffix .html")
     add("--force", action="store_true", help="write OUT.html even if it exists")
+
+    add = made["save"].add_argument
+    add("-o", "--out", type=Path, metavar="OUT.aotviz", help="default: PATH with the suffix .aotviz")
+    add("--force", action="store_true", help="write OUT.aotviz even if it exists")
+    for name in ("report", "save"):
+        without = "for strangers: without source lines, names, paths, strings and generated code"
+        made[name].add_argument("--redact", action="store_true", help=without)
 
     add = made["trace"].add_argument
     formats = "JSON if it ends in .json or .json.gz, else Perfetto's protobuf"
@@ -207,6 +222,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Arguments], int]]] = {
     "demo": ("a GPT-2 training step through the whole pipeline, compared with eager", _demo),
     "show": ("print a recording", _show),
     "report": ("make one self-contained HTML page of a recording", _report),
+    "save": ("write a recording of logs as one file, for strangers with --redact", _save),
     "trace": ("write a timeline of all ranks for ui.perfetto.dev or chrome://tracing", _trace),
     "open": ("show a recording in the browser of this machine", _open),
     "explain": ("say why it recompiled, broke graphs or missed the cache", _explain),

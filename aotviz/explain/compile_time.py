@@ -152,7 +152,9 @@ def points(facts: Facts) -> list[Point]:
     if len(own) < 2 or not total:
         return []
     told = [
-        f"{one.line} `{one.line.code}` {one.seconds / total:.0%} ({seconds(one.seconds)})" for one in own[:MOST_TOLD]
+        " ".join(filter(None, (str(one.line), one.line.code and f"`{one.line.code}`", f"{one.seconds / total:.0%}")))
+        + f" ({seconds(one.seconds)})"
+        for one in own[:MOST_TOLD]
     ]
     more = f"; {counted(len(own) - MOST_TOLD, 'other line')}" if len(own) > MOST_TOLD else ""
     note = "A compilation's time is shared among the operators of its graph; `recording.compile_time()` has all lines"

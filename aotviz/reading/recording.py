@@ -25,7 +25,7 @@ from aotviz.explain import (
     timeline,
 )
 from aotviz.explain.overview import Overview
-from aotviz.recording import files, log_tables, merging, paintings, trace_files
+from aotviz.recording import files, log_tables, merging, paintings, redacting, trace_files
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError
@@ -437,13 +437,30 @@ class Recording:
         """gzip(msgpack) of `data`, for a widget or a page."""
         return files.pack(answers.with_differences(self))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file for `aotviz.load`, atomically. Raises RecordingError if it can't be written."""
-        files.write(answers.with_differences(self), path)
+    def redacted(self) -> Recording:
+        """The recording for strangers: graphs, shapes, times and explanations, without the program's own texts.
 
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page that shows the recording in any browser, offline."""
-        write_html(self, path)
+        Names that aotviz and torch do not know become `name1`, files become `file1.py`; `notes` says what is left out.
+
+        >>> import aotviz, torch
+        >>> f = aotviz.compile(lambda x: x.sin(), backend="eager")
+        >>> _ = f(torch.ones(3))
+        >>> f.recording.redacted().notes[-1][:27]
+        'This recording is redacted.'
+        """
+        return Recording(redacting.redacted(self.data))
+
+    def save(self, path: str | os.PathLike[str], *, redact: bool = False) -> str:
+        """Write a file for `aotviz.load`, atomically; with `redact` that of `redacted()`. Returns what was left out.
+
+        Raises RecordingError if it can't be written."""
+        files.write(answers.with_differences(self.redacted() if redact else self), path)
+        return redacting.LEFT_OUT if redact else ""
+
+    def to_html(self, path: str | os.PathLike[str], *, redact: bool = False) -> str:
+        """Write one self-contained page for any browser, offline, and return what was left out: see `save`."""
+        write_html(self.redacted() if redact else self, path)
+        return redacting.LEFT_OUT if redact else ""
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write what happened when, of all ranks, in Chromium's trace event format (JSON).
