@@ -1,6 +1,7 @@
 """Writes cures.md: runs each program of tests/cures without and with its cure, and notes what it measured.
 
 python docs/write_cures.py            run all of them and write the page (`make cures`)
+python docs/write_cures.py --new      run only those that the page does not have yet
 python docs/write_cures.py --check    exit 1 if the page has other faults, cures or reports than the programs; runs none
 """
 
@@ -23,7 +24,8 @@ HEAD = """# Cures
 What `explain` advises, and what came of it: each row is a program that has the fault. It was run as it is, and again
 with the advice followed; the numbers are what was counted. The tests run all of these programs, and an advice of
 these areas that has none fails a test. Advice about ranks, torch's own caches and part of that about whole
-backwards is tested on logs. The reports are public issues and pull requests that show the fault.
+backwards is tested on logs. The reports are public issues and pull requests that show the fault; those beside
+aotviz's cache are of such a miss in another compile cache.
 
 `recording.try_cure(point, calls)` does the same with your calls, if the cure is a setting of torch:
 
@@ -76,11 +78,21 @@ def page(effect: Callable[[Program], str]) -> str:
     return "\n".join(parts)
 
 
+def written() -> str:
+    return PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+
+
 def is_current() -> bool:
     """Whether the page has the programs' rows, whatever they measured."""
-    written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    told, now = ({_facts(line) for line in text.splitlines()} for text in (written, page(lambda _: "")))
+    told, now = ({_facts(line) for line in text.splitlines()} for text in (written(), page(lambda _: "")))
     return told == now
+
+
+def measured_if_new(program: Program) -> str:
+    """What the page says of a program with this fault and advice, or what is measured if it says nothing."""
+    start = row(program, lambda _: "").rpartition(" |  | ")[0]
+    (told, *_) = [line.split(" | ")[2] for line in written().splitlines() if line.startswith(f"{start} | ")] or [""]
+    return told or measured(program)
 
 
 def _facts(line: str) -> str:
@@ -93,7 +105,7 @@ def main() -> int:
     if "--check" in sys.argv:
         print("docs/cures.md is current" if is_current() else "docs/cures.md is out of date: make cures")
         return int(not is_current())
-    PAGE.write_text(page(measured), encoding="utf-8")
+    PAGE.write_text(page(measured_if_new if "--new" in sys.argv else measured), encoding="utf-8")
     return 0
 
 

@@ -45,7 +45,12 @@ def two_paths(cured: bool) -> None:
         RECORDINGS.append(recording)
 
 
-@backward("gradients that are added to in some steps", cures.GRADIENT, "call `optimizer.zero_grad()`")
+@backward(
+    "gradients that are added to in some steps",
+    cures.GRADIENT,
+    "call `optimizer.zero_grad()`",
+    "pytorch/pytorch#118435",
+)
 def gradients_that_are_added(cured: bool) -> None:
     net, block = model(), aotviz.compiled_autograd(backend="eager")
     for _ in range(2):
@@ -68,7 +73,9 @@ def a_late_hook(cured: bool) -> None:
         RECORDINGS.append(recording)
 
 
-@backward("batches of other sizes", cures.KEPT_SIZE, "`aotviz.compiled_autograd(dynamic=True)`")
+@backward(
+    "batches of other sizes", cures.KEPT_SIZE, "`aotviz.compiled_autograd(dynamic=True)`", "pytorch/pytorch#113129"
+)
 def other_sizes(cured: bool) -> None:
     net = model()
     block = aotviz.compiled_autograd(backend="eager", **({"dynamic": True} if cured else {}))

@@ -31,7 +31,9 @@ def a_branch(cured: bool) -> object:
     return compiled(choosing if cured else branching)(torch.ones(3))
 
 
-@program("a branch that cannot be computed twice", cures.BRANCH, "use `torch.cond`", (), graph_breaks)
+@program(
+    "a branch that cannot be computed twice", cures.BRANCH, "use `torch.cond`", ("jaseci-labs/jac#2794",), graph_breaks
+)
 def a_conditional(cured: bool) -> object:
     def branching(x: torch.Tensor) -> torch.Tensor:
         return x.sin() if x.sum() > 0 else x.cos()
@@ -182,7 +184,7 @@ def a_context_manager(cured: bool) -> object:
     "a library that torch does not compile",
     cures.SKIPPED,
     "Call it outside the compiled function",
-    (),
+    ("pytorch/pytorch#138004", "pytorch/pytorch#107865"),
     graph_breaks,
 )
 def a_skipped_library(cured: bool) -> object:
@@ -253,7 +255,13 @@ def _broken(graph: object, inputs: object) -> None:
     raise NotImplementedError("no relu")
 
 
-@program("a backend that raises", cures.OF_BACKEND, '`torch.compile(..., backend="eager")`', (), errors)
+@program(
+    "a backend that raises",
+    cures.OF_BACKEND,
+    '`torch.compile(..., backend="eager")`',
+    ("pytorch/pytorch#140518",),
+    errors,
+)
 def a_broken_backend(cured: bool) -> object:
     return compiled(torch.relu, backend="eager" if cured else _broken)(torch.ones(3))
 
@@ -264,7 +272,14 @@ def restarts(calls: Calls, cured: bool) -> Effect:
     return Effect(len(again.points) if again is not None else 0, "restarts", recording, result)
 
 
-@program("a restart at a graph break", cures.RESTARTS, "Remove those graph breaks", (), restarts, first=False)
+@program(
+    "a restart at a graph break",
+    cures.RESTARTS,
+    "Remove those graph breaks",
+    ("pytorch/pytorch#124437",),
+    restarts,
+    first=False,
+)
 def a_restart(cured: bool) -> object:
     def breaking(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
@@ -281,7 +296,7 @@ KEY = object()
     "an object as the key of a dictionary",
     cures.TORCHS_HINT,
     "a different type of object as the dictionary key",
-    (),
+    ("pytorch/pytorch#149920",),
     graph_breaks,
 )
 def an_odd_key(cured: bool) -> object:
@@ -292,7 +307,13 @@ def an_odd_key(cured: bool) -> object:
 STEPS: dict[str, object] = {}
 
 
-@program("breaks inside torch's optimizers", cures.NOT_YOURS, "Nothing is to be done in your program", (), settled)
+@program(
+    "breaks inside torch's optimizers",
+    cures.NOT_YOURS,
+    "Nothing is to be done in your program",
+    ("pytorch/pytorch#104053", "pytorch/pytorch#117767"),
+    settled,
+)
 def an_optimizer(cured: bool) -> object:
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
@@ -304,7 +325,11 @@ def an_optimizer(cured: bool) -> object:
 
 
 @program(
-    "a built-in function that needs values", cures.BUILTIN, "Call it outside the compiled function", (), graph_breaks
+    "a built-in function that needs values",
+    cures.BUILTIN,
+    "Call it outside the compiled function",
+    ("pytorch/pytorch#111652", "pytorch/pytorch#99752"),
+    graph_breaks,
 )
 def a_builtin(cured: bool) -> object:
     inside, outside = compiled(lambda x: x * len(bytes(x.numpy()))), compiled(lambda x, n: x * n)

@@ -38,7 +38,13 @@ def asks_for_cuda_graphs(graph: torch.fx.GraphModule, inputs: object) -> torch.f
 BACKEND = aot_autograd(fw_compiler=asks_for_cuda_graphs, keep_inference_input_mutations=True)
 
 
-@program("an input that is written under CUDA graphs", cures.WRITTEN_INPUT, "Return the new value", (), skips)
+@program(
+    "an input that is written under CUDA graphs",
+    cures.WRITTEN_INPUT,
+    "Return the new value",
+    ("flashinfer-ai/flashinfer#403",),
+    skips,
+)
 def a_written_input(cured: bool) -> object:
     def writes(x: torch.Tensor) -> torch.Tensor:
         x.add_(1)
@@ -56,7 +62,9 @@ def a_written_input(cured: bool) -> object:
     return doubled, x
 
 
-@program("a tensor on the CPU under CUDA graphs", cures.CPU_TENSOR, "`device=x.device`", (), skips)
+@program(
+    "a tensor on the CPU under CUDA graphs", cures.CPU_TENSOR, "`device=x.device`", ("Comfy-Org/ComfyUI#6866",), skips
+)
 def a_cpu_tensor(cured: bool) -> object:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return x * torch.full((), 2.0, device=x.device if cured else None)

@@ -107,7 +107,14 @@ def drafts(calls: Calls, cured: bool) -> Effect:
     return Effect(len(failed), "problems of a draft", recording)
 
 
-@program("a fake kernel that gives another size", cures.WRONG_FAKE, "Correct the function", (), drafts, first=False)
+@program(
+    "a fake kernel that gives another size",
+    cures.WRONG_FAKE,
+    "Correct the function",
+    ("pytorch/pytorch#182328",),
+    drafts,
+    first=False,
+)
 def a_wrong_fake_kernel(cured: bool) -> None:
     name = "right_fake" if cured else "wrong_fake"
 
@@ -161,7 +168,11 @@ def branches(x: torch.Tensor) -> torch.Tensor:
 
 
 @program(
-    "a marked size that a branch compares", cures.ACCEPTED_SIZE, "`torch._dynamo.maybe_mark_dynamic(x, 1)`", (), errors
+    "a marked size that a branch compares",
+    cures.ACCEPTED_SIZE,
+    "`torch._dynamo.maybe_mark_dynamic(x, 1)`",
+    ("pytorch/pytorch#136002",),
+    errors,
 )
 def a_compared_size(cured: bool) -> object:
     x = torch.ones(2, 6)
@@ -189,7 +200,7 @@ def with_records(active: bool) -> Any:
     "an export that raises for its dynamic shapes",
     cures.UNFINISHED,
     "Run the program in eager with the same inputs",
-    (),
+    ("pytorch/pytorch#133653",),
     errors,
 )
 def an_export_with_wrong_dynamic_shapes(cured: bool) -> None:

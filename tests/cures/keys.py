@@ -52,19 +52,25 @@ def key(fault: str, cure: Cure, says: str, *reports: str) -> Callable[[Calls], C
     return program(fault, cure, says, reports, misses)
 
 
-def of_inputs(fact: str, says: str, before: Callable[[], Any], after: Callable[[], Any]) -> None:
+def of_inputs(fact: str, says: str, before: Callable[[], Any], after: Callable[[], Any], *reports: str) -> None:
     def calls(cured: bool) -> None:
         run(step, before())
         run(step, before() if cured else after())
 
     calls.__name__ = f"an_input_of_another_{fact}"
-    key(f"an input of another {fact} than in the run before", key_cures.OF_INPUT[fact], says)(calls)
+    key(f"an input of another {fact} than in the run before", key_cures.OF_INPUT[fact], says, *reports)(calls)
 
 
 of_inputs("dtype", "Pass `x` with the same dtype", lambda: torch.ones(3), lambda: torch.ones(3, dtype=torch.float64))
 of_inputs("shape", "Pass `x` with the same sizes", lambda: torch.ones(3), lambda: torch.ones(4))
 of_inputs("stride", "Pass `x` with the same strides", lambda: torch.ones(3, 4), lambda: torch.ones(4, 3).t())
-of_inputs("device", "Pass `x` on the same device", lambda: torch.ones(3), lambda: torch.ones(3, device="meta"))
+of_inputs(
+    "device",
+    "Pass `x` on the same device",
+    lambda: torch.ones(3),
+    lambda: torch.ones(3, device="meta"),
+    "pytorch/pytorch#175944",
+)
 of_inputs(
     "requires_grad",
     "Pass `x` with the same `requires_grad`",
@@ -202,7 +208,7 @@ def there(fault: str, cure: Cure, says: str, **changed: str) -> None:
     key(fault, cure, says)(calls)
 
 
-def alike(fault: str, cure: Cure, says: str, **changed: str) -> None:
+def alike(fault: str, cure: Cure, says: str, *reports: str, **changed: str) -> None:
     """The second run hits once the surroundings are the same."""
 
     def calls(cured: bool) -> None:
@@ -211,7 +217,7 @@ def alike(fault: str, cure: Cure, says: str, **changed: str) -> None:
             run(step, torch.ones(3))
 
     calls.__name__ = f"different_{next(iter(changed))}"
-    key(fault, cure, says)(calls)
+    key(fault, cure, says, *reports)(calls)
 
 
 there("an upgrade of torch", key_cures.UPGRADED, "the first run with another version fills", torch="3.0")
@@ -221,7 +227,13 @@ alike("an ingredient that a newer aotviz adds", key_cures.SAME_PART, "Make `news
 alike("ranks in one run only", key_cures.PROCESSES, "Start the same number of processes", processes="4")
 alike("settings of which only a digest is known", key_cures.SAME_SETTINGS, "in the same way", Dynamos_settings="b")
 alike("another partitioner", key_cures.BACKEND, "the same backend and the same partitioner", backend="b")
-alike("an environment of which only a digest is known", key_cures.ENVIRONMENT, "the same environment", environment="b")
+alike(
+    "an environment of which only a digest is known",
+    key_cures.ENVIRONMENT,
+    "the same environment",
+    "vllm-project/vllm#47573",
+    environment="b",
+)
 alike("a method that was added to torch.Tensor", key_cures.METHODS, "the same methods", methods_of_tensors="b")
 
 

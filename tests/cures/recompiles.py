@@ -25,7 +25,12 @@ def a_size(cured: bool) -> object:
     return found
 
 
-@program("a size that varies, compiled with dynamic=False", cures.SIZE, "`torch.compile(..., dynamic=True)`")
+@program(
+    "a size that varies, compiled with dynamic=False",
+    cures.SIZE,
+    "`torch.compile(..., dynamic=True)`",
+    ("kijai/ComfyUI-KJNodes#454",),
+)
 def a_size_that_may_not_vary(cured: bool) -> object:
     step = compiled(lambda x: x * 2, dynamic=cured)
     return [step(torch.ones(rows)) for rows in (2, 3, 4, 5)]
@@ -65,7 +70,9 @@ def sizes_of_parameters(cured: bool) -> object:
         return [step(nn.Parameter(torch.ones(rows, 2))) for rows in (3, 4, 5, 6)]
 
 
-@program("a branch on a size", cures.SYMBOLIC, "Move the branch out of the compiled function")
+@program(
+    "a branch on a size", cures.SYMBOLIC, "Move the branch out of the compiled function", ("pytorch/pytorch#149635",)
+)
 def a_branch_on_a_size(cured: bool) -> object:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.shape[0] > 5 else x * 3
@@ -145,14 +152,14 @@ def an_optional_tensor(cured: bool) -> object:
     return [step(torch.ones(3), bias) for bias in (torch.ones(3), torch.zeros(3) if cured else None)]
 
 
-@program("one tensor for two arguments", cures.DUPLICATES, "`x.clone()`")
+@program("one tensor for two arguments", cures.DUPLICATES, "`x.clone()`", ("pytorch/pytorch#111562",))
 def one_tensor_twice(cured: bool) -> object:
     step = compiled(lambda x, y: x * y)
     x = torch.ones(2)
     return [step(x, torch.ones(2)), step(x, x.clone() if cured else x)]
 
 
-@program("inputs that overlap only sometimes", cures.MEMORY, "`x.clone()`")
+@program("inputs that overlap only sometimes", cures.MEMORY, "`x.clone()`", ("pytorch/pytorch#185891",))
 def shared_memory(cured: bool) -> object:
     step = compiled(lambda x, y: x.mul_(2) + y, backend="aotviz_eager")
     base, found = torch.ones(6), []
@@ -162,7 +169,12 @@ def shared_memory(cured: bool) -> object:
     return None
 
 
-@program("a tensor made in inference mode", cures.INFERENCE, "always outside `torch.inference_mode()`")
+@program(
+    "a tensor made in inference mode",
+    cures.INFERENCE,
+    "always outside `torch.inference_mode()`",
+    ("pytorch/pytorch#134249", "pytorch/pytorch#148983"),
+)
 def an_inference_tensor(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     with torch.inference_mode(not cured):
@@ -170,7 +182,9 @@ def an_inference_tensor(cured: bool) -> object:
     return [step(one) for one in (torch.ones(3), made)]
 
 
-@program("marks on only some tensors", cures.MARKS, "on every such tensor, before the first call")
+@program(
+    "marks on only some tensors", cures.MARKS, "on every such tensor, before the first call", ("pytorch/pytorch#95389",)
+)
 def marks(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     for marked in (cured, True):
@@ -181,7 +195,9 @@ def marks(cured: bool) -> object:
     return None
 
 
-@program("training and evaluation", cures.GRAD_MODE, "Both are kept and reused", measure=settled)
+@program(
+    "training and evaluation", cures.GRAD_MODE, "Both are kept and reused", ("pytorch/pytorch#144068",), measure=settled
+)
 def grad_mode(cured: bool) -> object:
     step = STEPS.setdefault("grad mode", compiled(lambda x: x * 2))
     for on in (True, False):
@@ -264,7 +280,12 @@ def kept(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@program("a backend that is made for each call", cures.BACKEND, "pass the same object to every `torch.compile`")
+@program(
+    "a backend that is made for each call",
+    cures.BACKEND,
+    "pass the same object to every `torch.compile`",
+    ("pytorch/pytorch#168373", "pytorch/pytorch#167453"),
+)
 def a_backend(cured: bool) -> object:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -300,7 +321,7 @@ class Tagged(torch.Tensor):
         return Tagged(out, tags[0]) if isinstance(out, torch.Tensor) else out
 
 
-@program("metadata of a tensor subclass", cures.SUBCLASS, "the same metadata in each call")
+@program("metadata of a tensor subclass", cures.SUBCLASS, "the same metadata in each call", ("pytorch/pytorch#130779",))
 def a_subclass(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
     for tag in ("one", "one" if cured else "other"):
@@ -308,7 +329,13 @@ def a_subclass(cured: bool) -> object:
     return None
 
 
-@program("GPT-2's blocks, compiled one by one", cures.WITHOUT_KV_CACHE, "`model.config.use_cache = False`", first=False)
+@program(
+    "GPT-2's blocks, compiled one by one",
+    cures.WITHOUT_KV_CACHE,
+    "`model.config.use_cache = False`",
+    ("pytorch/pytorch#156520",),
+    first=False,
+)
 def blocks_of_a_transformer(cured: bool) -> object:
     transformers = pytest.importorskip("transformers")
     sizes = {"n_layer": 3, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 32}

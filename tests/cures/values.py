@@ -123,7 +123,7 @@ def a_float(cured: bool) -> object:
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (1.5, 2.5)]
 
 
-@program("a number that is passed", cures.NUMBER, "`torch.tensor(scale)`")
+@program("a number that is passed", cures.NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#132849",))
 def a_number(cured: bool) -> object:
     step = compiled(lambda x, scale: x * scale)
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
@@ -167,7 +167,7 @@ def a_global_value(cured: bool) -> object:
     return None
 
 
-@program("a string that selects what is computed", cures.VALUE, "move the choice out of the function")
+@program("a string that is passed", cures.VALUE, "move the choice out of the function", ("pytorch/pytorch#100455",))
 def a_choice(cured: bool) -> object:
     choose = compiled(lambda x, kind: torch.relu(x) if kind == "relu" else torch.tanh(x))
     apply = compiled(lambda x, relu: torch.where(relu, torch.relu(x), torch.tanh(x)))
@@ -180,7 +180,7 @@ class Dropping(nn.Module):
         return nn.functional.dropout(x, 0.5, self.training) * 2
 
 
-@program("train() and eval()", cures.TRAINING, "Both are kept", measure=settled)
+@program("train() and eval()", cures.TRAINING, "Both are kept", ("pytorch/pytorch#110803",), measure=settled)
 def training(cured: bool) -> object:
     step = STEPS.setdefault("training", compiled(Dropping()))
     for on in (True, False):
@@ -200,7 +200,7 @@ def applied(function: Any, x: torch.Tensor) -> torch.Tensor:
     return result
 
 
-@program("a lambda that is made in a loop", cures.FUNCTION, "outside the loop")
+@program("a lambda that is made in a loop", cures.FUNCTION, "outside the loop", ("pytorch/pytorch#107866",))
 def a_lambda_in_a_loop(cured: bool) -> object:
     def outer(x: torch.Tensor) -> torch.Tensor:
         return x.sin()
@@ -265,7 +265,12 @@ class Config:
         self.__dict__.update(values)
 
 
-@program("an attribute that is set after the first call", cures.ATTRIBUTE, "Set the attribute before the first call")
+@program(
+    "an attribute that is set after the first call",
+    cures.ATTRIBUTE,
+    "Set the attribute before the first call",
+    ("huggingface/transformers#46421",),
+)
 def a_late_attribute(cured: bool) -> object:
     config = Config()
     if cured:
@@ -289,7 +294,7 @@ def a_new_object(cured: bool) -> object:
     return found
 
 
-@program("an object that is deleted and made again", cures.DELETED, "Keep `kind` alive")
+@program("an object that is deleted and made again", cures.DELETED, "Keep `kind` alive", ("pytorch/pytorch#130776",))
 def a_deleted_object(cured: bool) -> object:
     step, found, kept = compiled(of_class), [], type("Made", (), {})
     for _ in range(2):
