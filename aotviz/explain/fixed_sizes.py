@@ -5,8 +5,8 @@ Torch logs it at the moment: the symbol, what it is the size of, the value, and 
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aotviz.explain.cures import export_cures
@@ -36,20 +36,17 @@ def found(facts: Facts, place: int) -> list[Fixed]:
     for row in facts.about(place, facts.data.shapes):
         if row.kind == "guard_added":
             guarded = own_line(user_frames(facts.text(row.stack)))
-        if row.kind != "symbolic_shape_specialization":
-            continue
-        line = own_line(user_frames(facts.text(row.stack)))
-        line = line if line.line else guarded
-        made += [Fixed(spoken(source), facts.text(row.value), line) for source in _sources(facts.text(row.source))]
+        if sizes := facts.specialized(row):
+            line = own_line(user_frames(facts.text(row.stack)))
+            line = line if line.line else guarded
+            made += [Fixed(size, facts.text(row.value), line) for size in sizes]
     return made
 
 
-def _sources(text: str) -> list[str]:
-    try:
-        read = json.loads(text)
-    except ValueError:
-        return []
-    return [str(source) for source in read] if isinstance(read, list) else []
+def line_of(facts: Facts, places: Iterable[int], size: str) -> SourceLine | None:
+    """The line that made a size a constant in one of these compilations, although it had been a symbol."""
+    fixed = (one for place in places for one in found(facts, place) if one.size == size)
+    return next((one.line for one in fixed if one.line.line), None)
 
 
 def violated(facts: Facts, place: int, message: str) -> list[Point]:

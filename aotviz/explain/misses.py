@@ -259,7 +259,11 @@ def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) ->
         words = f"{failure.words}: `{failure.subject}` is now {symbol}"
         return replace(failure, after=symbol, words=words), False
     if symbol is not None:
-        return failure.with_after(symbol) if failure.kind == "value" else failure, failure.kind in ("value", "size")
+        became_constant = any(
+            failure.subject in facts.specialized(row) for row in facts.about(place, facts.data.shapes)
+        )
+        stays = failure.kind in ("value", "size") and not became_constant
+        return failure.with_after(symbol) if failure.kind == "value" else failure, stays
     now = _guard(facts, place, failure)
     if now is None or failure.after:
         return failure, False

@@ -410,6 +410,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
     common = Counter(r.main.failure.kind for r in cause.recompiles).most_common(1)[0][0]
     usual = next(r for r in cause.recompiles if r.main.failure.kind == common)
     opening, total = first.why, len(recompiles)
+    fixed = _line_that_fixed(facts, cause)
     if count > 1:
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
@@ -420,7 +421,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         if others:
             told = [f"`{subject}`{f' ({times} times)' if times > 1 else ''}" for subject, times in others.most_common()]
             opening += f" The calls failed guards on other values as well: {_listed(told)}."
-        if _stays_static(cause):
+        if _stays_static(cause) and not fixed:
             opening += f" `{cause.subject}` is not dynamic: `dynamic=False`, or a setting, keeps torch from that."
         limited = next((r for r in cause.recompiles if r.outcome == "limit"), None)
         if limited is None and full is not None:
@@ -435,20 +436,25 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
             opening += f" At {raised.id} it reached the recompile limit, which is an error under `fullgraph=True`."
         elif any(r.main.dynamic for r in cause.recompiles):
             opening += f" `{cause.subject}` became symbolic after the first recompiles."
+    main, fix = telling.main, _fix(facts, cause, usual)
+    if fixed and export_cures.FIXED_SIZE in fix.cures:
+        main = replace(main, code=fixed.code, place=str(fixed))
+        opening = sentence(
+            opening, f"Dynamo made `{cause.subject}` a symbol, and the line below made it a constant again"
+        )
     ids = f"Compilation {first.id}" if count == 1 else f"Compilations {first.id} to {last.id}"
     timed = f"cost {seconds(cause.seconds)}" if cause.seconds else "was not timed" if count == 1 else "were not timed"
     cost = f"{ids} {timed}"
-    reached = _reached(facts, telling.place, telling.main)
+    reached = _reached(facts, telling.place, main)
     if some := on_some_ranks(facts, cause):
         named = named_ranks([f"rank {rank}" for rank in some])
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
-    main, fix, words = telling.main, _fix(facts, cause, usual), sentence(opening, cost, reached)
-    title = _titled(cause) + (f" on {named_ranks([f'rank {rank}' for rank in some])} only" if some else "")
-    fixed = _line_that_fixed(facts, cause) if export_cures.FIXED_SIZE in fix.cures else None
+    words = sentence(opening, cost, reached)
+    title = _titled(cause, bool(fixed)) + (f" on {named_ranks([f'rank {rank}' for rank in some])} only" if some else "")
     point = Point(
         words,
-        fixed.code if fixed else main.code,
-        str(fixed) if fixed else main.place or facts.frame_place(telling.place),
+        main.code,
+        main.place or facts.frame_place(telling.place),
         fix,
         cause.failed,
         cause.seconds,
@@ -462,11 +468,11 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
     return point
 
 
-def _titled(cause: Cause) -> str:
+def _titled(cause: Cause, fixed: bool) -> str:
     """What changed, in some words, with the values that were seen."""
     values = _values(cause)
     told = _words_of_class(cause) or (f"`{cause.subject}` changed{values}" if values else "")
-    static = " and is not dynamic" if _stays_static(cause) else ""
+    static = " and is not dynamic" if _stays_static(cause) and not fixed else ""
     limit = (
         ", until the recompile limit was reached" if any(r.outcome == "limit error" for r in cause.recompiles) else ""
     )
@@ -480,10 +486,7 @@ def _stays_static(cause: Cause) -> bool:
 
 
 def _line_that_fixed(facts: Facts, cause: Cause) -> SourceLine | None:
-    """The line that made the size a constant in these programs, although it was symbolic."""
-    places = [recompile.place for recompile in cause.recompiles]
-    fixed = (one for place in places for one in fixed_sizes.found(facts, place) if one.size == cause.subject)
-    return next((one.line for one in fixed if one.line.line), None)
+    return fixed_sizes.line_of(facts, (recompile.place for recompile in cause.recompiles), cause.subject)
 
 
 def _of_new_class(cause: Cause) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import operator
 import re
 from collections import Counter, defaultdict
@@ -16,7 +17,14 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from aotviz.explain.expressions import spoken
-from aotviz.recording.events import CompilationData, GuardRecord, MetricsRecord, Origin, RecordingData
+from aotviz.recording.events import (
+    CompilationData,
+    GuardRecord,
+    MetricsRecord,
+    Origin,
+    RecordingData,
+    ShapeRecord,
+)
 from aotviz.recording.graph import Graph
 from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.sources import SourceLine, innermost, user_frames
@@ -226,6 +234,16 @@ class Facts:
             if place >= 0 and events.duration_us[row] > 0 and not self._has_parent(row):
                 found[place] += events.duration_us[row] / 1e6
         return found
+
+    def specialized(self, row: ShapeRecord) -> list[str]:
+        """The sizes, by the user's names, that this record says were symbols and became constants."""
+        if row.kind != "symbolic_shape_specialization":
+            return []
+        try:
+            sources = json.loads(self.text(row.source))
+        except ValueError:
+            return []
+        return [spoken(str(source)) for source in sources] if isinstance(sources, list) else []
 
     def failure(self, place: int) -> MetricsRecord | None:
         """The metrics of a failed compilation."""

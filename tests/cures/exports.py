@@ -160,6 +160,41 @@ def a_product(cured: bool) -> object:
     return compiled(compares)(x, w)
 
 
+SIZES = (3, 4, 5, 6)
+
+
+@program("a list that is indexed by a size", cures.FIXED_SIZE, "index a tensor in place of a list")
+def a_list_by_size(cured: bool) -> object:
+    scales = list(range(20))
+
+    def indexing(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return x * (table if cured else scales)[x.shape[0]]
+
+    step, table = compiled(indexing), torch.arange(20)
+    return [step(torch.ones(size), table) for size in SIZES]
+
+
+@program(
+    "the length of a list that is as long as a size",
+    cures.FIXED_SIZE,
+    "use the size itself in place of the length of a list",
+)
+def a_length(cured: bool) -> object:
+    def listing(x: torch.Tensor) -> torch.Tensor:
+        doubled = x + 1
+        length = x.shape[0] if cured else len([0] * x.shape[0])
+        return doubled * length
+
+    step = compiled(listing)
+    return [step(torch.ones(size)) for size in SIZES]
+
+
+@program("a size that Python hashes", cures.FIXED_SIZE, "compute the value outside and pass it as a tensor")
+def a_computed_size(cured: bool) -> object:
+    step = compiled(lambda x, code: x * (code if cured else hash(x.shape[0])))
+    return [step(torch.ones(size), torch.tensor(hash(size))) for size in SIZES]
+
+
 def branches(x: torch.Tensor) -> torch.Tensor:
     y = x.sin()
     if y.shape[1] == 6:

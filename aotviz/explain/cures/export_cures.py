@@ -38,6 +38,7 @@ UNLOGGED = Cure(
 FIXED_SIZE = Cure(
     "line that fixed a size",
     "Change the line so that it holds for other sizes too. If it compares the size with that of another tensor, as "
-    "`@` and `+` do, mark that tensor's dimension as well.",
+    "`@` and `+` do, mark that tensor's dimension as well. If it needs a Python number, index a tensor in place of a "
+    "list, use the size itself in place of the length of a list, or compute the value outside and pass it as a tensor.",
 )
 ACCEPTED_SIZE = Cure("size that may be a constant", "If the constant is right, mark with {marks}, which allows it.")
