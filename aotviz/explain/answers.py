@@ -26,6 +26,7 @@ from aotviz.explain import (
     ranks,
     recompiles,
     restarts,
+    same_programs,
     timeline,
 )
 from aotviz.explain import overview as overviews
@@ -131,6 +132,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     ]
     remarks = [
         *cache_misses.cold_start(facts, earlier),
+        *same_programs.found(facts),
         *exports.without_problems(facts),
         *recompiles.what_logs_leave_out(facts, found),
         *timeline.explain_all(facts).points,
@@ -212,6 +214,7 @@ def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -
         *graph_breaks.explain_one(facts, place),
         *restarts.explain_all(facts, place),
         *cache_misses.explain_one(facts, place, earlier),
+        *same_programs.found(facts, place),
         *timeline.explain_all(facts, place).points,
         *recompiles.what_logs_leave_out(facts, [one for one in recompiles.find(facts) if one.place == place]),
     )
