@@ -22,10 +22,15 @@ HEAD = """# Cures
 
 <!-- made from tests/cures by `python docs/write_cures.py` -->
 What `explain` advises, and what came of it: each row is a program that has the fault. It was run as it is, and again
-with the advice followed; the numbers are what was counted. The tests run all of these programs, and an advice of
-these areas that has none fails a test. Advice about ranks, torch's own caches and part of that about whole
-backwards is tested on logs. The reports are public issues and pull requests that show the fault; those beside
-aotviz's cache are of such a miss in another compile cache.
+with the advice followed; the numbers are what was counted. The tests run all of these programs, and an advice that
+has none fails a test, but for ten: those about ranks, about processes that compile at once and three others are tested
+on logs. The reports are public issues and pull requests that show the fault; those beside aotviz's cache are of such a
+miss in another compile cache.
+
+Where more than one compilation is left, none of them is the fault. A size or a number is a constant until it changes
+for the first time: sizes of parameters, a counter, a number and the blocks of GPT-2 need that second program, in which
+it is a symbol. The optimizer's step is four functions, each compiled once. Under aotviz's backend, where the inputs
+overlap, Dynamo's compilation and aotviz's of the same function are both counted.
 
 `recording.try_cure(point, calls)` does the same with your calls, if the cure is a setting of torch:
 

@@ -164,7 +164,8 @@ def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
     lifted = LIFTED.search(failure.subject)
     if lifted is not None:
         words = named(failure.words.replace("`", "")).replace("dimension 1 of size", "size")
-        failure = replace(failure, subject=named(lifted[0]), words=words, fix=backward_cures.LIFTED.said())
+        cure = backward_cures.SIZES_OF_TORCHS if miss.dynamic else backward_cures.LIFTED
+        failure = replace(failure, subject=named(lifted[0]), words=words, fix=cure.said())
     if not miss.place.startswith("<eval_with_key>"):
         return replace(miss, failure=failure)
     frames = user_frames(facts.text(facts.data.compilations[place].stack))

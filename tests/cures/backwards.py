@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch._dynamo import compiled_autograd
 
 import aotviz
 from aotviz.explain.cures import backward_cures as cures
 from aotviz.explain.cures.registry import Cure
 from aotviz.reading.recording import Recording
-from tests.cures.programs import Calls, Effect, program
+from tests.cures.programs import Calls, Effect, program, settled, under, watched
 
 RECORDINGS: list[Recording] = []
 
@@ -84,3 +85,91 @@ def other_sizes(cured: bool) -> None:
         with block as recording:
             net(torch.randn(rows, 4)).square().sum().backward()
         RECORDINGS.append(recording)
+
+
+@backward("an odd last batch of one row in a whole backward", cures.TAKEN_SIZE_1, "drop the odd last batch")
+def an_odd_last_batch_in_a_backward(cured: bool) -> None:
+    net, block = model(), aotviz.compiled_autograd(backend="eager", dynamic=True)
+    for rows in (4, 4) if cured else (4, 4, 1):
+        net.zero_grad()
+        with block as recording:
+            net(torch.randn(rows, 4)).square().sum().backward()
+        RECORDINGS.append(recording)
+
+
+@backward("a transposed batch in a whole backward", cures.TAKEN_STRIDES, "`.contiguous()` on its inputs")
+def a_transposed_batch(cured: bool) -> None:
+    net, block = model(), aotviz.compiled_autograd(backend="eager")
+    for x in (torch.randn(3, 4), torch.randn(4, 3).t()):
+        net.zero_grad()
+        with block as recording:
+            net(x.contiguous() if cured else x).square().sum().backward()
+        RECORDINGS.append(recording)
+
+
+@backward("a backward inside autocast", cures.DROPPED, "Call all backwards inside autocast or all outside of it")
+def a_backward_inside_autocast(cured: bool) -> None:
+    net, block = model(), aotviz.compiled_autograd(backend="eager")
+    for inside in (False, True, False):
+        net.zero_grad()
+        loss = net(torch.randn(3, 4)).sum()
+        with under(torch.autocast("cpu", dtype=torch.bfloat16), inside and not cured), block as recording:
+            loss.backward()
+        RECORDINGS.append(recording)
+
+
+@backward("a forward that was compiled again", cures.FORWARD, "Find out why the forward was compiled again")
+def a_forward_that_was_compiled_again(cured: bool) -> None:
+    net, block = model(), aotviz.compiled_autograd(backend="eager")
+    step = aotviz.compile(lambda x, scale: net(x) * scale, backend="eager", dynamic=False)
+    for scale in (2, 3):
+        net.zero_grad()
+        loss = step(torch.randn(3, 4), torch.tensor(scale) if cured else scale).sum()
+        with block as recording:
+            loss.backward()
+        RECORDINGS.append(recording)
+
+
+def torchs_captures(calls: Calls, cured: bool) -> Effect:
+    compiled_autograd.reset()
+    recording, result = watched(calls, cured)
+    compiled_autograd.reset()
+    return Effect(len(recording.recompiles()), "compiled again", recording, result)
+
+
+def with_torchs_own(sizes: tuple[int, ...], dynamic: bool | None) -> None:
+    net = model()
+    for rows in sizes:
+        net.zero_grad()
+        loss = net(torch.randn(rows, 4)).square().mean()
+        with compiled_autograd._enable(torch.compile(backend="eager", dynamic=dynamic)):
+            loss.backward()
+
+
+@program(
+    "batches of other sizes in torch's compiled autograd, with dynamic=False",
+    cures.LIFTED,
+    "`torch.compile` without `dynamic=False`",
+    ("pytorch/pytorch#113129",),
+    torchs_captures,
+)
+def other_sizes_with_dynamic_false(cured: bool) -> None:
+    with_torchs_own((3, 4, 5), dynamic=None if cured else False)
+
+
+def settled_captures(calls: Calls, cured: bool) -> Effect:
+    compiled_autograd.reset()
+    found = settled(calls, cured)
+    compiled_autograd.reset()
+    return found
+
+
+@program(
+    "batches of other sizes in torch's compiled autograd",
+    cures.SIZES_OF_TORCHS,
+    "Nothing is to be done",
+    (),
+    settled_captures,
+)
+def other_sizes_in_torchs_own(cured: bool) -> None:
+    with_torchs_own((3, 4, 5), dynamic=None)

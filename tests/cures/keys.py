@@ -9,10 +9,11 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._functorch.partitioners import default_partition
 
 import aotviz
 from aotviz.cache import key as keys
-from aotviz.explain.cures import key_cures
+from aotviz.explain.cures import cache_cures, key_cures
 from aotviz.explain.cures.registry import Cure
 from aotviz.reading.recording import Recording
 from tests.cures.programs import Calls, Effect, program, under
@@ -259,3 +260,22 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 
 of_inputs("offset", "`.clone()`", lambda: torch.ones(8)[0:3], lambda: torch.ones(8)[2:5])
 of_inputs("kind", "as the same kind of tensor", lambda: torch.ones(3), lambda: torch.ones(6)[:3])
+
+
+class Partition:
+    def __init__(self) -> None:
+        self.held = object()  # whose content no key can have
+
+    def __call__(self, joint: Any, inputs: Any, **arguments: Any) -> Any:
+        return default_partition(joint, inputs, **arguments)
+
+
+class Known(Partition):
+    def uuid(self) -> str:
+        return "1"
+
+
+@key("an option whose content is not known", cache_cures.FROM_CACHE, "Give it a method uuid()")
+def an_unknown_option(cured: bool) -> None:
+    for _ in range(2):
+        run(step, torch.ones(3, requires_grad=True), options={"partition_fn": Known() if cured else Partition()})

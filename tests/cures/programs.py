@@ -54,7 +54,8 @@ class Program:
         if self.first:
             return next((point.fix for point in recording.explain().points if point.fix), None)
         points = [point for section in answers.sections(recording) for point in section.points]
-        return next((point.fix for point in points if self.cure in point.fix.cures), None)
+        said = [*(point.fix for point in points), *recording.cache_misses().fix]
+        return next((fix for fix in said if fix and self.cure in fix.cures), None)
 
 
 PROGRAMS: list[Program] = []
