@@ -138,3 +138,9 @@ def test_what_is_written_viewed_kept_and_refused_is_told_of_each_function() -> N
     assert row.aliases.startswith("writes `x`; ")
     assert row.aliases.endswith(" is a view")
     assert row.kept_bytes == 12
+
+
+def test_a_rest_after_a_graph_break_is_not_called_by_dynamos_name(tmp_path: Path) -> None:
+    for of in (job(tmp_path), *map(recording, corpus.names())):
+        said = of.overview()
+        assert "torch_dynamo_resume" not in " ".join([str(of.explain()), said.headline, *said.causes.title])
