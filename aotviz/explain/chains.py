@@ -9,7 +9,8 @@ are in the order of what the whole chain cost. Each compilation counts once in i
 from __future__ import annotations
 
 import re
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -22,7 +23,6 @@ from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import innermost
 
 NAMED = re.compile(r"`[^`]*`")
-FOLLOWS = {"cache": "recompile", "restart": "graph break"}  # kind of a point -> the kind that it may follow from
 CACHES = {"aotviz": "aotviz", "aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph"}
 KERNEL = re.compile(r"async_compile\.(?!wait\b|\w*warm)\w+\(")  # in the code that Inductor writes, once for each kernel
 BUILDING = re.compile(r"async_compile|compile_file|triton|PyCodeCache")  # events of kernels that are built
@@ -31,8 +31,8 @@ BUILDING = re.compile(r"async_compile|compile_file|triton|PyCodeCache")  # event
 def chained(facts: Facts, points: Sequence[Point]) -> list[Point]:
     """The points that are causes, by urgency, each with what followed from it; then the remarks."""
     told = [point for point in points if point.kind]
-    broken = {id for point in told if point.kind == "graph break" for id in point.ids}
-    causes = {number: _cause_of(facts, number, told, broken) for number in range(len(told))}
+    known = _Causes(facts, told)
+    causes = {number: known.of(number) for number in range(len(told))}
     chains: dict[int, list[Point]] = {number: [] for number, cause in causes.items() if number == cause}
     for number, cause in causes.items():
         while cause != causes[cause]:
@@ -49,9 +49,9 @@ def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
         return replace(cause, seconds=spent, followed=tuple(point.text for point in followed))
     ids = tuple(dict.fromkeys(id for point in (cause, *followed) for id in point.ids if point.kind != "restart"))
     places = compiled_for(facts, map(facts.find, ids))
-    cost, total = sum(map(facts.seconds, places)), sum(map(facts.seconds, range(len(facts.data.compilations))))
+    cost = sum(map(facts.seconds, places))
     whole = (
-        f"With all that followed from it, that is {seconds(cost)} of {seconds(total)}"
+        f"With all that followed from it, that is {seconds(cost)} of {seconds(facts.total_seconds)}"
         if len(places) > len(cause.ids)
         else ""
     )
@@ -66,10 +66,10 @@ def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
 
 def compiled_for(facts: Facts, places: Iterable[int]) -> list[int]:
     """Compilations, and those of the programs that were captured in them: Dynamo compiles a captured backward."""
-    found = list(dict.fromkeys(places))
+    found = dict.fromkeys(places)
     for place in tuple(found):
-        found += [other for other in facts.captured.get(place, ()) if other not in found]
-    return found
+        found.update(dict.fromkeys(facts.captured.get(place, ())))
+    return list(found)
 
 
 def links(facts: Facts, places: Sequence[int]) -> Iterator[str]:
@@ -116,44 +116,79 @@ def _some(ids: Sequence[str]) -> str:
     return ", ".join(ids) if len(ids) <= 3 else f"{ids[0]} to {ids[-1]}"
 
 
-def _cause_of(facts: Facts, number: int, points: Sequence[Point], broken: set[str]) -> int:
-    """The number of the point that this one followed from; its own if it is a cause."""
-    point = points[number]
-    if backward_cures.FORWARD in point.fix.cures and (cause := _forward(facts, point, points)) is not None:
-        return cause
-    others = (n for n, cause in enumerate(points) if n != number and _follows(facts, point, cause, broken))
-    return next(others, number)
+class _Causes:
+    """Points as causes of others. Each is indexed by what a consequence of it shows, so that no two are compared."""
 
+    def __init__(self, facts: Facts, points: Sequence[Point]) -> None:
+        self._facts = facts
+        self._points = points
+        self._broken: set[str] = set()  # the compilations with graph breaks, of whatever cause
+        self._first_break: int | None = None
+        self._breaks: dict[str, int] = {}  # line -> the first graph break there
+        self._recompiles: dict[str, set[int]] = defaultdict(set)  # id of a compilation -> recompiles
+        self._changes: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        """(change, function) -> (minus the line after which a recompile goes on, its number), for recompiles that go
+        on after an earlier line than all before them."""
+        self._forwards: dict[tuple[int, int], dict[str, list[tuple[int, int]]]] = defaultdict(dict)
+        """(log, rank) -> kind of the compilation -> (when it began, number of the recompile)."""
+        for number, point in enumerate(points):
+            if point.ids and point.kind == "graph break":
+                self._broken.update(point.ids)
+                self._first_break = number if self._first_break is None else self._first_break
+                if ":" in point.place:
+                    self._breaks.setdefault(point.place.rpartition(":")[2], number)
+            elif point.ids and point.kind == "recompile":
+                self._add_recompile(number, point)
+        for kinds in self._forwards.values():
+            for began in kinds.values():
+                began.sort()
 
-def _forward(facts: Facts, capture: Point, points: Sequence[Point]) -> int | None:
-    """The cause of the last recompile before a backward was captured again, whose forward ran another program."""
-    place = facts.find(capture.ids[0])
-    at = facts.data.compilations[place]
-    latest: tuple[int, int] | None = None
-    for number, point in enumerate(points):
-        if point.kind != "recompile" or backward_cures.FORWARD in point.fix.cures:
-            continue
+    def _add_recompile(self, number: int, point: Point) -> None:
         for id in point.ids:
-            one = facts.data.compilations[facts.find(id)]
-            is_forward = (one.log, one.rank) == (at.log, at.rank) and one.kind != at.kind
-            if is_forward and one.started_unix_ns < at.started_unix_ns:
-                latest = max(latest or (0, 0), (one.started_unix_ns, number))
-    return latest[1] if latest else None
+            self._recompiles[id].add(number)
+        function, line = after(self._facts, self._facts.find(point.ids[0]))
+        earlier = self._changes[_change(point), function]
+        if not earlier or line < -earlier[-1][0]:
+            earlier.append((-line, number))
+        if backward_cures.FORWARD not in point.fix.cures:
+            for id in point.ids:
+                one = self._facts.data.compilations[self._facts.find(id)]
+                self._forwards[one.log, one.rank].setdefault(one.kind, []).append((one.started_unix_ns, number))
 
+    def of(self, number: int) -> int:
+        """The number of the point that this one followed from; its own if it is a cause."""
+        point = self._points[number]
+        found = self._forward(point) if backward_cures.FORWARD in point.fix.cures else None
+        if found is None and point.ids and not point.failed:
+            found = self._followed(point)
+        return number if found is None else found
 
-def _follows(facts: Facts, point: Point, cause: Point, broken: set[str]) -> bool:
-    """Whether `point` is about a consequence of `cause`: about the same compilations, or the same change seen by the
-    rest of a function after a graph break. `broken` are the compilations with graph breaks, of whatever cause."""
-    if point.failed or not point.ids or not cause.ids:
-        return False
-    if cause.kind == "graph break" and point.kind == "recompile" and BEFORE_BREAK in point.title:
-        return cause.place.endswith(f":{after(facts, facts.find(point.ids[0]))[1]}")
-    if cause.kind == FOLLOWS.get(point.kind):
-        return set(point.ids) <= (broken if point.kind == "restart" else set(cause.ids))
-    if point.kind != "recompile" or cause.kind != "recompile" or _change(point) != _change(cause):
-        return False
-    (rest, line), (function, before) = (after(facts, facts.find(one.ids[0])) for one in (point, cause))
-    return rest == function and before < line
+    def _forward(self, capture: Point) -> int | None:
+        """The cause of the last recompile before a backward was captured again, whose forward ran another program."""
+        at = self._facts.data.compilations[self._facts.find(capture.ids[0])]
+        latest: tuple[int, int] | None = None
+        for kind, began in self._forwards[at.log, at.rank].items():
+            before = bisect_left(began, (at.started_unix_ns,))
+            if kind != at.kind and before:
+                latest = max(latest or (0, 0), began[before - 1])
+        return latest[1] if latest else None
+
+    def _followed(self, point: Point) -> int | None:
+        """The first cause that a point is a consequence of: it is about the same compilations, or it is the same change
+        seen by the rest of a function after a graph break."""
+        if point.kind == "restart":
+            return self._first_break if self._broken.issuperset(point.ids) else None
+        if point.kind == "cache":
+            return min(set.intersection(*(self._recompiles[id] for id in point.ids)), default=None)
+        if point.kind != "recompile":
+            return None
+        function, line = after(self._facts, self._facts.find(point.ids[0]))
+        earlier = self._changes[_change(point), function]
+        first = bisect_left(earlier, (1 - line,))  # the first that goes on after an earlier line
+        found = [earlier[first][1]] if first < len(earlier) else []
+        if BEFORE_BREAK in point.title and str(line) in self._breaks:
+            found.append(self._breaks[str(line)])
+        return min(found, default=None)
 
 
 def after(facts: Facts, place: int) -> tuple[str, int]:

@@ -102,13 +102,23 @@ class Facts:
 
         Raises LookupError, which lists the ids.
         """
-        exact = [n for n, compilation in enumerate(self.data.compilations) if compilation.id == id]
-        found = exact or [n for n, compilation in enumerate(self.data.compilations) if compilation.compile_id == id]
+        by_id, by_compile_id = self._by_id
+        found = by_id.get(id) or by_compile_id.get(id, [])
         if len(found) == 1:
             return found[0]
         known = ", ".join(self.id(place) for place in found) if found else self._known()
         what = "several compilations" if found else "no compilation"
         raise LookupError(f"{what} {id!r} in this recording; ask for one of {known}")
+
+    @cached_property
+    def _by_id(self) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+        """The compilations of each id, and of each compile id."""
+        by_id: dict[str, list[int]] = defaultdict(list)
+        by_compile_id: dict[str, list[int]] = defaultdict(list)
+        for place, compilation in enumerate(self.data.compilations):
+            by_id[compilation.id].append(place)
+            by_compile_id[compilation.compile_id].append(place)
+        return dict(by_id), dict(by_compile_id)
 
     def _known(self) -> str:
         ids = [compilation.id for compilation in self.data.compilations]
@@ -187,6 +197,11 @@ class Facts:
         metrics = self.about(place, self.data.metrics)
         said = sum((_seconds(record) for record in metrics if record.kind != "runtime"), 0.0)
         return max(0.0, (said or self._of_events.get(place, 0.0)) - self._inside.get(place, 0.0))
+
+    @cached_property
+    def total_seconds(self) -> float:
+        """The time of all compilations."""
+        return sum(map(self.seconds, range(len(self.data.compilations))))
 
     @cached_property
     def _inside(self) -> dict[int, float]:
