@@ -23,9 +23,10 @@ HEAD = """# Cures
 <!-- made from tests/cures by `python docs/write_cures.py` -->
 What `explain` advises, and what came of it: each row is a program that has the fault. It was run as it is, and again
 with the advice followed; the numbers are what was counted. The tests run all of these programs, and an advice that
-has none fails a test, but for ten: those about ranks, about processes that compile at once and three others are tested
-on logs. The reports are public issues and pull requests that show the fault; those beside aotviz's cache are of such a
-miss in another compile cache.
+has none fails a test, but for five, which are tested on logs: about a slow rank (Inductor estimates no times on a
+CPU), an order of ranks that a cache made uncertain, an entry for other sizes, a difference of keys that torch does
+not print, and a size in a part of a whole backward. The reports are public issues and pull requests that show the
+fault; those beside aotviz's cache are of such a miss in another compile cache.
 
 Where more than one compilation is left, none of them is the fault. A size or a number is a constant until it changes
 for the first time: sizes of parameters, a counter, a number and the blocks of GPT-2 need that second program, in which

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.cures import backwards, breaks, cuda_graphs, exports, keys, recompiles, torch_caches, values
+from tests.cures import backwards, breaks, cuda_graphs, exports, keys, ranks, recompiles, torch_caches, values
 from tests.cures.programs import PROGRAMS, Program
 
 AREAS = {
@@ -14,6 +14,7 @@ AREAS = {
     "Exports and sizes that became constants": exports,
     "CUDA graphs": cuda_graphs,
     "Whole backwards": backwards,
+    "Ranks of a job": ranks,
     "torch's caches": torch_caches,
     "aotviz's cache": keys,
 }

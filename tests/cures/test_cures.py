@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aotviz.explain.cures import backward_cures, cache_cures, rank_cures
-from aotviz.explain.cures.registry import CURES, Cure
+from aotviz.explain.cures.registry import CURES
 from tests.cures.areas import programs
 from tests.cures.programs import PROGRAMS, Program
 
@@ -32,13 +32,13 @@ def test_an_advice_that_is_followed_removes_the_fault(program: Program) -> None:
     torch.testing.assert_close(after.result, before.result)
 
 
-# What needs several processes, or is not provoked here, is shown by tests/explain on logs.
+# What is not provoked here is shown by tests/explain on logs.
 ELSEWHERE = {
     backward_cures.TAKEN_SIZE,
     cache_cures.GUARDS,
     cache_cures.HIDDEN,
-    cache_cures.ONE_FIRST,
-    *(cure for cure in vars(rank_cures).values() if isinstance(cure, Cure)),
+    rank_cures.ORDER_UNCACHED,
+    rank_cures.SLOW,
 }
 
 

@@ -1,0 +1,105 @@
+"""Jobs of two ranks, as a program: `python -m tests.cures.jobs_of_ranks FOLDER` leaves the logs of JOB in FOLDER/JOB.
+
+Every rank is a fork of this process, which has imported torch. The functions only multiply matrices, for which Inductor
+generates no C++.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch._inductor.config
+import torch._inductor.debug
+import torch.distributed as dist
+
+UNEVEN, EVEN, APART, FIRST = "uneven", "even", "apart", "first"
+JOBS = (UNEVEN, EVEN, APART, FIRST)
+
+
+@torch.compile
+def step(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.T
+
+
+@torch.compile
+def square(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+@torch.compile
+def cube(x: torch.Tensor) -> torch.Tensor:
+    return x @ x @ x
+
+
+@torch.compile
+def reduced(x: torch.Tensor, twice: bool) -> torch.Tensor:
+    y = x @ x
+    dist.all_reduce(y)
+    if twice:
+        dist.all_reduce(y)
+    return y @ x
+
+
+def without_caches(rank: int, uneven: bool) -> None:
+    """Rank 1 differs in sizes, in the order of two functions and in a collective, or in nothing."""
+    torch.compiler.config.force_disable_caches = True
+    other = uneven and rank == 1
+    with torch._inductor.debug.record_and_log_graph_execution_order():
+        step(torch.ones(4, 3))
+        step(torch.ones(5 if other else 4, 3))
+        for run in (cube, square) if other else (square, cube):
+            run(torch.ones(3, 3))
+    reduced(torch.ones(3, 3), other)
+    if uneven and rank == 0:
+        dist.all_reduce(torch.ones(3, 3))  # the partner of rank 1's second one
+
+
+def with_caches(rank: int, first: bool) -> None:
+    """Rank 0 compiles before rank 1, in the same folder, or each has a folder of its own."""
+    if not first:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] += str(rank)
+    for turn in range(2):
+        if turn == rank:
+            square(torch.ones(3, 3))
+        dist.barrier()
+
+
+def run_rank(job: str, rank: int, folder: Path) -> None:
+    os.environ |= {"TORCH_TRACE": str(folder / job), "TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{job}")}
+    torch._logging._internal.LOG_TRACE_HANDLER = None
+    torch._logging._internal._init_logs()
+    torch._inductor.config.log_tlparse = True
+    store = dist.FileStore(str(folder / f"store-{job}"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    if job in (UNEVEN, EVEN):
+        without_caches(rank, job == UNEVEN)
+    else:
+        with_caches(rank, job == FIRST)
+    dist.barrier()
+
+
+def main(folder: Path) -> int:
+    failed = 0
+    for job in JOBS:
+        (folder / job).mkdir()
+        children = []
+        for rank in range(2):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    run_rank(job, rank, folder)
+                    status = 0
+                finally:
+                    sys.stderr.flush()
+                    os._exit(status)
+            children.append(child)
+        failed += sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
