@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aotviz.explain import chains, compile_time, explained_tables, recompiles, restarts
+from aotviz.explain import chains, compile_time, explained_tables, flame, recompiles, restarts
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.explain.time_parts import ORDER
@@ -46,6 +46,7 @@ def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
         found,
         functions,
         [point.text for point in points if not point.kind],
+        flame.frames(facts),
     )
 
 

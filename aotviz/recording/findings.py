@@ -87,6 +87,18 @@ class FunctionRecord(Frozen, frozen=True):
     in_eager: str  # why it ran in eager, or ""
 
 
+class TimeFrame(Frozen, frozen=True):
+    """A frame of the flame graph of the compile time (explain/flame.py), in front of those in it."""
+
+    name: str  # a module's, `h.*` for several equal ones; a function's; or a line
+    depth: int
+    seconds: float  # of all in it
+    kind: str  # the module's class, or ""
+    place: str  # of a line: "model.py:17"
+    code: str  # of a line
+    ids: list[str]  # the compilations
+
+
 class OverviewRecord(Frozen, frozen=True):
     """What a person sees first of a recording (explain/overview.py)."""
 
@@ -97,6 +109,7 @@ class OverviewRecord(Frozen, frozen=True):
     causes: list[CauseRecord]
     functions: list[FunctionRecord]
     remarks: list[str]
+    frames: list[TimeFrame] = []  # shown by the timeline
 
 
 class RankDifference(Frozen, frozen=True):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from msgspec.structs import replace
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 import aotviz
+from aotviz.explain import answers
 from aotviz.recording.events import EventTable, RecordingData
 from aotviz.widgets import parts
 from aotviz.widgets.html import to_html
@@ -189,6 +190,75 @@ def test_ten_thousand_spans_are_drawn_and_each_can_be_reached(opened: Open, scre
         page.keyboard.press("ArrowRight")
     expect(page.locator(".timeline-view .said")).to_contain_text("· at ")
     page.screenshot(path=screenshots / "timeline-many.png")
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).relu().sin()
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.h = torch.nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.h:
+            x = block(x)
+        return x * 2
+
+
+@pytest.fixture(scope="module")
+def modules() -> RecordingData:
+    step = aotviz.compile(Model(), backend="eager")
+    step(torch.ones(2, 4)).sum().backward()
+    return answers.with_differences(step.recording)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (500, "light"), (500, "dark")])
+def test_the_compile_time_by_line_is_a_flame_graph_that_keys_walk_through(
+    opened: Open, modules: RecordingData, width: int, theme: str, screenshots: Path
+) -> None:
+    page = opened(modules, width, theme)
+    page.get_by_role("button", name="By line").click()
+    frames, said = page.locator(".flame .frame"), page.locator(".timeline-view .said")
+    expect(page.locator(".timeline-view .lanes")).to_be_hidden()
+    block = frames.filter(has_text=re.compile(r"^h\.\*$"))
+    inner = frames.filter(has_text=re.compile("^inner$"))
+    expect(frames.first).to_have_text("h.*")  # the costliest
+
+    def box(frame: Locator) -> tuple[float, float, float]:
+        found = frame.bounding_box()
+        assert found is not None
+        return found["x"], found["y"], found["width"]
+
+    assert box(block)[2] > box(inner)[2]
+    assert box(block)[0] <= box(inner)[0] < box(block)[0] + box(block)[2]
+    assert box(block)[1] < box(inner)[1]
+    assert serious(page) == []
+    page.screenshot(path=screenshots / f"flame-{width}-{theme}.png")
+    block.focus()
+    expect(said).to_contain_text("Block")
+    page.keyboard.press("ArrowDown")
+    expect(said).not_to_contain_text("Block")
+    page.keyboard.press("ArrowUp")
+    expect(block).to_be_focused()
+    before = box(block)[2]
+    page.keyboard.press("Enter")
+    expect(frames.filter(has_text="x * 2")).to_have_count(0)
+    expect(block).to_be_focused()
+    assert box(block)[2] > before
+    page.keyboard.press("Escape")
+    expect(block).to_be_focused()
+    assert box(block)[2] == pytest.approx(before)
+    said.get_by_role("button", name=modules.compilations[0].id, exact=True).click()
+    page.get_by_role("button", name="Over time").click()
+    expect(page.locator(".timeline-view .lanes")).to_be_visible()
+    expect(page.locator(".flame")).to_be_hidden()
 
 
 def test_a_live_recording_and_a_watch_send_what_a_saved_one_has() -> None:

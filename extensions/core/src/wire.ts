@@ -585,6 +585,17 @@ export interface FunctionRecord {
   readonly in_eager: string; // why it ran in eager, or ""
 }
 
+/** A frame of the flame graph of the compile time (explain/flame.py), in front of those in it. */
+export interface TimeFrame {
+  readonly name: string; // a module's, `h.*` for several equal ones; a function's; or a line
+  readonly depth: number;
+  readonly seconds: number; // of all in it
+  readonly kind: string; // the module's class, or ""
+  readonly place: string; // of a line: "model.py:17"
+  readonly code: string; // of a line
+  readonly ids: string[]; // the compilations
+}
+
 /** What a person sees first of a recording (explain/overview.py). */
 export interface OverviewRecord {
   readonly headline: string;
@@ -594,6 +605,7 @@ export interface OverviewRecord {
   readonly causes: CauseRecord[];
   readonly functions: FunctionRecord[];
   readonly remarks: string[];
+  readonly frames: TimeFrame[]; // shown by the timeline
 }
 
 /** One thing in which the ranks of a job differ. */
@@ -1315,6 +1327,18 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["in_eager", "str"],
     ],
   },
+  TimeFrame: {
+    array: false,
+    fields: [
+      ["name", "str"],
+      ["depth", "int"],
+      ["seconds", "float"],
+      ["kind", "str"],
+      ["place", "str"],
+      ["code", "str"],
+      ["ids", ["list","str"]],
+    ],
+  },
   OverviewRecord: {
     array: false,
     fields: [
@@ -1325,6 +1349,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["causes", ["list",["record","CauseRecord"]]],
       ["functions", ["list",["record","FunctionRecord"]]],
       ["remarks", ["list","str"]],
+      ["frames", ["list",["record","TimeFrame"]], []],
     ],
   },
   RankDifference: {

@@ -7,12 +7,15 @@ import type { State } from "../../state";
 import { explained } from "../../terms";
 import type { Context, Mounted, View } from "../view";
 import { Chart, drawMark, type Hit, readColours } from "./chart";
+import { Flame } from "./flame";
 import { lanesOf, type Lanes, type MarkKind, type Span } from "./lanes";
 import { time, zoomed } from "./scale";
 
 const MANY_LANES = 6; // more are folded at first
 const DRAG = 4; // pixels until a press becomes a drag
 const STEP = 0.15; // of the window, for Shift and an arrow key
+const FLAME_KEYS =
+  "Equal blocks are one frame. Arrow keys: go from frame to frame. Enter: zoom in or out. Escape: zoom out.";
 const KINDS = [
   ["dynamo", "Dynamo"],
   ["aot", "AOTAutograd"],
@@ -32,7 +35,10 @@ export const timeline: View = {
   id: "timeline",
   title: "Timeline",
   isWhole: true,
-  needs: () => [{ what: "rows", kind: "timeline" }],
+  needs: () => [
+    { what: "rows", kind: "timeline" },
+    { what: "rows", kind: "overview" },
+  ],
   mount(parent: HTMLElement, context: Context): Mounted {
     const { state } = context;
     const chart = new Chart();
@@ -40,6 +46,7 @@ export const timeline: View = {
     const legend = h("div", { class: "legend" });
     let lanes: Lanes | null = null;
     let shown: unknown;
+    let framed: unknown;
     const zoom = (factor: number, at = (chart.window.from + chart.window.to) / 2): void =>
       chart.move(zoomed(chart.window, factor, at));
     const pan = (share: number): void => {
@@ -57,20 +64,43 @@ export const timeline: View = {
     const openSpan = ({ compilation, stage }: Span): void => {
       if (compilation >= 0) state.openCompilation(compilation, stage || undefined);
     };
+    const flame = new Flame(state, (words) => replace(said, ...words));
+    const switchTo = (byLine: boolean): void => {
+      view.classList.toggle("by-line", byLine);
+      overTime.ariaPressed = String(!byLine);
+      lines.ariaPressed = String(byLine);
+      if (byLine) replace(said, h("span", { class: "muted" }, FLAME_KEYS));
+      else tell(chart.chosen && { span: chart.chosen });
+      chart.ask();
+    };
+    const pick = (text: string, byLine: boolean): HTMLElement =>
+      h(
+        "button",
+        { type: "button", class: "small", "aria-pressed": String(!byLine), on: { click: () => switchTo(byLine) } },
+        text,
+      );
+    const [overTime, lines] = [pick("Over time", false), pick("By line", true)];
+    const choice = h("div", { class: "choice", role: "group", "aria-label": "Compile time" }, overTime, lines);
     const view = h(
       "div",
       { class: "timeline-view" },
       h(
         "div",
         { class: "bar" },
-        button("−", "Zoom out (-)", () => zoom(1 / 1.6)),
-        button("+", "Zoom in (+)", () => zoom(1.6)),
-        button("Fit", "Show everything (0)", () => chart.move(chart.scale.whole())),
+        choice,
+        h(
+          "span",
+          { class: "zooms" },
+          button("−", "Zoom out (-)", () => zoom(1 / 1.6)),
+          button("+", "Zoom in (+)", () => zoom(1.6)),
+          button("Fit", "Show everything (0)", () => chart.move(chart.scale.whole())),
+        ),
         h("span", { class: "spring" }),
         legend,
       ),
       chart.axis,
       chart.scroller,
+      flame.element,
       h("div", { class: "readout" }, said),
     );
     const stopPointing = follow(chart, zoom, pan, {
@@ -113,6 +143,9 @@ export const timeline: View = {
       if (lanes) replace(legend, ...legendOf(lanes, view));
     };
     const update = (): void => {
+      const frames = state.recording.rows("overview")?.part.overview?.frames ?? [];
+      choice.hidden = frames.length === 0;
+      if (frames !== framed) flame.show((framed = frames));
       const rows = state.recording.rows("timeline");
       const { compilation } = state.selection;
       chart.compilation = compilation;
