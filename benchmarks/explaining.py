@@ -38,6 +38,7 @@ def run(
     kinds: tuple[str, ...] = (),
     ranks: int = RANKS,
     rank_nbytes: int = RANK_NBYTES,
+    rank_rounds: int = 1,
 ) -> Result:
     theirs = tlparse()
     rows = []
@@ -54,10 +55,11 @@ def run(
             beside = spent.get("tlparse", times[counts[0]]["ours"])
             target = MOST if "tlparse" in spent and count >= MANY else None
             rows.append(Row(f"{kind}, {count} recompiles", ratio(spent["ours"], beside), target, values, "CPU s"))
-    rows += _of_ranks(rounds, ranks, rank_nbytes)
+    rows += _of_ranks(rank_rounds, ranks, rank_nbytes)
     against = "tlparse" if theirs else f"ours of {counts[0]}"
     about = f"`aotviz explain` of logs of many recompiles, from start to end, against {against}"
-    return result("explain", about, "ratio", rows, {"rounds": rounds, "ranks": ranks, "rank_bytes": rank_nbytes})
+    settings = {"rounds": rounds, "ranks": ranks, "rank_bytes": rank_nbytes, "rank_rounds": rank_rounds}
+    return result("explain", about, "ratio", rows, settings)
 
 
 def _of_ranks(rounds: int, ranks: int, nbytes: int) -> list[Row]:
@@ -67,22 +69,26 @@ def _of_ranks(rounds: int, ranks: int, nbytes: int) -> list[Row]:
         logs.mkdir()
         apart = min(APART, ranks - 1)
         size = sum(_rank(logs, rank, nbytes, 2 if rank == apart else 0) for rank in range(ranks))
-        took: dict[str, list[float]] = {"explain": [], "report": []}
+        took: dict[str, list[Run]] = {"explain": [], "report": []}
         for number in range(rounds):
             environment = {"AOTVIZ_CACHE_DIR": str(Path(folder, f"cache{number}"))}
             for command in took:
                 rest = ["-o", str(Path(folder, "page.html")), "--force"] if command == "report" else []
                 done = run_process([sys.executable, "-m", "aotviz", command, str(logs), *rest], environment)
-                took[command].append(done.cpu_s)
+                took[command].append(done)
                 if command == "explain":
                     assert f"Rank {apart} is the first that runs other collectives" in done.output, done.output
                 shutil.rmtree(environment["AOTVIZ_CACHE_DIR"], ignore_errors=True)
     return [
         Row(
             f"`{name}` of {ranks} ranks, in minutes",
-            median(found) / MINUTE,
+            median(done.cpu_s for done in found) / MINUTE,
             1.0,
-            {"ours": median(found), "logs, MB": size / 1e6},
+            {
+                "ours": median(done.cpu_s for done in found),
+                "wall s": median(done.wall_s for done in found),
+                "logs, MB": size / 1e6,
+            },
             "CPU s",
         )
         for name, found in took.items()

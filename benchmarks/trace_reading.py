@@ -49,9 +49,10 @@ print(kilobytes[0] + kilobytes[1] * cpus(), len(recording))
 # Starts a process and says what it used. Linux counts the memory of whoever started a process as the process's own, so
 # this small one stands between it and the benchmark, which has imported torch.
 LAUNCH = """
-import os, sys
+import os, sys, time
+began = time.monotonic()
 _, status, used = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)
-print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)
+print(used.ru_utime + used.ru_stime, time.monotonic() - began, used.ru_maxrss, file=sys.stderr)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 FRAME = re.compile(rb'"frame_id": (\d+)')
@@ -64,6 +65,7 @@ class Run:
     """What one process used."""
 
     cpu_s: float
+    wall_s: float
     peak_bytes: int
     output: str
 
@@ -108,8 +110,8 @@ def run_process(command: list[str], environment: dict[str, str]) -> Run:
     """Raises subprocess.CalledProcessError for a process that fails."""
     started = [sys.executable, "-I", "-S", "-c", LAUNCH, *command]
     done = subprocess.run(started, env=os.environ | environment, capture_output=True, text=True, check=True)
-    cpu_s, peak = done.stderr.splitlines()[-1].split()
-    return Run(float(cpu_s), int(peak) * (1 if sys.platform == "darwin" else 1024), done.stdout)
+    cpu_s, wall_s, peak = done.stderr.splitlines()[-1].split()
+    return Run(float(cpu_s), float(wall_s), int(peak) * (1 if sys.platform == "darwin" else 1024), done.stdout)
 
 
 def run(

@@ -23,6 +23,7 @@ from benchmarks import (
     compiled_autograd,
     compiling,
     diffing,
+    explaining,
     first_compile,
     measure,
     opening,
@@ -161,6 +162,17 @@ def test_reading_logs_is_measured_beside_tlparse(tmp_path: Path) -> None:
     found = trace_reading.run(1, 1_000_000, ranks=3, rank_nbytes=300_000, rank_rounds=1)
     assert found.rows[0].values.keys() == {"ours", "tlparse"}
     assert found.rows[5].case == "3 ranks, against tlparse"
+    assert all(row.figure > 0 for row in found.rows)
+
+
+@pytest.mark.slow
+def test_explaining_is_measured_from_the_log_of_a_real_job_to_the_rank_that_differs() -> None:
+    found = explaining.run(1, (3, 6), ("functions",), ranks=3, rank_nbytes=300_000)
+    recompiles, ranks = found.rows[:2], found.rows[2:]
+    assert [row.case for row in recompiles] == ["functions, 3 recompiles", "functions, 6 recompiles"]
+    assert recompiles[1].values["log, MB"] > recompiles[0].values["log, MB"] > 0
+    assert [row.case for row in ranks] == ["`explain` of 3 ranks, in minutes", "`report` of 3 ranks, in minutes"]
+    assert all(row.values["wall s"] > 0 and row.values["logs, MB"] > 0.9 for row in ranks)
     assert all(row.figure > 0 for row in found.rows)
 
 

@@ -96,7 +96,7 @@ def test_each_badge_of_the_workbench_has_a_term() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["calls", "compile", "compiled_autograd", "first_compile", "step", "subclasses", "watching"]
+    "name", ["calls", "compile", "compiled_autograd", "explain", "first_compile", "step", "subclasses", "watching"]
 )
 def test_the_page_of_benchmarks_has_the_figures_of_the_file(name: str) -> None:
     page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
