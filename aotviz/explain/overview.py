@@ -51,10 +51,11 @@ def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
 
 
 def _cause(point: Point) -> CauseRecord:
+    title = sentence(point.title).rstrip(".") or first_sentence(point.text)
     return CauseRecord(
         point.kind,
-        sentence(point.title).rstrip(".") or first_sentence(point.text),
-        point.text,
+        title,
+        point.text.removeprefix(f"{title}.").lstrip(),
         point.code,
         point.place,
         str(point.fix),

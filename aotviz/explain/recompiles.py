@@ -439,9 +439,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
     main, fix = telling.main, _fix(facts, cause, usual)
     if fixed and export_cures.FIXED_SIZE in fix.cures:
         main = replace(main, code=fixed.code, place=str(fixed))
-        opening = sentence(
-            opening, f"Dynamo made `{cause.subject}` a symbol, and the line below made it a constant again"
-        )
+        opening = sentence(opening, f"Dynamo made `{cause.subject}` a symbol, and this line made it a constant again")
     ids = f"Compilation {first.id}" if count == 1 else f"Compilations {first.id} to {last.id}"
     timed = f"cost {seconds(cause.seconds)}" if cause.seconds else "was not timed" if count == 1 else "were not timed"
     cost = f"{ids} {timed}"
@@ -549,7 +547,7 @@ def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
 def _reached(facts: Facts, place: int, reason: Miss) -> str:
     """The user's function that reaches a library's line; "" for a line of the user's own."""
     where = facts.frame_place(place) if LIBRARY.search(reason.place) else ""
-    return f"The line below is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
+    return f"The line is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
 
 
 def _because(cause: Cause) -> str:

@@ -40,7 +40,7 @@ def test_the_line_that_fixed_the_size_is_told_not_the_first_that_read_it(tmp_pat
     _, first = inspect.getsourcelines(picks)
     assert point.code == "return doubled * SCALES[x.shape[0]]"
     assert point.place.endswith(f":{first + 2}")
-    assert "Dynamo made `x.shape[0]` a symbol, and the line below made it a constant again" in point.text
+    assert "Dynamo made `x.shape[0]` a symbol, and this line made it a constant again" in point.text
     assert "became symbolic" not in point.text
     assert "is symbolic from now on" not in point.text
     assert "is not dynamic" not in point.text + point.title

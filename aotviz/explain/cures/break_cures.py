@@ -54,6 +54,6 @@ BACKWARD = Cure(
 OF_BACKEND = Cure(
     "error of a backend",
     "This is an error of the backend or of one of its passes, not of the compiled function, which "
-    '`torch.compile(..., backend="eager")` runs without it. Correct the line below if it is yours.',
+    '`torch.compile(..., backend="eager")` runs without it. Correct that line if it is yours.',
 )
 RESTARTS = Cure("restarts at graph breaks", "Remove those graph breaks: each has a point of its own.")

@@ -40,7 +40,7 @@ function page(state: State, found: OverviewRecord): HTMLElement {
   return h(
     "div",
     { class: "page overview" },
-    h("h2", { class: found.healthy ? "headline healthy" : "headline" }, quoted(found.headline)),
+    h("h2", { class: `headline ${tone(found)}` }, quoted(found.headline)),
     found.times.length > 0 && bar(found),
     found.causes.length > 0 && causes(state, found),
     found.functions.length > 0 && functions(state, found.functions),
@@ -56,6 +56,11 @@ function page(state: State, found: OverviewRecord): HTMLElement {
         ),
       ),
   );
+}
+
+function tone({ healthy, causes: [first] }: OverviewRecord): string {
+  if (healthy) return "healthy";
+  return first?.failed ? "failed" : "";
 }
 
 /** The parts of the time, as wide as they were long. */
@@ -120,7 +125,7 @@ function cause(state: State, one: CauseRecord, total: number, isOpen: boolean): 
       one.seconds > 0 && h("span", { class: "cost" }, time(one.seconds), share),
       h("span", { class: "where" }, one.place, one.code && h("code", {}, one.code)),
     ),
-    h("p", {}, quoted(one.text)),
+    one.text && h("p", {}, quoted(one.text)),
     one.followed.length > 0 &&
       h(
         "ul",
