@@ -322,7 +322,7 @@ def _raised_through(facts: Facts, place: int) -> list[SourceLine]:
 def _told(kind: str, reason: str) -> tuple[str, str, Advice]:
     """What failed as the end of a sentence that begins with "failed", the error alone, and what to do.
 
-    >>> _told("BackendCompilerFailed", "backend='mine' raised:\nKeyError: 'sum'")[0]
+    >>> _told("BackendCompilerFailed", "backend='mine' raised:\\nKeyError: 'sum'")[0]
     " because the backend `mine` raised KeyError: 'sum'"
     """
     if kind == "Unsupported":

@@ -55,7 +55,7 @@ def _cause(point: Point) -> CauseRecord:
     return CauseRecord(
         point.kind,
         title,
-        point.text.removeprefix(f"{title}.").lstrip(),
+        point.text,
         point.code,
         point.place,
         str(point.fix),

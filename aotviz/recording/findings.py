@@ -55,7 +55,7 @@ class CauseRecord(Frozen, frozen=True):
     kind: str  # "recompile" | "graph break" | "restart" | "cache" | "failed" | "eager" | "ranks" | "export"
     # | "CUDA graph"
     title: str  # what it is, in some words; `code` in backquotes
-    text: str  # what else is known of it, or ""
+    text: str  # all that is known of it
     code: str  # the user's line, or ""
     place: str  # where it is: "model.py:17", or ""
     fix: str  # what to do, or ""

@@ -109,7 +109,7 @@ def test_a_graph_break_leads_to_the_graph_breaks(opened: Open) -> None:
 
 def test_ranks_that_differ_lead_to_the_differences(opened: Open) -> None:
     page = opened(recording("ranks_diverge"))
-    follow(page, "The ranks run different collectives")
+    follow(page, "Rank 2 is the first that runs other collectives")
     panel = shown(page, "records")
     expect(panel.locator("[data-page=ranks]")).to_have_attribute("aria-checked", "true")
     expect(panel).to_contain_text("The ranks run different collectives in reduce_loss")
@@ -117,7 +117,7 @@ def test_ranks_that_differ_lead_to_the_differences(opened: Open) -> None:
 
 def test_a_failure_leads_to_the_compilation_that_failed(opened: Open) -> None:
     page = opened(recording("errors"))
-    follow(page, "wrong_shapes) failed with TorchRuntimeError")
+    follow(page, "wrong_shapes) failed: matmul raised RuntimeError")
     shown(page, "code")
     expect(page.locator(".stage-head .failure")).to_contain_text("TorchRuntimeError")
     expect(page.locator(".head select")).to_have_value("1")

@@ -555,7 +555,7 @@ export interface RankLane {
 export interface CauseRecord {
   readonly kind: string; // "recompile" | "graph break" | "restart" | "cache" | "failed" | "eager" | "ranks" | "export"
   readonly title: string; // what it is, in some words; `code` in backquotes
-  readonly text: string; // what else is known of it, or ""
+  readonly text: string; // all that is known of it
   readonly code: string; // the user's line, or ""
   readonly place: string; // where it is: "model.py:17", or ""
   readonly fix: string; // what to do, or ""

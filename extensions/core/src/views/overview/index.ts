@@ -125,7 +125,7 @@ function cause(state: State, one: CauseRecord, total: number, isOpen: boolean): 
       one.seconds > 0 && h("span", { class: "cost" }, time(one.seconds), share),
       h("span", { class: "where" }, one.place, one.code && h("code", {}, one.code)),
     ),
-    one.text && h("p", {}, quoted(one.text)),
+    more(one) && h("p", {}, quoted(more(one))),
     one.followed.length > 0 &&
       h(
         "ul",
@@ -135,6 +135,11 @@ function cause(state: State, one: CauseRecord, total: number, isOpen: boolean): 
     one.fix && h("p", { class: "fix" }, h("b", {}, "What to do: "), quoted(one.fix)),
     h("p", { class: "links" }, links(state, one)),
   );
+}
+
+/** What a cause says beyond its title. */
+function more({ title, text }: CauseRecord): string {
+  return text.startsWith(`${title}.`) ? text.slice(title.length + 1).trim() : text;
 }
 
 /** Where the recording shows what a cause says. */
