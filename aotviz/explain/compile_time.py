@@ -19,6 +19,7 @@ from aotviz.explain.explanation import Point, counted, seconds, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import GRAPH_LINE, Facts
 from aotviz.explain.time_parts import AOT, CAPTURE, GUARDS, KERNELS, UNKNOWN, part_of
+from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import UNKNOWN as NO_LINE
 from aotviz.recording.sources import SourceLine, module_path
 
@@ -112,7 +113,9 @@ def _printed(text: str) -> Iterator[Operator]:
     line = NO_LINE
     for statement in text.splitlines():
         if match := GRAPH_LINE.search(statement):
-            line = SourceLine(match["file"], int(match["line"]), match["function"], match["code"].strip())
+            line = SourceLine(
+                match["file"], int(match["line"]), REST.sub(r"\g<function>", match["function"]), match["code"].strip()
+            )
         elif (match := STATEMENT.match(statement)) and not match["value"].isidentifier():
             yield line, "", ""
 

@@ -75,6 +75,7 @@ def job(folder: Path) -> Recording:
                 y = y + 1
             return y.sin()
 
+    torch._dynamo.reset()  # another test may have compiled the same code
     model = Scaled()
     with aotviz.record() as made:
         compiled = aotviz.compile(model, backend="eager", cache=str(folder))
