@@ -171,7 +171,7 @@ def _module(place: str) -> str:
     >>> _module("/usr/lib/python3/site-packages/torch/optim/optimizer.py:79"), _module("torch/_dynamo/utils.py:3")
     ('torch.optim.optimizer', 'torch._dynamo.utils')
     """
-    file = re.split(r".*/site-packages/|.*/lib/python3\.\d+/", place)[-1].rpartition(":")[0]
+    file = re.split(r"^.*/site-packages/|^.*/lib/python3\.\d+/", place)[-1].rpartition(":")[0]
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

@@ -73,17 +73,18 @@ OF_TORCH = re.compile(
     r"|(?:_?operator|math|builtins)\.\w+|torch(?:\.\w+)+"
 )
 FRAME = re.compile(r'\s*File ".*", line \d+, in .*')
-COMMENT = re.compile(r"\s+# .*", re.S)
+COMMENT = re.compile(r"(?<!\s)\s++# .*", re.S)
 PART = re.compile(
     r"""(?P<torch>\btorch(?:\.\w+)+)"""
     r"""|(?P<quoted>(?<![\w\[])(?P<mark>['"])(?:\\.|(?!(?P=mark)).)*(?P=mark))"""
-    r"""|(?P<path>[^\s'"`(),\[\]|<>=:;]*(?:[\\/][^\s'"`(),\[\]|<>=:;]*)+|[\w.-]+\.py\b)"""
+    r"""|(?P<path>(?<![^\s'"`(),\[\]|<>=:;])[^\s'"`(),\[\]|<>=:;\\/]*+(?:[\\/][^\s'"`(),\[\]|<>=:;\\/]*+)++"""
+    r"""|(?<![\w.-])[\w.-]+\.py\b)"""
     r"""|(?P<word>\w+)"""
 )
 NUMBER = re.compile(r"\d{1,9}(?:st|nd|rd|th|x|e\d+|ms|s|[KMG]?i?B)?|[suzf]\d{1,4}|[A-Za-z]|_+")
-TYPE = re.compile(r"(?:b?float|u?int|complex|bits)\d+(?:_e\d+m\d+\w*)?|bool")
+TYPE = re.compile(r"(?:b?float|u?int|complex|bits)\d++(?:_e\d++m\d++\w*+)?|bool")
 COUNTED = re.compile(r"_\d+$")  # at the end of the name of a node
-LINE = re.compile(r"(?P<file>.*\.py)(?P<rest>:\d+(?: in .*)?)")
+LINE = re.compile(r"(?P<file>(?:\w:)?[^:]*\.py)(?P<rest>:\d+(?: in .*)?)")
 OF_EVENTS = (  # names of torch's events, whose words are in no source of ours
     "build_guards compile_attempt gc codecache AsyncCompile PyCodeCache load_by_key_path Scheduler codegen "
     "compile_file GraphLowering compile_fx_inner fx_codegen_and_compile fx_graph_cache_get post_grad_passes "
