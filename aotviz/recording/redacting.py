@@ -74,9 +74,9 @@ OF_TORCH = re.compile(
 )
 FRAME = re.compile(r'\s*File ".*", line \d+, in .*')
 COMMENT = re.compile(r"(?<!\s)\s++# .*", re.S)
-PART = re.compile(
+PART = re.compile(  # a quote that does not end lasts up to the end of the line
     r"""(?P<torch>\btorch(?:\.\w+)+)"""
-    r"""|(?P<quoted>(?<![\w\[])(?P<mark>['"])(?:\\.|(?!(?P=mark)).)*(?P=mark))"""
+    r"""|(?P<quoted>(?<![\w\[])(?P<mark>['"])(?:\\.|(?!(?P=mark))[^\\\n])*+\\?+(?:(?P=mark)|(?=\n)|\Z))"""
     r"""|(?P<path>(?<![^\s'"`(),\[\]|<>=:;])[^\s'"`(),\[\]|<>=:;\\/]*+(?:[\\/][^\s'"`(),\[\]|<>=:;\\/]*+)++"""
     r"""|(?<![\w.-])[\w.-]+\.py\b)"""
     r"""|(?P<word>\w+)"""
@@ -188,7 +188,7 @@ class _Redactor:
         if match["torch"]:
             return whole
         if match["quoted"]:
-            inner = whole[1:-1]
+            inner = whole[1:].removesuffix(whole[0])
             if "/" in inner or "\\" in inner or inner.endswith(".py"):
                 return f"{whole[0]}{self._path(inner)}{whole[0]}"
             kept = not inner or inner in self._known or NUMBER.fullmatch(inner)
