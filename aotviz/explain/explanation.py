@@ -12,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, advice
-from aotviz.recording.dynamo_stage import REST
+from aotviz.recording.dynamo_stage import rests_named
 
 WIDTH = 100
 MARKED = "background:rgba(255,193,7,.28);color:inherit;padding:0 .2em;border-radius:2px"
 QUIET = "opacity:.75"
-QUOTED_REST = re.compile(f"`{REST.pattern}`")  # Dynamo's name of what follows a graph break
 
 
 @dataclass(frozen=True)
@@ -158,8 +157,7 @@ def sentence(*parts: str) -> str:
     >>> sentence("", "`torch_dynamo_resume_in_f_at_7` ran twice")
     'The rest of `f` after line 7 ran twice.'
     """
-    named = (QUOTED_REST.sub(r"the rest of `\g<function>` after line \g<line>", part.strip()) for part in parts)
-    said = filter(None, named)
+    said = (rests_named(part.strip()) for part in parts if part.strip())
     return " ".join(part if part[-1] in ".!?:" else part + "." for part in (p[0].upper() + p[1:] for p in said))
 
 

@@ -32,6 +32,7 @@ from aotviz.recording.strings import StringTable
 
 NAME, ROLE = "dynamo", "dynamo"
 REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
+QUOTED_REST = re.compile(f"`{REST.pattern}`")
 MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several per tensor, and no line of the user's program causes them
 ORIGIN = Origin(NONE, 0, NONE, 0, 0)
 
@@ -167,6 +168,15 @@ def _guards(captured: Captured, failed: bool) -> Iterator[Evidence]:
         yield Evidence(user_name(source), f"{count} guards: none of its sizes was marked as dynamic or static by hand")
 
 
+def rests_named(text: str) -> str:
+    """A text in which Dynamo's names of what follows a graph break are told in words.
+
+    >>> rests_named("`torch_dynamo_resume_in_f_at_7` ran twice")
+    'the rest of `f` after line 7 ran twice'
+    """
+    return QUOTED_REST.sub(r"the rest of `\g<function>` after line \g<line>", text)
+
+
 def _function(captured: Captured) -> str:
     """The captured function in the user's terms.
 
@@ -175,8 +185,7 @@ def _function(captured: Captured) -> str:
     >>> _function(one), _function(replace(one, function="f"))
     ('the rest of `f` after line 7', '`f`')
     """
-    rest = REST.fullmatch(captured.function)
-    return f"the rest of `{rest['function']}` after line {rest['line']}" if rest else f"`{captured.function}`"
+    return rests_named(f"`{captured.function}`")
 
 
 def _first(text: str) -> str:

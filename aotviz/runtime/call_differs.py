@@ -20,6 +20,8 @@ from aotviz.torch_private import autograd_nodes
 from aotviz.torch_private.runtime import is_captured
 from aotviz.torch_private.tensors import set_write_counts, write_count
 
+WRITTEN = "modified by an inplace operation"  # in autograd's error
+
 
 class CallDiffers(RuntimeError):
     """This call needs another program. Nothing has run yet."""
@@ -45,9 +47,6 @@ def check(emit: Emitter, differs: str, message: str, fact: str, subject: str) ->
     """Write the line that refuses a call if `differs`, an expression, holds. `message` says what has changed."""
     name = emit.bind("refuse", refuse)
     emit.line(f"if {differs}: {name}({f'{message} Compile again for this call.'!r})", fact, subject)
-
-
-WRITTEN = "modified by an inplace operation"  # in autograd's error
 
 
 def refuse_hooks(

@@ -70,9 +70,7 @@ class Gradients:
         program = self._program(_without_history(tangents))
         if isinstance(program, Exception):
             raise Refused("result without a gradient", self.name, str(program))
-        saved, written = self._saved(ctx)
-        self._refuse_written(program, written)
-        return self._gradients(ctx, program, [*saved, *symbols], tangents)
+        return self._gradients(ctx, program, [*self._unwritten(ctx, program), *symbols], tangents)
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, one per graph input. `symbols` are the saved numbers."""
@@ -113,9 +111,8 @@ class Gradients:
         program = self._program(_without_history(tangents), tuple(wholes), wanted)
         if isinstance(program, Exception):
             raise Refused("hook on a result", name, str(program))
-        saved, written = self._saved(ctx)
-        self._refuse_written(program, written)
-        return self._gradients(ctx, program, [*saved, *symbols], tangents, wholes=tuple(wholes.values()))
+        saved = [*self._unwritten(ctx, program), *symbols]
+        return self._gradients(ctx, program, saved, tangents, wholes=tuple(wholes.values()))
 
     def _gradients(
         self,
@@ -231,6 +228,12 @@ class Gradients:
         packed = autograd_nodes.saved_with_hooks(ctx)
         values = [packed[i].data if one is None else one for i, one in enumerate(found)]
         return values, [position for position, one in enumerate(found) if one is None]
+
+    def _unwritten(self, ctx: Any, program: GradientProgram) -> Sequence[Any]:
+        """The saved tensors. Raises Refused if this program reads one that was written since."""
+        saved, written = self._saved(ctx)
+        self._refuse_written(program, written)
+        return saved
 
     def _refuse_written(self, program: GradientProgram, written: Sequence[int]) -> None:
         for position in written:

@@ -12,6 +12,7 @@ import aotviz
 from aotviz.explain import misses
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
+from benchmarks.recompiling import restarts, sizes, values
 from tests.explain.logs import logged
 
 KEPT = guard_texts.NEWEST + guard_texts.OLDEST
@@ -23,24 +24,6 @@ def without_limit():
     with torch._dynamo.config.patch(recompile_limit=1000, accumulated_recompile_limit=1000):
         yield
     torch._dynamo.reset()
-
-
-def sizes(count: int) -> None:
-    def add(x):
-        return x + 1
-
-    compiled = torch.compile(add, backend="eager", dynamic=False)
-    for size in range(2, count + 3):
-        compiled(torch.ones(size))
-
-
-def values(count: int) -> None:
-    def scale(x, factor):
-        return x * factor
-
-    compiled = torch.compile(scale, backend="eager", dynamic=False)
-    for factor in range(2, count + 3):
-        compiled(torch.ones(3), factor)
 
 
 def attributes(count: int) -> None:
@@ -67,17 +50,6 @@ def two_at_once(count: int) -> None:
     compiled = torch.compile(scale, backend="eager", dynamic=False)
     for number in range(count + 1):
         compiled(torch.ones(2 + number // 3), 2 + (number + 1) // 3 * 7)
-
-
-def restarts(count: int) -> None:
-    def broken(x, factor):
-        y = x * factor
-        torch._dynamo.graph_break()
-        return y + factor
-
-    compiled = torch.compile(broken, backend="eager", dynamic=False)
-    for factor in range(2, count // 2 + 3):
-        compiled(torch.ones(3), factor)
 
 
 @pytest.mark.parametrize("again", [sizes, values, attributes, two_at_once, restarts])
