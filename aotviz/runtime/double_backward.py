@@ -224,10 +224,13 @@ class Gradients:
         try:
             return ctx.saved_tensors[: self._saved_count], ()
         except RuntimeError as error:
-            found = self._written_since.others(ctx, error)[: self._saved_count]
+            found = self._written_since.others(ctx, error)
+        for position in range(self._saved_count, len(found)):  # subclasses that the saved tensors are parts of
+            if found[position] is None:
+                raise self._written_since.at(position)
         packed = autograd_nodes.saved_with_hooks(ctx)
-        values = [packed[i].data if one is None else one for i, one in enumerate(found)]
-        return values, [position for position, one in enumerate(found) if one is None]
+        values = [packed[i].data if one is None else one for i, one in enumerate(found[: self._saved_count])]
+        return values, [i for i, one in enumerate(found[: self._saved_count]) if one is None]
 
     def _unwritten(self, ctx: Any, program: GradientProgram) -> Sequence[Any]:
         """The saved tensors. Raises Refused if this program reads one that was written since."""
