@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -145,11 +146,22 @@ def test_the_rest_of_the_pipeline_takes_it_from_there():
     assert [slot.kind for slot in program.lowered.call.slots] == ["output"]
 
 
-def test_random_numbers_that_were_not_kept_are_named():
-    def fn(x):
-        return torch.utils.checkpoint.checkpoint(lambda a: torch.rand_like(a) * a.sin(), x, use_reentrant=False).exp()
+def drawn_in_a_checkpoint(x):
+    return torch.utils.checkpoint.checkpoint(lambda a: torch.rand_like(a) * a.sin(), x, use_reentrant=False).exp()
 
+
+def test_random_numbers_that_were_not_kept_are_drawn_again_from_the_saved_state():
+    run_operators = [
+        node.target for node in STAGE.run(request_for(drawn_in_a_checkpoint, leaf(3))).forward.graph().nodes
+    ]
+    assert run_operators.count(torch.ops.higher_order.run_with_rng_state) == 1
+    assert torch.ops.aten.rand_like.default not in run_operators
+
+
+def test_random_numbers_that_were_not_kept_are_named():
+    request = request_for(drawn_in_a_checkpoint, leaf(3))
+    without_state = replace(request, at_hand=replace(request.at_hand, unpacked={}))
     with pytest.raises(
         NotDifferentiableAgain, match=r"depends on the result of aten.rand_like.*Run this part in eager"
     ):
-        STAGE.run(request_for(fn, leaf(3)))
+        STAGE.run(without_state)
