@@ -13,11 +13,13 @@ from pathlib import Path
 from aotviz.explain.terms import Term, terms, what_is
 
 ROOT = Path(__file__).resolve().parents[1]
-GLOSSARY, STAGES, WORDS = (
+GLOSSARY, STAGES, WORDS, PROGRAMS = (
     ROOT / "docs/glossary.md",
     ROOT / "docs/stages.md",
     ROOT / "extensions/core/src/terms/words.ts",
+    ROOT / "extensions/core/src/editor/programs.ts",
 )
+MADE_FOR_PAGES = "// Made from aotviz/explain/terms.toml by `make terms`; do not edit.\n\n"
 MADE = "<!-- made from aotviz/explain/terms.toml by `make terms` -->"
 EXAMPLES = ", with an example of each on the page about [the stages](stages.md)"
 SECTIONS = {  # group -> (title in the glossary, the head of its first column, a sentence above the table)
@@ -90,24 +92,34 @@ def stages() -> str:
 def words() -> str:
     groups = dict.fromkeys(term.group for term in terms())
     return (
-        "// Made from aotviz/explain/terms.toml by `make terms`; do not edit.\n\n"
-        "/** By group: name, two sentences, what else is shown for it; for a stage a program before and after it. */\n"
+        f"{MADE_FOR_PAGES}"
+        "/** By group: name, two sentences, what else is shown for it. */\n"
         "// prettier-ignore\n"
         "export const WORDS: Readonly<\n"
-        "  Record<string, readonly (readonly [string, string, (readonly string[])?, string?, string?])[]>\n"
+        "  Record<string, readonly (readonly [string, string, (readonly string[])?])[]>\n"
         "> = {\n" + "".join(f"  {group}: [\n{''.join(map(row, of(group)))}  ],\n" for group in groups) + "};\n"
     )
 
 
+def programs() -> str:
+    """A program before and after each stage, by the id that the front end gives the stage."""
+    made = {f"stages/{term.name}": (term.before, term.after) for term in terms() if term.before}
+    rows = (f"  {json.dumps(name)}: {json.dumps(both, ensure_ascii=False)},\n" for name, both in made.items())
+    return (
+        f"{MADE_FOR_PAGES}/** A program before and after each stage, by the id of its term. */\n// prettier-ignore\n"
+        "export const PROGRAMS: Readonly<Record<string, readonly [string, string]>> = {\n" + "".join(rows) + "};\n"
+    )
+
+
 def row(term: Term) -> str:
-    parts = [term.name, term.plain, [text for text in term.shown if text != term.name], term.before, term.after]
+    parts = [term.name, term.plain, [text for text in term.shown if text != term.name]]
     while not parts[-1]:
         parts.pop()
     return f"    {json.dumps(parts, ensure_ascii=False)},\n"
 
 
 def main() -> int:
-    made = {GLOSSARY: glossary(), STAGES: stages(), WORDS: words()}
+    made = {GLOSSARY: glossary(), STAGES: stages(), WORDS: words(), PROGRAMS: programs()}
     stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if "--check" not in sys.argv:

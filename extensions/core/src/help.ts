@@ -1,6 +1,7 @@
 // The help (`?`): what the words on the screen mean, a search among all words, and the keys.
 
 import { h, quoted, replace, searchField } from "./dom";
+import type { Host } from "./host";
 import { search, type Term, TERMS } from "./terms";
 
 const MOST_FOUND = 40;
@@ -15,7 +16,12 @@ export interface Help {
   key(event: KeyboardEvent): void;
 }
 
-export function helpDialog(body: HTMLElement, keys: readonly (readonly [string, string])[], tour: () => void): Help {
+export function helpDialog(
+  body: HTMLElement,
+  keys: readonly (readonly [string, string])[],
+  tour: () => void,
+  later: Host["editor"],
+): Help {
   const root = (): Document | ShadowRoot => body.getRootNode() as Document | ShadowRoot;
   const close = h("button", { type: "button", class: "small", on: { click: () => show(false) } }, "Close");
   const input = searchField("Find a word: donated, tangent, Split …", "Find a word");
@@ -66,7 +72,11 @@ export function helpDialog(body: HTMLElement, keys: readonly (readonly [string, 
     replace(
       words,
       title && found.length > 0 && h("h3", {}, title),
-      h("dl", {}, found.slice(0, MOST_FOUND).map(entry)),
+      h(
+        "dl",
+        {},
+        found.slice(0, MOST_FOUND).map((term) => entry(term, later)),
+      ),
       !found.length && h("p", { class: "muted" }, query ? "No word matches." : ""),
       found.length > MOST_FOUND && h("p", { class: "muted" }, `and ${found.length - MOST_FOUND} more`),
     );
@@ -104,22 +114,26 @@ export function helpDialog(body: HTMLElement, keys: readonly (readonly [string, 
   };
 }
 
-function entry({ name, kind, text, before, after }: Term): HTMLElement[] {
-  return [
-    h("dt", {}, h("b", {}, name), " ", h("span", { class: "faint" }, kind)),
-    h(
-      "dd",
-      {},
-      h("p", {}, quoted(text)),
-      before !== "" &&
-        h(
-          "div",
-          { class: "help-example" },
-          h("figure", {}, h("figcaption", {}, "before"), h("pre", {}, before)),
-          h("figure", {}, h("figcaption", {}, "after"), h("pre", {}, after)),
-        ),
-    ),
-  ];
+function entry({ id, group, name, kind, text }: Term, later: Host["editor"]): HTMLElement[] {
+  const said = h("dd", {}, h("p", {}, quoted(text)));
+  if (group === "stages")
+    later().then(
+      ({ programs }) => {
+        const [before, after] = programs[id] ?? [];
+        if (before !== undefined && after !== undefined) said.append(example(before, after));
+      },
+      () => undefined, // then the sentences have to do
+    );
+  return [h("dt", {}, h("b", {}, name), " ", h("span", { class: "faint" }, kind)), said];
+}
+
+function example(before: string, after: string): HTMLElement {
+  return h(
+    "div",
+    { class: "help-example" },
+    h("figure", {}, h("figcaption", {}, "before"), h("pre", {}, before)),
+    h("figure", {}, h("figcaption", {}, "after"), h("pre", {}, after)),
+  );
 }
 
 /** The terms of the elements that are shown: the open stage first, then those of the view, then the others. */

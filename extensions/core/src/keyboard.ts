@@ -4,9 +4,9 @@
 import { h } from "./dom";
 import { type Help, helpDialog } from "./help";
 import type { SearchBox } from "./search";
-import type { State } from "./state";
 import type { Tour } from "./tour";
 import { VIEWS, viewsOf } from "./views/registry";
+import type { Context } from "./views/view";
 import type { Rail } from "./views/stages";
 
 const KEYS: readonly (readonly [string, string])[] = [
@@ -30,8 +30,14 @@ export interface Keyboard {
   readonly button: HTMLElement;
 }
 
-export function keyboard(body: HTMLElement, state: State, rail: Rail, finder: SearchBox, tour: Tour): Keyboard {
-  const help = helpDialog(body, KEYS, tour.start);
+export function keyboard(
+  body: HTMLElement,
+  { state, host }: Context,
+  rail: Rail,
+  finder: SearchBox,
+  tour: Tour,
+): Keyboard {
+  const help = helpDialog(body, KEYS, tour.start, () => host.editor());
   const button = h(
     "button",
     {

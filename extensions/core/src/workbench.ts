@@ -239,7 +239,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   const steps = stages(rail, context);
   const tour = tourOf(place.body, rail, state);
   const parts: Mounted[] = [steps, facts(side, context), shown, tour];
-  const keys = keyboard(place.body, state, steps, finder, tour);
+  const keys = keyboard(place.body, context, steps, finder, tour);
   place.body.append(keys.help.element);
   const render = (): void => {
     const { isWhole = false } = viewOf(state);

@@ -1,5 +1,6 @@
 // The editor bundle: read-only Python with notes and marks, and a diff whose changes are computed by `code/diff.ts`
-// (CodeMirror's own diff takes seconds on a large graph). Loaded when a view first shows code.
+// (CodeMirror's own diff takes seconds on a large graph). Loaded when a view first
+// shows code, with what else the first picture does not need.
 
 import { python } from "@codemirror/lang-python";
 import { Change, MergeView, unifiedMergeView } from "@codemirror/merge";
@@ -15,6 +16,8 @@ import {
 } from "@codemirror/view";
 
 import { quoted, replace } from "../dom";
+import { Flame } from "../views/timeline/flame";
+import { PROGRAMS } from "./programs";
 import { theme } from "./theme";
 import type { DiffOptions, Editor, Note, Reader, ReaderOptions } from "./types";
 
@@ -203,4 +206,9 @@ function diff(options: DiffOptions): { destroy(): void } {
   });
 }
 
-export const editor: Editor = { reader, diff };
+export const editor: Editor = {
+  programs: PROGRAMS,
+  reader,
+  diff,
+  flame: (state, tell) => new Flame(state, tell),
+};

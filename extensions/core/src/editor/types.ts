@@ -1,6 +1,8 @@
 // The editor's interface for the views, so that the core bundle does not depend on CodeMirror.
 
 import type { Span } from "../code/diff";
+import type { State } from "../state";
+import type { Flame } from "../views/timeline/flame";
 
 export interface Note {
   readonly first: number; // lines, from 0, inclusive
@@ -33,7 +35,12 @@ export interface DiffOptions {
   readonly onLine?: (line: number) => void; // of `after`, from 0
 }
 
+/** What views need later than the first picture. */
 export interface Editor {
+  /** A program before and after each stage, by the id of its term. */
+  readonly programs: Readonly<Record<string, readonly [string, string]>>;
   reader(options: ReaderOptions): Reader;
   diff(options: DiffOptions): { destroy(): void };
+  /** The compile time by module and line; `tell` is given what the readout says. */
+  flame(state: State, tell: (words: (HTMLElement | string)[]) => void): Flame;
 }

@@ -12,8 +12,6 @@ export interface Term {
   readonly group: Group;
   readonly kind: string; // of its group, for a reader
   readonly text: string; // two sentences
-  readonly before: string; // "" if it is not a stage
-  readonly after: string;
 }
 
 const KINDS: Readonly<Record<Group, string>> = {
@@ -33,8 +31,8 @@ function groupOf(written: string): Group {
 const exact = new Map<string, Term>(); // by group/text
 const patterns: { readonly group: Group; readonly pattern: RegExp; readonly term: Term }[] = [];
 const words = Object.entries(WORDS).flatMap(([group, terms]) => terms.map((term) => [groupOf(group), term] as const));
-export const TERMS: readonly Term[] = words.map(([group, [name, text, shown = [], before = "", after = ""]]) => {
-  const term = { id: `${group}/${name}`, name, group, kind: KINDS[group], text, before, after };
+export const TERMS: readonly Term[] = words.map(([group, [name, text, shown = []]]) => {
+  const term = { id: `${group}/${name}`, name, group, kind: KINDS[group], text };
   for (const one of [name, ...shown]) {
     if (!one.includes("*")) exact.set(`${group}/${one}`, exact.get(`${group}/${one}`) ?? term);
     else patterns.push({ group, term, pattern: new RegExp(`^${one.split("*").map(escaped).join(".*")}$`) });

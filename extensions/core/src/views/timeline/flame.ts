@@ -21,7 +21,7 @@ export function placed(frames: readonly TimeFrame[]): Placed[] {
   const path: { at: Placed; next: number }[] = [];
   let left = 0;
   return frames.map((frame) => {
-    path.length = Math.min(path.length, frame.depth);
+    path.length = Math.min(path.length, Math.max(0, frame.depth));
     const around = path.at(-1);
     const at: Placed = { frame, start: around ? around.next : left, parent: around?.at ?? null };
     if (around) around.next += frame.seconds;

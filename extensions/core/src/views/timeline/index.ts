@@ -5,9 +5,10 @@ import { h, notice, replace, unquoted } from "../../dom";
 import { plural } from "../../format";
 import type { State } from "../../state";
 import { explained } from "../../terms";
+import type { TimeFrame } from "../../wire";
 import type { Context, Mounted, View } from "../view";
 import { Chart, drawMark, type Hit, readColours } from "./chart";
-import { Flame } from "./flame";
+import type { Flame } from "./flame";
 import { lanesOf, type Lanes, type MarkKind, type Span } from "./lanes";
 import { time, zoomed } from "./scale";
 
@@ -40,13 +41,13 @@ export const timeline: View = {
     { what: "rows", kind: "overview" },
   ],
   mount(parent: HTMLElement, context: Context): Mounted {
-    const { state } = context;
+    const { state, host } = context;
     const chart = new Chart();
     const said = h("output", { class: "said", "aria-live": "polite" });
     const legend = h("div", { class: "legend" });
     let lanes: Lanes | null = null;
     let shown: unknown;
-    let framed: unknown;
+    let framed: readonly TimeFrame[] = [];
     const zoom = (factor: number, at = (chart.window.from + chart.window.to) / 2): void =>
       chart.move(zoomed(chart.window, factor, at));
     const pan = (share: number): void => {
@@ -64,9 +65,23 @@ export const timeline: View = {
     const openSpan = ({ compilation, stage }: Span): void => {
       if (compilation >= 0) state.openCompilation(compilation, stage || undefined);
     };
-    const flame = new Flame(state, (words) => replace(said, ...words));
+    const unloaded = h("div", { class: "flame" });
+    let flame: Flame | null = null;
+    let drawn: unknown;
+    const showFrames = (): void => {
+      if (!view.classList.contains("by-line") || drawn === framed) return;
+      host.editor().then(
+        (editor) => {
+          flame ??= editor.flame(state, (words) => replace(said, ...words));
+          flame.show((drawn = framed));
+          unloaded.replaceWith(flame.element);
+        },
+        (error: unknown) => replace(unloaded, notice("error", "The compile time by line is not shown.", String(error))),
+      );
+    };
     const switchTo = (byLine: boolean): void => {
       view.classList.toggle("by-line", byLine);
+      showFrames();
       overTime.ariaPressed = String(!byLine);
       lines.ariaPressed = String(byLine);
       if (byLine) replace(said, h("span", { class: "muted" }, FLAME_KEYS));
@@ -100,7 +115,7 @@ export const timeline: View = {
       ),
       chart.axis,
       chart.scroller,
-      flame.element,
+      unloaded,
       h("div", { class: "readout" }, said),
     );
     const stopPointing = follow(chart, zoom, pan, {
@@ -145,7 +160,10 @@ export const timeline: View = {
     const update = (): void => {
       const frames = state.recording.rows("overview")?.part.overview?.frames ?? [];
       choice.hidden = frames.length === 0;
-      if (frames !== framed) flame.show((framed = frames));
+      if (frames !== framed) {
+        framed = frames;
+        showFrames();
+      }
       const rows = state.recording.rows("timeline");
       const { compilation } = state.selection;
       chart.compilation = compilation;
