@@ -52,7 +52,7 @@ def test_a_second_process_records_what_the_first_did(folder: Path) -> None:
     assert other["wrapper"] == one["wrapper"]
     assert second[0].data.replayed is not None
     assert second[0].data.replayed.saved_ns > 0
-    assert second.explain().sentences[-1].startswith("1 program came from aotviz's cache, which saved ")
+    assert second.explain().sentences[0].startswith("1 program came from aotviz's cache, which saved ")
 
 
 def test_another_dtype_is_named_with_the_users_line(folder: Path) -> None:

@@ -27,7 +27,9 @@ def page(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Pa
 
 
 def test_the_page_and_the_workbench_say_first_what_may_hang_and_draw_it(page: Page, screenshots: Path) -> None:
-    expect(page.locator(".overview .headline")).to_contain_text("The ranks run different collectives in reduce_loss")
+    expect(page.locator(".overview .headline")).to_contain_text(
+        "Rank 2 is the first that runs other collectives: in reduce_loss (corpus/ranks_diverge.py:32)"
+    )
     page.get_by_text("As text").click()
     expect(page.get_by_text("4 ranks differ in 3 things")).to_be_in_viewport()
     order = page.locator("table", has_text="Graphs in the order in which they ran")
