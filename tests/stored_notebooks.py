@@ -58,7 +58,7 @@ del prepare
 EMPTY = RecordingData(FORMAT, VERSION, {}, [], [], 0)  # the page is named after it
 SIZE = {"width": 1060, "height": 530}
 MOST = 75_000  # bytes of a picture
-TIME = r"\b\d[\d,]*(?:\.\d+)?(?:e-?\d+)?\s(?:ms|s|µs)\b"
+TIME = r"\b\d[\d,]*(?:\.\d+)?(?:e-?\d+)?\s+(?:ms|s|µs)\b"
 VOLATILE = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"[^\s'\"`>]*/ipykernel_\d+/\d+\.py"), "cell.py"),
@@ -66,9 +66,10 @@ VOLATILE = (
     (re.compile(re.escape(tempfile.gettempdir()) + r"/[\w./-]+"), "/tmp/…"),
     (re.compile(r"\b[0-9a-z]{40,}\b"), "…"),  # a key of a cache
     (re.compile(TIME), "… ms"),
-    (re.compile(r"(?:\w+ … \w+ \(\d+%\)(?:, )?)+"), "… (…%)"),  # parts of a time, the longest first
+    (re.compile(r"(?:\w+\s+… \w+\s+\(\d+%\)(?:,\s+)?)+"), "… (…%)"),  # parts of a time, the longest first
     (re.compile(r"\bseconds=[\d.e-]+"), "seconds=…"),
 )
+SHARES = re.compile(r"… \(…%\)(?:,? … \(…%\))+")  # where a line ended between the parts of a time
 # Numbers that another processor computes otherwise in the last digits, and what follows them in a line.
 COMPUTED = re.compile(r"-?\d[\d.]*(?:\.\d{3,}|e-?\d+)\b.*")
 # The same in the workbench, without the bars that draw times. A layer of its own is drawn as a whole.
@@ -138,12 +139,14 @@ def texts(notebook: NotebookNode) -> dict[str, list[str]]:
 
 
 def comparable(text: str) -> str:
-    """A text without the digits of computed numbers, and without the spaces that align them.
+    """A text without the digits of computed numbers, and without the spaces and ends of lines that align them.
 
     >>> comparable("eager    1.0148721933364868 0.0558\\nnodes          86    1.5")
-    'eager #\\nnodes 86 1.5'
+    'eager # nodes 86 1.5'
+    >>> comparable("in: … (…%),\\n  … (…%).")
+    'in: … (…%).'
     """
-    return re.sub(r"[ \t]+", " ", COMPUTED.sub("#", text))
+    return SHARES.sub("… (…%)", " ".join(COMPUTED.sub("#", text).split()))
 
 
 def _gives_away(cell: NotebookNode) -> bool:

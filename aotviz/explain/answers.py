@@ -45,7 +45,7 @@ MOST_NAMED = 3  # compilations of one cause
 USERS = "from user code:"  # before the user's lines in a message of torch's
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
 FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
-    r"call_\w+ (?:<built-in (?:function|method) )?(?P<name>[\w.]{1,200}).{0,300}"
+    r"\bcall_\w++ (?:<built-in (?:function|method) )?(?P<name>[\w.]{1,200}+).{0,300}?"
     r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500})['\"]\)"
 )
 

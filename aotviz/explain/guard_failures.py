@@ -81,7 +81,7 @@ REMEDIES = {
     "device": guard_cures.DEVICE,
     "requires_grad": guard_cures.REQUIRES_GRAD,
 }
-PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d+)[\])]")  # a size or a stride among a tensor's
+PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d{1,9})[\])]")  # a size or a stride among a tensor's
 
 Reader = Callable[[re.Match[str]], GuardFailure]
 
@@ -374,7 +374,7 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
     )
 
 
-AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d+)\]")
+AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d{1,9})\]")
 COMPILED = re.compile(r"CompiledFunctionBackward\d*|backward of .+ \[[^\[\]]+\]")  # autograd nodes of compiled forwards
 
 
@@ -463,11 +463,11 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
     for pattern, reader in (
         (
             NAME
-            + r"size mismatch at index (?P<index>\d+)\. expected (?P<before>\S+?), actual (?P<after>-?\w+)(?P<rest>.*)",
+            + r"size mismatch at index (?P<index>\d{1,9})\. expected (?P<before>\S+?), actual (?P<after>-?\w+)(?P<rest>.*)",
             _size,
         ),
         (
-            NAME + r"stride mismatch at index (?P<index>\d+)\. expected (?P<before>\S+?), actual (?P<after>-?\w+).*",
+            NAME + r"stride mismatch at index (?P<index>\d{1,9})\. expected (?P<before>\S+?), actual (?P<after>-?\w+).*",
             _stride,
         ),
         (NAME + r"dtype mismatch\. expected (?P<before>\w+), actual (?P<after>\w+).*", _dtype),
@@ -497,7 +497,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"autograd node (?P<number>\d+) was (?P<before>.+) and is (?P<after>.+)", _another_node),
         (r"(?P<name>.+)\.grad was (?P<before>None|a tensor) and is (?P<after>None|a tensor)", _another_gradient),
         (
-            r"the number of (?P<kind>.*?hooks) at (?P<where>.+) changed from (?P<before>\d+) to (?P<after>\d+)",
+            r"the number of (?P<kind>.*?hooks) at (?P<where>.+) changed from (?P<before>\d{1,9}) to (?P<after>\d+)",
             _another_number_of_hooks,
         ),
         (
@@ -532,8 +532,8 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         ),
         (r"(?P<name>[^=]+?) changed from (?P<before>.+) to (?P<after>.+)", _own),
         (r"(?P<negated>not )?___dict_contains\((?P<key>.*?), (?P<source>.*)\)", _contains),
-        (r"len\((?P<source>.*)\) == (?P<before>\d+)", _length),
-        (r"len\((?P<source>.*)\) != (?P<before>\d+)", _dict_length),
+        (r"len\((?P<source>.*)\) == (?P<before>\d{1,9})", _length),
+        (r"len\((?P<source>.*)\) != (?P<before>\d{1,9})", _dict_length),
         (
             r"(?P<negated>not )?hasattr\((?P<source>.*), '(?P<attribute>\w+)'\)(?: == (?P<equal>\w+))?",
             _attribute,

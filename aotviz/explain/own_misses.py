@@ -25,7 +25,7 @@ from aotviz.recording.sources import SourceLine
 CACHE = own_lookups.CACHE
 NAMED = 3  # functions, or differences, in a sentence
 _CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
-_PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+)(?: in (?P<function>.*))?", re.S)
+_PLACE = re.compile(r"(?P<file>.*):(?P<line>\d{1,9})(?: in (?P<function>.*))?", re.S)
 
 
 @dataclass(frozen=True)

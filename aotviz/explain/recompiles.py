@@ -55,7 +55,7 @@ ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a pro
 SYMBOLIC = " (symbolic from now on)"
 ANOTHER, OTHERS = "other guard", "other guards"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
-LIMIT_VALUE = re.compile(r"currently set to (\d+)")
+LIMIT_VALUE = re.compile(r"currently set to (\d{1,9})")
 
 
 WRAPPER = re.compile(r"_dynamo/external_utils\.py:")  # around functions whose own frames Dynamo does not compile

@@ -310,7 +310,8 @@ class Facts:
 
 
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")  # what Dynamo makes one underscore of when it names an input
-GRAPH_LINE = re.compile(r"# File: (?P<file>.{0,1000}?):(?P<line>\d+) in (?P<function>\S{1,1000}), code: (?P<code>.*)")
+NUMBERED = re.compile(r"/(\d{1,9})\Z")  # how often a compilation's code was compiled before, in its id
+GRAPH_LINE = re.compile(r"# File: (?P<file>.{0,1000}?):(?P<line>\d{1,9}) in (?P<function>\S{1,1000}), code: (?P<code>.*)")
 
 
 def _seconds(record: MetricsRecord) -> float:
@@ -321,5 +322,5 @@ def _seconds(record: MetricsRecord) -> float:
 
 
 def _number(compile_id: str) -> int:
-    number = compile_id.rpartition("/")[2]
-    return int(number) if number.isdigit() else 0
+    number = NUMBERED.search(compile_id)
+    return int(number[1]) if number else 0

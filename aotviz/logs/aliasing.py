@@ -33,7 +33,7 @@ from aotviz.recording.sources import user_name
 INPUT = re.compile(r"InputAliasInfo\(([^()]*)\)")
 OUTPUT = re.compile(
     r"OutputAliasInfo\(output_type=<OutputType\.(?P<type>\w+): \d+>,\s*raw_type="
-    r"(?>.{0,2000}?,\s*base_idx=)(?P<base>None|\d+),.{0,2000}?requires_grad=(?P<grad>True|False)",
+    r"(?>.{0,2000}?,\s*base_idx=)(?P<base>None|\d{1,9}),.{0,2000}?requires_grad=(?P<grad>True|False)",
     re.DOTALL,
 )
 FACT = re.compile(r"\b(\w+)=(True|False)")
@@ -41,7 +41,7 @@ FACTS = (  # that InputAliasInfo calls as torch does
     "is_leaf requires_grad mutates_data mutates_metadata mutations_hidden_from_autograd "
     "mutations_under_no_grad_or_inference_mode mutates_storage_metadata keep_input_mutations"
 ).split()
-USER_OUTPUT = re.compile(r"PlainAOTOutput\(idx=(\d+)\)")
+USER_OUTPUT = re.compile(r"PlainAOTOutput\(idx=(\d{1,9})\)")
 OTHER = re.compile(r"[^a-zA-Z0-9]+")
 DONATED = re.compile(r"bw_donated_idxs=\[([\d, ]*)\]")
 SAVED = "SavedForBackwards"
@@ -157,7 +157,7 @@ def saved_tensors(forward: Graph, backward: Graph | None, metadata: str) -> list
     kept = [nodes[name] for name, meaning in pairs if meaning.startswith(SAVED) and name in nodes]
     tensors = [node for node in kept if node.value is None or node.value.kind == "tensor"]
     donated = DONATED.search(metadata)
-    places = {int(place) - (len(kept) - len(tensors)) for place in re.findall(r"\d+", donated[1])} if donated else set()
+    places = {int(place) - (len(kept) - len(tensors)) for place in re.findall(r"\d{1,9}", donated[1])} if donated else set()
     chosen = {tensor.name for place, tensor in enumerate(tensors) if place in places}
     read = _read(backward, lambda node: node.op == "placeholder") if backward is not None else {}
     return [_saved(forward, node, node.name in chosen, *read.get(node.name, ([], NONE))) for node in kept]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-PLACEHOLDER = re.compile(r"<file (\d+) of process (\d+)>")
+PLACEHOLDER = re.compile(r"<file (\d{1,9}) of process (\d{1,18})>")
 
 
 class Files:

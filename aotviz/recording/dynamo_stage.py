@@ -31,7 +31,7 @@ from aotviz.recording.sources import innermost, user_name
 from aotviz.recording.strings import StringTable
 
 NAME, ROLE = "dynamo", "dynamo"
-REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
+REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})")
 QUOTED_REST = re.compile(f"`{REST.pattern}`")
 MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several per tensor, and no line of the user's program causes them
 ORIGIN = Origin(NONE, 0, NONE, 0, 0)

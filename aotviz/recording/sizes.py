@@ -15,7 +15,7 @@ def element_bytes(dtype: str) -> int:
     >>> [element_bytes(name) for name in ("torch.float32", "torch.bool", "torch.float8_e4m3fn", "torch.complex64")]
     [4, 1, 1, 8]
     """
-    bits = re.search(r"\d+", dtype)
+    bits = re.search(r"\d{1,9}", dtype)
     return max(1, int(bits[0]) // 8) if bits else 1
 
 

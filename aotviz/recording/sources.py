@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 SUBSCRIPT = re.compile(r"""(?:^[LG])?\[['"]([^'"]*)['"]\]""")
-FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
+FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?')
 
 
 @dataclass(frozen=True)

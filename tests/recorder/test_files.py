@@ -90,6 +90,14 @@ def test_every_valid_recording_can_be_looked_at(data: RecordingData) -> None:
                 assert graph.to_graphviz().source.startswith("digraph")
 
 
+@pytest.mark.parametrize("number", ["²", "0/²", "0/" + "9" * 5000], ids=("power", "count", "long"))
+def test_a_recording_with_a_number_that_int_does_not_take_can_be_looked_at(number: str) -> None:
+    data = small()
+    frame = f'File "a.py", line {number}, in f'
+    odd = [replace(one, compile_id=number, stack=len(data.strings)) for one in data.compilations]
+    assert str(Recording(replace(data, compilations=odd, strings=[*data.strings, frame])).explain())
+
+
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.aotviz"
     Recording(small()).save(path)
