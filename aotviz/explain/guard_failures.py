@@ -462,12 +462,13 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
     (re.compile(pattern, re.S), reader)
     for pattern, reader in (
         (
-            NAME
-            + r"size mismatch at index (?P<index>\d{1,9})\. expected (?P<before>\S+?), actual (?P<after>-?\w+)(?P<rest>.*)",
+            NAME + r"size mismatch at index (?P<index>\d{1,9})\. "
+            r"expected (?P<before>\S+?), actual (?P<after>-?\w+)(?P<rest>.*)",
             _size,
         ),
         (
-            NAME + r"stride mismatch at index (?P<index>\d{1,9})\. expected (?P<before>\S+?), actual (?P<after>-?\w+).*",
+            NAME
+            + r"stride mismatch at index (?P<index>\d{1,9})\. expected (?P<before>\S+?), actual (?P<after>-?\w+).*",
             _stride,
         ),
         (NAME + r"dtype mismatch\. expected (?P<before>\w+), actual (?P<after>\w+).*", _dtype),

@@ -311,7 +311,9 @@ class Facts:
 
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")  # what Dynamo makes one underscore of when it names an input
 NUMBERED = re.compile(r"/(\d{1,9})\Z")  # how often a compilation's code was compiled before, in its id
-GRAPH_LINE = re.compile(r"# File: (?P<file>.{0,1000}?):(?P<line>\d{1,9}) in (?P<function>\S{1,1000}), code: (?P<code>.*)")
+GRAPH_LINE = re.compile(
+    r"# File: (?P<file>.{0,1000}?):(?P<line>\d{1,9}) in (?P<function>\S{1,1000}), code: (?P<code>.*)"
+)
 
 
 def _seconds(record: MetricsRecord) -> float:

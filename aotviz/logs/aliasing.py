@@ -157,7 +157,8 @@ def saved_tensors(forward: Graph, backward: Graph | None, metadata: str) -> list
     kept = [nodes[name] for name, meaning in pairs if meaning.startswith(SAVED) and name in nodes]
     tensors = [node for node in kept if node.value is None or node.value.kind == "tensor"]
     donated = DONATED.search(metadata)
-    places = {int(place) - (len(kept) - len(tensors)) for place in re.findall(r"\d{1,9}", donated[1])} if donated else set()
+    others = len(kept) - len(tensors)
+    places = {int(place) - others for place in re.findall(r"\d{1,9}", donated[1])} if donated else set()
     chosen = {tensor.name for place, tensor in enumerate(tensors) if place in places}
     read = _read(backward, lambda node: node.op == "placeholder") if backward is not None else {}
     return [_saved(forward, node, node.name in chosen, *read.get(node.name, ([], NONE))) for node in kept]
