@@ -30,6 +30,7 @@ from aotviz.recording.events import (
     GraphSnapshot,
     RecordingData,
 )
+from aotviz.recording.listing import one_line
 from aotviz.recording.strings import clean, cleaned
 
 MAGIC = b"\x93AOTVIZ\n"
@@ -40,6 +41,7 @@ MOST_PARTS = 1 << 24  # texts, lists and records of a recording: each takes up t
 HEADS = bytes([*range(0x80, 0xC0), *range(0xD9, 0xE0)])  # the bytes with which msgpack begins each of them
 OPS = frozenset("pfmcao")
 GZIP = 16 + zlib.MAX_WBITS
+MOST_OF_DAMAGE = 300  # characters of its description
 MOST_NESTED = 200  # lists in lists, of a node's arguments; readers recurse into them
 
 
@@ -166,8 +168,9 @@ def read(path: str | os.PathLike[str], limit_bytes: int = LIMIT_BYTES) -> Record
             raise Damage("its header says format 0")
         return unpack(packed, limit_bytes)
     except Damage as damage:
+        what = one_line(str(damage)[:MOST_OF_DAMAGE])  # it may have names from the file
         raise RecordingError(
-            f"{target}: the recording is damaged: {damage}. Copy the file again, or save the recording again."
+            f"{target}: the recording is damaged: {what}. Copy the file again, or save the recording again."
         ) from None
 
 

@@ -254,6 +254,8 @@ def broken(**where: Any) -> dict[str, Any]:
         ({"output_descriptors": [13]}, "output_descriptors: points at 13"),
         ({"sequence": ["a", 1, 2, 3]}, "Expected `int`"),
         ({"unheard_of": 1}, "unknown field"),
+        ({"a\nb\x1b[31m": 1}, r"unknown field `a\nb\x1b[31m`"),
+        ({"a" * 1000: 1}, "unknown field `aaa"),
     ],
 )
 def test_a_number_that_points_nowhere_is_refused(tmp_path: Path, where: dict[str, Any], what: str) -> None:
