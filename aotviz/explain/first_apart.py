@@ -18,6 +18,7 @@ from aotviz.explain.explanation import Point, named_ranks, sentence
 from aotviz.explain.rank_runs import ordinal
 from aotviz.explain.ranks import Match
 from aotviz.explain.rows import Facts
+from aotviz.recording.dynamo_stage import REST
 
 Runs = Mapping[str, Mapping[Match, int]]  # rank -> its compilations
 COLLECTIVE = re.compile(r"_c10d_functional\.(\w+?)_?(?:\.default)?\(")
@@ -40,12 +41,28 @@ def first(points: Sequence[Point], facts: Facts) -> list[Point]:
     apart = _find(facts, runs) if len(runs) > 1 else None
     if apart is None:
         return list(points)
-    words = _words(facts, runs, apart)
+    words, title = _words(facts, runs, apart), _title(facts, runs, apart)
     about = {facts.id(known[apart.match]) for known in runs.values() if apart.match in known}
+    if (broken := _graph_break(points, apart)) is not None:  # all that differs in this function follows from it
+        about.update(broken.ids)
+        alike = [point for point in points if point.kind == "ranks" and about.intersection(point.ids)]
+        followed = (*broken.followed, *(point.text for point in alike))
+        title = f"{title} because {broken.title.partition(': ')[2] or broken.title}"
+        told = replace(broken, text=sentence(words, broken.text), title=title, kind="ranks", followed=followed)
+        return [told, *(point for point in points if point is not broken and point not in alike)]
     alike = [point for point in points if point.kind in ("ranks", "recompile") and about.intersection(point.ids)]
     found = alike[0] if alike else Point("", fix=rank_cures.SAME.said(), kind="ranks", ids=tuple(about))
-    told = replace(found, text=sentence(words, found.text), title=words)
+    told = replace(found, text=sentence(words, found.text), title=title)
     return [told, *(point for point in points if point is not found)]
+
+
+def _graph_break(points: Sequence[Point], apart: Apart) -> Point | None:
+    """The graph break after which the function that only some ranks compiled is the rest of another one."""
+    rest = REST.fullmatch(apart.match[0])
+    if rest is None:
+        return None
+    place = f"{apart.match[1].rpartition(':')[0]}:{rest['line']}"
+    return next((point for point in points if point.kind == "graph break" and point.place == place), None)
 
 
 def _find(facts: Facts, runs: Runs) -> Apart | None:
@@ -94,9 +111,7 @@ def _words(facts: Facts, runs: Runs, apart: Apart) -> str:
         what = _guard(facts, place, other, them) + _other_collective(facts, place, other, them)
         return f"{apart.rank} is the first that runs other collectives{as_well}: in {named}, {what}"
     begin = f"{apart.rank} is the first that differs{as_well}"
-    made = place if place is not None else other
-    why = next((one.main.failure.words for one in recompiles.find(facts) if one.place == made), "")
-    because = f" because {why}" if why else ""
+    because = _because(facts, place if place is not None else other)
     again = " again" if number else ""
     who, whose = (apart.rank, apart.others) if place is not None else (apart.others[0], (apart.rank,))
     waits = _waits(facts, list(runs[who].items()), apart.match)
@@ -104,6 +119,34 @@ def _words(facts: Facts, runs: Runs, apart: Apart) -> str:
     if place is not None:
         return f"{begin}: it compiled {named}{again}{because}, and {them} {verb} at {waits}"
     return f"{begin}: it did not compile {named}{again} as {them} did{because}, and {verb} at {waits}"
+
+
+def _title(facts: Facts, runs: Runs, apart: Apart) -> str:
+    """The effect, then the cause."""
+    function, _, _, number = apart.match
+    them, alike = named_ranks(list(apart.others)), named_ranks(list(apart.like))
+    place, other = (runs[rank].get(apart.match) for rank in (apart.rank, apart.others[0]))
+    if place is not None and other is not None:
+        everyone = named_ranks([*apart.like, *apart.others])
+        at, *names = _first_other(facts, place, other)
+        here, there = (name or f"no {'further ' if at else ''}collective" for name in names)
+        guard = _guard(facts, place, other, them).replace(", and ", ": ")
+        runs_here = f"{alike} {_verb(apart.like, 'run')} {here} where {them} {_verb(apart.others, 'run')} {there}"
+        return f"{everyone} will hang: in `{function}`, {guard}{runs_here}"
+    waiting, busy = (apart.others, apart.like) if place is not None else (apart.like, apart.others)
+    because = _because(facts, place if place is not None else other)
+    again = " again" if number else ""
+    named = f"{named_ranks(list(waiting))} {_verb(waiting, 'wait')} for {named_ranks(list(busy))}"
+    return f"{named}: only {'it' if len(busy) == 1 else 'they'} compiled `{function}`{again}{because}"
+
+
+def _verb(ranks: Sequence[str], verb: str) -> str:
+    return f"{verb}s" if len(ranks) == 1 else verb
+
+
+def _because(facts: Facts, made: int | None) -> str:
+    why = next((one.main.failure.words for one in recompiles.find(facts) if one.place == made), "")
+    return f" because {why}" if why else ""
 
 
 def _guard(facts: Facts, place: int, other: int, them: str) -> str:
@@ -117,11 +160,18 @@ def _guard(facts: Facts, place: int, other: int, them: str) -> str:
 
 
 def _other_collective(facts: Facts, place: int, other: int, them: str) -> str:
+    at, *names = _first_other(facts, place, other)
+    mine, theirs = (name or "missing" for name in names)
+    return f"its {ordinal(at + 1)} collective is {mine} where that of {them} is {theirs}"
+
+
+def _first_other(facts: Facts, place: int, other: int) -> tuple[int, str, str]:
+    """The number of the first collective that is not the same, and its names; "" where there is none."""
     mine, theirs = _collectives(facts, place), _collectives(facts, other)
     at = next((n for n, pair in enumerate(zip(mine, theirs, strict=False)) if len(set(pair)) > 1), None)
     at = min(len(mine), len(theirs)) if at is None else at
-    shown = [f"`{names[at]}`" if at < len(names) else "missing" for names in (mine, theirs)]
-    return f"its {ordinal(at + 1)} collective is {shown[0]} where that of {them} is {shown[1]}"
+    here, there = (f"`{names[at]}`" if at < len(names) else "" for names in (mine, theirs))
+    return at, here, there
 
 
 def _waits(facts: Facts, known: Sequence[tuple[Match, int]], match: Match) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from aotviz.explain import explained_tables, rank_runs, recompiles
+from aotviz.explain import explained_tables, misses, rank_runs, recompiles
 from aotviz.explain.cures import rank_cures
 from aotviz.explain.cures.registry import NO_ADVICE, advice
 from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, seconds, sentence
@@ -48,6 +48,7 @@ KINDS = (
     "compilation",
     "graph",
     "tensor metadata",
+    "inputs",
     "cache key",
     "cache",
     "estimated time",
@@ -216,7 +217,7 @@ def _found_by_some(facts: Facts, by_rank: Mapping[str, Mapping[Match, int]]) -> 
         named = [f"`{function}`" for function, *_ in matches[:MOST_NAMED]]
         more = [counted(len(matches) - MOST_NAMED, "other")] if len(matches) > MOST_NAMED else []
         words = sentence(
-            f"{did} found {listed([*named, *more])} in the cache, {did_not} did not and compiled anew",
+            f"{did} found {listed([*named, *more])} in the cache, {did_not} did not and had to compile",
             _waiting(facts, did, did_not, matches, by_rank),
         )
         ids = [facts.id(known[match]) for match in matches for known in by_rank.values() if match in known]
@@ -278,12 +279,27 @@ def _of_match(
         found.append(
             RankDifference("tensor metadata", function, ids, sentence(f"In {named}, {tensors}"), rank_cures.SAME.said())
         )
+    inputs = "" if found else _inputs_difference(facts, places)
+    if inputs:
+        told = sentence(f"In {named}, {inputs}, so the ranks compiled different programs")
+        found.append(RankDifference("inputs", function, ids, told, rank_cures.SAME.said()))
     keys = {rank: _keys(facts, place) for rank, place in places.items()}
-    if _differ(keys) and not graph and not tensors and not _on_other_devices(facts, places):
+    if _differ(keys) and not graph and not tensors and not inputs and not _on_other_devices(facts, places):
         told = f"The ranks looked up different cache keys for {named}, although the code is the same"
         words = sentence(told, "`recording.cache_misses()` has the part that differs")
         found.append(RankDifference("cache key", function, ids, words, NO_ADVICE))
     return found
+
+
+def _inputs_difference(facts: Facts, places: Mapping[str, int]) -> str:
+    """The first property of an input, such as a size, that the guards require to have other values on other ranks."""
+    guards = {rank: misses.required(facts, place) for rank, place in places.items()}
+    for key in next(iter(guards.values())):
+        if key[0] == "tensor" and all(key in held for held in guards.values()):
+            values = {rank: (held[key].value,) for rank, held in guards.items()}
+            if _differ(values):
+                return f"`{key[1]}` is {listed([f'{one[0]} on {ranks}' for ranks, one in _alike(values).items()])}"
+    return ""
 
 
 def _graph_difference(facts: Facts, places: Mapping[str, int]) -> str:

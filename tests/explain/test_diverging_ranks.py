@@ -139,8 +139,8 @@ def test_a_rank_that_found_what_another_compiled_is_named_with_what_it_waits_for
     table = aotviz.read_trace(copied, index=False).rank_differences().set_index("kind")
     assert table.why["cache"].startswith("Ranks 0, 1 and 3 found `")
     assert table.why["cache"].endswith(
-        "` in the cache, rank 2 did not and compiled anew. Ranks 0, 1 and 3 wait for rank 2 at the next collective: if "
-        "that exceeds its timeout, the job fails."
+        "` in the cache, rank 2 did not and had to compile. Ranks 0, 1 and 3 wait for rank 2 at the next collective: "
+        "if that exceeds its timeout, the job fails."
     )
     assert "waits at the next collective" in table.fix["cache"]
     for rank in (0, 1, 3):  # all compiled it: no rank waits

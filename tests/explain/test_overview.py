@@ -23,9 +23,8 @@ HEADLINES = {  # what the program of the corpus does, in the words of the overvi
     "exports": "Export 2 and 1 other export failed because it has to know whether `n > 3` (`u0 > 3`) while tracing. "
     "2 other causes below.",
     "graph_breaks": "A log message cannot be part of a graph. Its function runs in eager. 8 other causes below.",
-    "ranks": "Rank 1 is the first that runs other collectives: in `reduce_loss` (corpus/ranks.py:18), `twice` is True "
-    "where it is False on rank 0, and its second collective is `all_reduce` where that of rank 0 is missing. 3 other "
-    "causes below.",
+    "ranks": "Ranks 0 and 1 will hang: in `reduce_loss`, `twice` is True where it is False on rank 0: rank 1 runs "
+    "`all_reduce` where rank 0 runs no further collective. 3 other causes below.",
     "recompile_limit": "`self.steps_done` changed (values seen: 0, 1, 2, 3, 4, ... 15). Its function reached the "
     "recompile limit and runs in eager. 4 other causes below.",
 }

@@ -55,11 +55,13 @@ def test_a_rank_that_found_its_program_waits_for_one_that_did_not_and_one_cache_
     run(tmp_path / "first", [warm, warm])
     apart, times = run(tmp_path / "apart", [warm, cold], late=0.5)
     (point,) = (point for point in apart.explain().points if "in the cache" in point.text and point.kind == "ranks")
-    assert point.text.startswith("Rank 0 found `step` in the cache, rank 1 did not and compiled anew. Rank 0 waits for")
+    assert point.text.startswith(
+        "Rank 0 found `step` in the cache, rank 1 did not and had to compile. Rank 0 waits for"
+    )
     assert "at the next collective" in point.text
     assert rank_cures.ONE_CACHE in point.fix.cures
     (_, went_on), (arrived, _) = times
     assert went_on >= arrived  # rank 0 waited until rank 1 was there, as the sentence says
     one, _ = run(tmp_path / "one", [warm, warm])
-    assert not any("did not and compiled anew" in text for text in one.explain().sentences)
+    assert not any("did not and had to compile" in text for text in one.explain().sentences)
     assert {row.outcome for row in one.cache_misses().itertuples()} == {"hit"}

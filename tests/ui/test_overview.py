@@ -109,7 +109,7 @@ def test_a_graph_break_leads_to_the_graph_breaks(opened: Open) -> None:
 
 def test_ranks_that_differ_lead_to_the_differences(opened: Open) -> None:
     page = opened(recording("ranks_diverge"))
-    follow(page, "Rank 2 is the first that runs other collectives")
+    follow(page, "Ranks 0 to 3 will hang")
     panel = shown(page, "records")
     expect(panel.locator("[data-page=ranks]")).to_have_attribute("aria-checked", "true")
     expect(panel).to_contain_text("The ranks run different collectives in reduce_loss")
