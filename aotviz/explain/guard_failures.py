@@ -105,9 +105,8 @@ def _stride(match: re.Match[str]) -> GuardFailure:
 def _strided(source: str, index: str, before: str, after: str) -> GuardFailure:
     name = spoken(source)
     words = f"the memory layout of `{name}` changed: the stride of dimension {index} was {before} and is now {after}"
-    return GuardFailure(
-        "stride", f"{name}.stride({index})", before, after, words, guard_cures.STRIDE.said(name=name), source
-    )
+    fix = guard_cures.STRIDE.said(name=name)
+    return GuardFailure("stride", f"{name}.stride({index})", before, after, words, fix, source)
 
 
 def _dtype(match: re.Match[str]) -> GuardFailure:
@@ -141,8 +140,8 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
         fix = guard_cures.DEVICE.said(name=name, before=was)
         return GuardFailure("device", f"{name}.device", was, now, words, fix, match["name"])
     if before != after and all(key.startswith(("ADInplaceOrView", "Autograd")) for key in before ^ after):
-        was, now = ("no", "an") if len(before) > len(after) else ("an", "no")
-        words = f"`{name}` was {was} inference tensor and is now {now} inference tensor"
+        was, now = ("a normal", "an inference") if len(before) > len(after) else ("an inference", "a normal")
+        words = f"`{name}` was {was} tensor and is now {now} tensor"
         return GuardFailure("inference", name, was, now, words, guard_cures.INFERENCE.said(), match["name"])
     gone, new = sorted(before - after), sorted(after - before)
     changes = [f"no longer {', '.join(gone)}"] * bool(gone) + [f"now {', '.join(new)}"] * bool(new)
