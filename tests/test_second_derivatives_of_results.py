@@ -204,3 +204,32 @@ def test_an_input_that_keeps_its_history_is_no_result_on_the_way(door):
 
     torch._dynamo.reset()
     torch.testing.assert_close(second(DOORS[door](f)), second(f))
+
+
+CONNECTED_TO_NOTHING = {
+    "added": lambda taken, x: x.sin() + taken,
+    "squared": lambda taken, x: taken * taken * x.sin(),
+    "written to": lambda taken, x: x.sin().mul_(taken).add_(taken.exp()),
+}
+
+
+@pytest.mark.parametrize("use", CONNECTED_TO_NOTHING)
+@pytest.mark.parametrize("door", DOORS)
+def test_it_ends_at_a_view_that_was_taken_under_no_grad_of_what_requires_grad(use, door):
+    """Such a view says that it requires grad and is a leaf, but autograd connects it to nothing."""
+    torch._dynamo.reset()
+    found = []
+    for fn in (CONNECTED_TO_NOTHING[use], DOORS[door](CONNECTED_TO_NOTHING[use])):
+        leaf, x = torch.arange(1.0, 4.0, requires_grad=True), torch.ones(2, 3, requires_grad=True)
+        with torch.no_grad():
+            taken = leaf.view(1, 3)
+        assert taken.requires_grad
+        assert taken.is_leaf
+        result = fn(taken, x)
+        first = torch.autograd.grad((result * result).sum(), (x, leaf), create_graph=True, allow_unused=True)
+        again = torch.autograd.grad(first[0].sum(), (x, leaf), allow_unused=True)
+        found.append([*first, *again, taken.grad, leaf.grad])
+    for given, expected in zip(*found, strict=True):
+        assert (given is None) == (expected is None)
+        if expected is not None:
+            torch.testing.assert_close(given, expected)

@@ -59,6 +59,7 @@ class Gradients:
         self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
+        self._likes = [edges.unconnected(outer.args[i]) for i in wanted]
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -203,12 +204,12 @@ class Gradients:
         """See Note [Edges without tensors]."""
         others = iter(getattr(ctx, "edges", ()))
         found = []
-        for name, position in zip(self._names, self._leaf_at, strict=True):
+        for name, position, like in zip(self._names, self._leaf_at, self._likes, strict=True):
             if position is None:
                 found.append(next(others).unpack())
                 continue
             node = ctx.next_functions[position][0]
-            leaf = getattr(node, "variable", None)
+            leaf = like() if node is None else getattr(node, "variable", None)
             if leaf is None and torch.is_grad_enabled():
                 raise RuntimeError(
                     f"{self.name} was compiled for a leaf {name!r} and called with a tensor that has a "

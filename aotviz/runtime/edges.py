@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.ir.wrapper_subclasses import has_ragged_sizes, is_subclass
 from aotviz.torch_private import autograd_nodes, saved_tensor_hooks
 from aotviz.torch_private.runtime import make_saved_tensor
@@ -33,6 +34,16 @@ def result_like(node: Any, number: int) -> torch.Tensor:
     """A detached tensor of one element that has the shape of output `number` of an autograd node."""
     known = autograd_nodes.results(node)[number]
     return torch.zeros((), dtype=known.dtype, device=known.device).expand(known.shape)
+
+
+def unconnected(example: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Makes leaves with the layout of `example`, for an input that autograd connects to nothing though it requires
+    grad, as a view that was taken under no_grad of a tensor that requires grad. A derivative ends there."""
+    dtype, device, dimensions = example.dtype, example.device, example.dim()
+    plain = example.layout is torch.strided and not is_subclass(example)
+    fixed = plain and all_concrete((*example.size(), *example.stride()))
+    size, stride = (example.size(), example.stride()) if fixed else ((1,) * dimensions,) * 2
+    return lambda: torch.empty_strided(size, stride, dtype=dtype, device=device).requires_grad_()
 
 
 class _StandIn(torch.autograd.Function):
