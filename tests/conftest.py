@@ -19,6 +19,7 @@ import pytest
 # Tests look at what is compiled, and so must their processes. Those of tests/cache/ name a folder.
 os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
 os.environ.pop("AOTVIZ_CACHE_URL", None)
+os.environ["AOTVIZ_PROGRESS"] = "0"  # a slow machine would add outputs to notebooks
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]

@@ -47,6 +47,7 @@ def prepare():
         return type(frame)(frame.assign(**dict.fromkeys(measured, "…"))).__finalize__(frame)
 
     os.environ["AOTVIZ_CACHE_DIR"] = "off"
+    os.environ["AOTVIZ_PROGRESS"] = "0"
     packing.MOST_KEPT = 10**8
     formatters = get_ipython().display_formatter.formatters
     formatters["text/html"].for_type(pandas.DataFrame, lambda frame: without_times(frame)._repr_html_())

@@ -25,9 +25,10 @@ from aotviz.pipeline import Observer, Several
 from aotviz.reading.recording import Recording
 from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.torchs_trace import TorchsTrace
+from aotviz.recording import progress_line
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import Program
-from aotviz.torch_private import dynamo, torchs_log
+from aotviz.torch_private import dynamo, kernel_count, torchs_log
 from aotviz.traced import CallsOriginal
 
 
@@ -278,3 +279,6 @@ def _added(store: Store, stores: list[Store]) -> Iterator[None]:
         yield
     finally:
         stores.remove(store)
+
+
+progress_line.attach(kernel_count.generated)
