@@ -120,8 +120,8 @@ inference tensor is used:
   block: {names}. Eager raises there too. Clone it, or use torch.no_grad() inside.
 data is assigned:
   the function assigns {names}.data, and this is not supported where the value is an input, a view or of another
-  dtype, or where {names} is a view, has views, or is also written. Assign a clone, or use copy_() under
-  torch.no_grad().
+  dtype, or where {names} is a view, has views, is also written, or is needed for a gradient. Assign a clone, or use
+  copy_() under torch.no_grad().
 tensors are swapped:
   the function calls {names}, which exchanges two tensors everywhere they are referenced. Swap them outside of the
   function, or return them in the other order.

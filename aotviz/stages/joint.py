@@ -48,6 +48,8 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.trace, history, written, bases)
+    if call.data_is_assigned_next and kept_by_name.saves_itself(forward.trace, history, forward.outputs):
+        raise Refused("data is assigned", "an intermediate")
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):

@@ -104,6 +104,12 @@ def compile_call() -> dict[str, Any] | None:
     return None
 
 
+def data_is_assigned_next(module: Any) -> bool:
+    """Whether Dynamo ended this graph before `x.data = ...`, with an `x` that the graph returns."""
+    reason = getattr(getattr(module, "compile_subgraph_reason", None), "reason", None)
+    return str(reason or "").startswith("Failed to mutate tensor data attribute")
+
+
 def compiling() -> bool:
     """Whether Dynamo is waiting for our result, and would accept guards."""
     return TracingContext.try_get() is not None

@@ -96,6 +96,14 @@ def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], written: Mapping[int, A
     return found
 
 
+def saves_itself(trace: OpenTrace, nodes: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Whether autograd saved one of the `results` for a node that took it. If the caller then assigns its `.data`,
+    eager's backward reads the new memory. What a node saves of its own result is another tensor over the old memory."""
+    with trace.active("is_forward"):
+        saved = (tensor for node in nodes for tensor in functional.saved_tensors_of(node))
+        return any(tensor is result for tensor in saved for result in results)
+
+
 def _has_storage(node: Any) -> bool:
     return isinstance(node, fx.Node) and functional.has_storage(node.meta.get("val"))
 
