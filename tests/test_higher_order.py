@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -177,3 +178,17 @@ def test_an_error_of_a_regions_own_partitioner_names_the_region():
         RuntimeError, match=r"region subgraph_0_0 \(.*test_higher_order.py:\d+\) raised ValueError: no cut"
     ):
         compiled(torch.ones(3, requires_grad=True))
+
+
+def test_an_error_of_the_programs_partitioner_in_a_region_has_a_note_with_the_region():
+    def stops(module, joint_inputs, **arguments):
+        assert any("invoke_subgraph" in node.name for node in module.graph.nodes), "no call here"
+        return torch._functorch.partitioners.default_partition(module, joint_inputs, **arguments)
+
+    region = torch.compiler.nested_compile_region(lambda x: x.sin().exp())
+    compiled = aotviz.compile(lambda x: region(region(x)).sum(), backend="eager", partition_fn=stops, cache=False)
+    with pytest.raises(AssertionError, match="no call here") as caught:
+        compiled(torch.ones(3, requires_grad=True))
+    assert re.fullmatch(
+        r"aotviz: it was partitioning region subgraph_0_0 \(.*test_higher_order.py:\d+\)", caught.value.__notes__[0]
+    )

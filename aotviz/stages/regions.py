@@ -118,9 +118,12 @@ def _cut(module: fx.GraphModule, forward: fx.Node, backward: fx.Node, options: O
     try:
         one, other = drawing_once(joint, results, lambda module: partition(module, joint_inputs, **how))
     except Exception as error:
-        if own is None or isinstance(error, NotImplementedError):  # the compilation's own, or a refusal
-            raise
         line = innermost(str(forward.meta.get("stack_trace") or ""))
+        if isinstance(error, NotImplementedError):  # a refusal
+            raise
+        if own is None:  # the whole program's, whose errors stay of their type
+            error.add_note(f"aotviz: it was partitioning region {name} ({line})")
+            raise
         raise RuntimeError(f"the partitioner of region {name} ({line}) raised {briefly(error)}") from error
     sources = _save_no_views(one, other, results)
     return Halves(name, one, other, inputs, sources)

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.fx as fx
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import counters, dynamo_timed
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import compile_fx, config, custom_graph_pass, lowering
@@ -108,6 +108,7 @@ class InductorCompilers:
             _wrapper_settings(),
             _memory_facts(graph_module, example_inputs),
             _tracked() as found,
+            dynamo_timed("compile_fx.<locals>.fw_compiler_base"),  # torch's names in its timeline, here and below
         ):
             _wake_workers(example_inputs)
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
@@ -127,7 +128,12 @@ class InductorCompilers:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
-        with self._active(example_inputs), _memory_facts(graph_module, example_inputs, donated), _tracked() as found:
+        with (
+            self._active(example_inputs),
+            _memory_facts(graph_module, example_inputs, donated),
+            _tracked() as found,
+            dynamo_timed("compile_fx.<locals>.bw_compiler"),
+        ):
             compiled: Callable[..., Any] = compile_fx.compile_fx_backward(
                 graph_module,
                 example_inputs,
@@ -142,7 +148,7 @@ class InductorCompilers:
     ) -> Callable[..., Any] | None:
         """A graph that Inductor's cache holds under its own key, with these guards; None if it does not, or if that is
         the code of another graph."""
-        with self._active(example_inputs):
+        with self._active(example_inputs), dynamo_timed("AOTAutogradCache.inductor_load"):
             CompiledTritonKernels.cache_clear()
             constants = CompiledFxGraphConstants()
             compiled, _ = FxGraphCache.load_with_key(
@@ -178,8 +184,10 @@ class InductorCompilers:
 
     def partition(self, graph_module: Any, joint_inputs: Any, **arguments: Any) -> tuple[Any, Any]:
         """Split the joint graph as Inductor would."""
-        chosen = getattr(config, "custom_partitioner_fn", None) or min_cut_rematerialization_partition
-        with config.patch(self.patches):
+        own = getattr(config, "custom_partitioner_fn", None)
+        chosen = own or min_cut_rematerialization_partition
+        event = type(own).__name__ if own else chosen.__name__
+        with config.patch(self.patches), dynamo_timed(event, log_pt2_compile_event=True):
             forward, backward = chosen(graph_module, joint_inputs, compiler="inductor", **arguments)
         return forward, backward
 

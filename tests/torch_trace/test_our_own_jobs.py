@@ -90,12 +90,18 @@ def trained(backend: str, **options: Any) -> None:
         compiled(torch.ones(3, 4), w, torch.ones(4))
 
 
+# Once a process or a machine, and what another thread compiles.
+ONCE = re.compile("compile_file|CacheBase.get_system.triton_key|inductor_codecache_torch_key|pgo.dynamic_whitelist")
+
+
 def timeline(log: Path) -> list[tuple[int, str]]:
     """(depth, name) of each event of the timeline, those of caches left out. It must be well nested."""
     found: list[tuple[int, str]] = []
     around: list[str] = []
     for payload in re.findall(r'"chromium_event": .*\n((?:\t.*\n?)+)', log.read_text()):
         event = json.loads(payload)
+        if ONCE.fullmatch(event["name"]):
+            continue
         if event["ph"] == "B":
             found.append((len(around), event["name"]))
             around.append(event["name"])
@@ -208,19 +214,33 @@ def test_what_could_not_be_saved_is_a_bypass_and_no_miss(
     assert "cannot be cached: " in str(read.explain())
 
 
-def test_the_timeline_has_the_events_of_stock_torch_at_the_same_depths(tmp_path: Path) -> None:
-    events = {}
-    for backend in ("aotviz_eager", "aot_eager"):
-        generator = job.__wrapped__(tmp_path / backend, patch := pytest.MonkeyPatch())
-        found = next(generator)
-        trained(backend, **({"cache": False} if backend == "aotviz_eager" else {}))
-        events[backend] = timeline(found.log)
+def timelines(folder: Path, *backends: str) -> list[list[tuple[int, str]]]:
+    found = []
+    for backend in backends:
+        generator = job.__wrapped__(folder / backend, patch := pytest.MonkeyPatch())
+        written = next(generator)
+        with torch._inductor.config.patch(force_disable_caches=True):
+            trained(backend, **({"cache": False} if backend.startswith("aotviz") else {}))
+        found.append(timeline(written.log))
         next(generator, None)
         patch.undo()
-    assert events["aotviz_eager"] == events["aot_eager"]
-    names = [name for _, name in events["aotviz_eager"]]
+    return found
+
+
+def test_the_timeline_has_the_events_of_stock_torch_at_the_same_depths(tmp_path: Path) -> None:
+    ours, theirs = timelines(tmp_path, "aotviz_eager", "aot_eager")
+    assert ours == theirs
+    names = [name for _, name in ours]
     assert names.count("create_aot_dispatcher_function") == names.count("aot_collect_metadata") == 3
     assert names.count("aot_trace_joint_graph") == 2
+
+
+def test_with_inductor_the_partitioner_and_both_compilers_are_in_the_timeline_too(tmp_path: Path) -> None:
+    ours, theirs = ([name for _, name in events] for events in timelines(tmp_path, "aotviz", "inductor"))
+    assert sorted(ours) == sorted(theirs)
+    wrapped = [name for name in ours if name.startswith(("min_cut", "compile_fx"))]
+    partitions, forwards = ["min_cut_rematerialization_partition"], ["compile_fx.<locals>.fw_compiler_base"]
+    assert sorted(wrapped) == ["compile_fx.<locals>.bw_compiler"] * 2 + forwards * 3 + partitions * 2
 
 
 def test_a_program_that_cannot_be_traced_ends_its_events(job: Job) -> None:
