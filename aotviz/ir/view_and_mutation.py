@@ -106,6 +106,11 @@ class ReplayStep:
 
     source: Ref
 
+    @property
+    def made(self) -> tuple[Ref, ...]:
+        """The aliases that it creates."""
+        return ()
+
 
 @dataclass(frozen=True)
 class _OfAnOperator(ReplayStep):
@@ -124,6 +129,10 @@ class View(_OfAnOperator):
     several: bool  # the operator returns a list
     value: Ref | None = None  # the result of the graph whose grad_fn it has
 
+    @property
+    def made(self) -> tuple[Ref, ...]:
+        return self.targets
+
 
 @dataclass(frozen=True)
 class Data(ReplayStep):
@@ -133,6 +142,10 @@ class Data(ReplayStep):
     grad_mode: bool
     inference_mode: bool
     value: Ref | None = None  # as in View
+
+    @property
+    def made(self) -> tuple[Ref, ...]:
+        return (self.target,)
 
 
 @dataclass(frozen=True)

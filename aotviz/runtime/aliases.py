@@ -62,13 +62,6 @@ def heard_whole(call: Split, cut: Cut | None) -> list[int]:
     return [position for position, one in enumerate(call.heard) if one.slots and position not in places]
 
 
-def _made(step: ReplayStep) -> tuple[Ref, ...]:
-    """The aliases that a step creates."""
-    if isinstance(step, View):
-        return step.targets
-    return (step.target,) if isinstance(step, Data) else ()
-
-
 class Epilogue:
     """Writes the lines after the compiled graph. `inputs` are the variables of the graph inputs, `results` of the
     slots."""
@@ -79,6 +72,7 @@ class Epilogue:
         self.results: dict[tuple[str, int], str] = {}
         self.passed: list[str] = []  # the variables of the user's arguments, if they differ from `inputs`
         self._heard = call.heard if isinstance(call, Split) else ()
+        self._turned_on: set[Ref] = set()
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._serves = self._served()
@@ -90,7 +84,7 @@ class Epilogue:
         """For each tensor that views are taken from, the first output that is made from it."""
         served: dict[Ref, str] = {}
         for step in reversed(self.call.meta.replay):
-            names = (self._names.get(target) or served.get(target) for target in _made(step))
+            names = (self._names.get(target) or served.get(target) for target in step.made)
             name = next(filter(None, names), "")
             if name:
                 served[step.source] = name
@@ -110,6 +104,7 @@ class Epilogue:
         """An input that the function turns into a leaf must be one before autograd sees the graph's inputs."""
         for i, info in enumerate(self.call.meta.input_info):
             if info.turned_on:
+                self._turned_on.add(Ref("input", i))
                 name = str(self.call.graph_inputs[i])
                 self.source.line(f"{self.inputs[i]}.requires_grad_()", f"the function makes {name} require grad", name)
 
@@ -372,7 +367,7 @@ class Epilogue:
         return self._names.get(ref) or f"a view, {self._variable(ref)},"
 
     def _view(self, step: View | Data) -> None:
-        made, several = _made(step), isinstance(step, View) and step.several
+        made, several = step.made, isinstance(step, View) and step.several
         named = [self._names[target] for target in made if target in self._names]
         fact = "a view that the views below are taken from"
         subject = next((self._serves[target] for target in made if target in self._serves), "")
@@ -407,6 +402,8 @@ class Epilogue:
         name = step.operator.overloadpacket.__name__
         arguments = [self._argument(value) for value in step.args]
         arguments += keywords((key, self._argument(value)) for key, value in step.kwargs)
+        if name == "resize_" and step.source in self._turned_on:  # in eager it did not yet require grad
+            return f"{base}.requires_grad_(False).resize_({', '.join(arguments)}).requires_grad_()"
         if name.removesuffix("_") in _METHODS:
             return f"{base}.{name}({', '.join(arguments)})"
         operator = self.source.bind(name + "_op", step.operator)

@@ -44,13 +44,13 @@ def run(call: FlatCall) -> TracedCall:
     _refuse_written_views(call, forward)
     if moved - forward.program.fresh:
         forward = forward.rerun(fresh=moved | forward.program.fresh)  # see Note [Moved inputs]
-    asking = _lose_views(call, forward) if graded else {}
+    asking = {**forward.program.rootless, **(_lose_views(call, forward) if graded else {})}
     rootless = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if graded:
         _mark_views(call, forward)
         _refuse_views_set_elsewhere(call, forward)
         _refuse_hooked_views(call, forward)
-    if rootless:
+    if rootless != forward.program.rootless:
         forward = forward.rerun(rootless=rootless)
     infos = enumerate(forward.input_info)
     forward.input_info = tuple(replace(info, asks_for_root=i in asking or info.history_ends) for i, info in infos)
@@ -80,10 +80,22 @@ def run(call: FlatCall) -> TracedCall:
 
 def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
     """Trace each duplicate as a separate tensor, so that the program is valid for other calls too. If that fails,
-    because the function relies on both having moved, trace them as one tensor."""
+    because the function relies on both having moved, trace them as one tensor.
+
+    Before that, if a view of one of the arguments cannot be resized because it requires grad: one that is taken under
+    no_grad does not, if the argument is itself a view of a tensor that does not; see tracing/rootless.py."""
     try:
         return ForwardTrace(program)
-    except (RuntimeError, IndexError, ValueError):
+    except (RuntimeError, IndexError, ValueError) as error:
+        if (
+            "cannot resize variables that require grad" in str(error)
+            and torch.is_grad_enabled()
+            and not program.rootless
+        ):
+            tracked = (i for i, one in enumerate(call.args) if isinstance(one, torch.Tensor) and one.requires_grad)
+            bare: dict[int, tuple[int, ...]] = {i: () for i in tracked if has_no_root(call.args[i])}
+            if bare:
+                return _first_run(call, replace(program, rootless=bare))
         if all(same is None for same in call.duplicate_of):
             raise
 

@@ -333,8 +333,12 @@ class ForwardTrace:
         argument = self.args[position]
         if not self._is_reshaped_leaf(position, info):
             return False
-        moved = next((e.node for e in self.ledger.events if isinstance(e, Moved) and e.tensor is argument), None)
-        before = itertools.takewhile(lambda node: node is not moved, self.trace.graph.nodes)
+        events, nodes = iter(self.ledger.events), iter(self.trace.graph.nodes)
+        if info.turned_on:  # autograd records no earlier use
+            mark = next(e for e in events if isinstance(e, Marked) and e.tensor is argument)
+            next((node for node in nodes if node is mark.after), None)
+        moved = next((e.node for e in events if isinstance(e, Moved) and e.tensor is argument), None)
+        before = itertools.takewhile(lambda node: node is not moved, nodes)
         used = {n for n in before if not n.meta.get("under_no_grad")} if moved is not None else set()
         passed = self.graph_input(position)[0]
         if position in self.program.fresh:  # the function ran on a view of it

@@ -71,7 +71,7 @@ def first_unseen_view(steps: Sequence[ReplayStep], tensors: Iterable[Ref]) -> in
         if isinstance(step, View | Data) and step.source in known:
             if not step.grad_mode:
                 return k
-            known.update(step.targets if isinstance(step, View) else (step.target,))
+            known.update(step.made)
     return len(steps)
 
 

@@ -45,4 +45,47 @@ def f(view, other, base):
     unused = other.sin()
     return base.exp(), view.view(2, 2)
 """,
+    "an_input_is_resized_before_it_is_made_to_require_grad": """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 6).reshape(2, 3).clone(), torch.linspace(-1, 1, 3).requires_grad_()
+
+def f(x, y):
+    x.t_()
+    x.mul_(2)
+    x.resize_(6)
+    x.requires_grad_()
+    return x.view(3, 2), y.sin()
+""",
+    "an_input_is_resized_there_and_back_before_it_is_made_to_require_grad": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(2, 3).clone(),)
+
+def f(x):
+    x.resize_(6)
+    x.resize_(2, 3)
+    x.requires_grad_()
+    return x.exp(), x
+""",
+    "a_view_of_a_leaf_that_is_a_view_is_resized": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(1, 4).requires_grad_(),)
+
+def f(x):
+    with torch.no_grad():
+        view = x.squeeze()
+    view.resize_(4, 1)
+    return view, view * 2, x.sin()
+""",
+    "a_part_of_a_view_of_a_leaf_that_is_a_view_is_written_and_resized": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 8).reshape(4, 2).requires_grad_()
+    return a.select(1, 0), a.narrow(1, 0, 1)
+
+def f(x, y):
+    with torch.no_grad():
+        part = x.split(1)[2]
+    part.detach().mul_(0.5)
+    part.resize_(1, 1)
+    return y.sin(), part, x
+""",
 }
