@@ -42,6 +42,7 @@ from aotviz.recording.holders import Recorded
 from aotviz.recording.sources import SourceLine, user_frames
 
 MOST_NAMED = 3  # compilations of one cause
+LONG = 160  # characters of a title
 USERS = "from user code:"  # before the user's lines in a message of torch's
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
 FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
@@ -131,8 +132,13 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *(point for point in apart if not point.failed),
         *cache_misses.explain_all(facts, earlier).points,
     ]
+    cold = cache_misses.cold_start(facts, earlier)
+    others = [point for point in costs if point.kind == "cache"]
+    if others and sum(point.seconds for point in others) < chains.SMALL * facts.total_seconds:
+        costs += [changed(point, kind="cache") for point in cold]  # it says more than they do
+        cold = []
     remarks = [
-        *cache_misses.cold_start(facts, earlier),
+        *cold,
         *same_programs.found(facts),
         *exports.without_problems(facts),
         *recompiles.what_logs_leave_out(facts, found),
@@ -174,7 +180,7 @@ def _with_nothing(facts: Facts, points: list[Point]) -> list[Point]:
         first = Point(sentence(words), place=facts.frame_place(0), fix=break_cures.NO_TENSORS.said(), title=words)
         return [changed(first, failed=True, kind="graph break", ids=ids), *points]
     theirs = break_cures.NOT_YOURS in broken.fix.cures
-    title = f"{words}, because {broken.title}" if not theirs else f"{words}: {broken.title}"
+    title = f"{words}, because {broken.cause}" if not theirs else f"{words}: {broken.cause}"
     fix = break_cures.NO_GRAPH.said() if theirs else broken.fix
     text = sentence(title, "All of it ran in eager")
     first = changed(broken, text=text, title=title, fix=fix, failed=True, ids=ids)
@@ -255,6 +261,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
     """
     causes: dict[tuple[str, str, str, bool], list[int]] = {}
     points: list[Point] = []
+    again = {one.place for one in recompiles.find(facts)}
     for place, compilation in enumerate(facts.data.compilations):
         record, error = facts.failure(place), compilation.error
         if only not in (None, place) or (record is None and error is None):
@@ -271,22 +278,27 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         if fixed := fixed_sizes.violated(facts, place, reason):
             points += fixed if ran_in_eager is not True else []
             continue
-        if not kind or recompiles.LIMIT.search(reason) or ran_in_eager not in (None, in_eager):
+        if not kind or (kind == recompiles.LIMIT_ERROR and place in again):
+            continue
+        if recompiles.LIMIT.search(reason) or ran_in_eager not in (None, in_eager):
             continue
         causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
         said = _with_users_line(facts, places[0], reason)
         found, (words, brief, fix) = exports.of_message(facts, places[0], said), _told(kind, reason)
-        names = [f"{facts.id(place)} (`{facts.function(place)}`)" for place in places[:MOST_NAMED]]
+        names = [facts.called(place) for place in places[:MOST_NAMED]]
         more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
-        title = f"{named} failed: {brief}"
+        everyone = counted(len(facts.data.compilations), "compilation")
+        which = named if len(places) == 1 else f"{len(places)} of {everyone}"
+        title = f"{which} failed: {brief}"
         if break_cures.OF_BACKEND in fix.cures and (frame := _raised_at(facts, places[0])) is not None:
             where, code = str(frame), frame.code
         if in_eager:
-            told, fix, title = f"{named} ran in eager: {reason}", NO_ADVICE, ""
+            told, fix, title = f"{named} ran in eager: {reason}", NO_ADVICE, f"{which} ran in eager: {reason}"
+            title = title if len(title) <= LONG else ""
         elif found is not None:
-            title = ""
+            title = f"{which} failed: {found.brief}"
             told, code, where, fix = f"{named} {found.text}", found.code or code, found.place or where, found.fix
         else:
             told = f"{named} failed{words}"

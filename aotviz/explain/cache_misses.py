@@ -230,12 +230,13 @@ def cold_start(facts: Facts, earlier: Facts | None = None) -> list[Point]:
     if not cold:
         return []
     spent = sum(map(facts.seconds, cold))
+    them = "it" if len(cold) == 1 else "them"
     told = (
-        f"{counted(len(cold), 'compilation')} found nothing in the caches because nothing like it was compiled before"
+        f"{counted(len(cold), 'compilation')} found nothing in the caches because nothing like {them} was compiled "
+        "before"
     )
-    return [
-        Point(sentence(told, f"Compiling {'it' if len(cold) == 1 else 'them'} took {seconds(spent)}" if spent else ""))
-    ]
+    text = sentence(told, f"Compiling {them} took {seconds(spent)}" if spent else "")
+    return [Point(text, seconds=spent, title=told, ids=tuple(map(facts.id, sorted(cold))))]
 
 
 def _is_first(facts: Facts, one: Lookup) -> bool:
@@ -280,7 +281,8 @@ def _misses(facts: Facts, lookups: Sequence[Lookup], recompiled: set[int]) -> It
 
 def _point(facts: Facts, those: Sequence[Lookup], words: str) -> Point:
     """What is said of lookups with one cause, and how long their compilations took."""
-    names = [f"{one.id} (`{one.function}`)" if one.id else "a lookup outside any compilation" for one in those]
+    places = [one.record.origin.compilation for one in those]
+    names = [facts.called(place) if place >= 0 else "a lookup outside any compilation" for place in places]
     names = list(dict.fromkeys(names))
     more = f" and {counted(len(names) - MOST_TOLD, 'other compilation')}" if len(names) > MOST_TOLD else ""
     spent = sum(facts.seconds(place) for place in {one.record.origin.compilation for one in those} if place >= 0)
@@ -288,7 +290,7 @@ def _point(facts: Facts, those: Sequence[Lookup], words: str) -> Point:
     told = sentence(f"{', '.join(names[:MOST_TOLD])}{more} {words}", cost)
     ids = tuple(dict.fromkeys(one.id for one in those if one.id))
     place, why = facts.frame_place(those[0].record.origin.compilation), BECAUSE.search(words)
-    title = f"{why['why']}, so {names[0]} {words.split()[0]} the cache" if why else ""
+    title = f"{names[0]} {words.split()[0]} the cache: {why['why']}" if why else ""
     return Point(told, place=place, fix=those[0].fix, seconds=spent, kind="cache", title=title, ids=ids)
 
 
@@ -331,7 +333,7 @@ def _read(candidate: _Candidate, known: _Known) -> Lookup:
     if record.cache == own_misses.CACHE:
         return _own(candidate, known)
     cache = f"{NAMES.get(record.cache, record.cache)} cache"
-    what = f"{candidate.id} (`{candidate.function}`)" if candidate.id else "A lookup outside any compilation"
+    what = facts.called(candidate.place) if candidate.place >= 0 else "A lookup outside any compilation"
     spent = _seconds(facts, record)
     if record.outcome == "hit":
         told = _hit(what, cache, spent, candidate)

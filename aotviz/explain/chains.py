@@ -24,6 +24,7 @@ from aotviz.recording.sources import innermost
 
 NAMED = re.compile(r"`[^`]*`")
 CACHES = {"aotviz": "aotviz", "aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph"}
+SMALL = 0.05  # of the compile time
 KERNEL = re.compile(r"async_compile\.(?!wait\b|\w*warm)\w+\(")  # in the code that Inductor writes, once for each kernel
 BUILDING = re.compile(r"async_compile|compile_file|triton|PyCodeCache")  # events of kernels that are built
 
@@ -49,12 +50,11 @@ def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
         return replace(cause, seconds=spent, followed=tuple(point.text for point in followed))
     ids = tuple(dict.fromkeys(id for point in (cause, *followed) for id in point.ids if point.kind != "restart"))
     places = compiled_for(facts, map(facts.find, ids))
-    cost = sum(map(facts.seconds, places))
-    whole = (
-        f"With all that followed from it, that is {seconds(cost)} of {seconds(facts.total_seconds)}"
-        if len(places) > len(cause.ids)
-        else ""
-    )
+    cost, total = sum(map(facts.seconds, places)), facts.total_seconds
+    more = f"With all that followed from it, that is {seconds(cost)} of {seconds(total)}"
+    whole = more if len(places) > len(cause.ids) else ""
+    if 0 < cost < SMALL * total and not cause.failed:
+        whole = sentence(whole, f"That is {cost / total:.0%} of the compile time, so there is little to gain")
     return replace(
         cause,
         text=sentence(cause.text, whole),
@@ -201,4 +201,4 @@ def after(facts: Facts, place: int) -> tuple[str, int]:
 
 
 def _change(point: Point) -> str:
-    return NAMED.sub("", point.title)
+    return NAMED.sub("", point.cause)

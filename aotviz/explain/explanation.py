@@ -37,6 +37,11 @@ class Point:
     def __post_init__(self) -> None:
         advice(self.fix)
 
+    @property
+    def cause(self) -> str:
+        """The title after the effect: "`forward` was recompiled: `x` changed" is "`x` changed"."""
+        return self.title.partition(": ")[2] or self.title
+
 
 def by_urgency(points: Iterable[Point]) -> list[Point]:
     """What failed first, then the costliest, misses of caches last; points that are not timed stay in order.

@@ -42,6 +42,7 @@ class Problem:
     place: str
     fix: Advice
     stops: bool  # the export failed because of it
+    brief: str  # of a title: the cause
 
 
 def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
@@ -59,8 +60,9 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         times = f" (met {len(places)} times)" if len(places) > len(ids) else ""
         told = sentence(f"{name}{times} {problem.text}")
         spent = sum(map(facts.seconds, dict.fromkeys(places)))
-        made = Point(told, problem.code, problem.place, problem.fix, True, spent, kind="export", ids=tuple(ids))
-        points.append(made)
+        title = f"{name} {'failed' if problem.stops else 'is unsound'}: {problem.brief}"
+        found = Point(told, problem.code, problem.place, problem.fix, True, spent, "export", title, tuple(ids))
+        points.append(found)
     return points
 
 
@@ -121,14 +123,16 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         met = f" Torch had added the guards {', '.join(f'`{guard}`' for guard in guards)}." if guards else ""
         if fixed := next((one for one in fixed_sizes.found(facts, place) if one.line.line), None):
             told = f"did not finish: this line made `{fixed.size}` the constant {fixed.value}, which was dynamic"
-            yield Problem(f"{told}.{met}", fixed.line.code, str(fixed.line), export_cures.FIXED_SIZE.said(), True)
+            brief = f"this line made `{fixed.size}` the constant {fixed.value}, which was dynamic"
+            cure = export_cures.FIXED_SIZE.said()
+            yield Problem(f"{told}.{met}", fixed.line.code, str(fixed.line), cure, True, brief)
             return
         called = user_frames(facts.text(compilation.stack))
         unlogged = f"the {facts.source} has no exported program, so an error was raised that torch does not log"
         yield Problem(
             f"did not finish: {unlogged}.{met}",
             called[-1].code if called else "", str(called[-1]) if called else "",
-            export_cures.UNFINISHED.said(), True,
+            export_cures.UNFINISHED.said(), True, "an error was raised that torch does not log",
         )  # fmt: skip
 
 
@@ -150,7 +154,9 @@ def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decide
     yes, no = f"`torch._check({condition})`", f"`torch._check(not ({condition}))`"
     check = {"": f"{yes} or {no}", "True": yes, "False": no}.get(decided, f"`torch._check({condition} == {decided})`")
     fix = export_cures.UNDECIDED.said(named=named, check=check)
-    return Problem(text, at.code, str(at), fix, not decided)
+    taken = f"it holds only where `{spoken}` is {decided}" if decided else ""
+    brief = taken or f"it is not known while tracing whether `{spoken}`"
+    return Problem(text, at.code, str(at), fix, not decided, brief)
 
 
 def _named(condition: str) -> tuple[str, str]:
@@ -194,7 +200,7 @@ def _no_fake(operator: str, at: SourceLine, stops: bool = True) -> Problem:
         "computing them",
         at.code, str(at),
         export_cures.NO_FAKE.said(name=name),
-        stops,
+        stops, f"the operator `{name}` has no fake kernel",
     )  # fmt: skip
 
 
@@ -205,7 +211,7 @@ def _wrong_fake(operator: str, reason: str, at: SourceLine) -> Problem:
         "programs exported with it may be wrong",
         at.code, str(at),
         export_cures.WRONG_FAKE.said(name=name),
-        False,
+        False, f"the fake kernel of `{name}` does not say what the real kernel does",
     )  # fmt: skip
 
 
@@ -216,7 +222,7 @@ def _guarded(expression: str, sources: str, at: SourceLine) -> Problem:
         "which it holds, which may contradict the `dynamic_shapes` that you gave",
         at.code, str(at),
         export_cures.GUARDED.said(),
-        False,
+        False, f"it is valid only where the added guard `{expression}` holds",
     )  # fmt: skip
 
 
@@ -228,12 +234,14 @@ def _stopped(facts: Facts, place: int, last: Statement) -> Problem:
     if last.operator and not last.type and namespace not in TORCHS:
         return _no_fake(last.operator, _line(last))
     types = ", ".join(f"`{name}`: {type}" for name, type in last.types.items() if type)
+    brief = "after this line, with an error that torch does not log"
     if last.type:
         told = "failed after this line was traced; torch does not log the error"
     else:
+        brief = f"`{last.operator or last.code}` raised an error that torch does not log"
         told = f"failed in `{last.code.partition(' = ')[2] or last.code}`" + (f" ({types})" if types else "")
         told += "; torch does not log the error's message"
-    return Problem(told, last.source, last.place, export_cures.STOPPED.said(), True)
+    return Problem(told, last.source, last.place, export_cures.STOPPED.said(), True, brief)
 
 
 def _partial(facts: Facts, place: int) -> int:

@@ -47,7 +47,7 @@ def first(points: Sequence[Point], facts: Facts) -> list[Point]:
         about.update(broken.ids)
         alike = [point for point in points if point.kind == "ranks" and about.intersection(point.ids)]
         followed = (*broken.followed, *(point.text for point in alike))
-        title = f"{title} because {broken.title.partition(': ')[2] or broken.title}"
+        title = f"{title} because {broken.cause}"
         told = replace(broken, text=sentence(words, broken.text), title=title, kind="ranks", followed=followed)
         return [told, *(point for point in points if point is not broken and point not in alike)]
     alike = [point for point in points if point.kind in ("ranks", "recompile") and about.intersection(point.ids)]

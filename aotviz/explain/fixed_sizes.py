@@ -56,7 +56,7 @@ def violated(facts: Facts, place: int, message: str) -> list[Point]:
     for fixed in found(facts, place):
         if fixed.size in marked:
             lines.setdefault(fixed.line, []).append(fixed)
-    function, points = f"{facts.id(place)} (`{facts.function(place)}`)", []
+    function, points = facts.called(place), []
     for line, sizes in lines.items():
         named = listed([f"`{one.size}`" for one in sizes])
         values = listed(list(dict.fromkeys(one.value for one in sizes)))

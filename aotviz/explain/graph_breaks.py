@@ -79,6 +79,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.BUILTIN,
     ),
     (
+        r"Observed exception[^$]*?raised exception (?P<what>\w{1,99})",
+        "the program raises {what}, in eager as well",
+        None,
+    ),
+    (
         r"Dynamo recompile limit exceeded",
         "the function was compiled too many times; `recording.recompiles()` has the reasons",
         None,
@@ -177,11 +182,11 @@ def _module(place: str) -> str:
 
 def _point(one: Break) -> Point:
     what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends here"
+    effect = f"`{one.function}` runs in eager" if one.skipped else f"the graph of `{one.function}` breaks"
     times = f"Reached {one.count} times" if one.count > 1 else ""
     text = sentence(f"{what} because {one.words}", times)
-    return Point(
-        text, one.code, one.place, one.fix, one.skipped, kind="graph break", title=one.words, ids=one.compilations
-    )
+    title, ids = f"{effect}: {one.words}", one.compilations
+    return Point(text, one.code, one.place, one.fix, one.skipped, kind="graph break", title=title, ids=ids)
 
 
 def _ids(breaks: Sequence[Break]) -> tuple[str, ...]:

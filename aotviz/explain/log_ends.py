@@ -39,7 +39,7 @@ def found(facts: Facts) -> Iterator[Point]:
         rank = f" of rank {facts.rank(place)}" if facts.rank(place) >= 0 else ""
         part = part_of(name)
         step = f"{STEPS[part]} (`{name}`)" if part in STEPS else f"in `{name}`"
-        where = f"{facts.id(place)} (`{facts.function(place)}`)"
+        where = facts.called(place)
         since = (latest[log] - events.start_us[row]) / 1e6
         lasted = f", which it had done for {seconds(since)}" if since >= 1 else ""
         told = f"The log{rank} ends in the middle of {where}, {step}{lasted}"

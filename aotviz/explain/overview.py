@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
 LONG = 120  # characters of a title
-IN_EAGER = {  # kind of a cause with which something failed -> what came of it
-    "recompile": "its function reached the recompile limit and runs in eager",
-    "graph break": "its function runs in eager",
-}
 PRINTED = 3  # causes
 IN_TITLE = 2  # causes that the headline names
 
@@ -96,8 +92,10 @@ def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
     named = [one.title for one in causes[: 1 if first.failed else IN_TITLE]]
     more = counted(len(causes) - len(named), "other cause") if len(causes) > len(named) else ""
     if first.failed:
-        came = IN_EAGER.get(first.kind, "") if "eager" in first.text else ""
-        return sentence(first.title, came, f"{more} below" if more else "")
+        failed = {id for one in causes if one.failed and one.kind in ("failed", "export") for id in one.ids}
+        everyone = counted(len(facts.data.compilations), "compilation")
+        several = f"{len(failed)} of {everyone} failed" if len(failed) > len(first.ids) else ""
+        return sentence(several, first.title, f"{more} below" if more else "")
     ids = {id for one in causes if one.kind in ("recompile", "cache") for id in one.ids}
     places = range(len(facts.data.compilations))
     total = sum(map(facts.seconds, places))
@@ -106,7 +104,8 @@ def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
     lost = restarts.lost(facts)
     cost += sum(lost[id] for id in broken)
     told = "; ".join([*named[:1], *map(_lower, named[1:])]) + (f"; and {more}" if more else "")
-    return sentence(f"{told}: {seconds(cost)} of {seconds(total)}" if cost else told)
+    costs = "It costs" if len(causes) == 1 else "Together they cost"
+    return sentence(told, f"{costs} {seconds(cost)} of {seconds(total)}" if cost else "")
 
 
 def _lower(title: str) -> str:

@@ -55,6 +55,7 @@ ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a pro
 SYMBOLIC = " (symbolic from now on)"
 ANOTHER, OTHERS = "other guard", "other guards"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
+LIMIT_ERROR = "FailOnRecompileLimitHit"
 LIMIT_VALUE = re.compile(r"currently set to (\d{1,9})")
 
 
@@ -183,7 +184,7 @@ def _find(facts: Facts) -> list[Recompile]:
 
 
 def _outcome(error: str, text: str) -> str:
-    return "limit error" if error == "FailOnRecompileLimitHit" else "limit" if LIMIT.search(text) else "failed"
+    return "limit error" if error == LIMIT_ERROR else "limit" if LIMIT.search(text) else "failed"
 
 
 def _of_another_function(reason: Reason) -> bool:
@@ -467,14 +468,16 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
 
 
 def _titled(cause: Cause, fixed: bool) -> str:
-    """What changed, in some words, with the values that were seen."""
+    """The effect, then what changed, in some words, with the values that were seen."""
     values = _values(cause)
     told = _words_of_class(cause) or (f"`{cause.subject}` changed{values}" if values else "")
     static = " and is not dynamic" if _stays_static(cause) and not fixed else ""
-    limit = (
-        ", until the recompile limit was reached" if any(r.outcome == "limit error" for r in cause.recompiles) else ""
-    )
-    return f"{told or cause.first.main.failure.words}{static}{limit}"
+    outcomes, often = {one.outcome for one in cause.recompiles}, len(cause.recompiles)
+    effect = "was recompiled" + (f" {often} times" if often > 1 else "")
+    effect += " up to the limit, and the rest runs in eager" if "limit" in outcomes else ""
+    effect += " up to the limit, which raised an error" if "limit error" in outcomes else ""
+    effect += ", which failed" if "failed" in outcomes else ", and runs in eager" if "eager" in outcomes else ""
+    return f"{_named(cause.first.function)} {effect}: {told or cause.first.main.failure.words}{static}"
 
 
 def _stays_static(cause: Cause) -> bool:

@@ -7,6 +7,7 @@ Restarts at a graph break are told together, because each graph break is explain
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 
 from aotviz.explain.cures import break_cures
@@ -19,6 +20,10 @@ from aotviz.recording.sources import innermost
 
 LOST = ("dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s")  # the best known first
 MOST_NAMED = 3
+RAISED = re.compile(r"<class '(?:.*\.)?(?P<name>\w+)'>")
+LEARNT = {
+    "TensorifyScalarRestartAnalysis": "a number that it had made a symbol has to be a constant",
+}
 
 
 def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
@@ -33,7 +38,7 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         spent = _lost(record)
         broken = bool(facts.about(place, facts.data.graph_breaks))
         for reason in reasons:
-            said = "" if broken else " ".join(reason.partition("\n")[0].split())
+            said = "" if broken else _in_words(" ".join(reason.partition("\n")[0].split()))
             met[said].append(place)
             lost[said] += spent / len(reasons)  # the log has one time for all restarts of a compilation
     points = []
@@ -58,6 +63,17 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         text = sentence(f"{told} ({often}; {cost}) {why}")
         points.append(Point(text, "", where, fix, seconds=spent, kind="restart", title=f"{told} {why}", ids=ids))
     return points
+
+
+def _in_words(reason: str) -> str:
+    """What Dynamo learnt too late.
+
+    >>> _in_words("<class 'torch._dynamo.exc.TensorifyScalarRestartAnalysis'>"), _in_words("<class 'a.Later'>")
+    ('a number that it had made a symbol has to be a constant', 'Later')
+    """
+    if (raised := RAISED.fullmatch(reason)) is None:
+        return reason
+    return LEARNT.get(raised["name"], raised["name"])
 
 
 def lost(facts: Facts) -> dict[str, float]:

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from aotviz.explain.expressions import spoken
+from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import (
     CompilationData,
     GuardRecord,
@@ -78,6 +79,15 @@ class Facts:
         others = (self.data.compilations[other] for other in self.frames.get(self.frame(place), ()))
         named = itertools.chain([self.data.compilations[place]], others)
         return next((c.name for c in named if c.name and c.name != c.compile_id), self.data.compilations[place].name)
+
+    def called(self, place: int) -> str:
+        """The one name of a compilation in sentences: "`forward [0/1]`", "rank 1: `forward [0/1]`"."""
+        before, _, id = self.id(place).rpartition(": ")
+        function = self.function(place)
+        rest = REST.fullmatch(function)
+        named = function if NUMBERED_NAME.search(function) or function == id else f"{function} [{id}]"
+        told = f"the rest of `{rest['function']}` after line {rest['line']} [{id}]" if rest else f"`{named}`"
+        return f"{before}: {told}" if before else told
 
     def frame(self, place: int) -> Frame:
         """The function of a compilation. Recordings of older releases have only its compile id."""
@@ -309,6 +319,7 @@ class Facts:
         return None
 
 
+NUMBERED_NAME = re.compile(r" \[[\d/!_]+\]$")  # the compile id behind the name in a recording of our own
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")  # what Dynamo makes one underscore of when it names an input
 NUMBERED = re.compile(r"/(\d{1,9})\Z")  # how often a compilation's code was compiled before, in its id
 GRAPH_LINE = re.compile(

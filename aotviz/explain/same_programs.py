@@ -46,7 +46,7 @@ def _function(facts: Facts, place: int) -> str:
 
 
 def _told(facts: Facts, first: int, place: int, lookups: list[CacheLookup]) -> str:
-    earlier, later = (f"{facts.id(one)} (`{facts.function(one)}`)" for one in (first, place))
+    earlier, later = map(facts.called, (first, place))
     texts = [facts.text(facts.text_of(one, "dynamo_output_graph")) for one in (first, place)]
     names = names_apart(*texts)
     graph = (

@@ -40,7 +40,7 @@ def run(folder: Path, how: str) -> str:
 
 def test_a_killed_process_is_told_with_the_compilation_and_the_step_in_which_it_died(tmp_path: Path) -> None:
     told = " ".join(run(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)").split())
-    assert "- The log ends in the middle of 0/1 (`step`), in `backend_compile`. The process was" in told
+    assert "- The log ends in the middle of `step [0/1]`, in `backend_compile`. The process was" in told
     assert f"{tmp_path}/job.py:9" in told
 
 
@@ -61,7 +61,7 @@ def test_a_log_that_was_cut_is_told_to_end_where_it_was_cut(tmp_path: Path) -> N
     at = text.index('"name": "Scheduler.codegen"', text.index('"frame_compile_id": 1'))
     (tmp_path / "trace.log").write_text(text[: text.index("\nV", at) + 1])
     first = aotviz.read_trace(tmp_path, index=False).explain().points[0]
-    assert "in the middle of 0/1 (`forward`), while its kernels were generated and built (`Scheduler.codegen`)" in (
+    assert "in the middle of `forward [0/1]`, while its kernels were generated and built (`Scheduler.codegen`)" in (
         first.text
     )
     assert first.failed

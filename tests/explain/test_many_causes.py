@@ -42,7 +42,7 @@ def is_consequence(facts: Facts, point: Point, cause: Point, broken: set[str]) -
         case "recompile", "graph break":
             return BEFORE_BREAK in point.title and cause.place.endswith(f":{line}")
         case "recompile", "recompile":
-            same = chains.NAMED.sub("", point.title) == chains.NAMED.sub("", cause.title)
+            same = chains.NAMED.sub("", point.cause) == chains.NAMED.sub("", cause.cause)
             return same and rest == function and before < line
     return False
 

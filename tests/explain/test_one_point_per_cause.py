@@ -24,7 +24,7 @@ def test_failures_of_one_cause_are_one_point_with_the_users_line(tmp_path) -> No
 
     points = [point for point in logged(program, tmp_path).explain().points if "failed with" in point.text]
     assert len(points) == 1
-    assert points[0].text.count("`fails`") == 3
+    assert points[0].text.count("`fails [0/0]`") == 3
     assert "and 1 other failed" in points[0].text
     assert points[0].code == "return x @ x.new_ones(7, 7)"
 
@@ -154,9 +154,10 @@ def test_cache_misses_of_four_ranks_are_one_point_for_each_cause(tmp_path) -> No
         (tmp_path / f"trace_rank_{rank}.log").write_text("\n".join(ranked))
     both = recording("cache_detailed_first", "cache_detailed_second").explain().sentences
     four = aotviz.read_trace(tmp_path, index=False).explain().sentences
-    causes, points = (sum("missed the" in text for text in texts) for texts in (both, four))
-    assert points == causes > 3
-    assert [text.split(" ")[0] for text in four if "`code_differs`" in text] == ["In"]  # the ranks' graphs differ
+    apart = {text.split("`")[1] for text in four if text.startswith("In `")}  # the ranks' graphs or inputs differ
+    assert apart == {f"{what}_differs" for what in ("code", "shape", "stride", "dtype", "grad")}
+    misses = [sum("missed the" in text and "compared with" in text for text in texts) for texts in (both, four)]
+    assert misses == [len(apart) + 1, 1]
     assert sum("with keys that other processes had looked up before" in text for text in four) == 1
     assert sum("bypassed" in text for text in four) == 1
 

@@ -3,6 +3,7 @@ cause stands with it, and what has no cause is healthy."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,17 +17,17 @@ from tests import corpus
 from tests.explain.logs import recording
 
 HEADLINES = {  # what the program of the corpus does, in the words of the overview
-    "aliases": "`x` had 1 dimension and now has 2: 459 ms of 2.7 s.",
+    "aliases": "`writes_a_view` was recompiled: `x` had 1 dimension and now has 2. It costs 459 ms of 2.7 s.",
     "aoti": "Compiled 2 times, 25.8 s. Nothing was compiled again, and no graph broke.",
-    "errors": "0/0 (`on_broken_backend`) failed: the backend `broken_backend` raised RuntimeError: this backend cannot "
-    "compile anything. 4 other causes below.",
-    "exports": "Export 2 and 1 other export failed because it has to know whether `n > 3` (`u0 > 3`) while tracing. "
-    "2 other causes below.",
-    "graph_breaks": "A log message cannot be part of a graph. Its function runs in eager. 8 other causes below.",
+    "errors": "5 of 5 compilations failed. `on_broken_backend [0/0]` failed: the backend `broken_backend` raised "
+    "RuntimeError: this backend cannot compile anything. 4 other causes below.",
+    "exports": "5 of 8 compilations failed. Export 2 and 1 other export failed: it is not known while tracing whether "
+    "`n > 3`. 2 other causes below.",
+    "graph_breaks": "`logs_each_layer` runs in eager: a log message cannot be part of a graph. 8 other causes below.",
     "ranks": "Ranks 0 and 1 will hang: in `reduce_loss`, `twice` is True where it is False on rank 0: rank 1 runs "
     "`all_reduce` where rank 0 runs no further collective. 3 other causes below.",
-    "recompile_limit": "`self.steps_done` changed (values seen: 0, 1, 2, 3, 4, ... 15). Its function reached the "
-    "recompile limit and runs in eager. 4 other causes below.",
+    "recompile_limit": "`forward` was recompiled 16 times up to the limit, and the rest runs in eager: "
+    "`self.steps_done` changed (values seen: 0, 1, 2, 3, 4, ... 15). 4 other causes below.",
 }
 
 
@@ -36,6 +37,33 @@ def test_the_headline_is_the_first_cause(name: str) -> None:
     assert found.headline == HEADLINES[name]
     assert found.healthy == (name == "aoti")
     assert str(found).startswith(found.headline)
+
+
+def test_a_second_run_that_had_to_compile_is_told_before_a_bypass_that_cost_little() -> None:
+    cold, bypass = recording("cache_second").overview().causes.itertuples()
+    assert cold.title.startswith("6 compilations found nothing in the caches")
+    assert bypass.title.startswith("`custom_function [7/0]` bypassed the cache: the graph calls a custom")
+    assert cold.seconds > 20 * bypass.seconds
+    first = recording("cache_detailed_second").explain(earlier=recording("cache_detailed_first")).points[0]
+    assert "`shape_differs [1/0]` missed" in first.text
+
+
+def test_a_recompile_that_cost_little_is_told_to_have_and_no_other() -> None:
+    found = recording("recompile_limit").overview()
+    total = sum(row.seconds for row in found.functions.itertuples())
+    told = {row.text: row.seconds / total for row in found.causes.itertuples() if row.kind == "recompile"}
+    small = {text: share for text, share in told.items() if "so there is little to gain" in text}
+    assert 0 < len(small) < len(told)
+    assert max(small.values()) < 0.05
+    assert all(f"That is {share:.0%} of the compile time" in text for text, share in small.items())
+
+
+@pytest.mark.parametrize("name", corpus.names())
+def test_a_title_says_of_what_it_is_and_is_whole(name: str) -> None:
+    for title in recording(name).overview().causes.title:
+        assert not title.endswith("…")
+        assert title.count("`") % 2 == 0
+        assert not re.match(r"It |The program |`?Torch says", title)
 
 
 @pytest.mark.parametrize("name", corpus.names())
@@ -86,13 +114,13 @@ def job(folder: Path) -> Recording:
 
 def test_what_the_rest_of_a_function_sees_again_follows_from_what_changed(tmp_path: Path) -> None:
     found = job(tmp_path).overview()
-    by_title = {row.title: row for row in found.causes.itertuples()}
-    size = by_title["Dimension 0 of `x` had size 4 and now has size 5"]
+    by_title = {row.title.partition(": ")[2]: row for row in found.causes.itertuples()}
+    size = by_title["dimension 0 of `x` had size 4 and now has size 5"]
     rest, *_ = size.followed
     assert "dimension 0 of `y` had size 4 and now has size 5" in rest
     assert len(size.compilations) == 2
     assert by_title["`self.scale` was 1.0 and is now 2.0"].kind == "recompile"
-    assert by_title["The program branches on a tensor's value, which is not known while compiling"].code
+    assert by_title["the program branches on a tensor's value, which is not known while compiling"].code
     assert len(found.causes) == 3
     assert [(row.name, row.after, row.again) for row in found.functions.itertuples()] == [
         ("Scaled", "", 2),

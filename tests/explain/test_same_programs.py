@@ -66,7 +66,7 @@ def test_two_graphs_that_differ_in_names_are_one_entry(
     (remark,), recording = told(second, tmp_path)
     one, other = recording.compilations
     assert remark == (
-        f"The graph of {other.id} (`{second.__name__}`) is that of {one.id} (`first`) but for the names of its "
+        f"The graph of reset 1: `{second.__name__} [0/0]` is that of `first [0/0]` but for the names of its "
         f"{names}: "
         "1 entry of the FX graph cache, so its kernels were not built again. AOTAutograd traced it again, because the "
         "key of its cache has the names."

@@ -94,7 +94,7 @@ def shown(page: Page, view: str) -> Locator:
 
 def test_a_recompile_leads_to_its_compilation_which_says_why(opened: Open, made: Recording) -> None:
     page = opened(made)
-    follow(page, "self.scale was 1.0 and is now 2.0")
+    follow(page, "was recompiled: self.scale was 1.0 and is now 2.0")
     row = shown(page, "compilations").locator("tr[aria-selected=true]")
     expect(row).to_contain_text("self.scale")
 
@@ -117,7 +117,7 @@ def test_ranks_that_differ_lead_to_the_differences(opened: Open) -> None:
 
 def test_a_failure_leads_to_the_compilation_that_failed(opened: Open) -> None:
     page = opened(recording("errors"))
-    follow(page, "wrong_shapes) failed: matmul raised RuntimeError")
+    follow(page, "wrong_shapes [1/0] failed: matmul raised RuntimeError")
     shown(page, "code")
     expect(page.locator(".stage-head .failure")).to_contain_text("TorchRuntimeError")
     expect(page.locator(".head select")).to_have_value("1")
