@@ -20,7 +20,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.torch_private import autograd_nodes
+from aotviz.torch_private import autograd_nodes, operators
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
 
@@ -57,6 +57,25 @@ def _tensors(value: Any) -> Iterator[Any]:
         yield value
 
 
+def _view_again(graph: fx.Graph, reader: fx.Node, view: fx.Node, kept: defaultdict[fx.Node, set[int]]) -> None:
+    """Let a node that reads a kept view of an input take that view itself, of the input. Other users of the view may
+    need the values from before the writes."""
+    views, source = list[fx.Node](), view
+    while operators.is_view(source.target):
+        views.append(source)
+        source = source.args[0]
+    if not views or source.op != "placeholder":
+        return
+    number = reader.meta["autograd_number"]
+    made = source
+    with graph.inserting_before(reader):
+        for one in reversed(views):
+            made = graph.node_copy(one, lambda node, one=one, made=made: made if node is one.args[0] else node)
+            made.meta = {**reader.meta, "val": one.meta["val"]}
+    reader.replace_input_with(view, made)
+    kept[source].add(number)
+
+
 def _is_plain(value: Any) -> bool:
     return functional.is_functional(value) and not is_subclass(value)
 
@@ -64,8 +83,13 @@ def _is_plain(value: Any) -> bool:
 def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Sequence[Any]) -> None:
     """Keep the backward's nodes that read such tensors in the backward, if the caller can see the memory: it belongs to
     an input or one of the `results`."""
+    kept = defaultdict(set, kept)
     visible = filter(_has_storage, (*graphs.placeholders(graph), *results))
     places = {functional.storage(node.meta["val"]) for node in visible}
+    for node in list(graph.nodes):
+        for one in node.all_input_nodes:
+            if node.meta.get("autograd_number") in kept.get(one, ()):
+                _view_again(graph, node, one, kept)
     for node in graph.nodes:
         number = node.meta.get("autograd_number")
         is_write = graphs.is_input_mutation(node)  # of tracing/late_writes.py
