@@ -6,8 +6,12 @@ They read only the rows of a recording, so they work the same on a live watch, o
 from __future__ import annotations
 
 import re
+import threading
+import weakref
 from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import replace as changed
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -37,7 +41,7 @@ from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
 from aotviz.recording import log_tables
 from aotviz.recording.events import RecordingData
-from aotviz.recording.findings import OverviewRecord
+from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sources import SourceLine, user_frames
 
@@ -51,12 +55,16 @@ FAKED = re.compile(  # torch's sentence on an operator that raised while its res
 )
 
 
-def facts_of(recording: Recorded) -> Facts:
+def all_rows(recording: Recorded) -> tuple[RecordingData, Sequence[str]]:
     data, texts = recording.rows
     if len(recording) != len(data.compilations):  # a live recording of our own pipeline: `rows` has only the logs'
         data = recording.data
         texts = data.strings
-    return Facts(data, texts)
+    return data, texts
+
+
+def facts_of(recording: Recorded) -> Facts:
+    return Facts(*all_rows(recording))
 
 
 def asked(recording: Recorded, compilation: str | None) -> tuple[Facts, int | None]:
@@ -75,23 +83,49 @@ def explain(recording: Recorded, compilation: str | None = None, earlier: Record
 def with_differences(recording: Recorded) -> RecordingData:
     """The whole recording, with what differs between its ranks and why functions were compiled again, so that a page
     without Python can show it."""
-    facts, data = facts_of(recording), recording.data
+    told, data = findings(recording), recording.data
     return replace(
         data,
-        rank_differences=ranks.records(facts),
-        why=recompiles.why(facts),
+        rank_differences=told.rank_differences,
+        why=told.why,
         plain=plain_texts.find(data, data.strings),
-        overview=_first_page(facts),
+        overview=told.overview,
     )
 
 
-def overview(recording: Recorded) -> OverviewRecord:
-    """What a person sees first of a recording."""
-    return _first_page(facts_of(recording))
+class Findings(NamedTuple):
+    """What a page shows of the explanations of a whole recording."""
+
+    overview: OverviewRecord
+    why: list[WhyCompiled]
+    rank_differences: list[RankDifference]
 
 
-def _first_page(facts: Facts) -> OverviewRecord:
-    return overviews.made(facts, _overall(facts, None).points)
+class _Latest:
+    """The findings about a recording at one revision of it. Requests at the same time wait for the first of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.revision: Hashable = None
+        self.findings: Findings | None = None
+
+
+_lock = threading.Lock()
+_latest: weakref.WeakKeyDictionary[Recorded, _Latest] = weakref.WeakKeyDictionary()
+
+
+def findings(recording: Recorded) -> Findings:
+    """The findings about a recording as it is now. They are made once at each of its revisions."""
+    with _lock:
+        latest = _latest.setdefault(recording, _Latest())
+    with latest.lock:
+        revision = recording.revision
+        if latest.findings is None or latest.revision != revision:
+            facts = facts_of(recording)
+            overview = overviews.made(facts, _overall(facts, None).points)
+            latest.findings = Findings(overview, recompiles.why(facts), ranks.records(facts))
+            latest.revision = revision
+        return latest.findings
 
 
 def sections(recording: Recorded) -> list[Explanation]:

@@ -249,6 +249,10 @@ class Watched:
             notes=self._with_what_came_before(found).notes,
         )
 
+    @property
+    def revision(self) -> Hashable:
+        return self._log.revision, self._own.revision, self.compiled_before
+
     def _with_what_came_before(self, data: RecordingData) -> RecordingData:
         """With a note, where nothing was compiled because all had been compiled before."""
         if not self.compiled_before or len(self):

@@ -7,7 +7,7 @@ are `Graph` objects, and the recording displays itself in a notebook or prints i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +190,7 @@ class Recording:
         >>> list(recording.overview().causes.kind)
         ['recompile']
         """
-        return Overview(answers.overview(self))
+        return Overview(answers.findings(self).overview)
 
     def recompiles(self) -> ExplainedTable:
         """One row for each recompile: which guard failed, on what value, which line made it, the cost, what to do.
@@ -495,11 +495,12 @@ class Recording:
         self._trace(path, trace_files.perfetto_trace)
 
     def _trace(self, path: str | os.PathLike[str], encode: trace_files.Encode) -> None:
-        data, strings = self.rows
-        if len(self) != len(data.compilations):  # aotviz's own pipeline has compiled too: `rows` has only the logs'
-            data = self.data
-            strings = data.strings
-        trace_files.write(data, strings, path, encode)
+        trace_files.write(*answers.all_rows(self), path, encode)
+
+    @property
+    def revision(self) -> Hashable:
+        """Another value whenever more was recorded."""
+        return self._content.revision
 
     def __len__(self) -> int:
         return len(self._content)

@@ -7,7 +7,7 @@ A third holder reads torch's logs (logs/contents.py), and a fourth watches torch
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -39,6 +39,10 @@ class Content(Protocol):
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         """The rows from torch's logs, and their texts, without the graphs and stages that are expensive to read."""
+
+    @property
+    def revision(self) -> Hashable:
+        """Another value whenever there is more to read."""
 
     def follow(self, changed: Changed) -> Changed:
         """Call `changed`, in the thread that compiles, whenever there is more to read. Calling the result stops it."""
@@ -86,6 +90,10 @@ class Holder(Content, Protocol):
         """`rows`, and the rows that aotviz's own compilations add: their guards, graph breaks and symbols."""
         return self.rows
 
+    @property
+    def revision(self) -> Hashable:
+        return 0
+
     def follow(self, changed: Changed) -> Changed:
         return lambda: None
 
@@ -125,9 +133,15 @@ class Replaceable(Holder):
     def __init__(self, data: RecordingData) -> None:
         self._whole = Whole(data)
         self._followers: list[Changed] = []
+        self._revision = 0
+
+    @property
+    def revision(self) -> Hashable:
+        return self._revision
 
     def replace(self, data: RecordingData) -> None:
         self._whole = Whole(data)
+        self._revision += 1
         for changed in list(self._followers):
             changed()
 
@@ -172,6 +186,10 @@ class Live(Holder):
     def listed(self) -> tuple[RecordingData, Sequence[str]]:
         data = self._merged([(compilation, compilation.outline) for compilation in self])
         return data, data.strings
+
+    @property
+    def revision(self) -> Hashable:
+        return tuple((number, log.revision) for number, log in self._store.logs())
 
     def _merged(self, found: Sequence[tuple[Compilation, CompilationData]]) -> RecordingData:
         data = merge([(data, list(one.strings)) for one, data in found], self._producer, self._store.dropped)

@@ -17,7 +17,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.explain import answers, plain_texts, ranks, recompiles
+from aotviz.explain import answers, plain_texts
 from aotviz.recording import numbers, spans
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import (
@@ -300,9 +300,9 @@ def rows(recording: Recorded, kind: str) -> RowsPart:
     elif kind == "ranks":
         part = replace(part, rank_differences=_rank_differences(recording))
     elif kind == "why":
-        part = replace(part, why=recompiles.why(answers.facts_of(recording)))
+        part = replace(part, why=answers.findings(recording).why)
     elif kind == "overview":
-        part = replace(part, overview=answers.overview(recording))
+        part = replace(part, overview=answers.findings(recording).overview)
     elif kind == "links":
         part = replace(part, links=_links(data, strings))
     elif kind in LISTS:
@@ -338,7 +338,7 @@ def _links(data: RecordingData, strings: Sequence[str]) -> list[ArtifactRecord]:
 
 def _rank_differences(recording: Recorded) -> list[RankDifference]:
     of_a_job = len({found.outline.rank for found in recording.compilations}) > 1
-    return ranks.records(answers.facts_of(recording)) if of_a_job else []
+    return answers.findings(recording).rank_differences if of_a_job else []
 
 
 def _counts(recording: Recorded) -> dict[str, int]:

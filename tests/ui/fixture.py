@@ -35,6 +35,10 @@ class FixtureRecording:
         self.data = data
 
     @property
+    def revision(self) -> int:
+        return id(self.data)
+
+    @property
     def compilations(self) -> list[Compilation]:
         return [Compilation(compilation, self.data.strings) for compilation in self.data.compilations]
 

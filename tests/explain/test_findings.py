@@ -1,0 +1,84 @@
+"""What pages show of the explanations is made once for each state of a recording."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.explain import answers
+from aotviz.reading.recording import Recording
+from aotviz.recording.holders import Replaceable
+from aotviz.widgets import parts
+
+Recorder = Callable[[], contextlib.AbstractContextManager[Recording]]
+
+
+@pytest.fixture
+def explained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One entry for each time that a whole recording is explained."""
+    made: list[Any] = []
+    overall = answers._overall
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return overall(*arguments)
+
+    monkeypatch.setattr(answers, "_overall", counted)
+    return made
+
+
+def look(recording: Recording) -> None:
+    """Ask for what a page asks for when it opens or refreshes."""
+    for what in (["index"], ["rows", "overview"], ["rows", "why"]):
+        parts.packed(recording, what)
+
+
+@pytest.mark.parametrize(("recorder", "backend"), [(aotviz.watch, "eager"), (aotviz.record, "aotviz_eager")])
+def test_requests_between_two_compilations_explain_once(recorder: Recorder, backend: str, explained: list[Any]) -> None:
+    torch._dynamo.reset()
+    step = torch.compile(lambda x, n: x * n, backend=backend, dynamic=False)
+    with recorder() as recording:
+        for compilations in (1, 2, 3):
+            step(torch.ones(2), compilations)
+            look(recording)
+            look(recording)
+            assert len(explained) == compilations
+            assert len(recording.overview().functions) == 1
+            assert answers.findings(recording).why == answers.with_differences(recording).why
+            assert len(answers.findings(recording).why) == compilations - 1
+    assert len(explained) == 3
+
+
+def test_requests_at_the_same_time_explain_once(explained: list[Any]) -> None:
+    torch._dynamo.reset()
+    with aotviz.watch() as recording:
+        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
+    barrier = threading.Barrier(4)
+
+    def ask() -> None:
+        barrier.wait()
+        look(recording)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(explained) == 1
+
+
+def test_a_recording_in_place_of_another_is_explained() -> None:
+    one, two = (aotviz.compile(fn, backend="eager") for fn in (torch.sin, torch.cos))
+    for each in (one, two):
+        each(torch.ones(2))
+    content = Replaceable(one.recording.data)
+    recording = Recording(content)
+    before = recording.overview().functions.name.tolist()
+    content.replace(two.recording.data)
+    assert before != recording.overview().functions.name.tolist()
