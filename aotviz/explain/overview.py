@@ -109,7 +109,7 @@ def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
 
 
 def _lower(title: str) -> str:
-    return title[:1].lower() + title[1:]
+    return title if title.startswith("Dynamo ") else title[:1].lower() + title[1:]
 
 
 def _healthy(facts: Facts) -> str:

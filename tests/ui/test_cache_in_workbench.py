@@ -20,6 +20,7 @@ from aotviz.reading.recording import Recording
 from aotviz.widgets.html import write_html
 from tests.from_cache import answering
 from tests.ui.test_accessibility import serious
+from tests.ui.views import code_of
 
 NOW = {
     "program": "input\ninput\n%2 = .sin(%0)",
@@ -112,6 +113,7 @@ def test_a_miss_shows_the_ingredients_that_differ_side_by_side(page: Page, theme
     answer.get_by_text("1 other ingredient").focus()
     page.keyboard.press("Enter")
     expect(third.locator("dd")).to_have_text(["2.12.1", "2.13.0"])
+    code_of(page)
     expect(page.locator(".head .chip").nth(1)).to_have_text("cache miss")
     page.screenshot(path=screenshots / f"cache-miss-{theme}.png")
 

@@ -7,17 +7,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from aotviz.reading.recording import Recording
 from aotviz.widgets.html import write_html
 from tests import corpus
-from tests.explain.logs import recording
+from tests.explain.logs import logged, recording
 from tests.explain.test_overview import job
+from tests.explain.test_own_cache import missed, recorded
 from tests.tiers import SCREENS
 from tests.ui.test_accessibility import serious
+from tests.ui.test_states import ran_in_eager
 
 Open = Callable[..., Page]
+CHOSEN = """() => {
+  const host = [...document.querySelectorAll("*")].find((one) => one.shadowRoot);
+  return host.shadowRoot.querySelector(".head select").selectedOptions[0].text;
+}"""
 RAW = re.compile(  # as torch wrote it
     r"___|<class '|\b[LG]\['|0x[0-9a-f]{6}|guard of |\[\d{9,}\]|\b\d{14,}\b|torch_dynamo_resume_in"
 )
@@ -121,6 +128,109 @@ def test_a_failure_leads_to_the_compilation_that_failed(opened: Open) -> None:
     shown(page, "code")
     expect(page.locator(".stage-head .failure")).to_contain_text("TorchRuntimeError")
     expect(page.locator(".head select")).to_have_value("1")
+
+
+def test_a_failure_without_a_stage_of_its_own_is_shown_too(opened: Open) -> None:
+    page = opened(recording("errors"))
+    follow(page, "the backend broken_backend raised RuntimeError")
+    shown(page, "code")
+    expect(page.locator(".stage-head .failure")).to_contain_text("this backend cannot compile anything")
+    expect(page.locator(".head select")).to_have_value("0")
+
+
+def test_a_bypassed_cache_leads_to_its_lookup(opened: Open) -> None:
+    page = opened(recording("cache_second"))
+    follow(page, "The graph calls a custom torch.autograd.Function")
+    panel = shown(page, "records")
+    expect(panel.locator("[data-page=cache_lookups]")).to_have_attribute("aria-checked", "true")
+    rows = panel.locator("tr[aria-current=true]")
+    expect(rows.first).to_be_in_viewport()
+    expect(rows.first).to_contain_text("7/0")
+    expect(rows.filter(has_text="bypass").first).to_contain_text("autograd_function_apply")
+    assert rows.count() < panel.locator("tbody tr").count()
+
+
+def test_what_missed_aotvizs_own_cache_leads_to_what_differs(opened: Open) -> None:
+    page = opened(recorded(missed(torch=("2.12.1", "2.13.0"))))
+    follow(page, "step was compiled again although it was cached before")
+    expect(shown(page, "records").locator("tr[aria-current=true]")).to_contain_text("2.12.1")
+    page.locator("[role=tab][data-view=compilations]").click()
+    title = page.locator(".compilations td .chip").first.get_attribute("title") or ""
+    assert "torch: 2.12.1 before, now 2.13.0" in title
+
+
+def floats_that_change(folder: Path) -> Recording:
+    def clamped(x: torch.Tensor, least: float) -> torch.Tensor:
+        return torch.clamp(x, least) + torch.nn.functional.threshold(x, least, 2.0 * least)
+
+    def program() -> None:
+        torch._dynamo.reset()
+        with torch._dynamo.config.patch(specialize_float=False):  # type: ignore[no-untyped-call]
+            compiled = torch.compile(clamped, backend="aot_eager")
+            for least in (1.5, 2.5):
+                compiled(torch.ones(3), least)
+
+    return logged(program, folder)
+
+
+def test_a_restart_leads_to_its_mark_in_the_timeline(opened: Open, tmp_path: Path) -> None:
+    page = opened(floats_that_change(tmp_path))
+    assert raw(page) == []
+    follow(page, "Dynamo analysed clamped again from the first line")
+    readout = shown(page, "timeline").locator(".readout")
+    expect(readout).to_contain_text("Dynamo started again (attempt 2) · 0/1 clamped")
+
+
+def test_what_ran_in_eager_leads_to_the_stage_that_refused_it(opened: Open) -> None:
+    of = Recording(ran_in_eager())
+    page = opened(of)
+    follow(page, "ran in eager")
+    shown(page, "code")
+    refused = page.locator(".stage-head .failure.refused")
+    expect(refused).to_contain_text("Ran in eager, refused in joint: an intermediate: a metadata op")
+    page.locator("[role=tab][data-view=overview]").click()
+    row = page.locator(".overview tbody tr").filter(has_text="a metadata op")
+    row.click()
+    expect(refused).to_contain_text("Ran in eager, refused in joint")
+
+
+@pytest.mark.parametrize("width", [1280, 500])
+def test_the_head_speaks_of_the_whole_job_until_a_compilation_is_chosen(
+    opened: Open, made: Recording, width: int
+) -> None:
+    page = opened(made, width)
+    chosen, rail = page.locator(".head select"), page.locator(".rail-of")
+    total = page.locator(".times .total").inner_text().removeprefix("= ")
+    assert page.evaluate(CHOSEN) == f"All {len(made)} compilations · {total}"
+    expect(page.locator(".head .chip")).to_have_count(0)
+    expect(page.locator(".head .muted")).to_have_count(0)
+    if width == 1280:
+        expect(rail).to_contain_text(f"Stages of {made[0].id} · ")
+    else:
+        expect(page.locator(".rail .stages")).to_be_hidden()
+    chosen.select_option("1")
+    expect(page.locator("[role=tab][data-view=overview]")).to_have_attribute("aria-selected", "false")
+    expect(chosen).to_have_value("1")
+    expect(chosen.locator("option")).to_have_count(len(made))
+    expect(rail).to_be_empty()
+    expect(page.locator(".head .muted")).to_contain_text("stages · ")
+    page.locator("[role=tab][data-view=overview]").click()
+    assert page.evaluate(CHOSEN).startswith("All ")
+
+
+def test_a_narrow_page_begins_with_the_headline(opened: Open) -> None:
+    page = opened(recording("errors"), 500)
+    bench, headline = page.locator(".workbench").bounding_box(), page.locator(".headline").bounding_box()
+    assert bench
+    assert headline
+    assert headline["y"] - bench["y"] < 100  # pixels: a line of the recording, and one of tabs
+    find, help = page.locator(".head .find").bounding_box(), page.locator(".help-button").bounding_box()
+    assert find
+    assert help
+    assert find["x"] + find["width"] <= help["x"]
+    last = page.locator("[role=tab][data-view=records]")
+    last.click()
+    expect(last).to_be_in_viewport(ratio=1)
 
 
 def test_a_function_leads_to_the_graph_of_its_last_compilation(opened: Open, made: Recording) -> None:

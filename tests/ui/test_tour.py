@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from aotviz.widgets.html import write_html
-from tests.ui import puzzle
+from tests.ui import puzzle, real_model
 from tests.ui.conftest import still
 from tests.ui.test_accessibility import serious
 
@@ -26,6 +26,10 @@ STEPS = [  # what is opened, the element that the ring is around, and a part of 
     ("evidence", ".panel tbody tr >> nth=0", "primals_3"),
     (None, ".help-button", "?"),
 ]
+COVERED = """([card, ring]) => {
+    const [one, two] = [card, ring].map((element) => element.getBoundingClientRect());
+    return one.left < two.right && two.left < one.right && one.top < two.bottom && two.top < one.bottom;
+}"""
 AROUND = """([ring, element]) => {
     const [outer, inner] = [ring, element].map((one) => one.getBoundingClientRect());
     const near = (one, two) => Math.abs(one - two) < 12;
@@ -50,7 +54,7 @@ def at(page: Page, number: int) -> None:
 
 
 def test_each_step_opens_a_view_and_points_at_what_it_says(page: Page, theme: str, screenshots: Path) -> None:
-    page.get_by_role("button", name="A tour of eight steps through this recording").click()
+    page.get_by_role("button", name="Take a tour of this recording").click()
     for number, (view, element, text) in enumerate(STEPS, 1):
         at(page, number)
         if view:
@@ -93,7 +97,7 @@ def test_keys_go_on_and_back_and_skip_and_the_focus_returns(page: Page) -> None:
     expect(page.locator("[role=tab][data-view=diff]")).to_have_attribute("aria-selected", "true")
 
 
-@pytest.mark.parametrize("answer", ["A tour of eight steps through this recording", "Do not offer the tour again"])
+@pytest.mark.parametrize("answer", ["Take a tour of this recording", "Do not offer the tour again"])
 def test_the_offer_is_answered_once_and_for_ever(browser: Browser, html: Path, answer: str) -> None:
     context = browser.new_context(offline=True)
     page = context.new_page()
@@ -140,3 +144,39 @@ def test_the_card_stays_inside_a_narrow_cell(page: Page, theme: str, screenshots
         if number == 2:
             page.screenshot(path=screenshots / f"tour-{theme}-500.png", animations="disabled")
         page.keyboard.press("Enter")
+
+
+@pytest.fixture(scope="module")
+def of_a_real_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_html(real_model.recording(), tmp_path_factory.mktemp("tour") / "gpt2.html")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (500, 700), (1280, 420)])
+def test_the_tour_of_a_real_model_is_about_the_users_lines_and_covers_nothing_that_it_points_at(
+    browser: Browser, theme: str, of_a_real_model: Path, width: int, height: int, screenshots: Path
+) -> None:
+    with still(browser, theme) as page:
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(of_a_real_model.as_uri())
+        expect(page.locator(".overview .headline")).to_be_visible()
+        page.keyboard.press("?")
+        page.get_by_role("button", name="A tour through this recording").click()
+        card, ring = page.locator(".tour-card"), page.locator(".tour-ring")
+        told = []
+        for number in range(1, 9):
+            at(page, number)
+            expect(ring).to_be_visible()
+            expect(page.locator(".panel .notice.loading")).to_have_count(0)
+            shown = [card.element_handle(), ring.element_handle()]
+            page.wait_for_function(f"(shown) => !({COVERED})(shown)", arg=shown)
+            expect(card).to_be_in_viewport(ratio=1)
+            assert "same" not in (page.locator(".stage[aria-selected=true]").get_attribute("class") or "").split()
+            told.append(card.inner_text())
+            if number in (1, 2, 6):
+                page.screenshot(path=screenshots / f"tour-gpt2-{theme}-{width}x{height}-{number}.png")
+            page.keyboard.press("Enter" if number % 2 else "ArrowRight")
+        expect(card).to_be_hidden()
+        expect(page.locator(".workbench")).to_have_css("padding-bottom", "0px")
+    assert f"real_model.py:{real_model.line('return -guesses')} return -guesses.gather" in told[1]
+    assert f"at real_model.py:{real_model.line('self.steps.add_')} self.steps.add_(1)" in told[2]
+    assert not any("modeling_gpt2" in text for text in told)

@@ -4,7 +4,7 @@
 import { fromBase64 } from "./bytes";
 import { decodePart, decodeRecording, type Opening, RecordingError } from "./decode";
 import { answered, answeredInFull, colourOfAnswer, ranHere } from "./cached";
-import { type Child, h, notice, replace, quoted } from "./dom";
+import { type Child, h, keepInView, notice, replace, quoted } from "./dom";
 import { milliseconds, plural } from "./format";
 import { following } from "./following";
 import type { Host } from "./host";
@@ -22,11 +22,12 @@ import { explained, termOf } from "./terms";
 import { followTheme } from "./theme";
 import { tourOf } from "./tour";
 import { facts } from "./views/facts";
+import { overview } from "./views/overview";
 import { viewOf, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
 import type { Context, Mounted, View } from "./views/view";
-import type { CompilationHead, Painting, PaintingsPart, RecordingData } from "./wire";
+import type { CompilationData, CompilationHead, Painting, PaintingsPart, RecordingData } from "./wire";
 
 const UNSEEN_MS = 200; // without a frame: the page is in the background
 const MOST_OPTIONS = 100; // compilations in the list of the head; the compilations view can search more
@@ -218,6 +219,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
   const search = new Search(state);
   const context: Context = { state, host, layouter, root: place.root, search };
   const head = h("header", { class: "head" });
+  const ofWhich = h("p", { class: "rail-of" });
   const rail = h("nav", { class: "rail", "aria-label": "Stages" });
   const stageHead = h("div", { class: "stage-head" });
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
@@ -237,13 +239,17 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
 
   const shown = new Panel(panel, context, viewOf);
   const steps = stages(rail, context);
-  const tour = tourOf(place.body, rail, state);
+  rail.prepend(ofWhich);
+  const tour = tourOf(place.body, rail, context);
   const parts: Mounted[] = [steps, facts(side, context), shown, tour];
   const keys = keyboard(place.body, context, steps, finder, tour);
   place.body.append(keys.help.element);
   const render = (): void => {
     const { isWhole = false } = viewOf(state);
     stageHead.hidden = side.hidden = isWhole;
+    const isJob = showsJob(state);
+    place.body.toggleAttribute("data-job", isJob);
+    replace(ofWhich, ...(isJob ? ["Stages of ", h("b", {}, nameOf(state.compilation)), timeOf(state)] : []));
     replace(stageHead, ...stageLine(state, keys.help.open));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
@@ -255,17 +261,18 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
       compilation: { stages, error },
       recording: { index },
     } = state;
-    if (headOf[0] === stages && headOf[1] === error && headOf[2] === index) return;
-    headOf = [stages, error, index];
+    const now = [stages, error, index, viewOf(state) === overview, state.recording.rows("overview")];
+    if (now.every((part, i) => part === headOf[i])) return;
+    headOf = now;
     renderHead(head, state, finder.element, keys.button);
   };
   const stop = state.subscribe(() => {
-    renderHeadOnce();
     render();
+    renderHeadOnce();
     options.onSelect?.(state.bookmark);
   });
-  renderHeadOnce();
   render();
+  renderHeadOnce(); // after the overview is loaded, whose total it shows
   if (options.focus) place.body.focus({ preventScroll: true });
   return {
     refresh: () => state.refresh(),
@@ -279,14 +286,47 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
 }
 
 function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: HTMLElement): void {
-  const { compilation, recording } = state;
-  const { producer, dropped } = recording.index;
+  const { producer, dropped } = state.recording.index;
   const versions = [...producer].map(([name, version]) => `${name} ${version}`).join(" · ");
-  const stages = compilation.stages.length;
   replace(
     head,
     h("span", { class: "brand" }, "aotviz"),
     picker(state),
+    ...(showsJob(state) ? [] : chipsOf(state)),
+    h("span", { class: "spring" }),
+    dropped > 0 && chip(`${dropped} left out`, "warn"),
+    h("span", { class: "faint versions" }, versions),
+    finder,
+    help,
+  );
+}
+
+/** Whether the overview of several compilations is shown: what belongs to one of them may not look as if it were all. */
+function showsJob(state: State): boolean {
+  return viewOf(state) === overview && state.recording.index.compilations.length > 1;
+}
+
+/** `5 compilations · 846 ms`, once the overview is loaded. */
+function total({ recording }: State): string {
+  const seconds = recording.rows("overview")?.part.overview?.seconds;
+  return (
+    plural(recording.index.compilations.length, "compilation") + (seconds ? ` · ${milliseconds(seconds * 1e9)}` : "")
+  );
+}
+
+/** ` · 336 ms`, of the open compilation. */
+function timeOf({ compilation }: State): string {
+  return compilation.stages.length && timed(compilation) ? ` · ${milliseconds(ranHere(compilation))}` : "";
+}
+
+function nameOf({ id, name }: CompilationHead | CompilationData): string {
+  return `${id} · ${name}`;
+}
+
+function chipsOf(state: State): Child[] {
+  const { compilation } = state;
+  const stages = compilation.stages.length;
+  return [
     compilation.error && chip(endedAs(compilation.error), colourOf(compilation.error), compilation.error.message),
     (compilation.kind || !compilation.error) &&
       chip(
@@ -304,19 +344,15 @@ function renderHead(head: HTMLElement, state: State, finder: HTMLElement, help: 
       h(
         "span",
         { class: "muted" },
-        [plural(stages, "stage"), ...(timed(compilation) ? [milliseconds(ranHere(compilation))] : [])].join(" · "),
+        viewOf(state) === overview ? total(state) : plural(stages, "stage") + timeOf(state),
       ),
-    h("span", { class: "spring" }),
-    dropped > 0 && chip(`${dropped} left out`, "warn"),
-    h("span", { class: "faint versions" }, versions),
-    finder,
-    help,
-  );
+  ];
 }
 
 function picker(state: State): HTMLElement {
   const { compilations } = state.recording.index;
   if (compilations.length === 1) return h("h2", {}, state.compilation.name);
+  const all = showsJob(state) ? `All ${total(state)}` : null;
   if (compilations.length > MOST_OPTIONS)
     return h(
       "button",
@@ -326,25 +362,27 @@ function picker(state: State): HTMLElement {
         title: "All compilations",
         on: { click: () => state.openView("compilations") },
       },
-      `${state.compilation.id} · ${state.compilation.name} ▾`,
+      `${all ?? nameOf(state.compilation)} ▾`,
     );
   const select = h(
     "select",
     { "aria-label": "Compilation" },
+    all && h("option", { value: "", selected: true }, all),
     compilations.map((compilation, i) =>
-      h("option", { value: i, selected: i === state.selection.compilation }, called(compilation)),
+      h("option", { value: i, selected: !all && i === state.selection.compilation }, called(compilation)),
     ),
   );
-  select.addEventListener("change", () => state.openCompilation(Number(select.value)));
+  select.addEventListener("change", () => select.value && state.openCompilation(Number(select.value)));
   return select;
 }
 
 /** `0 · step (training, failed)`. */
-function called({ id, name, kind, error, cache }: CompilationHead): string {
+function called(head: CompilationHead): string {
+  const { kind, error, cache } = head;
   const what = [kind, error ? endedAs(error) : "", cache ? `cache ${cache.outcome}` : ""]
     .filter((word) => word)
     .join(", ");
-  return `${id} · ${name}${what && ` (${what})`}`;
+  return `${nameOf(head)}${what && ` (${what})`}`;
 }
 
 /** The stage's name, what it did, and a choice of its graphs. */
@@ -444,7 +482,9 @@ function renderTabs(tabs: HTMLElement, state: State): void {
   });
   if (shown.length !== tabs.children.length || shown.some((tab, i) => tab !== tabs.children[i]))
     replace(tabs, ...shown);
-  if (focused) tabs.querySelector<HTMLElement>('[aria-selected="true"]')?.focus({ preventScroll: true });
+  const chosen = tabs.querySelector<HTMLElement>('[aria-selected="true"]');
+  if (focused) chosen?.focus({ preventScroll: true });
+  if (chosen) requestAnimationFrame(() => keepInView(tabs, chosen)); // after layout: in a narrow cell they are one line
 }
 
 function tabOf(view: View, state: State): HTMLElement {

@@ -16,6 +16,7 @@ import {
 } from "@codemirror/view";
 
 import { quoted, replace } from "../dom";
+import { needsOf, stepsOf } from "../tour/steps";
 import { Flame } from "../views/timeline/flame";
 import { PROGRAMS } from "./programs";
 import { theme } from "./theme";
@@ -211,4 +212,5 @@ export const editor: Editor = {
   reader,
   diff,
   flame: (state, tell) => new Flame(state, tell),
+  tour: { needsOf, stepsOf },
 };

@@ -1,7 +1,9 @@
 // The editor's interface for the views, so that the core bundle does not depend on CodeMirror.
 
 import type { Span } from "../code/diff";
+import type { Need } from "../model";
 import type { State } from "../state";
+import type { Doors, Step } from "../tour/steps";
 import type { Flame } from "../views/timeline/flame";
 
 export interface Note {
@@ -43,4 +45,9 @@ export interface Editor {
   diff(options: DiffOptions): { destroy(): void };
   /** The compile time by module and line; `tell` is given what the readout says. */
   flame(state: State, tell: (words: (HTMLElement | string)[]) => void): Flame;
+  /** The steps of the tour through the open compilation, and what must be loaded for them. */
+  readonly tour: {
+    needsOf(state: State): Need[];
+    stepsOf(state: State, doors: Doors): Step[];
+  };
 }

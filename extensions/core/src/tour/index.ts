@@ -2,14 +2,15 @@
 // behind it stays usable. On a first visit the rail offers the tour once; "?" starts it at any time.
 
 import { bring, h, quoted, replace } from "../dom";
-import type { State } from "../state";
-import type { Mounted } from "../views/view";
+import type { Editor } from "../editor/types";
+import { viewsOf } from "../views/registry";
+import type { Context, Mounted } from "../views/view";
+import { showLines } from "../views/wrapper/lines";
 import { answered, mayInvite } from "./remembered";
-import { needsOf, type Step, stepsOf } from "./steps";
+import type { Step } from "./steps";
 
 const GAP = 10; // pixels between the ring and the card
 const AROUND = 4; // between the element and its ring
-const NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"];
 const INVITES = "data-aotviz-invites"; // marks the one workbench of the page that offers the tour
 
 export interface Tour extends Mounted {
@@ -18,7 +19,7 @@ export interface Tour extends Mounted {
   key(event: KeyboardEvent): boolean;
 }
 
-export function tourOf(body: HTMLElement, rail: HTMLElement, state: State): Tour {
+export function tourOf(body: HTMLElement, rail: HTMLElement, { state, host }: Context): Tour {
   let steps: readonly Step[] = [];
   let at = -1; // -1: the tour is not shown
   let target: Element | null = null;
@@ -54,6 +55,7 @@ export function tourOf(body: HTMLElement, rail: HTMLElement, state: State): Tour
     if (!step) return end();
     at = to;
     target = null;
+    undock();
     ring.hidden = true;
     card.hidden = false;
     replace(said, h("h3", {}, quoted(step.title)), h("p", {}, quoted(step.text)));
@@ -68,19 +70,28 @@ export function tourOf(body: HTMLElement, rail: HTMLElement, state: State): Tour
     answered();
     invitation?.remove();
     if (at < 0) from = root.activeElement;
-    const begin = (): void => {
-      steps = stepsOf(state);
-      watch();
-      go(0);
-    };
-    const coming = state.recording.load(needsOf(state));
-    if (coming)
-      coming.then(begin, begin); // without the graph, the steps that need it are left out
-    else begin();
+    if (loaded && !state.recording.load(loaded.needsOf(state))) return begin(loaded);
+    load().then(begin, (error: unknown) => {
+      replace(said, h("h3", {}, "The tour could not be loaded."), h("p", {}, String(error)));
+      card.hidden = false;
+      arrange(body, ring, card, null);
+    });
+  };
+  let loaded: Editor["tour"] | null = null;
+  const load = async (): Promise<Editor["tour"]> => {
+    loaded = (await host.editor()).tour;
+    await state.recording.load(loaded.needsOf(state))?.catch(() => undefined); // then steps that need it are left out
+    return loaded;
+  };
+  const begin = ({ stepsOf }: Editor["tour"]): void => {
+    steps = stepsOf(state, { viewsOf, showLines });
+    watch();
+    go(0);
   };
   const end = (): void => {
     at = -1;
     card.hidden = ring.hidden = true;
+    undock();
     unwatch();
     (from instanceof HTMLElement && from.isConnected ? from : body).focus({ preventScroll: true });
   };
@@ -92,8 +103,13 @@ export function tourOf(body: HTMLElement, rail: HTMLElement, state: State): Tour
       const found = at < 0 ? null : steps[at]!.find(body);
       if (found && found !== target) bring(found, body);
       target = found;
-      if (at >= 0) arrange(body, ring, card, found);
+      if (at < 0 || arrange(body, ring, card, found)) return;
+      body.style.paddingBottom = `${card.offsetHeight + 2 * GAP}px`; // room below all that the step may point at
+      place();
     });
+  };
+  const undock = (): void => {
+    body.style.paddingBottom = "";
   };
   const changes = new MutationObserver((records) => {
     if (records.some(({ target: changed }) => changed !== ring && !card.contains(changed))) place();
@@ -116,7 +132,7 @@ export function tourOf(body: HTMLElement, rail: HTMLElement, state: State): Tour
   const update = (): void => {
     if (invited || !state.recording.has({ what: "compilation", compilation: state.selection.compilation })) return;
     invited = true;
-    invitation = invite(rail, root, state, start);
+    invitation = invite(rail, root, start);
   };
   update();
   return {
@@ -141,15 +157,9 @@ export function tourOf(body: HTMLElement, rail: HTMLElement, state: State): Tour
 }
 
 /** The offer at the end of the rail, until it is answered. There is one on a page, whatever the number of workbenches. */
-function invite(
-  rail: HTMLElement,
-  root: Document | ShadowRoot,
-  state: State,
-  start: () => void,
-): { remove(): void } | null {
+function invite(rail: HTMLElement, root: Document | ShadowRoot, start: () => void): { remove(): void } | null {
   const host = root instanceof ShadowRoot ? root.host : null;
   if (!host || !mayInvite() || document.querySelector(`[${INVITES}]`)) return null;
-  const steps = stepsOf(state).length;
   host.setAttribute(INVITES, "");
   const remove = (): void => {
     host.removeAttribute(INVITES);
@@ -159,11 +169,7 @@ function invite(
     "aside",
     { class: "invitation", "aria-label": "Tour" },
     h("span", {}, "New here?"),
-    h(
-      "button",
-      { type: "button", class: "link", on: { click: start } },
-      `A tour of ${NUMBERS[steps] ?? steps} steps through this recording`,
-    ),
+    h("button", { type: "button", class: "link", on: { click: start } }, "Take a tour of this recording"),
     h(
       "button",
       {
@@ -192,7 +198,8 @@ interface Box {
   readonly bottom: number;
 }
 
-function arrange(body: HTMLElement, ring: HTMLElement, card: HTMLElement, target: Element | null): void {
+/** Whether the card has its place. If not, there is no room beside the target yet. */
+function arrange(body: HTMLElement, ring: HTMLElement, card: HTMLElement, target: Element | null): boolean {
   const outer = body.getBoundingClientRect();
   const box = target && visible(target, body);
   if (ring.hidden !== (box === null)) ring.hidden = box === null;
@@ -203,9 +210,12 @@ function arrange(body: HTMLElement, ring: HTMLElement, card: HTMLElement, target
     ring.style.width = `${box.right - box.left}px`;
     ring.style.height = `${box.bottom - box.top}px`;
   }
-  const { x, y } = besideOf(box, card.offsetWidth, card.offsetHeight, outer.width, outer.height);
+  const found = besideOf(box, card.offsetWidth, card.offsetHeight, outer.width, outer.height);
+  if (!found && !body.style.paddingBottom) return false;
+  const { x, y } = found ?? besideOf(null, card.offsetWidth, card.offsetHeight, outer.width, outer.height)!;
   card.style.left = `${x - body.clientLeft}px`;
   card.style.top = `${y - body.clientTop}px`;
+  return true;
 }
 
 /** The part of an element that is not scrolled away, with some space around it; null if all of it is. */
@@ -225,14 +235,14 @@ function visible(element: Element, body: HTMLElement): Box | null {
   return { left: left - outer.left, top: top - outer.top, right: right - outer.left, bottom: bottom - outer.top };
 }
 
-/** Where a card of a size fits beside a box: below, above, right or left of it, else in the corner that hides least of it. */
+/** Where a card of a size fits beside a box: below, above, right or left of it; null if it fits nowhere. */
 export function besideOf(
   box: Box | null,
   width: number,
   height: number,
   outerWidth: number,
   outerHeight: number,
-): { x: number; y: number } {
+): { x: number; y: number } | null {
   const [farX, farY] = [Math.max(GAP, outerWidth - width - GAP), Math.max(GAP, outerHeight - height - GAP)];
   if (!box) return { x: farX, y: farY };
   const [x, y] = [Math.max(GAP, Math.min(box.left, farX)), Math.max(GAP, Math.min(box.top, farY))];
@@ -240,9 +250,5 @@ export function besideOf(
   if (box.top - GAP - height >= GAP) return { x, y: box.top - GAP - height };
   if (box.right + GAP <= farX) return { x: box.right + GAP, y };
   if (box.left - GAP - width >= GAP) return { x: box.left - GAP - width, y };
-  const corners = [farY, GAP].flatMap((cornerY) => [farX, GAP].map((cornerX) => ({ x: cornerX, y: cornerY })));
-  const hidden = (corner: { x: number; y: number }): number =>
-    Math.max(0, Math.min(box.right, corner.x + width) - Math.max(box.left, corner.x)) *
-    Math.max(0, Math.min(box.bottom, corner.y + height) - Math.max(box.top, corner.y));
-  return corners.reduce((least, corner) => (hidden(corner) < hidden(least) ? corner : least));
+  return null;
 }

@@ -1,13 +1,12 @@
 // The steps of the tour through a recording. Each chapter looks at what was recorded and returns a step, or null if the
 // recording has nothing of its kind, so a step never names what is not there. The tour has the eight chapters that say
-// most about the open compilation. The chapters are in the order in which the tour tells them.
+// most about the open compilation. The chapters are in the order in which the tour tells them. They come with the editor,
+// so what the workbench keeps to itself is handed in as `Doors`.
 
 import { userFiles, type UserLine } from "../code/sources";
 import * as format from "../format";
 import type { Need } from "../model";
 import type { State } from "../state";
-import { viewsOf } from "../views/registry";
-import { showLines } from "../views/wrapper/lines";
 import type { StageRecord, StorageRecord, WrapperNote } from "../wire";
 
 export interface Step {
@@ -19,12 +18,20 @@ export interface Step {
   find(body: HTMLElement): Element | null;
 }
 
+/** What the steps open. */
+export interface Doors {
+  viewsOf(state: State): readonly { readonly id: string }[];
+  /** Opens the wrapper view at the lines of some notes. */
+  showLines(state: State, notes: readonly number[]): void;
+}
+
 interface Chapter {
   readonly rank: number; // each once; the eight with the lowest are told
-  step(state: State): Step | null;
+  step(state: State, shows: (view: string) => boolean, doors: Doors): Step | null;
 }
 
 const MOST = 8;
+const LIBRARY = /[\\/](?:site|dist)-packages[\\/]|[\\/]lib[\\/]python3\.\d+[\\/]|^(?:torch|nn|utils|_\w+|functional)\//;
 
 /** What must be loaded before `stepsOf` can tell all. */
 export function needsOf(state: State): Need[] {
@@ -32,9 +39,11 @@ export function needsOf(state: State): Need[] {
   return told ? state.graphNeed(told.stage, told.role) : [];
 }
 
-export function stepsOf(state: State): Step[] {
+export function stepsOf(state: State, doors: Doors): Step[] {
+  const views = doors.viewsOf(state);
+  const shows = (view: string): boolean => views.some(({ id }) => id === view);
   const told = CHAPTERS.flatMap(({ rank, step }) => {
-    const made = step(state);
+    const made = step(state, shows, doors);
     return made ? [{ rank, made }] : [];
   });
   const ranks = told.map(({ rank }) => rank).sort((a, b) => a - b);
@@ -51,7 +60,7 @@ const CHAPTERS: readonly Chapter[] = [
       return {
         title: "The stages",
         text: `${code(name)} went through ${format.plural(stages.length, "stage")}, from top to bottom. ${changed} of them changed something, and each says what in one sentence. A click opens one.`,
-        show: () => undefined,
+        show: (state) => openStage(state, stages[0]!.name, "code"),
         find: (body) => body.querySelector(".rail .stages"),
       };
     },
@@ -70,11 +79,12 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 11,
-    step(state) {
+    step(state, shows) {
       const told = firstGraph(state);
       const graph = told && state.recording.graph(state.compilation, state.compilation.stages[told.stage]!, told.role);
-      if (!told || !graph || !shows(state, "code")) return null;
-      const found = mostNodes(userFiles(graph).flatMap(({ file, lines }) => lines.map((line) => ({ file, line }))));
+      if (!told || !graph || !shows("code")) return null;
+      const own = userFiles(graph).filter(({ file }) => !LIBRARY.test(file));
+      const found = mostNodes(own.flatMap(({ file, lines }) => lines.map((line) => ({ file, line }))));
       if (!found) return null;
       const { file, line } = found;
       return {
@@ -92,10 +102,10 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 4,
-    step(state) {
+    step(state, shows) {
       const { storages, inputs } = state.compilation;
       const input = inputs.find(({ mutates_data, mutates_metadata }) => mutates_data || mutates_metadata);
-      if (!input || !shows(state, "aliasing")) return null;
+      if (!input || !shows("aliasing")) return null;
       const written = writeTo(storages, input.name);
       const [operator, source] = written ? [written.operator, place(written.source)] : ["", ""];
       const how = operator ? `with ${code(operator)}` : "in place";
@@ -119,11 +129,11 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 6,
-    step(state) {
+    step(state, shows) {
       const { inputs } = state.compilation;
       const input = inputs.find(({ synthetic_base }) => synthetic_base !== "");
       const alike = inputs.filter(({ storage }) => storage >= 0 && storage === (input ?? sharer(state))?.storage);
-      if (alike.length < 2 || !shows(state, "aliasing")) return null;
+      if (alike.length < 2 || !shows("aliasing")) return null;
       const names = alike.map(({ name }) => name);
       return {
         title: `${listed(names)} share memory`,
@@ -139,9 +149,9 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 5,
-    step(state) {
+    step(state, shows, { showLines }) {
       const { wrapper, inputs } = state.compilation;
-      if (!wrapper || !shows(state, "wrapper")) return null;
+      if (!wrapper || !shows("wrapper")) return null;
       const lines = wrapper.source.split("\n");
       const copies = ({ first, last }: WrapperNote): boolean =>
         lines.slice(first - 1, last).some((line) => line.includes(".copy_("));
@@ -184,11 +194,11 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 9,
-    step(state) {
+    step(state, shows) {
       const { saved_tensors: saved } = state.compilation;
       const cost = ({ held_bytes, nbytes }: (typeof saved)[number]): number => held_bytes ?? nbytes ?? Infinity;
       const first = [...saved].sort((a, b) => cost(b) - cost(a))[0];
-      if (!first || !shows(state, "saved")) return null;
+      if (!first || !shows("saved")) return null;
       return {
         title: `${code(first.name)} is saved for the backward`,
         text: `It is one of ${format.plural(saved.length, "value")} that the forward keeps for the backward. ${first.why ? `Why: ${first.why}.` : "The columns say who reads it and how large it is."}`,
@@ -199,9 +209,9 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 16,
-    step(state) {
+    step(state, shows) {
       const [value] = state.compilation.recomputed;
-      if (!value || !shows(state, "saved") || !state.compilation.saved_tensors.length) return null;
+      if (!value || !shows("saved") || !state.compilation.saved_tensors.length) return null;
       return {
         title: `${code(value.name)} is computed again`,
         text: "The backward needs this value, and computes it again instead of keeping it. That costs time and spares memory.",
@@ -212,9 +222,9 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 13,
-    step(state) {
+    step(state, shows) {
       const output = state.compilation.outputs.find(({ base }) => base !== "");
-      if (!output || !shows(state, "aliasing")) return null;
+      if (!output || !shows("aliasing")) return null;
       const chain = output.view_chain.map(format.viewStep).join("");
       return {
         title: `${code(output.name)} is a view`,
@@ -226,9 +236,9 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 7,
-    step(state) {
+    step(state, shows) {
       const { visits } = state.compilation;
-      if (!visits.length || !shows(state, "backward")) return null;
+      if (!visits.length || !shows("backward")) return null;
       return {
         title: "The backward, node by node",
         text: `Autograd ran ${format.plural(visits.length, "node")} of its graph. Each row says what the node became in the captured graph.`,
@@ -239,13 +249,13 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 14,
-    step(state) {
+    step(state, shows) {
       const { stages } = state.compilation;
       const drawn = (stage: StageRecord): boolean => stage.graphs.size > 0;
       const at = stages.findIndex(
         (stage, i) => i > 0 && stage.changed && drawn(stage) && stages.slice(0, i).some(drawn),
       );
-      if (at < 0 || !shows(state, "diff")) return null;
+      if (at < 0 || !shows("diff")) return null;
       return {
         title: `What ${code(stages[at]!.name)} changed`,
         text: "The diff compares the graph with the one before this stage, or with any other that you choose here.",
@@ -259,11 +269,11 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 12,
-    step(state) {
-      const { stages } = state.compilation;
+    step(state, shows) {
+      const stages = busy(state);
       const drawn =
         stages.findLast(({ graphs }) => graphs.has("joint")) ?? stages.findLast(({ graphs }) => graphs.size);
-      if (!drawn || !shows(state, "graph")) return null;
+      if (!drawn || !shows("graph")) return null;
       return {
         title: "The graph as a drawing",
         text: "A click on a module opens it, and a click on a node selects it in all views. The outline has the same nodes as a list.",
@@ -274,10 +284,9 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 18,
-    step(state) {
-      const last = state.compilation.stages.findLastIndex(({ graphs }) => graphs.size > 0);
-      const stage = state.compilation.stages[last];
-      if (!stage || !shows(state, "code")) return null;
+    step(state, shows) {
+      const stage = busy(state).findLast(({ graphs }) => graphs.size > 0);
+      if (!stage || !shows("code")) return null;
       const [role, graph] = [...stage.graphs][0]!;
       if (nodeCount(state, graph) < 2) return null;
       return {
@@ -285,7 +294,7 @@ const CHAPTERS: readonly Chapter[] = [
         text: "A selected node shows its value, its module, your source line, the nodes that it reads, and where its value is in other stages.",
         show(now) {
           now.openView("code");
-          now.openStage(last, role);
+          now.openStage(now.compilation.stages.indexOf(stage), role);
           if (!now.node) now.openNode(0);
         },
         find: (body) => body.querySelector(".facts:not([hidden])"),
@@ -294,10 +303,10 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 10,
-    step(state) {
+    step(state, shows) {
       const stage = reasoned(state);
       const said = stage?.evidence[0];
-      if (!stage || !said || !shows(state, "evidence")) return null;
+      if (!stage || !said || !shows("evidence")) return null;
       return {
         title: "Every decision has a reason",
         text: `${code(stage.name)} left ${format.plural(stage.evidence.length, "reason")}. The first is about ${code(said.subject)}: ${said.reason}.`,
@@ -308,10 +317,10 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 15,
-    step(state) {
+    step(state, shows) {
       const { id } = state.compilation;
       const why = state.recording.whyInShort(state.selection.compilation);
-      if (!why || !shows(state, "compilations")) return null;
+      if (!why || !shows("compilations")) return null;
       return {
         title: "Why it was compiled again",
         text: `${why}. The list has all compilations of this recording and compares any two.`,
@@ -325,8 +334,8 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 19,
-    step(state) {
-      if (!shows(state, "timeline") || !state.recording.rowCount("timeline")) return null;
+    step(state, shows) {
+      if (!shows("timeline") || !state.recording.rowCount("timeline")) return null;
       return {
         title: "When everything happened",
         text: "Each bar is a stage, or an event of torch's log. A click on a bar opens its stage.",
@@ -337,7 +346,7 @@ const CHAPTERS: readonly Chapter[] = [
   },
   {
     rank: 17,
-    step: (state) => ({
+    step: (state, _, { viewsOf }) => ({
       title: "The views",
       text: `All ${viewsOf(state).length} views show the same selection: the stage, its graph, and the node. Press 1 … 9 to open one.`,
       show: () => undefined,
@@ -367,14 +376,11 @@ function listed(names: readonly string[]): string {
   return `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
 }
 
-/** `train.py:12 x.add_(1)`, from a source with a whole path. */
+/** `train.py:12 x.add_(1)`, from a source with a whole path; "" for a line of a library. */
 function place(source: string): string {
+  if (LIBRARY.test(source)) return "";
   const parts = /^(\S+:\d+)[:,]?\s*([^]*)$/.exec(source);
   return parts ? `${parts[1]!.split(/[\\/]/).pop()} ${parts[2]}`.trim() : source;
-}
-
-function shows(state: State, view: string): boolean {
-  return viewsOf(state).some(({ id }) => id === view);
 }
 
 function stageNamed({ compilation }: State, name: string): StageRecord | undefined {
@@ -386,6 +392,11 @@ function openStage(state: State, name: string, view = state.selection.view): voi
   state.openNode(-1);
   state.openView(view);
   state.openStage(state.compilation.stages.findIndex((stage) => stage.name === name));
+}
+
+/** The stages that changed something: the tour stops at no other. */
+function busy({ compilation: { stages } }: State): StageRecord[] {
+  return stages.filter(({ changed }) => changed);
 }
 
 /** The first graph: the one that is nearest to the user's lines. */
@@ -406,7 +417,8 @@ function mostNodes<Line extends { readonly line: UserLine }>(lines: readonly Lin
 }
 
 /** The stage whose reasons are most about this program: one that decided about an input, an output or a saved value. */
-function reasoned({ compilation: { stages } }: State): StageRecord | undefined {
+function reasoned(state: State): StageRecord | undefined {
+  const stages = busy(state);
   const telling = ["donated buffers", "dedupe", "metadata", "synthetic bases", "partition"];
   return [...telling.map((name) => stages.find((stage) => stage.name === name)), ...stages].find(
     (stage) => (stage?.evidence.length ?? 0) > 0,

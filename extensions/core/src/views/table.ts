@@ -83,7 +83,7 @@ function line<Row>(row: Row, columns: readonly Column<Row>[], { onRow, selected 
   const cells = columns.map((column, i) =>
     h(
       i === 0 ? "th" : "td",
-      { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : {}) },
+      { class: column.kind ?? "text", ...(i === 0 ? { scope: "row" } : { data: { title: column.title } }) },
       shaped(column, row),
     ),
   );

@@ -7,6 +7,7 @@ import type { State } from "../../state";
 import type { CauseRecord, FunctionRecord, OverviewRecord } from "../../wire";
 import { showPage } from "../records";
 import { chip, table } from "../table";
+import { showRestart } from "../timeline";
 import type { Context, Mounted, View } from "../view";
 
 const SECOND = 1e9; // nanoseconds
@@ -152,24 +153,25 @@ function links(state: State, { kind, ids }: CauseRecord): Child[] {
     if (first !== undefined) state.openCompilation(first);
     state.openView("compilations");
   };
-  switch (kind) {
-    case "graph break":
-      return [link("Show the graph breaks", () => showPage(state, "graph_breaks"))];
-    case "ranks":
-      return [link("Show what differs", () => showPage(state, "ranks"))];
-    case "restart":
-      return [link("Show the timeline", () => state.openView("timeline"))];
-    case "failed":
-    case "eager":
-    case "export":
-      return [first !== undefined && link("Show where it ended", () => openFailed(state, first))];
-    default:
-      return [first !== undefined && link(`Show ${plural(positions.length, "compilation")}`, inList)];
-  }
+  const page = PAGES[kind];
+  if (page && state.recording.rowCount(page.of)) return [link(page.text, () => showPage(state, page.of, ids[0]))];
+  if (kind === "restart") return [link("Show the timeline", () => showRestart(state, first))];
+  if (first === undefined) return [];
+  return ["failed", "eager", "export"].includes(kind)
+    ? [link("Show where it ended", () => openFailed(state, first))]
+    : [link(`Show ${plural(positions.length, "compilation")}`, inList)];
 }
+
+/** The pages of records that show causes of a kind. */
+const PAGES: Readonly<Record<string, { readonly of: string; readonly text: string }>> = {
+  "graph break": { of: "graph_breaks", text: "Show the graph breaks" },
+  ranks: { of: "ranks", text: "Show what differs" },
+  cache: { of: "cache_lookups", text: "Show the cache lookups" },
+};
 
 function openFailed(state: State, position: number): void {
   state.openCompilation(position, state.recording.index.compilations[position]?.error?.stage);
+  if (state.selection.view === overview.id) state.openView("code"); // the stage has no record: it raised
 }
 
 function positionOf({ recording }: State, id: string): number {

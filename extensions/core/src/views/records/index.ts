@@ -1,7 +1,7 @@
 // What a recording says in rows, of all compilations: stacks, graph breaks, guards, symbolic shapes, cache lookups,
 // metrics and links. A page for each kind of which there is something; the search looks in all that a row says.
 
-import { h, replace } from "../../dom";
+import { bring, h, replace } from "../../dom";
 import { thousands } from "../../format";
 import type { State } from "../../state";
 import type { Context, Mounted, View } from "../view";
@@ -21,10 +21,23 @@ function pageOf(state: State): Page | undefined {
   return pages.find(({ kind }) => kind === chosen.get(state)) ?? pages[0];
 }
 
-/** Opens the page of a kind of rows. */
-export function showPage(state: State, kind: string): void {
+const wanted = new WeakMap<State, string>(); // the id of the compilation whose rows are marked
+
+/** Opens the page of a kind of rows, at those of a compilation. */
+export function showPage(state: State, kind: string, id = ""): void {
   chosen.set(state, kind);
+  wanted.set(state, id);
   state.openView("records");
+}
+
+/** Marks the rows of the compilation that was asked for, and brings the first into view. */
+function markWanted(state: State, place: HTMLElement): void {
+  const id = wanted.get(state);
+  if (!id) return;
+  const rows = [...place.querySelectorAll("tbody tr")].filter((row) => row.querySelector(".id")?.textContent === id);
+  for (const row of rows) row.setAttribute("aria-current", "true");
+  const [first] = rows;
+  if (first) requestAnimationFrame(() => bring(first, place.closest(".panel") ?? place)); // after layout
 }
 
 export const records: View = {
@@ -59,7 +72,7 @@ export const records: View = {
       const page = pageOf(state);
       const rows = page && state.recording.rows(page.kind);
       if (!page || !rows) return;
-      const now = [page, rows, state.recording.index, search.textIn("records")];
+      const now = [page, rows, state.recording.index, search.textIn("records"), wanted.get(state)];
       if (now.every((part, i) => part === shown[i])) return;
       const same = now.slice(0, 3).every((part, i) => part === shown[i]);
       shown = now;
@@ -87,6 +100,7 @@ export const records: View = {
       };
       const content = page.show(state, rows, words(), told);
       replace(place, count.textContent.startsWith("0 of") ? h("p", { class: "muted" }, "Nothing matches.") : content);
+      markWanted(state, place);
     };
     update();
     return {

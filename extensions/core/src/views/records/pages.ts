@@ -1,5 +1,6 @@
 // The pages of the view of records: for each kind of rows, what its table shows, and what the search looks in.
 
+import { answeredInFull } from "../../cached";
 import { type Child, h, keepInView, quoted, replace } from "../../dom";
 import { functionName, milliseconds, place as placed, plural, thousands } from "../../format";
 import { breakText } from "../../rows";
@@ -8,6 +9,7 @@ import type { State } from "../../state";
 import {
   type ArtifactRecord,
   type CacheLookup,
+  type CompilationHead,
   Float,
   type GraphBreak,
   type GuardRecord,
@@ -105,14 +107,14 @@ export const PAGES: readonly Page[] = [
     "cache_lookups",
     "Cache lookups",
     (part) => part.cache_lookups,
-    (text) => [
+    (text, _, headOf) => [
       { title: "Cache", order: (row) => row.cache, cell: (row) => row.cache },
       {
         title: "Outcome",
         order: (row) => row.outcome,
         cell: (row) => chip(row.outcome, row.outcome === "hit" ? "added" : "warn"),
       },
-      { title: "Reason", kind: "prose", cell: (row) => quoted(text(row.reason)) },
+      { title: "Reason", kind: "prose", cell: (row) => quoted(text(row.reason) || ownReason(row, headOf(row.origin))) },
       { title: "Key", kind: "code", order: (row) => row.key, cell: (row) => row.key },
     ],
   ),
@@ -128,12 +130,21 @@ export const PAGES: readonly Page[] = [
   ),
 ];
 
+/** What aotviz's own cache said, and what differs from the nearest key. */
+function ownReason({ cache }: CacheLookup, head: CompilationHead | undefined): string {
+  return cache === "aotviz" && head?.cache ? answeredInFull(head.cache) : "";
+}
+
 /** A page that is one table. */
 function page<Row extends { readonly origin: Origin }>(
   kind: string,
   title: string,
   list: (part: Rows["part"]) => readonly Row[],
-  columns: (text: Rows["text"], plain: Rows["plain"]) => readonly Column<Row>[],
+  columns: (
+    text: Rows["text"],
+    plain: Rows["plain"],
+    headOf: (origin: Origin) => CompilationHead | undefined,
+  ) => readonly Column<Row>[],
 ): Page {
   return {
     kind,
@@ -142,7 +153,9 @@ function page<Row extends { readonly origin: Origin }>(
       const all = list(rows.part);
       const shown = all.filter((row) => matches(words, haystack(state, rows, row)));
       told(shown.length, all.length);
-      return table(title, [compilationOf(state, rows), ...columns(rows.text, rows.plain)], shown);
+      const headOf = (origin: Origin): CompilationHead | undefined =>
+        state.recording.index.compilations[position(state, rows, origin)];
+      return table(title, [compilationOf(state, rows), ...columns(rows.text, rows.plain, headOf)], shown);
     },
   };
 }

@@ -32,6 +32,14 @@ const MARKS: readonly (readonly [MarkKind, string])[] = [
   ["failure", "failure"],
 ];
 
+const asked = new WeakMap<State, number>(); // the compilation whose restart is to be pointed at
+
+/** Opens the timeline at the restart of a compilation. */
+export function showRestart(state: State, compilation = -1): void {
+  asked.set(state, compilation);
+  state.openView("timeline");
+}
+
 export const timeline: View = {
   id: "timeline",
   title: "Timeline",
@@ -189,7 +197,11 @@ export const timeline: View = {
         `Timeline: ${plural(spans, "span")} of ${plural(lanes.lanes.length, "process", "processes")} in ` +
         `${time(lanes.length)}. Arrow keys go from span to span; Enter opens one.`;
       paintLegend();
-      tell(null);
+      const marks = lanes.lanes.flatMap((lane) => lane.marks);
+      const mark = marks.find((one) => one.kind === "restart" && one.compilation === asked.get(state));
+      asked.delete(state);
+      chart.hover = mark ? { mark } : null;
+      tell(chart.hover);
     };
     update();
     return {
