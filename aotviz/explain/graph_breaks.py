@@ -81,7 +81,7 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
     (
         r"Observed exception[^$]*?raised exception (?P<what>\w{1,99})",
         "the program raises {what}, in eager as well",
-        None,
+        break_cures.RAISES,
     ),
     (
         r"Dynamo recompile limit exceeded",

@@ -181,7 +181,6 @@ def _duplicate(match: re.Match[str]) -> GuardFailure:
 
 
 def _related(match: re.Match[str]) -> GuardFailure:
-    """How two arguments share memory."""
     one, other = spoken(match["one"]), spoken(match["other"])
     return relation(one, other, match["before"], match["after"], match["one"])
 
@@ -494,6 +493,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             r"(?:.*\(HINT: type (?P<hint>.*)\))?.*",
             _type,
         ),
+        (r"CodeGuardAccessor: Not a function on (?P<source>.+)(?P<of>)", _object),
         (r"autograd node (?P<number>\d+) was (?P<before>.+) and is (?P<after>.+)", _another_node),
         (r"(?P<name>.+)\.grad was (?P<before>None|a tensor) and is (?P<after>None|a tensor)", _another_gradient),
         (

@@ -147,6 +147,16 @@ def a_disabled_function(cured: bool) -> object:
     return outside(excluded(add(x))) if cured else inside(x)
 
 
+@program("an error of the program itself", cures.RAISES, "an input for which it does not raise", (), errors)
+def a_check_that_raises(cured: bool) -> object:
+    def wants_eight(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[-1] != 8:
+            raise ValueError("wants 8 features")
+        return x * 2
+
+    return torch.compile(wants_eight, backend="aot_eager", fullgraph=True)(torch.ones(8 if cured else 6))
+
+
 @program("a call of graph_break", cures.CALLED, "Remove the `graph_break()` call", (), graph_breaks)
 def a_called_break(cured: bool) -> object:
     def breaking(x: torch.Tensor) -> torch.Tensor:

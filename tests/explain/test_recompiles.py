@@ -185,6 +185,7 @@ UNREADABLE = [
     ("", "unknown", "does not say"),
     ("no reason", "unknown", "does not say"),
     ("___check_obj_id(L['f'], 140574), type=<class 'function'>", "object", "`f` is a different object (function)"),
+    ("CodeGuardAccessor: Not a function on L['f'].__code__", "object", "`f` is a different function than before"),
     ("___check_type_id(L['n'], 7), type=<class 'int'>", "type", "`n` was a int"),
     ("___check_type_id(L['n'], 7)", "type", "`n` has another type"),
     ("Duplicate tensor found where not expected! L['x'] should not alias", "same tensor", "the same tensor"),

@@ -180,3 +180,17 @@ def tensor_to_list(cured):
 
     lengths = torch.tensor([2, 3, 5])
     split(torch.randn(10), lengths.tolist() if cured else lengths)
+
+
+def file_read(cured):
+    def scale():
+        with open(__file__) as file:  # here
+            return float(len(file.readline()))
+
+    known = scale()
+
+    @torch.compile(backend="aot_eager")
+    def forward(x):
+        return torch.relu(x) * (known if cured else scale())  # here
+
+    forward(torch.randn(3))

@@ -157,3 +157,13 @@ def device_mixed(cured):
         return F.relu(x) * scale  # here
 
     forward(torch.randn(3))
+
+
+def raises_itself(cured):
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def forward(x):
+        if x.shape[-1] != 8:
+            raise ValueError("forward wants 8 features")  # here
+        return torch.relu(x)
+
+    forward(torch.randn(3, 8 if cured else 6))

@@ -81,3 +81,17 @@ def rank_0_hits(cured):
     if dist.get_rank() == 0 or cured:
         earlier_run(lambda: forward(torch.randn(8, 8)))
     forward(torch.randn(8, 8))
+
+
+def one_rank_evaluates(cured):
+    @torch.compile(backend="aot_eager")
+    def step(x):
+        return torch.relu(x) + 1
+
+    @torch.compile(backend="aot_eager")
+    def evaluate(x):  # here
+        return torch.sigmoid(x)
+
+    step(torch.randn(4))
+    if dist.get_rank() == 1 and not cured:
+        evaluate(torch.randn(4))

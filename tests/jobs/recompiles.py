@@ -368,3 +368,66 @@ def sizes_without_dynamic(cured):
 
     for length in range(3, 15):
         forward(torch.randint(16, (length,)))
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+
+    def forward(self, x):  # here
+        return F.dropout(self.project(x), 0.1, self.training)
+
+
+def training_flag(cured):
+    model = Dropped()
+    compiled = torch.compile(model, backend="aot_eager")
+    for _ in range(3):
+        model.train()
+        compiled(torch.randn(2, 4))
+        model.train(cured)
+        compiled(torch.randn(2, 4))
+
+
+def tied_inputs(cured):
+    @torch.compile(backend="aot_eager")
+    def distance(anchor, other):  # here
+        return (anchor - other).square().sum()
+
+    first, second = torch.randn(4), torch.randn(4)
+    distance(first, second)
+    distance(first, first.clone() if cured else first)
+
+
+def unbatched_input(cured):
+    @torch.compile(backend="aot_eager")
+    def score(x):  # here
+        return torch.softmax(x, -1)
+
+    score(torch.randn(1, 4))
+    score(torch.randn(1, 4) if cured else torch.randn(4))
+
+
+def activation_passed(cured):
+    @torch.compile(backend="aot_eager")
+    def block(x, activation):  # here
+        return activation(x) + 1
+
+    for activation in (F.relu, F.relu if cured else F.gelu):
+        block(torch.randn(4), activation)
+
+
+def hook_added_late(cured):
+    model = nn.Linear(4, 4)
+    compiled = torch.compile(lambda x: model(x) + 1, backend="aot_eager")  # here
+    torch._dynamo.config.skip_nnmodule_hook_guards = False
+
+    def hook(module, inputs, output):
+        return output * 2
+
+    if cured:
+        model.register_forward_hook(hook)
+    compiled(torch.randn(2, 4))
+    if not cured:
+        model.register_forward_hook(hook)
+    compiled(torch.randn(2, 4))

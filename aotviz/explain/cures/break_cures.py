@@ -31,6 +31,10 @@ LOGGING = Cure(
 )
 DISABLED = Cure("disabled function", "Remove the `disable`, or call that function before or after the compiled one.")
 CALLED = Cure("graph_break call", "Remove the `graph_break()` call.")
+RAISES = Cure(
+    "error of the program itself",
+    "Give the function an input for which it does not raise, or check the input before the call.",
+)
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
 SKIPPED = Cure(
