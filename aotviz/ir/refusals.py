@@ -303,6 +303,7 @@ _SAID = {
     "A view was created in inference mode": "stale view",
     "is a view and its base or another view of its base has been modified inplace": "stale view",
     "is a view of a view which was created in no_grad mode": "stale view",
+    "is a view of a view which was created in inference mode": "stale view",
     "is a view and is being modified inplace. This view is the output of a function that returns": "stale view",
     "cannot mutate tensors with frozen storage": "old storage is written",
     "Cannot set version_counter for inference tensor": "inference mode inside",

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.forms import AtHand, GradientRequest, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
@@ -59,7 +60,9 @@ class Gradients:
         self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
-        self._likes = [edges.unconnected(outer.args[i]) for i in wanted]
+        given = (outer.graph_inputs[i] for i in wanted)
+        plain = [outer.args[one.index] if isinstance(one, PlainInput) else None for one in given]
+        self._likes = [None if one is None else edges.unconnected(one) for one in plain]
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -209,7 +212,7 @@ class Gradients:
                 found.append(next(others).unpack())
                 continue
             node = ctx.next_functions[position][0]
-            leaf = like() if node is None else getattr(node, "variable", None)
+            leaf = like() if node is None and like is not None else getattr(node, "variable", None)
             if leaf is None and torch.is_grad_enabled():
                 raise RuntimeError(
                     f"{self.name} was compiled for a leaf {name!r} and called with a tensor that has a "

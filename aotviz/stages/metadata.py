@@ -5,6 +5,7 @@ The run is also the first half of the graph: it stays open, and the joint stage 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -82,19 +83,14 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
     """Trace each duplicate as a separate tensor, so that the program is valid for other calls too. If that fails,
     because the function relies on both having moved, trace them as one tensor.
 
-    Before that, if a view of one of the arguments cannot be resized because it requires grad: one that is taken under
+    Before that, if autograd refuses to resize, write or use a view because it requires grad: one that is taken under
     no_grad does not, if the argument is itself a view of a tensor that does not; see tracing/rootless.py."""
     try:
         return ForwardTrace(program)
     except (RuntimeError, IndexError, ValueError) as error:
-        if (
-            "cannot resize variables that require grad" in str(error)
-            and torch.is_grad_enabled()
-            and not program.rootless
-        ):
-            tracked = (i for i, one in enumerate(call.args) if isinstance(one, torch.Tensor) and one.requires_grad)
-            bare: dict[int, tuple[int, ...]] = {i: () for i in tracked if has_no_root(call.args[i])}
-            if bare:
+        bare = {i: () for i, one in enumerate(call.args) if _is_tracked(one) and has_no_root(one)}
+        if bare and not program.rootless and torch.is_grad_enabled() and _requires_grad(error):
+            with contextlib.suppress(RuntimeError, IndexError, ValueError):
                 return _first_run(call, replace(program, rootless=bare))
         if all(same is None for same in call.duplicate_of):
             raise
@@ -104,6 +100,16 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
         return program.fn(*[value if first is None else flat[first] for value, first in pairs])
 
     return ForwardTrace(replace(program, fn=merged))
+
+
+def _is_tracked(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _requires_grad(error: Exception) -> bool:
+    """Whether autograd raised this because a view requires grad."""
+    stale = isinstance(error, Refused) and error.reason == "stale view"
+    return stale or "cannot resize variables that require grad" in str(error)
 
 
 def _only_moves(info: InputAliasInfo) -> bool:

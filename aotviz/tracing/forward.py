@@ -34,7 +34,7 @@ from aotviz.ir.refusals import Refused, line_in, translated
 from aotviz.ir.subclass_meta import plan
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.torch_private import dynamo, pytree
+from aotviz.torch_private import dynamo, operators, pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.tracers import telling_of_compilation
 from aotviz.tracing import facts, functional, late_writes, leaks, registered_hooks, storage_sizes, user_calls
@@ -341,9 +341,12 @@ class ForwardTrace:
         before = itertools.takewhile(lambda node: node is not moved, nodes)
         used = {n for n in before if not n.meta.get("under_no_grad")} if moved is not None else set()
         passed = self.graph_input(position)[0]
-        if position in self.program.fresh:  # the function ran on a view of it
-            passed = next(iter(passed.users))
-        return any(user in used for user in passed.users)
+        for _ in (on for on in (self.program.rootless, self.program.fresh) if position in on):
+            passed = next(iter(passed.users))  # the function ran on a view of it
+        # A view that nothing reads and the function did not ask for was taken to regenerate others.
+        asked = {event.node for event in self.ledger.events if isinstance(event, Viewed)}
+        real = (user for user in passed.users if user.users or user in asked or not operators.is_view(user.target))
+        return any(user in used for user in real)
 
     def wants_view(self, position: int) -> bool:
         """Whether the function must run on a view of this argument; see Note [Moved inputs]."""

@@ -88,4 +88,37 @@ def f(x, y):
     part.resize_(1, 1)
     return y.sin(), part, x
 """,
+    "a_leaf_that_is_a_view_is_reshaped_and_written_before_a_view_of_it_is_returned": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 1).reshape(()).requires_grad_(),)
+
+def f(x):
+    with torch.no_grad():
+        x.unsqueeze_(0)
+        x.mul_(2)
+    return x[0]
+""",
+    "a_leaf_that_is_a_view_is_passed_twice_and_reshaped": """
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 1).reshape(()).requires_grad_()
+    return a, a
+
+def f(x, y):
+    with torch.no_grad():
+        x.unsqueeze_(0)
+    with torch.inference_mode():
+        x.view_as(x).mul_(y)
+    return y, x.unbind(0)[0], x
+""",
+    "parts_of_a_view_that_was_taken_in_inference_mode_are_used_after_a_write": """
+def inputs():
+    return (torch.linspace(-0.84, 1.16, 6).reshape(6).requires_grad_(),)
+
+def f(x):
+    with torch.inference_mode():
+        wide = x.expand(2, -1)
+    parts = wide.split(1)
+    parts[1].detach().mul_(0.5)
+    return wide, parts[0][:1], x
+""",
 }
