@@ -40,7 +40,7 @@ from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, 
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
 from aotviz.recording import log_tables
-from aotviz.recording.events import RecordingData
+from aotviz.recording.events import CompilationData, ErrorRecord, RecordingData
 from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sources import SourceLine, user_frames
@@ -91,6 +91,28 @@ def with_differences(recording: Recorded) -> RecordingData:
         plain=plain_texts.find(data, data.strings),
         overview=told.overview,
     )
+
+
+def for_page(recording: Recorded) -> RecordingData:
+    """The same, with the errors of torch's in the words that a page shows. A saved recording keeps torch's own."""
+    data = with_differences(recording)
+    return replace(data, compilations=[_in_plain_words(one) for one in data.compilations])
+
+
+def _in_plain_words(compilation: CompilationData) -> CompilationData:
+    error = compilation.error
+    return compilation if error is None else replace(compilation, error=plain_error(error))
+
+
+def plain_error(error: ErrorRecord) -> ErrorRecord:
+    """An error of `torch.compile` told as `explain` tells it; another one as it is.
+
+    >>> plain_error(ErrorRecord("torch.compile", "Unsupported", "builtin operator `print`")).message
+    '`print` cannot be part of a graph.'
+    """
+    if error.stage != "torch.compile" or error.ran_in_eager:
+        return error
+    return replace(error, message=sentence(_told(error.type, error.message)[1]))
 
 
 class Findings(NamedTuple):

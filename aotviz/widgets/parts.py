@@ -197,7 +197,7 @@ def head(compilation: Compilation) -> CompilationHead:
         rank=data.rank,
         because=data.because,
         options=data.options,
-        error=data.error,
+        error=data.error and answers.plain_error(data.error),
         cache=data.cache,
         revision=compilation.revision,
     )
@@ -238,6 +238,7 @@ def _outline(found: Compilation, lookups: list[CacheLookup]) -> CompilationPart:
         graphs=[],
         values=[],
         graph_texts=[],
+        error=data.error and answers.plain_error(data.error),
     )
     return CompilationPart(
         compilation=small,

@@ -31,7 +31,7 @@ class Viewer:
     def __init__(self, recording: Recorded, port: int = 0) -> None:
         token = secrets.token_urlsafe(24)
         scripts = {f"/{token}/{name}": static_files.read(f"{name}.gz") for name in SCRIPTS}
-        page = to_served_html(answers.with_differences(recording)).encode()
+        page = to_served_html(answers.for_page(recording)).encode()
 
         class Answer(_Answer):
             def do_GET(self) -> None:

@@ -150,7 +150,7 @@ class Workbench(anywidget.AnyWidget):
         if bundle is None:
             return None
         data, metadata = bundle
-        recording = answers.with_differences(self._recording)
+        recording = answers.for_page(self._recording)
         data["text/plain"] = summary.as_text(recording)
         data["text/html"] = summary.as_html(recording)
         if recording.compilations:

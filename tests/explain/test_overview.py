@@ -13,6 +13,7 @@ import aotviz
 from aotviz.explain import answers
 from aotviz.lowerings import run_graph
 from aotviz.reading.recording import Recording
+from aotviz.widgets import parts
 from tests import corpus
 from tests.explain.logs import recording
 
@@ -56,6 +57,16 @@ def test_a_recompile_that_cost_little_is_told_to_have_and_no_other() -> None:
     assert 0 < len(small) < len(told)
     assert max(small.values()) < 0.05
     assert all(f"That is {share:.0%} of the compile time" in text for text, share in small.items())
+
+
+def test_an_error_is_told_by_one_sentence_in_lists_in_the_banner_and_by_explain() -> None:
+    one = recording("errors")
+    titles = list(one.overview().causes.title)
+    for shown in (parts.index(one).compilations, answers.for_page(one).compilations):
+        words = [head.error.message.rstrip(".") for head in shown]
+        assert [title.partition("failed: ")[2].lower() for title in titles] == [told.lower() for told in words]
+    assert parts.compilation(one, "4/0").compilation.error.message == "The program raises ValueError, in eager as well."
+    assert one["4/0"].data.error.message.startswith("Observed exception")  # torch's own, where it is kept
 
 
 @pytest.mark.parametrize("name", corpus.names())
