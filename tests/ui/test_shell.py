@@ -209,7 +209,7 @@ def test_what_a_cache_had_stands_in_its_place_on_the_rail(
     expect(page.locator(".rail-replay").last).to_contain_text("saved 29.1 s of compile time")
     page.locator(".rail-replay").last.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / f"shell-{theme}-replays.png")
-    page.locator("select[aria-label=Compilation]").select_option(index=1)  # which missed both
+    page.locator("select[aria-label=Compilation]").select_option("1")  # which missed both
     expect(page.locator(".rail .stage").first).to_be_visible()
     expect(page.locator(".rail-replay")).to_have_count(0)
 
