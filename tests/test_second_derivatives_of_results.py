@@ -233,3 +233,20 @@ def test_it_ends_at_a_view_that_was_taken_under_no_grad_of_what_requires_grad(us
         assert (given is None) == (expected is None)
         if expected is not None:
             torch.testing.assert_close(given, expected)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_inputs_that_become_views_of_one_base_have_second_derivatives(door):
+    def f(first, second, x):
+        second.resize_(3, 1)
+        second.mul_(2)
+        return first * second * x
+
+    torch._dynamo.reset()
+    found = []
+    for fn in (f, DOORS[door](f)):
+        first, x = torch.arange(3.0), torch.ones(3, requires_grad=True)
+        result = fn(first, first.detach(), x * x)
+        (gradient,) = torch.autograd.grad((result * result).sum(), x, create_graph=True)
+        found.append([result, gradient, *torch.autograd.grad(gradient.sum(), x), first])
+    torch.testing.assert_close(*found)
