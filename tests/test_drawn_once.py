@@ -115,11 +115,11 @@ def checkpointed(draw, wanted):
     return function
 
 
-IN_PLACE = ["dropout", "bernoulli_", "sdpa"]  # with these inside, eager refuses a region whose policy saves
+IN_PLACE = ["dropout", "bernoulli_", "rrelu_", "sdpa"]  # with these inside, eager refuses a region whose policy saves
 CHECKPOINTS = [
-    (None, [*IN_PLACE, "native_dropout", "rand_like", "multinomial"]),
-    (CheckpointPolicy.PREFER_RECOMPUTE, [*IN_PLACE, "native_dropout", "rand_like", "multinomial"]),
-    (CheckpointPolicy.MUST_SAVE, ["native_dropout", "rand_like", "multinomial"]),
+    (None, [*IN_PLACE, "native_dropout", "rand_like", "rrelu", "multinomial"]),
+    (CheckpointPolicy.PREFER_RECOMPUTE, [*IN_PLACE, "native_dropout", "rand_like", "rrelu", "multinomial"]),
+    (CheckpointPolicy.MUST_SAVE, ["native_dropout", "rand_like", "rrelu", "multinomial"]),
 ]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, _MakefxTracer, _set_make_fx_tracer, decompose
 from torch.fx.passes.regional_inductor import _needs_inductor_compile
 
@@ -120,3 +121,12 @@ def telling_of_compilation() -> Iterator[None]:
     checks = _InOneThread(False, distribution._validate_args)
     with swapped(torch.compiler, _is_compiling_flag=flag), swapped(distribution, _validate_args=checks):
         yield
+
+
+def is_made_by(value: Any, operators: Collection[Any]) -> bool:
+    """Whether one of these operators made a tensor of the trace that is at work."""
+    mode = proxy_tensor.get_proxy_mode()
+    if mode is None or not isinstance(value, torch.Tensor):
+        return False
+    slot = proxy_tensor.get_proxy_slot(value, mode.tracer, None)
+    return slot is not None and slot.proxy.node.target in operators

@@ -21,12 +21,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts, noop_context_fn
 
-from aotviz.torch_private import checkpoints
+from aotviz.torch_private import checkpoints, tracers
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.tracing import functional
 from aotviz.tracing.user_calls import kept
 
 _reentrant = checkpoint.CheckpointFunction
+_EMPTY = (torch.ops.aten.empty_like.default, torch.ops.aten.empty.memory_format)
 
 Watch = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -91,12 +92,15 @@ def _tagging_mode(context_fn: Callable[[], Any]) -> Any:
 
 
 def _pack(tensor: torch.Tensor) -> tuple[Any, bool]:
-    return functional.inner(tensor), functional.is_functional(tensor)
+    value = functional.inner(tensor)
+    if tracers.is_made_by(value, _EMPTY):  # saved for the operator that is about to fill it, as the noise of `rrelu`
+        return tensor, False
+    return value, functional.is_functional(tensor)
 
 
 def _unpack(kept: tuple[Any, bool]) -> Any:
-    value, is_functional = kept
-    return functional.wrapped(value) if is_functional else value
+    value, is_wrapped = kept
+    return functional.wrapped(value) if is_wrapped else value
 
 
 def _tagging_reentrantly(watch: Watch, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
