@@ -183,9 +183,9 @@ class Recording:
         ...     double = aotviz.compile(lambda x: x * 2, backend="eager")
         ...     _ = double(torch.ones(3)), double(torch.ones(3, dtype=torch.float64))
         >>> print(recording.overview())
-        `x.dtype` was float32 and is now float64: ... ms of ... ms.
+        `<lambda>` was recompiled: `x.dtype` was float32 and is now float64. It costs ... ms of ... ms.
         <BLANKLINE>
-        1. `x.dtype` was float32 and is now float64 (recompile, ... ms)
+        1. `<lambda>` was recompiled: `x.dtype` was float32 and is now float64 (recompile, ... ms)
         ...
         >>> list(recording.overview().causes.kind)
         ['recompile']
