@@ -6,7 +6,6 @@ They read only the rows of a recording, so they work the same on a live watch, o
 from __future__ import annotations
 
 import re
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -123,31 +122,23 @@ class Findings(NamedTuple):
     rank_differences: list[RankDifference]
 
 
-class _Latest:
-    """The findings about a recording at one revision of it. Requests at the same time wait for the first of them."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.revision: Hashable = None
-        self.findings: Findings | None = None
-
-
-_lock = threading.Lock()
-_latest: weakref.WeakKeyDictionary[Recorded, _Latest] = weakref.WeakKeyDictionary()
+_latest: weakref.WeakKeyDictionary[Recorded, tuple[Hashable, Findings]] = weakref.WeakKeyDictionary()
 
 
 def findings(recording: Recorded) -> Findings:
-    """The findings about a recording as it is now. They are made once at each of its revisions."""
-    with _lock:
-        latest = _latest.setdefault(recording, _Latest())
-    with latest.lock:
-        revision = recording.revision
-        if latest.findings is None or latest.revision != revision:
-            facts = facts_of(recording)
-            overview = overviews.made(facts, _overall(facts, None).points)
-            latest.findings = Findings(overview, recompiles.why(facts), ranks.records(facts))
-            latest.revision = revision
-        return latest.findings
+    """The findings about a recording as it is now. They are made once at each of its revisions.
+
+    No lock is held meanwhile (Note [Locks] in pipeline.py): requests at the same time may each make them.
+    """
+    revision = recording.revision
+    known = _latest.get(recording)
+    if known is not None and known[0] == revision:
+        return known[1]
+    facts = facts_of(recording)
+    overview = overviews.made(facts, _overall(facts, None).points)
+    found = Findings(overview, recompiles.why(facts), ranks.records(facts))
+    _latest[recording] = revision, found
+    return found
 
 
 def sections(recording: Recorded) -> list[Explanation]:

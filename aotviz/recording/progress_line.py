@@ -31,6 +31,7 @@ OFF, ON = ("0", "off", "false", "no"), ("1", "on", "true", "yes")
 AFTER_S = 2.0  # of compiling, before the line appears
 EVERY_S = 0.25
 IDLE_S = 1.0  # compilations that follow each other within this time share a line
+PATIENCE_S = 1.0  # with another thread that writes the line
 LINES_EVERY_S = 10.0  # where the line cannot be written in place
 CLEAR = "\r\x1b[2K"
 
@@ -183,7 +184,9 @@ class Line:
             self._thread = None
 
     def _write(self) -> None:
-        with self._writing:
+        if not self._writing.acquire(timeout=PATIENCE_S):  # who writes may itself wait for a compilation
+            return
+        try:
             with self._lock:
                 out, text = self._out, self._text()
                 is_over = not self._running
@@ -195,6 +198,8 @@ class Line:
             except Exception:  # an error here must not break a compilation
                 with self._lock:
                     self._out = None
+        finally:
+            self._writing.release()
 
     def _text(self) -> str:
         kernels = self._kernels() - self._kernels_before
