@@ -55,7 +55,7 @@ def test_requests_between_two_compilations_explain_once(recorder: Recorder, back
     assert len(explained) == 3
 
 
-def test_requests_at_the_same_time_explain_once(explained: list[Any]) -> None:
+def test_after_requests_at_the_same_time_nothing_is_explained_again(explained: list[Any]) -> None:
     torch._dynamo.reset()
     with aotviz.watch() as recording:
         torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
