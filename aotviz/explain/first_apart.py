@@ -166,7 +166,7 @@ def _other_collective(facts: Facts, place: int, other: int, them: str) -> str:
 
 
 def _first_other(facts: Facts, place: int, other: int) -> tuple[int, str, str]:
-    """The number of the first collective that is not the same, and its names; "" where there is none."""
+    """The number of the first collective that is not the same, and what it is on both; "" where one has no more."""
     mine, theirs = _collectives(facts, place), _collectives(facts, other)
     at = next((n for n, pair in enumerate(zip(mine, theirs, strict=False)) if len(set(pair)) > 1), None)
     at = min(len(mine), len(theirs)) if at is None else at

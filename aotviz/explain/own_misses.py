@@ -17,14 +17,13 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Point, counted, listed, seconds, sentence
 from aotviz.explain.ingredients import PROGRAM
 from aotviz.explain.key_parts import Difference, short_pair
-from aotviz.explain.rows import Facts
+from aotviz.explain.rows import NUMBERED_NAME, Facts
 from aotviz.recording import own_lookups
 from aotviz.recording.events import CacheLookup
 from aotviz.recording.sources import SourceLine
 
 CACHE = own_lookups.CACHE
 NAMED = 3  # functions, or differences, in a sentence
-_CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
 _PLACE = re.compile(r"(?P<file>.*):(?P<line>\d{1,9})(?: in (?P<function>.*))?", re.S)
 
 
@@ -57,7 +56,7 @@ def told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str
 
 def _told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str]], nearest: str) -> Told:
     place = record.origin.compilation
-    function = _CALL.sub("", facts.function(place)) or "a function"
+    function = NUMBERED_NAME.sub("", facts.function(place)) or "a function"
     spent = facts.seconds(place) if place >= 0 else 0.0
     reason = facts.text(record.reason).strip().rstrip(".")
     file, code = _line(facts, place, facts.text(record.place))

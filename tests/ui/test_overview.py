@@ -122,20 +122,21 @@ def test_ranks_that_differ_lead_to_the_differences(opened: Open) -> None:
     expect(panel).to_contain_text("The ranks run different collectives in reduce_loss")
 
 
-def test_a_failure_leads_to_the_compilation_that_failed(opened: Open) -> None:
+@pytest.mark.parametrize(
+    ("title", "error", "compilation"),
+    [
+        ("wrong_shapes [1/0] failed: matmul raised RuntimeError", "TorchRuntimeError", "1"),
+        # without a stage of its own
+        ("the backend broken_backend raised RuntimeError", "this backend cannot compile anything", "0"),
+    ],
+    ids=("in a stage", "of the backend"),
+)
+def test_a_failure_leads_to_the_compilation_that_failed(opened: Open, title: str, error: str, compilation: str) -> None:
     page = opened(recording("errors"))
-    follow(page, "wrong_shapes [1/0] failed: matmul raised RuntimeError")
+    follow(page, title)
     shown(page, "code")
-    expect(page.locator(".stage-head .failure")).to_contain_text("TorchRuntimeError")
-    expect(page.locator(".head select")).to_have_value("1")
-
-
-def test_a_failure_without_a_stage_of_its_own_is_shown_too(opened: Open) -> None:
-    page = opened(recording("errors"))
-    follow(page, "the backend broken_backend raised RuntimeError")
-    shown(page, "code")
-    expect(page.locator(".stage-head .failure")).to_contain_text("this backend cannot compile anything")
-    expect(page.locator(".head select")).to_have_value("0")
+    expect(page.locator(".stage-head .failure")).to_contain_text(error)
+    expect(page.locator(".head select")).to_have_value(compilation)
 
 
 def test_a_bypassed_cache_leads_to_its_lookup(opened: Open) -> None:
