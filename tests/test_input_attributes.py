@@ -442,3 +442,52 @@ def test_data_of_an_intermediate_is_assigned_by_the_code_between_two_graphs(f, t
         torch.testing.assert_close(*found)
     assert len(told) == SAVED.get(f, 0)
     assert all("assigns an intermediate.data" in one for one in told)
+
+
+def writes_the_whole(y):
+    y.sigmoid_()
+    torch._dynamo.graph_break()
+    y.data.mul_(3)
+
+
+def writes_a_part(y):
+    y[:2].sigmoid_()
+    torch._dynamo.graph_break()
+    y.data.mul_(3)
+
+
+def writes_what_no_gradient_needs(y):
+    y.mul_(2)
+    torch._dynamo.graph_break()
+    y.data.mul_(3)
+
+
+def writes_nothing_after_the_break(y):
+    y.sigmoid_()
+    torch._dynamo.graph_break()
+    y.clone()
+
+
+IN_EAGER = {writes_the_whole: True, writes_a_part: True, writes_what_no_gradient_needs: False}
+
+
+@pytest.mark.parametrize("f", IN_EAGER)
+def test_data_of_a_written_input_is_written_after_a_break(f, tmp_path):
+    """Eager's backward reads the memory of the input, to which `.data` writes without a word to autograd. The same
+    graph, compiled and cached first for a function without `.data`, is another program."""
+
+    def ran(compiled):
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        y = x * 1.5
+        compiled(y)
+        return y.detach().clone(), *torch.autograd.grad(y.sum(), x)
+
+    for fn in (writes_nothing_after_the_break, f):
+        torch._dynamo.reset()
+        backend._warned.clear()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            compiled = ran(torch.compile(fn, backend="aotviz_eager", options={"cache": tmp_path}))
+        torch.testing.assert_close(compiled, ran(fn))
+    told = [str(one.message) for one in caught if one.category is aotviz.RanInEager]
+    assert [text.count("'y' is written in place, a gradient needs its new value") for text in told] == [1] * IN_EAGER[f]

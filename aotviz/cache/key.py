@@ -114,9 +114,9 @@ def _of_graph(
     given = [input_facts.Input(tensor, tensor, True) for tensor in lifted]
     given += _given(module, inputs, numbers)
     facts, relations = input_facts.texts(given, symbols, program)
-    text = program.text(module)
+    text, follows = program.text(module), dynamo.data_follows(module)
     return {
-        "program": text,
+        "program": f"{text}\n# followed by code in which .data is {follows}" if follows else text,
         "inputs": facts,
         "symbols": symbols.ranges(),
         "memory layout": relations,

@@ -155,8 +155,6 @@ class Backend:
 
     def asked(self, graph: Any, inputs: Sequence[Any], symbols: Sequence[tuple[int, ...]] | None = None) -> Any:
         """The question to the cache about a graph from Dynamo. `symbols` as `numbers` of `of_graph`."""
-        if dynamo.data_is_assigned_next(graph):  # as far as the key goes, it may be like one that ends otherwise
-            return None
         is_debugged = bool(self.options.get("debug"))
         store: Any = None if is_debugged else self.carried
         store = store or switch.store_of_compilation(self.cache, is_debugged)
@@ -181,7 +179,7 @@ class Backend:
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         about = dynamo_capture.captured_graph(gm, Moment().code())
         captured = dynamo_capture.capture(gm)
-        if captured is not None and number is not None and leaves is None and not dynamo.data_is_assigned_next(gm):
+        if captured is not None and number is not None and leaves is None and not dynamo.data_follows(gm):
             captured = replace(captured, kept=_kept_for_next_process(number, about))
         compiled = _compile(self, about, inputs, captured)
         if leaves is not None:
@@ -312,7 +310,7 @@ class _Graph:
         self.graph, self.raises, self.backend = dynamo_graphs.connected(graph), backend.raises, backend
         self.name, self.function, self.place = about.name, about.function, about.place
         self.arguments, self.code = about.arguments, about.code
-        self.data_is_assigned_next = dynamo.data_is_assigned_next(about.module)
+        self.data_follows = dynamo.data_follows(about.module)
         dynamic = any(map(symbolic_sizes.is_symbolic, inputs))
         self.options = self.lowering.options(**backend.options, dynamic=dynamic)
 
@@ -325,8 +323,7 @@ class _Graph:
         if self.arguments is not None and names is not None:
             names = tuple(dynamo_capture.named_outside(name, self.arguments) for name in names)
         evidence = tuple(Reason(self.name, text) for text in reasons)
-        follows = self.data_is_assigned_next
-        return replace(request, input_names=names, evidence=evidence, data_is_assigned_next=follows)
+        return replace(request, input_names=names, evidence=evidence, data_follows=self.data_follows)
 
     def compiled(
         self, request: Request, asked: Any = None, eager_after: type[Exception] = NotImplementedError

@@ -133,7 +133,7 @@ class Request(Form):
     static_inputs: tuple[int, ...] | None = None  # if the caller knows them; else the parameters and buffers
     references: tuple[tuple[str, Any], ...] = ()  # (name, value) of closure and global variables that the function uses
     captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo captured the graph, if it did
-    data_is_assigned_next: bool = field(default=False, kw_only=True)  # of a result, by the code that follows the graph
+    data_follows: str = field(default="", kw_only=True)  # of torch_private.dynamo.data_follows, for a graph from Dynamo
     # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
     as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
@@ -169,7 +169,7 @@ class FlatCall(Form):
     static_inputs: tuple[int, ...]
     as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
     number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
-    data_is_assigned_next: bool = field(default=False, kw_only=True)  # as in Request
+    data_follows: str = field(default="", kw_only=True)  # as in Request
 
 
 @dataclass(frozen=True)

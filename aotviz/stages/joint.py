@@ -48,8 +48,12 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.trace, history, written, bases)
-    if call.data_is_assigned_next and kept_by_name.saves_itself(forward.trace, history, forward.outputs):
+    if call.data_follows == "assigned" and kept_by_name.saves_itself(forward.trace, history, forward.outputs):
         raise Refused("data is assigned", "an intermediate")
+    saved = kept_by_name.saved_as_written(forward.trace, history, written) if call.data_follows else set()
+    if saved:
+        names = ", ".join(repr(str(call.graph_inputs[i])) for i in sorted(saved))
+        raise Refused("data is written after the graph", names)
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):

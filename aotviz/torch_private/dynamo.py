@@ -104,10 +104,15 @@ def compile_call() -> dict[str, Any] | None:
     return None
 
 
-def data_is_assigned_next(module: Any) -> bool:
-    """Whether Dynamo ended this graph before `x.data = ...`, with an `x` that the graph returns."""
-    reason = getattr(getattr(module, "compile_subgraph_reason", None), "reason", None)
-    return str(reason or "").startswith("Failed to mutate tensor data attribute")
+def data_follows(module: Any) -> str:
+    """What the code after this graph does with a tensor's `.data`: "assigned" if Dynamo ended the graph before
+    `x.data = ...`, with an `x` that the graph returns; "named" if it ended at another break, in a function that has
+    `.data` somewhere; else ""."""
+    why = getattr(module, "compile_subgraph_reason", None)
+    if str(getattr(why, "reason", "")).startswith("Failed to mutate tensor data attribute"):
+        return "assigned"
+    call = compile_call() if getattr(why, "graph_break", False) else None
+    return "named" if call is not None and "data" in call["code"].co_names else ""
 
 
 def compiling() -> bool:

@@ -218,6 +218,11 @@ def from_custom_function(node: Any) -> bool:
     return isinstance(node, BackwardCFunction)
 
 
+def is_copy_slices(node: Any) -> bool:
+    """Whether an autograd node is that of a tensor of which a view was written."""
+    return node is not None and node.name().endswith("CopySlices")
+
+
 def saved_tensors_of(node: Any) -> Iterator[torch.Tensor]:
     """What an autograd node saved, except tensors that were written or freed since, or were packed by the
     user's hooks."""

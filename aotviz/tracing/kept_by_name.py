@@ -128,6 +128,18 @@ def saves_itself(trace: OpenTrace, nodes: Sequence[Any], results: Sequence[Any])
         return any(tensor is result for tensor in saved for result in results)
 
 
+def saved_as_written(trace: OpenTrace, nodes: Sequence[Any], written: Mapping[int, Any]) -> set[int]:
+    """Which of the `written` inputs autograd may have saved after the last write. Eager's backward reads the memory of
+    such an input, and a compiled one reads the value that the graph computed: they differ if `.data` of the input is
+    written later. Of an input that was written through a view it cannot be seen: CopySlices hides the view's node."""
+    with trace.active("is_forward"):
+        places = {functional.storage(tensor): i for i, tensor in written.items() if _is_plain(tensor)}
+        saved = (tensor for node in nodes for tensor in functional.saved_tensors_of(node) if _is_plain(tensor))
+        seen = {places[place] for place in map(functional.storage, saved) if place in places}
+        through_views = {i for i, tensor in written.items() if functional.is_copy_slices(functional.grad_fn(tensor))}
+        return seen | through_views
+
+
 def _has_storage(node: Any) -> bool:
     return isinstance(node, fx.Node) and functional.has_storage(node.meta.get("val"))
 

@@ -64,7 +64,7 @@ class Rootless:
         given = ledger.given.get(id(self.argument))
         ends = self.ends and not (given is not None and given.moved)
         torch.Tensor.requires_grad_(root)
-        with torch.enable_grad():
+        with torch.inference_mode(False):  # with grad mode on; the user's function may have entered either mode
             for view in views:
                 functional.grad_fn(view)
             if ends:

@@ -207,4 +207,17 @@ def f(x, y):
         torch._foreach_add_([x[1:], y], 2)
     return before, view * 2, x * 4
 """,
+    "two_views_of_a_leaf_that_is_a_view_under_no_grad_one_is_written_and_an_inference_block_follows": """
+context = torch.no_grad
+
+def inputs():
+    a = torch.linspace(-1.1, 1.3, 8).reshape(4, 2).requires_grad_()
+    return a[:1], a[:1], torch.ones(2)
+
+def f(x, y, z):
+    x.mul_(0.5)
+    with torch.inference_mode():
+        z[0] = 0.25
+    return y.exp(), z
+""",
 }

@@ -44,6 +44,11 @@ WRITES = """class Writes(torch.autograd.Function):  # its backward writes to an 
 """
 
 
+def fits(t: torch.Tensor, elements: int) -> bool:
+    """Whether the storage has so many elements from where `t` begins. What resize_ adds to a storage is undefined."""
+    return (t.storage_offset() + elements) * t.itemsize <= t.untyped_storage().nbytes()
+
+
 class Chooser(Protocol):
     def below(self, n: int) -> int: ...
 
@@ -182,7 +187,8 @@ class Grower:
         options += [f"{v}.grad_fn is None or {hook}"] * (
             3 * self.deep
         )  # without a history, some views can't have a hook
-        options += [f"{v}.resize_(2)", f"with torch.inference_mode():\n{INDENT}v{self.count} = {v} * 2.0"]
+        options += [f"{v}.resize_(2)"] * fits(self.space[v], 2)
+        options += [f"with torch.inference_mode():\n{INDENT}v{self.count} = {v} * 2.0"]
         return self.pick(options)
 
     def mode(self, v: str) -> str:
@@ -200,7 +206,8 @@ class Grower:
             parts = f"{new} = {v}.{self.pick(['split(1)', 'chunk(2)', 'unbind()', 'tensor_split(2)'])}"
             options += [f"{parts}[0]\n{v}.{self.pick(['mul_(0.5)', 'add_(1.0)'])}"] * 2
             options += [f"{parts}\n{new}[-1].detach().mul_(0.5)\n{new} = {new}[0]"]
-        options += [f"{v}.resize_({t.numel()}, 1)", f"{v}.resize_(1, {t.numel()})", f"{v}.resize_({t.numel()})"]
+        sizes = [f"{t.numel()}, 1", f"1, {t.numel()}", f"{t.numel()}"]
+        options += [f"{v}.resize_({size})" for size in sizes] * fits(t, t.numel())
         return self.pick(options)
 
     def operand(self, target: torch.Tensor | None, like: torch.Tensor) -> str | None:
