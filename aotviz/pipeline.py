@@ -2,7 +2,7 @@
 
 A stage is a function from a frozen form to the next one. The loop calls an observer before and after each stage, so
 every stage is recorded without code of its own. To add a stage, write one file in `stages/` and name it in one line
-here.
+here, with its role: part of a list is selected by role, so what is added in any place belongs to the right parts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from enum import IntEnum, auto
 from functools import partial
 from typing import Any
 
@@ -22,12 +23,9 @@ from aotviz.ir.forms import (
     FlatCall,
     Form,
     GradientRequest,
-    GraphCall,
     JointCall,
-    JointGraph,
     LoweredBackward,
     Request,
-    Split,
     TracedCall,
 )
 from aotviz.ir.lookup import LookUp
@@ -72,57 +70,76 @@ from aotviz.torch_private.stored_values import symbols_in
 lock = threading.RLock()  # only one compilation at a time: a trace switches modes and swaps a module's tensors
 
 
+class Role(IntEnum):
+    """What a stage is for. Each list has its stages in this order, and a part of a list is selected by it."""
+
+    FLATTEN = auto()  # flatten the arguments, and make fakes of them
+    FORWARD = auto()  # run the function, and find the facts about the call
+    CONVENTION = auto()  # change how the call passes its inputs
+    GRAPH = auto()  # close the trace into a graph; a second derivative continues from here
+    FINISH = auto()  # finish the graph: functional, named, described
+    PASS = auto()  # edit a finished graph
+    JOINT_PASS = auto()  # edit a finished joint graph
+    PARTITION = auto()  # split the joint graph, and decide about the saved tensors
+    LOWER = auto()  # pass the graphs to compilers
+    LINK = auto()  # make what the caller gets
+
+
 @dataclass(frozen=True)
 class Stage:
     name: str
     run: Callable[..., Any]  # (form) -> the next form; with `hands_on`, (form, late)
+    role: Role
     hands_on: bool = False  # its result runs more stages later: see `Late` in runtime/late.py
+    needed: Callable[[TracedCall], bool] | None = None  # whether a call passes through it; None: each does
+    inference: Stage | None = None  # the stage in its place for a call that needs no gradients
 
 
-TRACE = "trace"  # the stage that finishes a graph
-PREPARE = (
-    Stage("flatten", flatten.run),  # Request    -> FlatCall
-    Stage("metadata", metadata.run),  # FlatCall   -> TracedCall
-    Stage("dedupe", dedupe.run),  # TracedCall -> TracedCall
-    Stage("synthetic bases", synthetic_bases.run),  # TracedCall -> TracedCall
+def part(stages: Iterable[Stage], first: Role, last: Role) -> tuple[Stage, ...]:
+    """The stages with these roles and those between them."""
+    return tuple(stage for stage in stages if first <= stage.role <= last)
+
+
+def without_gradients(stages: Iterable[Stage]) -> tuple[Stage, ...]:
+    """A training list as it is for a call that needs no gradients."""
+    joint = Role.JOINT_PASS, Role.PARTITION
+    return tuple(stage.inference or stage for stage in stages if stage.role not in joint)
+
+
+CLOSE = Stage("graph", joint.close, Role.GRAPH)  # TracedCall -> GraphCall
+TRAINING = (  # without gradients, a GraphCall in place of JointCall, JointGraph and Split
+    Stage("flatten", flatten.run, Role.FLATTEN),  # Request    -> FlatCall
+    Stage("metadata", metadata.run, Role.FORWARD),  # FlatCall   -> TracedCall
+    Stage("dedupe", dedupe.run, Role.CONVENTION),  # TracedCall -> TracedCall
+    Stage("synthetic bases", synthetic_bases.run, Role.CONVENTION),  # TracedCall -> TracedCall
+    Stage("random state", random_state.run, Role.GRAPH, needed=random_state.needed),  # TracedCall -> TracedCall
+    Stage("joint", joint.run, Role.GRAPH, inference=CLOSE),  # TracedCall -> JointCall
+    Stage("subclasses", subclasses.run, Role.GRAPH),  # JointCall  -> JointCall
+    Stage("functionalize", functionalize.run, Role.FINISH),  # JointCall  -> JointCall
+    Stage("trace", trace.run, Role.FINISH),  # JointCall  -> JointGraph
+    Stage("scalars", scalars.run, Role.PASS, needed=scalars.needed),  # JointGraph -> JointGraph
+    Stage("regions", regions.run, Role.JOINT_PASS),  # JointGraph -> JointGraph
+    Stage("partition", partition.run, Role.PARTITION),  # JointGraph -> Split
+    Stage("saved hooks", saved_hooks.run, Role.PARTITION),  # Split      -> Split
+    Stage("donated buffers", donate.run, Role.PARTITION),  # Split      -> Split
+    Stage("lower", lower.run, Role.LOWER, hands_on=True),  # Split      -> LoweredSplit
+    Stage("link", link.run, Role.LINK),  # LoweredSplit -> Program
 )
-RANDOM_STATE = Stage("random state", random_state.run)  # TracedCall -> TracedCall, with functionalize_rng_ops
-SCALARS = Stage("scalars", scalars.run)  # GraphCall -> GraphCall, after "trace", with symbolic floats
-TRAINING = (
-    *PREPARE,
-    Stage("joint", joint.run),  # TracedCall -> JointCall
-    Stage("subclasses", subclasses.run),  # JointCall  -> JointCall
-    Stage("functionalize", functionalize.run),  # JointCall  -> JointCall
-    Stage(TRACE, trace.run),  # JointCall  -> JointGraph
-    Stage("regions", regions.run),  # JointGraph -> JointGraph
-    Stage("partition", partition.run),  # JointGraph -> Split
-    Stage("saved hooks", saved_hooks.run),  # Split      -> Split
-    Stage("donated buffers", donate.run),  # Split      -> Split
-    Stage("lower", lower.run, hands_on=True),  # Split      -> LoweredSplit
-    Stage("link", link.run),  # LoweredSplit -> Program
-)
-INFERENCE = (
-    *PREPARE,
-    Stage("graph", joint.close),  # TracedCall -> GraphCall
-    Stage("subclasses", subclasses.run),  # GraphCall  -> GraphCall
-    Stage("functionalize", functionalize.run),  # GraphCall  -> GraphCall
-    Stage(TRACE, trace.run),  # GraphCall  -> GraphCall
-    Stage("lower", lower.run, hands_on=True),  # GraphCall  -> LoweredGraph
-    Stage("link", link.run),  # LoweredGraph -> Program
-)
-RULES = Stage("export rules", export_rules.run)  # TracedCall -> TracedCall
+INFERENCE = without_gradients(TRAINING)
 EXPORT = (
-    *PREPARE,
-    RULES,
-    Stage("export graph", export_graph.run),  # TracedCall -> ExportCall
-    Stage(TRACE, trace.run),  # ExportCall -> ExportCall
-    Stage("signature", export_graph.sign),  # ExportCall -> Exported
+    *part(TRAINING, Role.FLATTEN, Role.CONVENTION),
+    Stage("export rules", export_rules.run, Role.CONVENTION),  # TracedCall -> TracedCall
+    Stage("export graph", export_graph.run, Role.GRAPH),  # TracedCall -> ExportCall
+    Stage("trace", trace.run, Role.FINISH),  # ExportCall -> ExportCall
+    Stage("signature", export_graph.sign, Role.LINK),  # ExportCall -> Exported
 )
 BACKWARD = (
-    Stage("lower backward", lower.run_backward),  # BackwardRequest -> LoweredBackward, when it is first needed
+    # BackwardRequest -> LoweredBackward, when it is first needed
+    Stage("lower backward", lower.run_backward, Role.LOWER),
 )
 GRADIENT = (
-    Stage("differentiate", differentiate.run),  # GradientRequest -> TracedCall, when create_graph=True asks for it
+    # GradientRequest -> TracedCall, when create_graph=True asks for it
+    Stage("differentiate", differentiate.run, Role.FORWARD),
 )
 
 
@@ -219,65 +236,49 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
 
 def _as_eager_draws(stage: Stage, form: Form) -> AbstractContextManager[None]:
     """Unless Inductor draws the numbers, which are not eager's, keep operators that only advance the generator."""
-    is_inductors = form.options.joint_pass is not None or stage.name.startswith("lower")
+    is_inductors = form.options.joint_pass is not None or stage.role is Role.LOWER
     return nullcontext() if is_inductors else unread_draws_kept()
 
 
-def tail_for(call: TracedCall) -> tuple[Stage, ...]:
-    """The stages after PREPARE, for a call that needs gradients or one that doesn't."""
-    tail = (TRAINING if call.needs_gradients else INFERENCE)[len(PREPARE) :]
-    if scalars.needed(call):
-        end = 1 + next(i for i, stage in enumerate(tail) if stage.name == TRACE)
-        tail = (*tail[:end], SCALARS, *tail[end:])
-    return (RANDOM_STATE, *tail) if call.options.functionalize_rng_ops else tail
+def prepare(first: Role = Role.FLATTEN) -> tuple[Stage, ...]:
+    """The stages of every compilation, until it is known whether the call needs gradients."""
+    return part(TRAINING, first, Role.CONVENTION)
 
 
-def finish(call: GraphCall) -> tuple[Stage, ...]:
-    """The stages from "lower" on: those that a program from the cache runs."""
-    stages = TRAINING if isinstance(call, Split) else INFERENCE
-    return stages[next(i for i, stage in enumerate(stages) if stage.run is lower.run) :]
+def tail_for(call: TracedCall, last: Role = Role.LINK) -> tuple[Stage, ...]:
+    """The stages after `prepare`, for a call that needs gradients or one that doesn't."""
+    stages = part(TRAINING if call.needs_gradients else INFERENCE, Role.GRAPH, last)
+    return tuple(stage for stage in stages if stage.needed is None or stage.needed(call))
+
+
+def finish() -> tuple[Stage, ...]:
+    """The stages that make a program of a form with finished graphs: those that a program from the cache runs."""
+    return part(TRAINING, Role.LOWER, Role.LINK)
 
 
 def ends(stage: str, program: Program) -> bool:
     """Whether a program is finished after this stage."""
-    return stage == finish(program.lowered.call)[-1].name
+    return stage == finish()[-1].name
 
 
 def compile_request(request: Form, observer: Observer) -> Program:
-    """Compile a Request to a Program: run PREPARE, and then the stages that its result needs."""
-    return resume(run(PREPARE, request, observer), observer)
-
-
-def until_graph(call: TracedCall) -> tuple[Stage, ...]:
-    """The stages after PREPARE, up to the one that finishes the graph, where an export stops."""
-    tail = tail_for(call)
-    return tail[: 1 + next(i for i, stage in enumerate(tail) if stage.name == TRACE)]
+    """Compile a Request to a Program: run `prepare`, and then the stages that its result needs."""
+    return resume(run(prepare(), request, observer), observer)
 
 
 def resume(call: TracedCall, observer: Observer) -> Program:
-    """Compile PREPARE's result to a Program. Its late work has the same observer."""
+    """Compile the result of `prepare` to a Program. Its late work has the same observer."""
     program: Program = run(tail_for(call), call, observer)
     return with_backward(program)
 
 
-def traced_again(source: FlatCall | GradientRequest) -> JointCall:
-    """Trace a program again with the same stages; see Note [Traced once more] in tracing/second_order.py."""
-    stages = PREPARE[1:] if isinstance(source, FlatCall) else GRADIENT
+def traced_again(source: FlatCall | GradientRequest, last: Role = Role.GRAPH) -> Any:
+    """Trace a program again with the same stages, to a JointCall, or to the form after the stages with the role `last`;
+    see Note [Traced once more] in tracing/second_order.py."""
+    stages = prepare(Role.FORWARD) if isinstance(source, FlatCall) else GRADIENT
     with source.as_it_was() if isinstance(source, FlatCall) else nullcontext():
         call: TracedCall = run(stages, source, Observer())
-        head = tuple(stage for stage in tail_for(call) if stage.run in (random_state.run, joint.run, subclasses.run))
-        again: JointCall = run(head, call, Observer())
-    return again
-
-
-def joint_graph(source: FlatCall) -> JointGraph:
-    """The joint graph of a training program, traced once more: a program from the cache has none."""
-    with source.as_it_was():
-        call: TracedCall = run(PREPARE[1:], source, Observer())
-        tail = tail_for(call)
-        until = next(i for i, stage in enumerate(tail) if stage.run is partition.run)
-        joint: JointGraph = run(tail[:until], call, Observer())
-    return joint
+        return run(tail_for(call, last), call, Observer())
 
 
 class Later:
@@ -299,7 +300,8 @@ class Later:
         return GradientProgram(program.function, trace.positions, of_a_result, trace.passed, trace.ends, trace.reads)
 
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
-        return traced_again(source)
+        call: JointCall = traced_again(source)
+        return call
 
 
 def with_backward(program: Program) -> Program:

@@ -54,7 +54,7 @@ def answering(answer: Callable[[Request], Answer], first: int = 0) -> Iterator[l
         if lookup.outcome is not Outcome.HIT:
             observer.looked_up(lookup)
             return real(request, observer)
-        pipeline.run(pipeline.PREPARE[:first], request, observer)
+        pipeline.run(pipeline.prepare()[:first], request, observer)
         program = real(request, Unseen(observer))
         observer.replayed(request, program, recorded or None)
         observer.looked_up(lookup)

@@ -23,8 +23,10 @@ from aotviz.whole_backward.compiled_parts import CompiledParts
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-TRAINING, INFERENCE = ([stage.name for stage in stages] for stages in (pipeline.TRAINING, pipeline.INFERENCE))
-SOMETIMES = [pipeline.RANDOM_STATE.name, pipeline.SCALARS.name]
+TRAINING, INFERENCE = (
+    [stage.name for stage in stages if stage.needed is None] for stages in (pipeline.TRAINING, pipeline.INFERENCE)
+)
+SOMETIMES = [stage.name for stage in pipeline.TRAINING if stage.needed is not None]
 LATE = [stage.name for stages in (pipeline.BACKWARD, pipeline.GRADIENT) for stage in stages]
 WHOLE_BACKWARD = [
     backward_stages.CAPTURE,

@@ -40,13 +40,12 @@ from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.ir.serializable import class_of_results
 from aotviz.lowerings import EAGER, Lowering, OneCompiler
 from aotviz.options import Options
-from aotviz.pipeline import Observer
+from aotviz.pipeline import Observer, Role
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import scalars
 from aotviz.torch_private import stored_values
 from aotviz.torch_private.inductor_results import stored_under
 
-FLATTEN, TRACED = pipeline.PREPARE[:1], pipeline.PREPARE[:2]  # the stages before a look-up
 NAME = "name"  # the part that `aotviz cache ls` shows: the function's name, which is in no key
 _CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
 RECORDING = "recording"  # the part of an entry that holds what was recorded of the compilation
@@ -93,7 +92,9 @@ def _described(
 
 def loaded(asked: Asked | LookUp | None, request: Request, observer: Observer) -> tuple[Program | None, Observer]:
     """The program of a request, if the cache has it. If not, the observer for its compilation."""
-    return _answered(asked, request, observer, lambda: pipeline.run(FLATTEN, repeatable(request), Observer()))
+    return _answered(
+        asked, request, observer, lambda: pipeline.run(_until(Role.FLATTEN), repeatable(request), Observer())
+    )
 
 
 def compiler_of_traces(cache: switch.Choice, options: Options) -> Callable[[Request, Observer], Program]:
@@ -109,7 +110,7 @@ def compiler_of_traces(cache: switch.Choice, options: Options) -> Callable[[Requ
 def _compiled(store: Store, request: Request, observer: Observer) -> Program:
     held = _Held()
     try:
-        call: TracedCall = pipeline.run(TRACED, request, held)
+        call: TracedCall = pipeline.run(_until(Role.FORWARD), request, held)
     except BaseException:
         held.told_to(observer)
         raise
@@ -120,8 +121,13 @@ def _compiled(store: Store, request: Request, observer: Observer) -> Program:
     program, observer = _answered(asked, request, observer, lambda: call.source)
     if program is None:
         held.told_to(observer)
-        program = pipeline.resume(pipeline.run(pipeline.PREPARE[len(TRACED) :], call, observer), observer)
+        program = pipeline.resume(pipeline.run(pipeline.prepare(Role.CONVENTION), call, observer), observer)
     return program
+
+
+def _until(role: Role) -> tuple[pipeline.Stage, ...]:
+    """The stages before a look-up."""
+    return pipeline.part(pipeline.TRAINING, Role.FLATTEN, role)
 
 
 def _answered(
@@ -194,7 +200,7 @@ def _made(
         with contextlib.suppress(Unavailable):  # in a read-only store it is tried each time
             asked.store.note_rehearsed(entry)
     quiet = _Quiet(observer, Keeper(asked, observer, entry))
-    program: Program = pipeline.run(pipeline.finish(form), form, quiet)
+    program: Program = pipeline.run(pipeline.finish(), form, quiet)
     if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
         raise Broken("its wrapper is another than the one that was saved")
     program = pipeline.with_backward(program)

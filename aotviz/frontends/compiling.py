@@ -23,10 +23,10 @@ import torch.fx as fx
 from aotviz import pipeline
 from aotviz.frontends import strays
 from aotviz.frontends.requests import Modules
-from aotviz.ir.forms import Exported, Form, GraphCall, Request, TracedCall
+from aotviz.ir.forms import Exported, Form, GraphCall, Request
 from aotviz.ir.refusals import Refused, in_words
 from aotviz.ir.user_warnings import warn
-from aotviz.pipeline import Observer
+from aotviz.pipeline import Observer, Role
 from aotviz.pipeline import Stage as Stage
 from aotviz.recorder import sessions
 from aotviz.recorder.sessions import Session
@@ -39,11 +39,14 @@ from aotviz.tracing import functional, leaks, randomness, user_objects
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
 lock = pipeline.lock
-TRACE = pipeline.TRACE
-FIRST_STAGES = pipeline.PREPARE  # of every compilation
-_STAGES = (*pipeline.TRAINING, *pipeline.INFERENCE, pipeline.RANDOM_STATE, pipeline.SCALARS)
 Compiler = Callable[[Request, Observer], Program]
-STAGE_NAMES = tuple(dict.fromkeys(stage.name for stage in _STAGES))
+STAGE_NAMES = tuple(dict.fromkeys(stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE)))
+first_stages = pipeline.prepare  # of every compilation
+
+
+def graph_finished() -> str:
+    """The stage that finishes a graph, before it is edited or split."""
+    return pipeline.part(pipeline.TRAINING, Role.FINISH, Role.FINISH)[-1].name
 
 
 class Pipeline:
@@ -62,8 +65,9 @@ class Pipeline:
 
     def graph_for_export(self) -> GraphCall:
         """The finished graph of a call that passes the stage "export rules"."""
-        call = pipeline.run((*pipeline.PREPARE, pipeline.RULES), self._request, self._observer)
-        graph: GraphCall = pipeline.run(pipeline.until_graph(call), call, self._observer)
+        rules = pipeline.part(pipeline.EXPORT, Role.FLATTEN, Role.CONVENTION)
+        call = pipeline.run(rules, self._request, self._observer)
+        graph: GraphCall = pipeline.run(pipeline.tail_for(call, Role.FINISH), call, self._observer)
         return graph
 
     def finished(self, program: Program) -> Program:
@@ -73,10 +77,11 @@ class Pipeline:
     def step(self, form: Form, stages: Sequence[Stage]) -> tuple[Form, tuple[Stage, ...]]:
         """Run one stage. Returns its result, and the stages that follow."""
         form = self._request if isinstance(form, Request) else form
-        result = pipeline.run(stages[:1], form, self._observer)
-        if stages[0] is pipeline.PREPARE[-1] and isinstance(result, TracedCall):
+        (stage, *remaining) = stages
+        result = pipeline.run((stage,), form, self._observer)
+        if not remaining and stage.role is Role.CONVENTION:
             return result, pipeline.tail_for(result)
-        return result, tuple(stages[1:])
+        return result, tuple(remaining)
 
 
 @contextlib.contextmanager
@@ -154,7 +159,7 @@ def guard_duplicates(graph_module: Any, request: Request, program: Program) -> N
 
 def ran_in_eager(request: Request, session: Session, error: Exception, place: str) -> None:
     """Record a request that is not compiled: the call runs in eager because of `error`."""
-    observer, stage = session.observer(), pipeline.PREPARE[0].name
+    observer, stage = session.observer(), pipeline.prepare()[0].name
     observer.before(stage, request)
     observer.failed(stage, request, error)
     observer.ran_in_eager(str(error), place)

@@ -18,7 +18,6 @@ import torch
 import torch.fx as fx
 
 from aotviz.frontends import compiling
-from aotviz.frontends.compiling import TRACE
 from aotviz.frontends.requests import lifted, of_python
 from aotviz.frontends.stepping import Stopped, started
 from aotviz.ir import torchs_settings, verify
@@ -222,7 +221,7 @@ def aot_export_joint_with_descriptors(
     options = _options(decompositions, not ignore_shape_env and _dynamic(mod, args, kwargs))
     options = replace(options, keep_inference_input_mutations=keep_inference_input_mutations)
     request = _request(_Watched(mod), args, kwargs, options, lifted(mod), mod)
-    return JointWithDescriptors(started(request, EAGER).resume_until(TRACE))
+    return JointWithDescriptors(started(request, EAGER).resume_until(compiling.graph_finished()))
 
 
 def aot_compile_joint_with_descriptors(

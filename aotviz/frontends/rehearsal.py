@@ -60,7 +60,7 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
         _check_grad_mode(form, original)
         if max((one.version_bumps for one in form.meta.input_info), default=0) > MOST_WRITES:
             raise Broken("it says that the call writes an input more often than any does")
-        program = pipeline.run(pipeline.finish(made), made, Observer())
+        program = pipeline.run(pipeline.finish(), made, Observer())
         _one_each(form.user_input_info.input_info, call.args)
         try:
             with mode:

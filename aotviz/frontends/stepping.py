@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.frontends.compiling import FIRST_STAGES, STAGE_NAMES, Stage, entered
+from aotviz.frontends.compiling import STAGE_NAMES, Stage, entered, first_stages
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.ir import graphs, verify
 from aotviz.ir.forms import Form, GraphCall, JointCall, Request, Split
@@ -61,7 +61,7 @@ def trace_stages(
 def started(request: Request, lowering: Lowering) -> Stopped:
     """A compilation that has not run any stage yet."""
     session = Session(True, request.name)
-    return Stopped(request, request, "", FIRST_STAGES, session, lowering, session.observer())
+    return Stopped(request, request, "", first_stages(), session, lowering, session.observer())
 
 
 @dataclass(frozen=True, repr=False)

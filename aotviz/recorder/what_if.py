@@ -17,11 +17,11 @@ from aotviz import pipeline
 from aotviz.ir import partition_functions
 from aotviz.ir.forms import FlatCall, JointGraph
 from aotviz.ir.refusals import Refused
+from aotviz.pipeline import Role
 from aotviz.recording import progress
 from aotviz.recording.events import CompilationData
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import LoweredSplit, Program
-from aotviz.stages import lower, partition
 from aotviz.torch_private import partitioners
 from aotviz.tracing.second_order import StoredTrace
 
@@ -60,12 +60,13 @@ def _cut(
     on_stage: Callable[[str], None] | None,
 ) -> tuple[CompilationData, list[str]]:
     joint = _joint(program, partition_fn)
+    stages = pipeline.part(pipeline.TRAINING, Role.PARTITION, Role.PARTITION)
     store = Store()
     observer = recorder(store)
     budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
     try:
         with pipeline.lock, budget, progress.aside():
-            pipeline.run(_stages(), joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
+            pipeline.run(stages, joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
     finally:
         observer.close()
     ((_, log),) = store.logs()
@@ -91,11 +92,5 @@ def _joint(program: Program, partition_fn: str | Callable[..., Any] | None) -> J
         options = replace(options, partition_fn=partition_functions.named(partition_fn))
     if isinstance(call.forward, StoredTrace) and isinstance(call.source, FlatCall):
         with pipeline.lock, progress.aside():
-            call = pipeline.joint_graph(call.source)
+            call = pipeline.traced_again(call.source, Role.JOINT_PASS)
     return call.then(JointGraph, options=options)
-
-
-def _stages() -> tuple[pipeline.Stage, ...]:
-    """The stages from partition to the one before lower."""
-    runs = [stage.run for stage in pipeline.TRAINING]
-    return pipeline.TRAINING[runs.index(partition.run) : runs.index(lower.run)]

@@ -35,6 +35,10 @@ KINDS = {"cuda"}  # device types with a Philox generator
 _tracing = SimpleNamespace(is_on=False)  # whether such a forward is being traced; a backward draws as eager does
 
 
+def needed(call: TracedCall) -> bool:
+    return call.options.functionalize_rng_ops
+
+
 @dataclass(frozen=True)
 class PhiloxState:
     """The last two graph inputs are the generator's seed and offset."""

@@ -101,7 +101,9 @@ class Log:
         self._write("artifact", {"name": name, "encoding": encoding, **more}, made)
 
     def begin(self, event: str) -> None:
-        """Begin an event of torch's timeline."""
+        """Begin an event of torch's timeline, unless it has begun."""
+        if event in self._open:
+            return
         with self._under_its_id():
             self._open[event] = time.time_ns()
             get_chromium_event_logger().log_event_start(event, self._open[event], {}, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aotviz import pipeline
-from aotviz.pipeline import Observer, Stage
+from aotviz.pipeline import Observer, Role, Stage
 from aotviz.whole_backward import dead_nodes, eager_order, replayed
 from aotviz.whole_backward.captured import BackwardCall, Replay, ReplayedBackward, WholeBackward
 from aotviz.whole_backward.compiled_parts import CompiledParts
@@ -14,10 +14,10 @@ CAPTURE = "capture"  # what comes before the list: C++ tells of autograd's nodes
 def stages(parts: CompiledParts) -> tuple[Stage, ...]:
     """The stages, with the one that compiles graphs."""
     return (
-        Stage("eager order", eager_order.run),  # WholeBackward -> WholeBackward
-        Stage("dead nodes", dead_nodes.run),  # WholeBackward -> WholeBackward
-        Stage("compiled parts", parts.run),  # WholeBackward -> PartedBackward
-        Stage("replay", replayed.run),  # PartedBackward -> ReplayedBackward
+        Stage("eager order", eager_order.run, Role.PASS),  # WholeBackward -> WholeBackward
+        Stage("dead nodes", dead_nodes.run, Role.PASS),  # WholeBackward -> WholeBackward
+        Stage("compiled parts", parts.run, Role.LOWER),  # WholeBackward -> PartedBackward
+        Stage("replay", replayed.run, Role.LINK),  # PartedBackward -> ReplayedBackward
     )
 
 

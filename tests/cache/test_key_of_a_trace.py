@@ -11,7 +11,7 @@ import torch
 
 from aotviz.cache import key
 from aotviz.cache.key import Key, Uncacheable
-from aotviz.frontends.compiling import FIRST_STAGES, entered
+from aotviz.frontends.compiling import entered, first_stages
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.lowerings import EAGER, lowering_named
 from aotviz.options import Export, Options
@@ -24,7 +24,7 @@ def of(fn: Any, *args: Any, options: Options | None = None) -> Key:
     request = request_for(fn, args, {}, options or EAGER.options(), root=root_of(fn))
     with entered(request, Session(False, "a test")) as stages:
         form: Any = request
-        for stage in FIRST_STAGES[:2]:
+        for stage in first_stages()[:2]:
             form, _ = stages.step(form, (stage,))
         return key.of_trace(form)
 

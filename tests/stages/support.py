@@ -9,7 +9,6 @@ import torch.fx as fx
 import aotviz
 from aotviz import pipeline
 from aotviz.ir import verify
-from aotviz.pipeline import PREPARE
 
 
 def fingerprint(form: Any) -> Any:
@@ -42,8 +41,8 @@ def stage_alone(name: str, fn: Any, *args: Any, **options: Any) -> tuple[Any, An
 
 
 def chain_of(fn: Any, *args: Any, **options: Any) -> tuple[pipeline.Stage, ...]:
-    call = aotviz.trace_stages(fn, *args, until=PREPARE[-1].name, **options).form
-    return (*PREPARE, *pipeline.tail_for(call))
+    call = aotviz.trace_stages(fn, *args, until=pipeline.prepare()[-1].name, **options).form
+    return (*pipeline.prepare(), *pipeline.tail_for(call))
 
 
 def evidence(form: Any) -> dict[str, str]:
