@@ -9,6 +9,7 @@ source of ours, the seam included, may import torch's own AOTAutograd: that is w
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -235,3 +236,24 @@ def test_no_file_is_over_600_lines_and_no_function_over_100() -> None:
 
 def lines(path: Path) -> int:
     return path.read_text(encoding="utf-8").count("\n")
+
+
+# A function is compiled for a file by a backend, and read from a file into one: few programs load the file's half.
+CIRCLE = ("aotviz.frontends.backend", "aotviz.frontends.saved_functions")
+
+
+def test_no_modules_import_each_other_not_even_inside_a_function_or_for_types(sources: dict[Path, ast.Module]) -> None:
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources}
+    known = {name.removesuffix(".__init__") for name in names.values()} - {"aotviz"}
+    needs = {
+        name: {
+            max((one for one in known if f"{dotted}.".startswith(f"{one}.")), key=len, default="")
+            for _, dotted in found
+        }
+        - {name.removesuffix(".__init__"), ""}
+        for path, name in names.items()
+        if (found := list(imported(sources[path])))
+    }
+    assert CIRCLE[1] in needs[CIRCLE[0]]
+    needs[CIRCLE[0]].remove(CIRCLE[1])
+    assert len(list(graphlib.TopologicalSorter(needs).static_order())) > 300  # raises CycleError, which names them

@@ -20,15 +20,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from aotviz.live import failed_guards
+from aotviz.live.watched import WatchedLog
 from aotviz.torch_private import dynamo, runtime, torchs_log
-
-if TYPE_CHECKING:
-    from aotviz.live.watched import WatchedLog as Receiver
 
 LOGGER = logging.getLogger("torch.__trace")
 FAILED_GUARDS = "aotviz_failed_guards"  # our own record: all guards that fail for a call; torch names only the first
@@ -64,7 +62,7 @@ class Tap(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.receivers: tuple[Receiver, ...] = ()
+        self.receivers: tuple[WatchedLog, ...] = ()
         self.was_disabled = False
 
     @runtime.skipped
@@ -107,7 +105,7 @@ class Tap(logging.Handler):
 _tap = Tap()
 
 
-def attach(receiver: Receiver) -> None:
+def attach(receiver: WatchedLog) -> None:
     """Send a receiver every record from now on, and the records that torch writes only once per process. The names in
     these come first in a watch's log, so it does not matter that other threads write records meanwhile."""
     with _lock:
@@ -120,7 +118,7 @@ def attach(receiver: Receiver) -> None:
         receiver.receive(time.time(), os.getpid(), "torch/_logging/structured.py:1", head, payload)
 
 
-def detach(receiver: Receiver) -> None:
+def detach(receiver: WatchedLog) -> None:
     """Stop sending to a receiver. After the last one, the logger is restored."""
     with _lock:
         _tap.receivers = tuple(other for other in _tap.receivers if other is not receiver)

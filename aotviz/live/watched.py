@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -37,14 +37,19 @@ from aotviz.recording.paintings import Paintings
 from aotviz.recording.store import Store
 from aotviz.recording.strings import StringTable, clean
 
-if TYPE_CHECKING:
-    from aotviz.live.structured_trace import Moment
-
 BEGIN_EARLIER = (
     "To see them compiled, begin the watch before their first call, or call `torch.compiler.reset()` inside of it."
 )
 GLOBAL = ""  # the key of lines that belong to no compilation
 NAMES = "names"  # the key of lines that others refer to: they are never dropped
+
+
+class DynamosState(Protocol):
+    """What is known of Dynamo while it writes a record: `Moment` in structured_trace.py, which needs torch."""
+
+    @property
+    def compilation(self) -> object: ...
+    def code(self) -> int | None: ...
 
 
 class Stretches:
@@ -56,7 +61,7 @@ class Stretches:
         self._of: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()  # Dynamo's object -> resets
         self._latest: dict[tuple[int, Hashable], int] = {}  # (thread, compile id) -> resets
 
-    def of(self, head: dict[str, Any], payload: str | None, moment: Moment | None) -> int | None:
+    def of(self, head: dict[str, Any], payload: str | None, moment: DynamosState | None) -> int | None:
         """The number of resets before the record's compilation; None if the record needs no mark."""
         known = frame_and_number(head)
         if known is None:
@@ -123,7 +128,7 @@ class WatchedLog:
         place: str,
         head: dict[str, Any],
         payload: str | None,
-        moment: Moment | None = None,
+        moment: DynamosState | None = None,
     ) -> None:
         """Add a record: its unix time, process id, line of torch's source ("file:line"), JSON, and text."""
         reset = self._stretches.of(head, payload, moment)

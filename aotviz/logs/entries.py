@@ -11,19 +11,16 @@ compilation of the process (0/0), between two events without an id. It is a part
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from aotviz.logs import known
 from aotviz.logs.lines import Record
 from aotviz.logs.resets import BEGIN_BYTES
 from aotviz.logs.stacks import stack_text
+from aotviz.logs.streams import Compilation, Open, Place, Stream
 from aotviz.recording.events import NONE, ErrorRecord
 from aotviz.recording.printed_lines import last_line
 from aotviz.recording.strings import clean
-
-if TYPE_CHECKING:
-    from aotviz.logs.assembler import Assembler, Compilation, Place, Stream
 
 EXPORT, DRAFT, AOTI, AOT = "export", "draft export", "AOTInductor", "AOTAutograd"
 KINDS = frozenset((EXPORT, DRAFT, AOTI, AOT))
@@ -41,18 +38,11 @@ AOTI_EVENT, BEGINS = b'"name": "compile_fx_aot"', b'"ph": "B"'
 ABOUT_PROCESS = frozenset(("str", "artifact/torch_version"))
 
 
-@dataclass
-class Open:
-    """The entry point whose records are read now."""
+class Assembler(Protocol):
+    """What these records need of the assembler."""
 
-    compilation: Compilation
-    call: tuple[object, ...]  # the frames down to the entry point
-    timed: bool = False  # whether its first event was read
-    ended: bool = False  # whether its last event was read
-    describer: object = None  # of the inputs' descriptions: each export has its own
-    fresh: bool = False  # whether torch has said that an export begins, and nothing else yet
-    capturing: bool = False  # whether Dynamo captures a graph for it now
-    captured: str = ""  # Dynamo's id of that capture
+    def begin(self, stream: Stream, compile_id: str, kind: str) -> Compilation: ...
+    def text(self, text: str | None) -> int: ...
 
 
 def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Compilation | None:
@@ -64,7 +54,7 @@ def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Comp
     if record.kind == "chromium_event":
         return _timed(assembler, stream, record)
     entry, depth, frames = _entry(stream, record.head.get("stack"))
-    opened: Open | None = stream.entry
+    opened = stream.entry
     if not entry:
         if record.head.get("stack") and opened is not None and opened.captured and not opened.call:
             return _no_export(stream, opened)
@@ -110,7 +100,7 @@ def _timed(assembler: Assembler, stream: Stream, record: Record) -> Compilation 
 
 def capturing(stream: Stream, compile_id: str) -> Compilation | None:
     """The export for which Dynamo captures a graph under this id now, or None."""
-    opened: Open | None = stream.entry
+    opened = stream.entry
     if opened is None or not opened.capturing or opened.captured not in ("", compile_id):
         return None
     found = opened.compilation

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.logs import entries, known, stages, whole_backwards
-from aotviz.logs.assembler import LATEST_S, Assembler, Compilation, Handler, Place, keep
+from aotviz.logs.assembler import LATEST_S, Assembler, Handler, keep
 from aotviz.logs.chromium_events import ChromiumEvent
 from aotviz.logs.lines import Record
 from aotviz.logs.stacks import stack_text
+from aotviz.logs.streams import Compilation, Place
 from aotviz.logs.texts import LONG_BYTES
 from aotviz.recording import captured_visits, guard_texts, own_lookups
 from aotviz.recording.events import (

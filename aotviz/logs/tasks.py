@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from aotviz.logs import parts
-from aotviz.logs.assembler import Assembler, Log
+from aotviz.logs.assembler import Assembler
 from aotviz.logs.lines import Splitter
 from aotviz.logs.log_files import AnyLog, LogFile
 from aotviz.logs.parts import Part
 from aotviz.logs.rows import ARTIFACTS, HANDLERS
+from aotviz.logs.streams import Log
 from aotviz.logs.texts import Span, Texts
 
 
