@@ -20,6 +20,9 @@ import pytest
 os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
 os.environ.pop("AOTVIZ_CACHE_URL", None)
 os.environ["AOTVIZ_PROGRESS"] = "0"  # a slow machine would add outputs to notebooks
+# Threads that wait for one another's part of a small operator spin, and take the core on which others work: as much as
+# the test itself takes. As many threads as ever, but they sleep.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]
