@@ -62,9 +62,10 @@ def test_a_training_loop_leaves_what_eager_leaves(name, way):
 
 def verdicts(samples, candidate):
     """Which programs do not equal eager, and how."""
-    judged = [(key, program) for key, program in samples if not isinstance(program, str)]
     found = {}
-    for key, program in judged:
+    for key, program in samples:
+        if isinstance(program, str):  # there is none, for this reason
+            continue
         try:
             expected = expect(program)
         except Exception:  # eager raises, for this dtype
@@ -84,13 +85,13 @@ def verdicts(samples, candidate):
     ids=lambda of: of if isinstance(of, str) else name_of(of),
 )
 def test_custom_functions_of_torchs_database_equal_eager(op, name):
-    assert verdicts(list(Samples(op)), CANDIDATES[name]) == {}
+    assert verdicts(Samples(op), CANDIDATES[name]) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", [op for op in hop_db if torch.float32 in op.supported_dtypes("cpu")], ids=name_of)
 def test_higher_order_operators_equal_eager(op):
-    assert verdicts(list(Samples(op))[:4], CANDIDATES["whole"]) == {}
+    assert verdicts(Samples(op, limit=4), CANDIDATES["whole"]) == {}
 
 
 DIFFERENTIABLE = [op for op in op_db if torch.float32 in op.supported_backward_dtypes("cpu") and op.supports_autograd]
@@ -102,5 +103,5 @@ def test_gradients_of_operators_equal_eager(first):
     wrong = {}
     for op in DIFFERENTIABLE[first : first + 40]:
         if name_of(op) not in LEFT_OUT:
-            wrong |= verdicts(list(Samples(op))[:1], CANDIDATES["whole"])
+            wrong |= verdicts(Samples(op, limit=1), CANDIDATES["whole"])
     assert wrong == {}
