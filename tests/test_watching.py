@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch._logging import trace_structured
 from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter
 
 import aotviz
 from aotviz.live import structured_trace
 from aotviz.live.watched import WatchedLog, read_lines
+from aotviz.live.watched_progress import WatchedCompilation
+from aotviz.recording import progress
 
 LOGGER = logging.getLogger("torch.__trace")
 
@@ -288,3 +291,29 @@ def test_odd_records_are_kept_as_torch_would_write_them() -> None:
     found = read_lines(log.read()[0])
     assert found.outline.logs[0].bad_lines == 0
     assert found.texts[found.outline.artifacts[1].text] == "tab\n\ttab"
+
+
+def test_a_backward_of_ours_that_is_compiled_later_ends_in_the_panel_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LOGGER, "handlers", [])  # without pytest's: nothing but the watch reads torch's log
+
+    def passes(graph: torch.fx.GraphModule, _: Any) -> Any:
+        trace_structured("inductor_output_code", payload_fn=lambda: graph.code)
+        return graph.forward
+
+    states = []
+
+    def heard(compilation: progress.Compilation) -> None:
+        if isinstance(compilation, WatchedCompilation):
+            states.append((compilation.progress().state, compilation.progress().stage))
+
+    compiled_step = aotviz.compile(lambda x: (x.sin() * x).sum(), backend=passes, cache=False)
+    with aotviz.watch():
+        progress.listen(heard)
+        try:
+            loss = compiled_step(weights())
+            assert states[-1] == ("done", "lower")
+            loss.backward()
+        finally:
+            progress.unlisten(heard)
+    assert ("running", "lower") in states[states.index(("done", "lower")) :]
+    assert states[-1] == ("done", "lower")

@@ -33,7 +33,7 @@ from aotviz.explain import (
     timeline,
 )
 from aotviz.explain import overview as overviews
-from aotviz.explain.cures import break_cures
+from aotviz.explain.cures import break_cures, export_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence
 from aotviz.explain.misses import LIBRARY
@@ -104,14 +104,16 @@ def _in_plain_words(compilation: CompilationData) -> CompilationData:
 
 
 def plain_error(error: ErrorRecord) -> ErrorRecord:
-    """An error of `torch.compile` told as `explain` tells it; another one as it is.
+    """An error of `torch.compile` or of an export told as `explain` tells it; another one as it is.
 
     >>> plain_error(ErrorRecord("torch.compile", "Unsupported", "builtin operator `print`")).message
     '`print` cannot be part of a graph.'
     """
-    if error.stage != "torch.compile" or error.ran_in_eager:
+    if error.stage not in ("torch.compile", "torch.export", *exports.KINDS) or error.ran_in_eager or not error.type:
         return error
-    return replace(error, message=sentence(_told(error.type, error.message)[1]))
+    is_export = error.stage != "torch.compile"
+    brief = exports.brief(error.message) or _told(error.type, error.message, is_export)[1]
+    return replace(error, message=sentence(brief))
 
 
 class Findings(NamedTuple):
@@ -259,7 +261,6 @@ def _breaks(facts: Facts) -> list[Point]:
 
 
 def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -> Explanation:
-    compilation = facts.data.compilations[place]
     points = (
         *(exports.explain_all(facts, place) + exports.without_problems(facts, place)),
         *(recompiles.explain_one(facts, place) or _first(facts, place)),
@@ -273,7 +274,7 @@ def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -
         *recompiles.what_logs_leave_out(facts, [one for one in recompiles.find(facts) if one.place == place]),
     )
     where = facts.frame_place(place)
-    return Explanation(f"{compilation.id}: {facts.function(place)}" + (f" ({where})" if where else ""), points)
+    return Explanation(sentence(facts.called(place)).rstrip(".") + (f" ({where})" if where else ""), points)
 
 
 def _first(facts: Facts, place: int) -> list[Point]:
@@ -332,13 +333,16 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
         said = _with_users_line(facts, places[0], reason)
-        found, (words, brief, fix) = exports.of_message(facts, places[0], said), _told(kind, reason)
+        is_export = facts.data.compilations[places[0]].kind in exports.KINDS
+        found, (words, brief, fix) = exports.of_message(facts, places[0], said), _told(kind, reason, is_export)
         names = [facts.called(place) for place in places[:MOST_NAMED]]
         more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
         everyone = counted(len(facts.data.compilations), "compilation")
         which = named if len(places) == 1 else f"{len(places)} of {everyone}"
         title = f"{which} failed: {brief}"
+        if is_export and (line := exports.line_of(said)).line:
+            where, code = str(line), line.code
         if break_cures.OF_BACKEND in fix.cures and (frame := _raised_at(facts, places[0])) is not None:
             where, code = str(frame), frame.code
         if in_eager:
@@ -350,7 +354,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         else:
             told = f"{named} failed{words}"
         spent, ids = sum(map(facts.seconds, places)), tuple(map(facts.id, places))
-        kind = "eager" if in_eager else "failed"
+        kind = "eager" if in_eager else "export" if is_export else "failed"
         points.append(Point(sentence(told), code, where, fix, True, spent, kind=kind, title=title, ids=ids))
     return points
 
@@ -379,15 +383,16 @@ def _raised_through(facts: Facts, place: int) -> list[SourceLine]:
     return [frame for error in errors for frame in reversed(user_frames(facts.text(error.text)))]
 
 
-def _told(kind: str, reason: str) -> tuple[str, str, Advice]:
+def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
     """What failed as the end of a sentence that begins with "failed", the error alone, and what to do.
 
-    >>> _told("BackendCompilerFailed", "backend='mine' raised:\\nKeyError: 'sum'")[0]
+    >>> _told("BackendCompilerFailed", "backend='mine' raised:\\nKeyError: 'sum'", False)[0]
     " because the backend `mine` raised KeyError: 'sum'"
     """
     if kind == "Unsupported":
         words, fix = graph_breaks.meaning(reason)
-        return f" because {words}, and `fullgraph=True` allows no graph break", words, fix
+        whole = "an export" if is_export else "`fullgraph=True`"
+        return f" because {words}, and {whole} allows no graph break", words, fix
     if backend := BY_BACKEND.match(reason):
         words = f"the backend `{backend['name']}` raised {backend['error'].strip()}"
         return f" because {words}", words, break_cures.OF_BACKEND.said()
@@ -398,6 +403,8 @@ def _told(kind: str, reason: str) -> tuple[str, str, Advice]:
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
     hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
-    operator = FAKED.search(explained)
-    brief = f"`{operator['name']}` raised {operator['error']}: {operator['message']}" if operator else explained or said
+    if operator := FAKED.search(explained):
+        words = f"`{operator['name']}` raised {operator['error']}: {operator['message']}".rstrip(". ")
+        return f" because {words}", words, export_cures.STOPPED.said() if is_export else graph_breaks.hinted(hint)
+    brief = explained or said
     return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(hint)

@@ -16,6 +16,7 @@ from aotviz.explain import fixed_sizes
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, counted, sentence
+from aotviz.explain.expressions import spoken
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import NONE, ShapeRecord
@@ -30,6 +31,13 @@ ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*+)(?:\s*+:[^=]++)?+\s*+=\s*(?!=)")
 READS_NUMBER = re.compile(r"\.item\(|\.tolist\(|\b(?:int|float|bool)\(")  # else the size of a tensor is the number
 UNDECIDED = re.compile(r"Could not (?:guard on|extract \w+ \w+ from) data-dependent expression (?P<expr>.+?) \(")
 NO_FAKE = re.compile(r"no fake impl registered for <?(?:CustomOpDef\()?(?P<op>[\w:.]+)")
+EQUAL = re.compile(
+    r"The values of (?P<one>\w+) = (?P<first>\S+) and (?P<other>\w+) = (?P<second>\S+) must always be equal"
+)
+RANGE = re.compile(
+    r"Not all values of \w+ = \S+ in the specified range (?P<range>.+?) satisfy the generated guard (?P<guard>.+)"
+)
+USERS = re.compile(r"(?:from user code|User stack):\n")  # before the user's frames in a message of torch's
 TORCHS = frozenset(("aten", "prims", "prim", "inductor", "quantized", "c10d", "_c10d_functional", "higher_order"))
 
 
@@ -84,14 +92,59 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
 
 def of_message(facts: Facts, place: int, reason: str) -> Problem | None:
     """The same, from the message of an error; None if it is about something else."""
-    stack = reason.partition("from user code:")[2].strip("\n").partition("\n\n")[0]
-    frames = user_frames(stack) or user_frames(facts.text(facts.data.compilations[place].stack))
-    at = own_line(frames)
+    at = (
+        line_of(reason)
+        if USERS.search(reason)
+        else own_line(user_frames(facts.text(facts.data.compilations[place].stack)))
+    )
     if match := UNDECIDED.search(reason):
         return _undecided(facts, place, match["expr"], at)
     if match := NO_FAKE.search(reason):
         return _no_fake(match["op"].replace("::", "."), at)
+    if match := EQUAL.search(reason):
+        return _separate(match, at)
+    if match := RANGE.search(reason):
+        return _too_wide(match, at)
     return None
+
+
+def brief(reason: str) -> str:
+    """What `of_message` says in its title, where only the message is known: a symbol then has torch's name.
+
+    >>> brief("Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3).")
+    'it is not known while tracing whether `u0 > 3`'
+    """
+    if match := UNDECIDED.search(reason):
+        return f"it is not known while tracing whether `{match['expr']}`"
+    if match := NO_FAKE.search(reason):
+        return _no_fake(match["op"].replace("::", "."), UNKNOWN).brief
+    if match := EQUAL.search(reason):
+        return _separate(match, UNKNOWN).brief
+    if match := RANGE.search(reason):
+        return _too_wide(match, UNKNOWN).brief
+    if match := fixed_sizes.VIOLATED.search(reason):
+        return f"`{spoken(match['source'])}` was marked as dynamic, and a line of the program made it a constant"
+    return ""
+
+
+def line_of(reason: str) -> SourceLine:
+    """The user's line in the message of an error."""
+    return own_line(user_frames("\n".join(part.partition("\n\n")[0] for part in USERS.split(reason)[1:])))
+
+
+def _separate(match: re.Match[str], at: SourceLine) -> Problem:
+    """Two dimensions with names of their own that the program takes for one."""
+    sizes = f"`{spoken(match['second'])}` and `{spoken(match['first'])}`"
+    brief = f"{sizes} have to be equal, and `dynamic_shapes` names them `{match['other']}` and `{match['one']}`"
+    fix = export_cures.ONE_DIMENSION.said(one=match["one"], other=match["other"])
+    return Problem(f"failed because {brief}", at.code, str(at), fix, True, brief)
+
+
+def _too_wide(match: re.Match[str], at: SourceLine) -> Problem:
+    """A dimension for which the program does not hold in all of its range."""
+    guard = spoken(match["guard"].rstrip("."))
+    brief = f"the program needs `{guard}`, and `dynamic_shapes` allows `{match['range']}`"
+    return Problem(f"failed because {brief}", at.code, str(at), export_cures.GUARDED.said(), True, brief)
 
 
 def _problems(facts: Facts, place: int) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
@@ -52,11 +52,15 @@ def line_of(facts: Facts, places: Iterable[int], size: str) -> SourceLine | None
 def violated(facts: Facts, place: int, message: str) -> list[Point]:
     """One point for each line that fixed a size which the user had marked as dynamic, from the message of the error."""
     marked = [spoken(match["source"]) for match in VIOLATED.finditer(message)]
+    fixed = found(facts, place) if marked else []
+    known = [one for one in fixed if one.size in marked]
+    if not known:  # an export names its dimension, and not the size
+        known = [replace(one, size=name) for one in fixed[:1] for name in marked]
     lines: dict[SourceLine, list[Fixed]] = {}
-    for fixed in found(facts, place):
-        if fixed.size in marked:
-            lines.setdefault(fixed.line, []).append(fixed)
+    for one in known:
+        lines.setdefault(one.line, []).append(one)
     function, points = facts.called(place), []
+    is_export = facts.data.compilations[place].kind.endswith("export")
     for line, sizes in lines.items():
         named = listed([f"`{one.size}`" for one in sizes])
         values = listed(list(dict.fromkeys(one.value for one in sizes)))
@@ -65,7 +69,9 @@ def violated(facts: Facts, place: int, message: str) -> list[Point]:
         )
         told += f"{'it' if len(sizes) == 1 else 'them'} the constant {values}"
         cost, ids = facts.seconds(place), (facts.id(place),)
-        points.append(Point(sentence(told), line.code, str(line), _fix(sizes), True, cost, kind="failed", ids=ids))
+        kind = "export" if is_export else "failed"
+        fix = export_cures.FIXED_SIZE.said() if is_export else _fix(sizes)
+        points.append(Point(sentence(told), line.code, str(line), fix, True, cost, kind=kind, ids=ids))
     return points
 
 

@@ -149,6 +149,10 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
     return _of_a_capture(facts, place, found) if facts.data.compilations[place].compile_id.startswith("!") else found
 
 
+UNKNOWN_VALUES = ("", "of another type", "one function")
+RELATION = re.compile(
+    r"\.(?:size|stride)\(\)\["
+)  # "x.stride()[0] == x.size()[1]" is no value that a call can differ from
 LIFTED = re.compile(r"\b(inputs|sizes|scalars|hooks|packed_data)\[(\d+)\](?:\.shape\[1\])?")
 NAMES = {"inputs": "input", "sizes": "size", "scalars": "number", "hooks": "hook", "packed_data": "packed value"}
 
@@ -218,7 +222,7 @@ def required(facts: Facts, program: int) -> dict[Key, Held]:
                 failure = guard_failures.read(text)
                 identity = IDENTITY.match(text)
                 value = identity[1] if identity else "0" if failure.before == "empty" else failure.before
-                if failure.kind in COMPARED and value not in ("", "of another type", "one function"):
+                if failure.kind in COMPARED and value not in UNKNOWN_VALUES and not RELATION.search(value):
                     found[_key(failure)] = Held(value, text, record)
         facts.memory["held", program] = found
     return found

@@ -81,7 +81,9 @@ class Facts:
         return next((c.name for c in named if c.name and c.name != c.compile_id), self.data.compilations[place].name)
 
     def called(self, place: int) -> str:
-        """The one name of a compilation in sentences: "`forward [0/1]`", "rank 1: `forward [0/1]`"."""
+        """The one name of a compilation in sentences: "`forward [0/1]`", "rank 1: `forward [0/1]`", "export 2"."""
+        if self.data.compilations[place].kind.endswith("export"):
+            return self.id(place)
         before, _, id = self.id(place).rpartition(": ")
         function = self.function(place)
         rest = REST.fullmatch(function)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, seconds, sentence
 from aotviz.explain.rows import Facts
+from aotviz.recording.dynamo_stage import plain_name
 from aotviz.recording.events import EventTable
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def spent(facts: Facts, place: int, pattern: re.Pattern[str]) -> float:
 
 
 def _label(facts: Facts, place: int) -> str:
-    return f"{facts.id(place)} {facts.function(place)}".strip() if place >= 0 else OUTSIDE
+    return f"{facts.id(place)} {plain_name(facts.function(place))}".strip() if place >= 0 else OUTSIDE
 
 
 def _without_twice(events: EventTable) -> list[float]:

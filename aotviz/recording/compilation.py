@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 
 from aotviz.recording import plots, tables, terminal
 from aotviz.recording.diff import diff
-from aotviz.recording.dynamo_stage import Rows
+from aotviz.recording.dynamo_stage import Rows, plain_name
 from aotviz.recording.events import (
     CompilationData,
+    ErrorRecord,
     InputRecord,
     OutputRecord,
     RecomputedRecord,
@@ -46,6 +47,9 @@ class Compilation:
     >>> list(compilation.graph("inference").nodes.name)
     ['arg0_1', 'sin', 'output']
     """
+
+    # How an error is told; reading/__init__.py puts the words of `explain` there.
+    in_words: ClassVar[staticmethod[[ErrorRecord], ErrorRecord]] = staticmethod(lambda error: error)
 
     def __init__(
         self,
@@ -83,8 +87,8 @@ class Compilation:
 
     @property
     def name(self) -> str:
-        """The function's or module's name."""
-        return self.outline.name
+        """The function's or module's name; "f after line 7" for what follows a graph break."""
+        return plain_name(self.outline.name)
 
     @property
     def compile_id(self) -> str:
@@ -266,7 +270,8 @@ class Compilation:
         return f"<aotviz Compilation {self.id}{': ' if said else ''}{', '.join(said)}>"
 
     def __str__(self) -> str:
-        return terminal.compilation(self.data)
+        error = self.data.error
+        return terminal.compilation(self.data if error is None else replace(self.data, error=self.in_words(error)))
 
     @cached_property
     def _graphs(self) -> dict[tuple[str, str | None], Graph]:

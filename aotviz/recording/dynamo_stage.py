@@ -31,7 +31,7 @@ from aotviz.recording.sources import innermost, user_name
 from aotviz.recording.strings import StringTable
 
 NAME, ROLE = "dynamo", "dynamo"
-REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})")
+REST = re.compile(r"torch_dynamo_resume_in_(?P<function>[\w<>]+)_at_(?P<line>\d{1,9})")
 QUOTED_REST = re.compile(f"`{REST.pattern}`")
 MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several per tensor, and no line of the user's program causes them
 ORIGIN = Origin(NONE, 0, NONE, 0, 0)
@@ -166,6 +166,15 @@ def _guards(captured: Captured, failed: bool) -> Iterator[Evidence]:
         yield Evidence(user_name(source) or kind, f"guard: {said}{by}")
     for source, count in marks.items():
         yield Evidence(user_name(source), f"{count} guards: none of its sizes was marked as dynamic or static by hand")
+
+
+def plain_name(text: str) -> str:
+    """A text in which no function has the name that Dynamo gives to what follows a graph break.
+
+    >>> plain_name("1/0 torch_dynamo_resume_in_f_at_7")
+    '1/0 f after line 7'
+    """
+    return REST.sub(r"\g<function> after line \g<line>", text)
 
 
 def rests_named(text: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 PLACE = re.compile(r"\S.{0,1000}:\d+ in \S.{0,1000}")  # "file:line in function"
+NO_PLACE = re.compile(r"\s+# \(unknown (?:source|var) .{1,1000}, please file a bug\)\Z")  # torch lost the line
 HINTS = (" (HINT: ", " (user code shown is ")  # in brackets after a guard
 STACK = re.compile(r"\n(?:User stack trace|User code traceback):\n")
 EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)
@@ -48,12 +49,14 @@ def made(text: str) -> Made:
 
     >>> made("n == 2        # y = x.sin() * n  # model.py:4 in f")
     Made(guard='n == 2', code='y = x.sin() * n', place='model.py:4 in f', stack='', hint='')
+    >>> made("L['x'].stride()[0] == 8  # (unknown source L['x'].stride()[0], please file a bug)").guard
+    "L['x'].stride()[0] == 8"
     >>> made("tensor 'x' size mismatch at index 0. expected 4, actual 5").place
     ''
     """
     parts = STACK.split(text, maxsplit=1)
     stack = parts[1].rstrip() if len(parts) > 1 else ""
-    line, hint = parts[0].strip(), ""
+    line, hint = NO_PLACE.sub("", parts[0].strip()), ""
     if line.endswith(")") and (at := max(map(line.rfind, HINTS))) >= 0:
         line, hint = line[:at], line[at + 2 : -1]
     before, hash_sign, place = line.rpartition("  # ")

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from aotviz.recording.dynamo_stage import plain_name
 from aotviz.recording.events import NONE, CompilationData, Origin, RecordingData
 
 SLACK_US = 1.0  # torch rounds times: a child may end this much after its parent
@@ -170,7 +171,7 @@ def _add_own(process: Process, compilation: CompilationData) -> None:
     ran = [stage for stage in compilation.stages if not stage.replayed and stage.elapsed_ns > 0]
     prompt = [stage.started_ns + stage.elapsed_ns for stage in ran if not stage.late]
     if prompt:
-        spans.append(Span(f"{compilation.id} · {compilation.name}", began / 1e3, max(prompt) / 1e3, about))
+        spans.append(Span(f"{compilation.id} · {plain_name(compilation.name)}", began / 1e3, max(prompt) / 1e3, about))
     for stage in ran:
         args = about | {"summary": stage.summary}
         spans.append(Span(stage.name, (began + stage.started_ns) / 1e3, stage.elapsed_ns / 1e3, args))
@@ -211,7 +212,7 @@ def _marks(data: RecordingData, strings: Sequence[str]) -> Iterator[tuple[Mark, 
 
 
 def _about(compilation: CompilationData) -> dict[str, Any]:
-    return {"compilation": compilation.id, "function": compilation.name}
+    return {"compilation": compilation.id, "function": plain_name(compilation.name)}
 
 
 def _json(text: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aotviz.recording import sizes, tables
+from aotviz.recording.dynamo_stage import plain_name
 from aotviz.recording.events import CompilationData, Differing, ErrorRecord, InputRecord, OutputRecord
 from aotviz.recording.listing import one_line
 from aotviz.recording.saved import cost, costs_nothing
@@ -40,7 +41,7 @@ def cell(value: object, widest: int = WIDEST) -> str:
 def compilation(data: CompilationData) -> str:
     """One compilation: its stages, then the special inputs and outputs, then a line on saved tensors."""
     kind = f" ({data.kind})" if data.kind else ""
-    parts = [f"{one_line(data.name)}{kind}, {time_and_stages(data, ' in ')}"]
+    parts = [f"{one_line(plain_name(data.name))}{kind}, {time_and_stages(data, ' in ')}"]
     if data.cache is not None or data.replayed is not None:
         parts[0] += f"\n{cell(cache(data), 400)}"
     parts.append(stages(data))

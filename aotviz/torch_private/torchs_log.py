@@ -160,9 +160,12 @@ def _settings() -> str:
 
 @contextlib.contextmanager
 def backward_timed() -> Iterator[None]:
-    """Have torch summarize the compilation of a backward in this context, as it does for its own backwards."""
+    """Have torch summarize the compilation of a backward in this context, as it does for its own backwards.
+
+    A watch takes the summary for the end of the compilation.
+    """
     metrics = get_metrics_context()
-    if not is_traced() or metrics.in_progress() or CompileContext.try_get() is None:
+    if not _TRACE.handlers or metrics.in_progress() or CompileContext.try_get() is None:
         yield
         return
     with metrics, dynamo_timed(_BACKWARD, **_TIMES):

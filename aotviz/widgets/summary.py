@@ -6,8 +6,10 @@ is available as text and as HTML; in HTML every name is escaped, and `code` in b
 
 from __future__ import annotations
 
+from aotviz.explain import answers
 from aotviz.explain.explanation import in_html
 from aotviz.recording import terminal
+from aotviz.recording.dynamo_stage import plain_name
 from aotviz.recording.events import CompilationData, RecordingData, StageRecord
 
 HEAD = ("stage", "ms", "nodes", "what changed")
@@ -15,7 +17,7 @@ HEAD = ("stage", "ms", "nodes", "what changed")
 
 def title(data: RecordingData) -> str:
     """The page's title, e.g. "GPT2 (training) · aotviz"."""
-    names = [f"{one.name}{f' ({one.kind})' if one.kind else ''}" for one in data.compilations[:3]]
+    names = [f"{plain_name(one.name)}{f' ({one.kind})' if one.kind else ''}" for one in data.compilations[:3]]
     more = f" and {len(data.compilations) - 3} more" if len(data.compilations) > 3 else ""
     return f"{', '.join(names) or 'empty recording'}{more} · aotviz"
 
@@ -42,10 +44,11 @@ def heading(compilation: CompilationData) -> str:
     """The compilation's name, kind, number of stages and time, and its error if there is one."""
     kind = f" · {compilation.kind}" if compilation.kind else ""
     said = terminal.cache(compilation)
-    text = f"{compilation.name}{kind} · {terminal.time_and_stages(compilation, ' · ')}{f' · {said}' if said else ''}"
-    error = compilation.error
-    if error is None:
+    took = terminal.time_and_stages(compilation, " · ")
+    text = f"{plain_name(compilation.name)}{kind} · {took}{f' · {said}' if said else ''}"
+    if compilation.error is None:
         return text
+    error = answers.plain_error(compilation.error)
     what = "ran in eager" if error.ran_in_eager else f"{error.type} in {error.stage}"
     return f"{text} · {what}: {error.message}"
 

@@ -254,3 +254,16 @@ def untold(calls: Calls, cured: bool) -> Effect:
 def an_export_without_records(cured: bool) -> None:
     with with_records(active=cured):
         exported(lambda self, x: x * 2, torch.ones(8))
+
+
+@program(
+    "an export whose two names are one dimension",
+    cures.ONE_DIMENSION,
+    "give both the same dimension in `dynamic_shapes`: `rows` in place of `others`",
+    (),
+    errors,
+)
+def two_names_of_a_dimension(cured: bool) -> None:
+    rows = torch.export.Dim("rows")
+    shapes = {"x": {0: rows}, "y": {0: rows if cured else torch.export.Dim("others")}}
+    exported(lambda self, x, y: x + y, torch.ones(4), torch.ones(4), dynamic_shapes=shapes, strict=True)

@@ -141,3 +141,48 @@ def test_a_strict_export_is_one_compilation_and_apart_from_what_dynamo_compiled(
         assert list(read[name].stages.stage) == ["dynamo"]
         assert read[name].compile_id == "0/0"
     assert "not timed" not in read.explain().title
+
+
+class Strict(torch.nn.Module):
+    def branches(self, x):
+        return x + 1 if x.sum() > 0 else x
+
+    def breaks(self, x):
+        torch._dynamo.graph_break()
+        return x
+
+    def fixes(self, x):
+        return x.view(4) + 1
+
+    def adds(self, x, y):
+        return x + y
+
+
+ROWS, OTHERS = torch.export.Dim("rows"), torch.export.Dim("others")
+STRICT = {
+    "branches": ((3,), None, "failed because the program branches on a tensor's value, which is not known while "
+        "compiling, and an export allows no graph break.", "return x + 1 if x.sum() > 0 else x"),
+    "breaks": ((3,), None, "failed because the program calls `torch._dynamo.graph_break()` here, and an export allows "
+        "no graph break.", "torch._dynamo.graph_break()"),
+    "fixes": ((4,), ({0: ROWS},), "failed: `rows` was marked as dynamic, and this line made it the constant 4.",
+        "return x.view(4) + 1"),
+    "adds": ((4, 4), ({0: ROWS}, {0: OTHERS}), "failed because `x.shape[0]` and `y.shape[0]` have to be equal, and "
+        "`dynamic_shapes` names them `rows` and `others`.", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", STRICT)
+def test_the_error_of_a_strict_export_is_told_in_words_at_the_users_line(method, tmp_path) -> None:
+    sizes, shapes, told, code = STRICT[method]
+
+    def program() -> None:
+        torch._dynamo.reset()
+        module = type("Module", (Strict,), {"forward": getattr(Strict, method)})()
+        with pytest.raises(Exception, match=r"."):
+            torch.export.export(module, tuple(map(torch.ones, sizes)), dynamic_shapes=shapes, strict=True)
+
+    read = logged(program, tmp_path)
+    (found,) = [one for one in read.explain().points if one.kind]
+    assert (found.text, found.kind) == (f"Export {told}", "export")
+    assert read.overview().causes.title[0].startswith("Export failed: ")
+    assert found.code == code or not code

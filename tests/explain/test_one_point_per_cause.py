@@ -22,7 +22,7 @@ def test_failures_of_one_cause_are_one_point_with_the_users_line(tmp_path) -> No
             with contextlib.suppress(Exception):
                 torch.compile(fails, backend="eager", fullgraph=True)(torch.ones(3, 5))
 
-    points = [point for point in logged(program, tmp_path).explain().points if "failed with" in point.text]
+    points = [point for point in logged(program, tmp_path).explain().points if "failed because" in point.text]
     assert len(points) == 1
     assert points[0].text.count("`fails [0/0]`") == 3
     assert "and 1 other failed" in points[0].text
@@ -137,7 +137,7 @@ def test_failures_come_first_and_then_what_costs_most(tmp_path) -> None:
     failed = [point for point in ranked if point.failed]
     assert list(ranked[: len(failed)]) == failed
     said = " ".join(point.text for point in failed)
-    for words in ("because it has to know whether", "the recompile limit", "runs entirely in eager", "failed with"):
+    for words in ("because it has to know whether", "the recompile limit", "runs entirely in eager", "failed because"):
         assert words in said
     rest = [(point.kind == "cache", -point.seconds) for point in ranked[len(failed) :]]
     assert rest == sorted(rest)  # misses of caches last

@@ -134,7 +134,7 @@ def test_the_cause_is_the_fact_that_most_programs_disagree_with() -> None:
 
 def test_one_compilation_is_explained_with_the_others_that_did_not_fit_and_its_graph() -> None:
     told = recording("recompile_limit").explain("0/3")
-    assert told.title == f"0/3: forward (corpus/recompile_limit.py:{corpus.line('recompile_limit', 'def forward')})"
+    assert told.title == f"`forward [0/3]` (corpus/recompile_limit.py:{corpus.line('recompile_limit', 'def forward')})"
     assert "`self.steps_done` was 2 and is now 3" in told.sentences[0]
     assert "was 1 and is now 3 (0/1)" in told.sentences[1]
     assert "1 is changed" in told.sentences[2]

@@ -40,7 +40,7 @@ class Picture:
 
 def kernel(page: Page) -> None:
     """The graph that AOTInductor compiled beside its code, with a node and the kernel that computes it marked."""
-    page.locator("select").first.select_option(label="AOTInductor · AOTInductor (AOTInductor)")
+    page.locator("select").first.select_option(label="AOTInductor (AOTInductor)")
     page.get_by_role("button", name="changed nothing").click()
     page.locator('.stage[data-stage="post-grad passes"]').click()
     page.locator("[role=tab][data-view=code]").click()

@@ -62,7 +62,7 @@ def test_the_page_and_the_workbench_say_first_what_may_hang_and_draw_it(page: Pa
     expect(found).to_have_count(1)
     page.get_by_label("Search the recording").fill("")
     one = found.nth(0).get_by_role("button").last
-    name = one.inner_text()
+    name = one.get_attribute("data-compilation")
     one.click()
     ids = [one.id for one in recording("ranks_diverge")]
     expect(page.locator(".head select")).to_have_value(str(ids.index(name)))

@@ -170,7 +170,7 @@ def test_another_compilation_goes_along_from_stage_to_stage(page: Page, html: Pa
     choice = page.get_by_label("Draw beside").locator("optgroup").last.locator("option").first
     page.get_by_label("Draw beside").select_option(value=choice.get_attribute("value"))
     beside = pane(page, 1)
-    expect(beside.locator(".pane-head")).to_contain_text("1 · ")
+    expect(beside.locator(".pane-head")).to_contain_text(" [1] · ")
     expect(beside.locator(".pane-head")).to_contain_text("trace")
     page.locator('.stage[data-stage="partition"]').first.click()
     expect(beside).to_contain_text("Compilation 1 has no stage partition.")
@@ -207,7 +207,7 @@ def test_in_a_notebook_the_kernel_sends_what_is_beside(lab: jupyter.Server, lab_
     expect(lab_page.locator(".pane")).to_have_count(3, timeout=60_000)
     titles = lab_page.locator(".pane-head > span")
     expect(titles.nth(1)).to_contain_text("partition backward")
-    expect(titles.nth(2)).to_contain_text(re.compile(r"^1 .*trace joint · \d+ nodes"))
+    expect(titles.nth(2)).to_contain_text(re.compile(r"\[0/1\] .*trace joint · \d+ nodes"))
     for number in range(3):
         drawn(pane(lab_page, number))
     lab_page.get_by_label("Search the recording").fill("name:mm")

@@ -35,7 +35,7 @@ def test_a_failing_export_says_why_and_shows_what_was_traced(opened, screenshots
     expect(first).to_contain_text("has to know whether n > 3 (u0 > 3) while tracing")
     expect(first).to_contain_text("corpus/exports.py:39")
     expect(first).to_contain_text("torch.cond")
-    page.locator("select").first.select_option(label="export 2 · torch.export (export, failed)")
+    page.locator("select").first.select_option(label="export 2 (export, failed)")
     page.locator('.stage[data-stage="traced until it failed"]').click()
     expect(page.locator(".panel, main").first).to_be_visible()
     expect(page.get_by_text("tracing stopped in").first).to_be_visible()
@@ -46,7 +46,7 @@ def test_a_failing_export_says_why_and_shows_what_was_traced(opened, screenshots
 
 def test_aotinductor_has_stages_and_shows_the_code_that_it_generated(opened, screenshots: Path) -> None:
     page = opened("aoti")
-    page.locator("select").first.select_option(label="AOTInductor · AOTInductor (AOTInductor)")
+    page.locator("select").first.select_option(label="AOTInductor (AOTInductor)")
     page.locator('.stage[data-stage="lower"]').click()
     page.locator('[role=tab][data-view="code"]').click()
     expect(page.locator(".cm-content").first).to_contain_text("#include")

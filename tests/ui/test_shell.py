@@ -66,7 +66,7 @@ def test_the_rail_hides_what_changed_nothing_and_plays(
     expect(same.first).to_be_visible()  # it is remembered
     expect(rail.locator('[data-stage="decompose"] .more')).to_be_visible()
     expect(rail.locator(".rail-divider")).to_have_text("when the backward was first needed")
-    expect(rail.locator('.related[data-kind="gradient"]')).to_contain_text("3 · gradient of Net")
+    expect(rail.locator('.related[data-kind="gradient"]')).to_contain_text("gradient of Net [3]")
     expect(rail.locator('.related[data-kind="again"]')).to_contain_text("x.shape was (8, 64) and is now (9, 64)")
     page.screenshot(path=screenshots / f"shell-{theme}-rail.png")
     rail.get_by_role("button", name=f"hide {hidden} that changed nothing").click()
@@ -76,7 +76,7 @@ def test_the_rail_hides_what_changed_nothing_and_plays(
     expect(rail.locator(".stage[aria-selected=true]")).not_to_have_attribute("data-stage", "flatten", timeout=4000)
     page.get_by_role("button", name="Pause").click()
     rail.locator('.related[data-kind="again"]').click()
-    expect(page.locator('.related[data-kind="earlier"]')).to_contain_text("0 · Net")
+    expect(page.locator('.related[data-kind="earlier"]')).to_contain_text("Net [0]")
 
 
 def test_compilations_are_searched_sorted_and_compared(

@@ -25,6 +25,10 @@ GUARDED = Cure(
     "If the guard always holds, give the dimension that range or relation in `dynamic_shapes` (`torch.export.Dim`);"
     " otherwise change the line that needs it.",
 )
+ONE_DIMENSION = Cure(
+    "dimensions that have to be equal",
+    "If they are always equal, give both the same dimension in `dynamic_shapes`: `{other}` in place of `{one}`.",
+)
 UNFINISHED = Cure(
     "export that did not finish",
     "Run the program in eager with the same inputs. If that works, the error is about `dynamic_shapes`: "

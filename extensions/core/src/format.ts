@@ -50,10 +50,10 @@ export function thousands(count: number): string {
   return Number.isInteger(count) ? String(count).replace(/\B(?=(\d{3})+$)/g, ",") : String(count);
 }
 
-/** `0.35 ms`, `86.2 ms`, `4325 ms`, and from ten seconds on `11.0 s`. */
+/** `0.35 ms`, `86.2 ms`, `432 ms`, and from a second on `4.3 s`, as in Python's sentences. */
 export function milliseconds(ns: number): string {
   const ms = ns / 1e6;
-  if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms >= 1000) return `${(ms / 1000).toFixed(1)} s`;
   return ms >= 100 ? `${ms.toFixed(0)} ms` : ms >= 10 ? `${ms.toFixed(1)} ms` : `${ms.toFixed(2)} ms`;
 }
 
@@ -85,7 +85,7 @@ export function viewStep(step: string): string {
 
 /** `step after line 8`: what Dynamo compiles after a graph break has a name of Dynamo's. */
 export function functionName(name: string): string {
-  return name.replace(/torch_dynamo_resume_in_(.+?)_at_(\d+)/g, "$1 after line $2");
+  return name.replace(/torch_dynamo_resume_in_([\w<>]+)_at_(\d+)/g, "$1 after line $2");
 }
 
 /** `model.py:12`, from a path of any length. */

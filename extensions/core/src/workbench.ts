@@ -1,6 +1,7 @@
 // The workbench shows a recording in an element. It has a rail of stages, tabs of views, and the facts of the selected
 // node, with one shared selection. It is in a shadow root, which isolates its styles from those of the page.
 
+import { called, calledIn } from "./called";
 import { fromBase64 } from "./bytes";
 import { decodePart, decodeRecording, type Opening, RecordingError } from "./decode";
 import { answered, answeredInFull, colourOfAnswer, ranHere } from "./cached";
@@ -27,7 +28,7 @@ import { viewOf, viewsOf } from "./views/registry";
 import { stages } from "./views/stages";
 import { chip } from "./views/table";
 import type { Context, Mounted, View } from "./views/view";
-import type { CompilationData, CompilationHead, Painting, PaintingsPart, RecordingData } from "./wire";
+import type { CompilationHead, Painting, PaintingsPart, RecordingData } from "./wire";
 
 const UNSEEN_MS = 200; // without a frame: the page is in the background
 const MOST_OPTIONS = 100; // compilations in the list of the head; the compilations view can search more
@@ -249,7 +250,7 @@ function showState(place: Frame, recording: Recording, host: Host, layouter: Lay
     stageHead.hidden = side.hidden = isWhole;
     const isJob = showsJob(state);
     place.body.toggleAttribute("data-job", isJob);
-    replace(ofWhich, ...(isJob ? ["Stages of ", h("b", {}, nameOf(state.compilation)), timeOf(state)] : []));
+    replace(ofWhich, ...(isJob ? ["Stages of ", h("b", {}, calledIn(state.compilation)), timeOf(state)] : []));
     replace(stageHead, ...stageLine(state, keys.help.open));
     renderTabs(tabs, state);
     for (const part of parts) part.update();
@@ -319,10 +320,6 @@ function timeOf({ compilation }: State): string {
   return compilation.stages.length && timed(compilation) ? ` · ${milliseconds(ranHere(compilation))}` : "";
 }
 
-function nameOf({ id, name }: CompilationHead | CompilationData): string {
-  return `${id} · ${name}`;
-}
-
 function chipsOf(state: State): Child[] {
   const { compilation } = state;
   const stages = compilation.stages.length;
@@ -340,18 +337,13 @@ function chipsOf(state: State): Child[] {
         colourOfAnswer(compilation.cache),
         answeredInFull(compilation.cache),
       ),
-    stages > 0 &&
-      h(
-        "span",
-        { class: "muted" },
-        viewOf(state) === overview ? total(state) : plural(stages, "stage") + timeOf(state),
-      ),
+    stages > 0 && h("span", { class: "muted" }, plural(stages, "stage") + timeOf(state)),
   ];
 }
 
 function picker(state: State): HTMLElement {
   const { compilations } = state.recording.index;
-  if (compilations.length === 1) return h("h2", {}, state.compilation.name);
+  if (compilations.length === 1) return h("h2", {}, calledIn(state.compilation));
   const all = showsJob(state) ? `All ${total(state)}` : null;
   if (compilations.length > MOST_OPTIONS)
     return h(
@@ -362,27 +354,27 @@ function picker(state: State): HTMLElement {
         title: "All compilations",
         on: { click: () => state.openView("compilations") },
       },
-      `${all ?? nameOf(state.compilation)} ▾`,
+      `${all ?? called(state.compilation)} ▾`,
     );
   const select = h(
     "select",
     { "aria-label": "Compilation" },
     all && h("option", { value: "", selected: true }, all),
     compilations.map((compilation, i) =>
-      h("option", { value: i, selected: !all && i === state.selection.compilation }, called(compilation)),
+      h("option", { value: i, selected: !all && i === state.selection.compilation }, optionOf(compilation)),
     ),
   );
   select.addEventListener("change", () => select.value && state.openCompilation(Number(select.value)));
   return select;
 }
 
-/** `0 · step (training, failed)`. */
-function called(head: CompilationHead): string {
+/** `step [0/0] (training, failed)`. */
+function optionOf(head: CompilationHead): string {
   const { kind, error, cache } = head;
   const what = [kind, error ? endedAs(error) : "", cache ? `cache ${cache.outcome}` : ""]
     .filter((word) => word)
     .join(", ");
-  return `${nameOf(head)}${what && ` (${what})`}`;
+  return `${called(head)}${what && ` (${what})`}`;
 }
 
 /** The stage's name, what it did, and a choice of its graphs. */

@@ -69,7 +69,7 @@ test("events are in the lane of their rank, below their parents, and belong to t
   ]);
   const { name } = data.compilations[0]!;
   expect(lanes[0]!.rows.map((row) => row.map((span) => [span.name, span.start, span.stage, span.kind]))).toEqual([
-    [[`dynamo · ${name}`, 0, "dynamo", "dynamo"]],
+    [[`dynamo · ${name} [${data.compilations[0]!.id}]`, 0, "dynamo", "dynamo"]],
     [["aot_trace_joint_graph", 10, "joint", "aot"]],
     [["a pass", 12, "joint", "aot"]],
   ]);

@@ -2,6 +2,7 @@
 // lines, lines of the wrapper, stages, reasons, painted values, compilations, and words. A hit opens its view at what
 // was found.
 
+import { called } from "../called";
 import { userFiles } from "../code/sources";
 import * as format from "../format";
 import type { State } from "../state";
@@ -248,10 +249,8 @@ function otherCompilations(state: State, text: string): Found {
     hits: rows
       .filter(({ position }) => position !== state.selection.compilation)
       .map(({ head, position }) =>
-        hit(
-          `${head.id} · ${head.name}`,
-          [head.kind, state.recording.whyInShort(position)].filter(Boolean).join(" · "),
-          () => state.openCompilation(position),
+        hit(called(head), [head.kind, state.recording.whyInShort(position)].filter(Boolean).join(" · "), () =>
+          state.openCompilation(position),
         ),
       ),
   };

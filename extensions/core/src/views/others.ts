@@ -1,6 +1,7 @@
 // The graphs that the open one can be compared with, or drawn beside: those of the other stages, and the same stage of the
 // other compilations.
 
+import { called } from "../called";
 import { h } from "../dom";
 import type { Against, State } from "../state";
 
@@ -20,12 +21,12 @@ export function others({ selection, recording, compilation }: State): Other[] {
         group: "this compilation",
       })),
   );
-  const compilations = recording.index.compilations.flatMap(({ id, name, kind }, i) =>
+  const compilations = recording.index.compilations.flatMap((head, i) =>
     i === selection.compilation
       ? []
       : {
           value: { compilation: i },
-          text: `${id} · ${name}${kind && ` (${kind})`}`,
+          text: `${called(head)}${head.kind && ` (${head.kind})`}`,
           group: "the same stage of another compilation",
         },
   );

@@ -99,7 +99,7 @@ export const aliasing: View = {
   isEmpty: ({ inputs, outputs, storages }) => !inputs.length && !outputs.length && !storages.length,
   needs: () => [],
   badge: ({ compilation: { inputs, outputs } }) =>
-    inputs.length || outputs.length ? `${inputs.length}→${outputs.length}` : "",
+    inputs.length && outputs.length ? `${inputs.length}→${outputs.length}` : "",
   mount(parent: HTMLElement, { state }: Context): Mounted {
     let shown: unknown[] = [];
     let asked = ""; // the row of an input or an output

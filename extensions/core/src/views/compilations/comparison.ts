@@ -1,6 +1,7 @@
 // Compares two compilations side by side: A is the open one, B is the other. Stages are matched by name. Only facts
 // that differ are shown.
 
+import { called, calledIn } from "../../called";
 import { changes } from "../../changes";
 import { type Child, h, quoted, replace } from "../../dom";
 import { bytes, milliseconds } from "../../format";
@@ -23,7 +24,7 @@ export function comparison(state: State, other: number): HTMLElement {
   const facts = differingFacts(a, b);
   const place = h("section", { class: "comparison", "aria-label": "Two compilations compared" });
   const letters = { A: a, B: b };
-  const title = (letter: keyof typeof letters): string => `${letter} · ${letters[letter].id}`;
+  const title = (letter: keyof typeof letters): string => `${letter} · ${called(letters[letter])}`;
   const columns = (
     [
       [state.selection.compilation, "A"],
@@ -31,7 +32,7 @@ export function comparison(state: State, other: number): HTMLElement {
     ] as const
   ).map(([compilation, letter]): Column => ({
     compilation,
-    head: () => [mark(letter), h("h3", {}, letters[letter].id, " · ", letters[letter].name)],
+    head: () => [mark(letter), h("h3", {}, calledIn(letters[letter]))],
   }));
   replace(
     place,

@@ -1,6 +1,7 @@
 // Lists all compilations of the recording, with search, filters and sorting. A click opens one. The reader can compare
 // two of them: their stages, and the facts that differ.
 
+import { calledIn } from "../../called";
 import { answered, answeredInFull, colourOfAnswer } from "../../cached";
 import { h, quoted, replace } from "../../dom";
 import { milliseconds } from "../../format";
@@ -55,19 +56,19 @@ export const compilations: View = {
     };
     const unsubscribe = search.subscribe(() => ask({ text: search.textIn("compilations") }));
 
-    const columns: readonly { title: string; by?: Order; term?: string }[] = [
-      { title: "Id", by: "order" },
-      { title: "Function", by: "name" },
+    let isTold = false; // why one of them was compiled, or how it ended
+    const columns = (): readonly { title: string; by?: Order; term?: string }[] => [
+      { title: "Compilation", by: "order" },
       ...(ranks.length > 1 ? [{ title: "Rank", by: "rank" as const }] : []),
       { title: "Kind", term: "Kind of a compilation" },
       { title: "Stages", by: "stages" },
       { title: "Nodes", by: "nodes" },
       { title: "Time", by: "time" },
       ...(asked ? [{ title: "Cache", term: "What the cache said" }] : []),
-      { title: "Why" },
-      { title: "A/B" },
+      ...(isTold ? [{ title: "Why" }] : []),
+      ...(heads.length > 1 ? [{ title: "A/B" }] : []),
     ];
-    const heading = ({ title, by, term }: (typeof columns)[number]): HTMLElement => {
+    const heading = ({ title, by, term }: ReturnType<typeof columns>[number]): HTMLElement => {
       if (!by) return h("th", { scope: "col", ...explained("columns", term ?? title) }, title);
       const mine = query.by === by;
       return h(
@@ -96,8 +97,7 @@ export const compilations: View = {
           "aria-selected": String(position === selection.compilation),
           data: { compilation: one.id },
         },
-        h("th", { scope: "row", class: "code id" }, one.id),
-        h("td", { class: "code" }, one.name),
+        h("th", { scope: "row", class: "code" }, calledIn(one)),
         ranks.length > 1 && h("td", { class: "number" }, one.rank),
         h("td", {}, one.kind, one.attempts > 1 && chip(`${one.attempts} attempts`)),
         h("td", { class: "number" }, known(one.stages)),
@@ -105,34 +105,38 @@ export const compilations: View = {
         h("td", { class: "number" }, known(one.elapsed_ns, milliseconds(one.elapsed_ns))),
         asked &&
           h("td", {}, one.cache && chip(answered(one.cache), colourOfAnswer(one.cache), answeredInFull(one.cache))),
-        h(
-          "td",
-          { class: "prose" },
-          one.error && chip(inShort(one.error), colourOf(one.error), one.error.message),
-          one.error?.ran_in_eager && quoted(one.error.message),
-          quoted(state.recording.why(position) || firstReason(position)),
-        ),
-        h(
-          "td",
-          {},
-          position === selection.compilation
-            ? h("span", { class: "faint" }, "open")
-            : h(
-                "button",
-                {
-                  type: "button",
-                  class: "small",
-                  "aria-pressed": String(selection.against?.compilation === position),
-                  on: {
-                    click: (event: Event) => {
-                      event.stopPropagation();
-                      state.compareWith(selection.against?.compilation === position ? null : { compilation: position });
+        isTold &&
+          h(
+            "td",
+            { class: "prose" },
+            one.error && chip(inShort(one.error), colourOf(one.error), one.error.message),
+            one.error?.ran_in_eager && quoted(one.error.message),
+            quoted(reason(position)),
+          ),
+        heads.length > 1 &&
+          h(
+            "td",
+            {},
+            position === selection.compilation
+              ? h("span", { class: "faint" }, "open")
+              : h(
+                  "button",
+                  {
+                    type: "button",
+                    class: "small",
+                    "aria-pressed": String(selection.against?.compilation === position),
+                    on: {
+                      click: (event: Event) => {
+                        event.stopPropagation();
+                        state.compareWith(
+                          selection.against?.compilation === position ? null : { compilation: position },
+                        );
+                      },
                     },
                   },
-                },
-                "compare",
-              ),
-        ),
+                  "compare",
+                ),
+          ),
       );
       row.addEventListener("click", open);
       row.addEventListener("keydown", (event) => {
@@ -140,14 +144,16 @@ export const compilations: View = {
       });
       return row;
     };
-    const firstReason = (position: number): string =>
-      related(state.recording.index, position).some(({ kind }) => kind === "of")
+    const reason = (position: number): string =>
+      state.recording.why(position) ||
+      (related(state.recording.index, position).some(({ kind }) => kind === "of")
         ? "a gradient of a gradient was requested"
-        : "";
+        : "");
     const draw = (): void => {
       const rows = list(heads, query);
+      isTold = heads.some(({ error }, position) => error || reason(position));
       count.textContent = rows.length === heads.length ? "" : `${rows.length} of ${heads.length}`;
-      replace(head, columns.map(heading));
+      replace(head, columns().map(heading));
       replace(
         body,
         rows.slice(0, MOST_ROWS).map(line),
@@ -157,7 +163,7 @@ export const compilations: View = {
             {},
             h(
               "td",
-              { colspan: columns.length, class: "muted" },
+              { colspan: columns().length, class: "muted" },
               `and ${rows.length - MOST_ROWS} more: the search finds them`,
             ),
           ),
@@ -167,7 +173,7 @@ export const compilations: View = {
             {},
             h(
               "td",
-              { colspan: columns.length, class: "muted" },
+              { colspan: columns().length, class: "muted" },
               "No compilation matches. Clear the search, or choose another filter.",
             ),
           ),

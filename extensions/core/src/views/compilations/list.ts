@@ -1,5 +1,6 @@
 // Filters and sorts the compilations of a list. It is separate from the view, so that it can be tested alone.
 
+import { called } from "../../called";
 import { endedAs } from "../../outcome";
 import type { CompilationHead } from "../../wire";
 
@@ -21,7 +22,6 @@ export const EVERYTHING: Query = { text: "", kind: "", rank: null, only: "all", 
 
 const ORDERS = {
   order: (row: Row) => row.position,
-  name: (row: Row) => row.head.name,
   rank: (row: Row) => row.head.rank,
   time: (row: Row) => row.head.elapsed_ns,
   nodes: (row: Row) => row.head.nodes,
@@ -61,7 +61,7 @@ function chosen({ because, error, cache }: CompilationHead, only: Query["only"])
 function haystack(head: CompilationHead): string {
   const error = head.error ? `${endedAs(head.error)} ${head.error.type} ${head.error.message}` : "";
   const cache = head.cache ? `cache ${head.cache.outcome} ${head.cache.words}` : "";
-  return [cache, head.id, head.name, head.kind, head.compile_id, ...head.because, error, ...head.options.values()]
+  return [cache, called(head), head.kind, head.compile_id, ...head.because, error, ...head.options.values()]
     .join(" ")
     .toLowerCase();
 }

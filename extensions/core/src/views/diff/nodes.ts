@@ -1,5 +1,6 @@
 // The diff node by node: added, removed and changed nodes.
 
+import { called } from "../../called";
 import { call } from "../../code/python";
 import { type Change, diffNodes, type NodeChange } from "../../code/nodes";
 import { type Child, h, notice } from "../../dom";
@@ -43,7 +44,6 @@ export function nodeTable(state: State, before: Graph, after: Graph, other: Comp
   const text = (node: Node, graph: Graph): string =>
     node.op === "p" ? node.descriptor || "input" : node.op === "o" ? "output" : call(node, graph, state.recording);
   const type = (node: Node | null): string => (node?.value ? format.value(state.recording, node.value, []) : "");
-  const titled = (compilation: CompilationData): string => `${compilation.id} · ${compilation.name}`;
   return h(
     "div",
     { class: "page" },
@@ -60,13 +60,13 @@ export function nodeTable(state: State, before: Graph, after: Graph, other: Comp
           ],
         },
         {
-          title: other ? titled(other) : "Before",
+          title: other ? called(other) : "Before",
           term: "Before",
           kind: "code",
           cell: (row) => side(row.before, row.before && text(row.before, before), type(row.before)),
         },
         {
-          title: other ? titled(state.compilation) : "After",
+          title: other ? called(state.compilation) : "After",
           term: "After",
           kind: "code",
           cell: (row) => side(row.after, row.after && text(row.after, after), type(row.after)),

@@ -2,6 +2,7 @@
 // go in step: what the reader selects, opens, searches or pans in one, the others show too. Each drawing beside the
 // first has a state of its own, so that it is the same drawing as one alone. This file carries over what changes.
 
+import { called } from "../../called";
 import { h, notice, replace } from "../../dom";
 import { plural } from "../../format";
 import { Panel } from "../../panel";
@@ -288,7 +289,7 @@ class Pane {
 /** What a pane shows: the stage, its graph, and how many nodes that has. */
 function titleOf(state: State, named: boolean, missing = ""): (HTMLElement | string)[] {
   const { compilation, stage, selection, graph } = state;
-  const which = named ? `${compilation.id} · ${compilation.name} · ` : "";
+  const which = named ? `${called(compilation)} · ` : "";
   const name = missing || (stage ? `${selection.stage + 1} ${stage.name}` : "");
   const what = missing ? [] : [selection.role, graph ? plural(graph.nodes.length, "node") : ""].filter((part) => part);
   return [which, h("b", {}, name), what.length ? ` ${what.join(" · ")}` : ""];

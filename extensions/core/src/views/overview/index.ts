@@ -11,6 +11,7 @@ import { showRestart } from "../timeline";
 import type { Context, Mounted, View } from "../view";
 
 const SECOND = 1e9; // nanoseconds
+const FIRST = 1.5; // of the title's length: as far as the sentence may reach that says the same
 const SMALLEST = 0.005; // of the time; a part of the bar below it has no width of its own
 
 /** What the recording says first, if that is loaded. */
@@ -122,9 +123,9 @@ function cause(state: State, one: CauseRecord, total: number, isOpen: boolean): 
       "summary",
       {},
       h("span", { class: "what" }, quoted(one.title)),
-      chip(one.kind, one.failed ? "removed" : "warn"),
+      h("span", { class: "of" }, chip(one.kind, one.failed ? "removed" : "warn")),
       one.seconds > 0 && h("span", { class: "cost" }, time(one.seconds), share),
-      h("span", { class: "where" }, one.place, one.code && h("code", {}, one.code)),
+      one.place && h("span", { class: "where" }, one.place, one.code && h("code", {}, one.code)),
     ),
     more(one) && h("p", {}, quoted(more(one))),
     one.followed.length > 0 &&
@@ -138,9 +139,11 @@ function cause(state: State, one: CauseRecord, total: number, isOpen: boolean): 
   );
 }
 
-/** What a cause says beyond its title. */
+/** What a cause says beyond its title, whose reason its first sentence often repeats. */
 function more({ title, text }: CauseRecord): string {
-  return text.startsWith(`${title}.`) ? text.slice(title.length + 1).trim() : text;
+  const reason = title.replace(/^.*?: /, "");
+  const end = text.indexOf(`${reason}.`) + reason.length + 1;
+  return end > reason.length && end <= FIRST * title.length ? text.slice(end).trim() : text;
 }
 
 /** Where the recording shows what a cause says. */

@@ -34,7 +34,9 @@ export function showPage(state: State, kind: string, id = ""): void {
 function markWanted(state: State, place: HTMLElement): void {
   const id = wanted.get(state);
   if (!id) return;
-  const rows = [...place.querySelectorAll("tbody tr")].filter((row) => row.querySelector(".id")?.textContent === id);
+  const rows = [...place.querySelectorAll("tbody tr")].filter(
+    (row) => row.querySelector<HTMLElement>("[data-compilation]")?.dataset.compilation === id,
+  );
   for (const row of rows) row.setAttribute("aria-current", "true");
   const [first] = rows;
   if (first) requestAnimationFrame(() => bring(first, place.closest(".panel") ?? place)); // after layout

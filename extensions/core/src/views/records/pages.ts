@@ -1,5 +1,6 @@
 // The pages of the view of records: for each kind of rows, what its table shows, and what the search looks in.
 
+import { called, calledIn } from "../../called";
 import { answeredInFull } from "../../cached";
 import { type Child, h, keepInView, quoted, replace } from "../../dom";
 import { functionName, milliseconds, place as placed, plural, thousands } from "../../format";
@@ -40,7 +41,7 @@ export const PAGES: readonly Page[] = [
       const shown = all.filter((one) => matches(words, JSON.stringify(one).toLowerCase()));
       told(shown.length, all.length);
       const positions = new Map(state.recording.index.compilations.map(({ id }, i) => [id, i]));
-      return differences(shown, (ids) => ids.map((id) => opener(state, positions.get(id) ?? NONE, "")));
+      return differences(shown, (ids) => ids.map((id) => opener(state, positions.get(id) ?? NONE)));
     },
   },
   { kind: "stacks", title: "Stacks", show: showStacks },
@@ -171,7 +172,7 @@ function haystack(state: State, rows: Rows, row: { readonly origin: Origin }): s
       for (const [key, one] of value) said.push(`${key} ${typeof one === "number" ? `${one} ${rows.text(one)}` : one}`);
   }
   const head = state.recording.index.compilations[position(state, rows, row.origin)];
-  return `${head ? `${head.id} ${head.name}` : ""} ${said.join(" ")}`.toLowerCase();
+  return `${head ? called(head) : ""} ${said.join(" ")}`.toLowerCase();
 }
 
 function matches(words: readonly string[], text: string): boolean {
@@ -193,18 +194,16 @@ function compilationOf<Row extends { readonly origin: Origin }>(state: State, ro
   };
 }
 
-/** A button that opens a compilation; its id, with its name below. */
-function opener(state: State, position: number, name?: ""): Child {
+/** A button that opens a compilation. */
+function opener(state: State, position: number): Child {
   const head = state.recording.index.compilations[position];
   if (!head) return "";
   const open = (event: Event): void => {
     event.stopPropagation();
     state.openCompilation(position);
   };
-  return [
-    h("button", { type: "button", class: "link id", title: `open ${head.name}`, on: { click: open } }, head.id),
-    name ?? h("small", {}, head.name),
-  ];
+  const data = { compilation: head.id };
+  return h("button", { type: "button", class: "link", data, on: { click: open } }, calledIn(head));
 }
 
 /** A place with its code; a click shows the whole stack. */
@@ -281,7 +280,7 @@ function showStacks(
 ): HTMLElement {
   const tree = treeOf(rows, state.recording.index);
   const found = kept(tree, ({ head, outcomes }, under) =>
-    matches(words, `${head.id} ${head.name} ${outcomes.join(" ")} ${under}`.toLowerCase()),
+    matches(words, `${called(head)} ${outcomes.join(" ")} ${under}`.toLowerCase()),
   );
   told(count(found), count(tree));
   const one = ({ position, head, outcomes }: Compiled): HTMLElement =>
@@ -394,7 +393,7 @@ function inFull(state: State, rows: Rows, row: MetricsRecord): HTMLElement {
   ];
   const head = state.recording.index.compilations[position(state, rows, row.origin)];
   return table(
-    `${plural(said.length, "metric")} of ${head ? `${head.id} · ${head.name}` : "no compilation"}`,
+    `${plural(said.length, "metric")} of ${head ? called(head) : "no compilation"}`,
     [
       { title: "Name", kind: "code", order: ([name]) => name, cell: ([name]) => name },
       {

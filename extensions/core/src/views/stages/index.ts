@@ -3,6 +3,7 @@
 // of the compilation are below: a backward that was lowered on first use, compilations of gradients of gradients, and
 // the next compilation of the same function.
 
+import { calledIn } from "../../called";
 import { changes, type GraphChange } from "../../changes";
 import { append, h, keepInView, quoted, replace } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
@@ -306,7 +307,7 @@ function link(state: State, { position, head, kind }: Related): HTMLElement {
     "button",
     { type: "button", class: "related", data: { kind }, on: { click: () => state.openCompilation(position) } },
     h("span", { class: "faint" }, SAID[kind]),
-    h("b", {}, h("i", { class: "id" }, head.id), ` · ${head.name}`),
+    h("b", {}, calledIn(head)),
     because && h("span", { class: "what" }, quoted(because)),
   );
 }

@@ -1,6 +1,7 @@
 // The compile time as a flame graph: modules by their paths, the lines below them; a width is a share of the time.
 // Each frame is a button. Enter or a click makes a frame as wide as the page, and again, or Escape, goes back up.
 
+import { calledIn } from "../../called";
 import { h, replace } from "../../dom";
 import { milliseconds, plural } from "../../format";
 import type { State } from "../../state";
@@ -124,11 +125,13 @@ export class Flame {
 
   private words({ frame }: Placed): (HTMLElement | string)[] {
     const { name, kind, seconds, place, code, ids } = frame;
-    const heads = new Map(this.state.recording.index.compilations.map((head, i) => [head.id, i]));
+    const { compilations } = this.state.recording.index;
+    const positions = new Map(compilations.map((head, i) => [head.id, i]));
     const opens = (id: string): HTMLElement | string => {
-      const at = heads.get(id);
-      const open = (): void => this.state.openCompilation(at!);
-      return at === undefined ? id : h("button", { type: "button", class: "link", on: { click: open } }, id);
+      const at = positions.get(id);
+      if (at === undefined) return id;
+      const open = (): void => this.state.openCompilation(at);
+      return h("button", { type: "button", class: "link", on: { click: open } }, calledIn(compilations[at]!));
     };
     return [
       h("b", {}, code || name),

@@ -1,6 +1,7 @@
 // What happened when: compilations, stages and torch's events as spans, a lane for each process; cache lookups,
 // restarts, graph breaks and failures as marks. A click opens the compilation and the stage that a span belongs to.
 
+import { calledIn } from "../../called";
 import { h, notice, replace, unquoted } from "../../dom";
 import { plural } from "../../format";
 import type { State } from "../../state";
@@ -226,7 +227,7 @@ function middleOf({ chosen, scale, window: { from, to } }: Chart): number {
 function describe(hit: Hit | null, { recording }: State): (HTMLElement | string)[] {
   const about = (compilation: number): HTMLElement | string => {
     const head = recording.index.compilations[compilation];
-    return head ? h("span", {}, " · ", h("code", {}, head.id), ` ${head.name}`) : "";
+    return head ? h("span", {}, " · ", calledIn(head)) : "";
   };
   if (hit?.mark)
     return [h("b", {}, unquoted(hit.mark.words)), about(hit.mark.compilation), ` · at ${time(hit.mark.at)}`];

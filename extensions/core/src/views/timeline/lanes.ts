@@ -2,6 +2,7 @@
 // own pipeline (aotviz/recording/spans.py does the same for traces). Long times without any span are folded, so that a
 // job that computes for hours between two compilations still shows both.
 
+import { called } from "../../called";
 import { unquoted } from "../../dom";
 import { breakText } from "../../rows";
 import type { Rows } from "../../source";
@@ -109,7 +110,7 @@ export function lanesOf(rows: Rows, index: RecordingIndex): Lanes {
   for (const { spans } of used)
     for (const span of spans) {
       const head = index.compilations[span.compilation];
-      if (head && !span.parent && span.name !== head.name) span.name += ` · ${head.name}`;
+      if (head && !span.parent && span.name !== called(head)) span.name += ` · ${called(head)}`;
     }
   return placed(used, named(used, part));
 }
@@ -164,7 +165,7 @@ function addOwn(
     const began = head.started_unix_ns / 1e3;
     const returned = Math.max(0, ...stages.filter(({ late }) => !late).map((s) => s.started_ns + s.elapsed_ns)) / 1e3;
     const whole: Loose = {
-      name: head.name,
+      name: called(head),
       start: began,
       duration: returned,
       compilation,
