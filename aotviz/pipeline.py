@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from functools import partial
 from typing import Any
 
 from aotviz.ir import graphs, refusals, verify
@@ -176,8 +175,8 @@ class Observer:
         """What has been recorded of this compilation so far, for `replayed` in another process."""
         return None
 
-    def late(self) -> Observer:
-        """The observer for work that runs after the compilation has returned."""
+    def late(self, request: BackwardRequest) -> Observer:
+        """The observer for `request`, which comes after the compilation has returned."""
         return self
 
     def further(self) -> Observer:
@@ -190,18 +189,44 @@ class Several(Observer):
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
-        for name in ("before", "after", "failed", "explained", "ran_in_eager", "withdraw", "looked_up", "replayed"):
-            setattr(self, name, partial(self._each, name))
 
-    def _each(self, name: str, *seen: Any) -> None:
-        for observer in self.observers:
-            getattr(observer, name)(*seen)
+    def before(self, stage: str, argument: Form) -> None:
+        for one in self.observers:
+            one.before(stage, argument)
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        for one in self.observers:
+            one.after(stage, argument, result, elapsed_ns)
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        for one in self.observers:
+            one.failed(stage, argument, error)
+
+    def explained(self, error: BaseException) -> None:
+        for one in self.observers:
+            one.explained(error)
+
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        for one in self.observers:
+            one.ran_in_eager(reason, place)
+
+    def withdraw(self) -> None:
+        for one in self.observers:
+            one.withdraw()
+
+    def looked_up(self, lookup: LookUp) -> None:
+        for one in self.observers:
+            one.looked_up(lookup)
+
+    def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
+        for one in self.observers:
+            one.replayed(request, program, recorded)
 
     def recorded(self) -> bytes | None:
         return next((found for one in self.observers if (found := one.recorded()) is not None), None)
 
-    def late(self) -> Observer:
-        return Several(observer.late() for observer in self.observers)
+    def late(self, request: BackwardRequest) -> Observer:
+        return Several(observer.late(request) for observer in self.observers)
 
     def further(self) -> Observer:
         return Several(observer.further() for observer in self.observers)
@@ -288,7 +313,7 @@ class Later:
         self._observer = observer
 
     def backward(self, request: BackwardRequest) -> LoweredBackward:
-        lowered: LoweredBackward = run(BACKWARD, request, self._observer.late())
+        lowered: LoweredBackward = run(BACKWARD, request, self._observer.late(request))
         return lowered
 
     def gradients(self, request: GradientRequest) -> GradientProgram:

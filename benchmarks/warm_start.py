@@ -65,8 +65,8 @@ def timed(owner, name):
 
 if who == "ours":
     from aotviz.frontends import cached
-    timed(cached, "asked")
-    timed(cached, "loaded")
+    timed(cached, "question")
+    timed(cached, "look_up")
     timed(cached.Keeper, "after")
 
 def tiny(x, w):

@@ -9,7 +9,7 @@ from typing import Any
 
 from aotviz import pipeline
 from aotviz.frontends import compiling
-from aotviz.ir.forms import Form, Request
+from aotviz.ir.forms import BackwardRequest, Form, Request
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.pipeline import Observer
 from aotviz.runtime.lowered import Program
@@ -31,8 +31,8 @@ class Unseen(Observer):
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def late(self) -> Observer:
-        return self._observer.late()
+    def late(self, request: BackwardRequest) -> Observer:
+        return self._observer.late(request)
 
     def further(self) -> Observer:
         return self._observer.further()
@@ -60,8 +60,8 @@ def answering(answer: Callable[[Request], Answer], first: int = 0) -> Iterator[l
         observer.looked_up(lookup)
         return program
 
-    def run(stages: Any, compiler: Any = None) -> Program:
-        return compile_request(stages._request, stages._observer)
+    def run(stages: Any) -> Program:
+        return compile_request(stages.request, stages.observer)
 
     compiling.Pipeline.program = run  # type: ignore[method-assign]
     try:

@@ -158,7 +158,7 @@ class Backend:
         is_debugged = bool(self.options.get("debug"))
         store: Any = None if is_debugged else self.carried
         store = store or switch.store_of_compilation(self.cache, is_debugged)
-        return cached.asked(store, graph, inputs, self.options, self.lowering, symbols)
+        return cached.question(store, graph, inputs, self.options, self.lowering, symbols)
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         if dynamo.id_for_next_process(gm) is not None:
@@ -334,9 +334,10 @@ class _Graph:
         in_eager, session = None if self.raises else self.place, self.session()
         try:
             with self.lowering.around():
-                program, observer = cached.loaded(asked, request, session.observer())
+                found = cached.look_up(asked, request, session.observer())
+                program = found.program
                 if program is None:
-                    program = compile_program(request, session, in_eager, eager_after, observer=observer)
+                    program = compile_program(request, session, in_eager, eager_after, observer=found.observer)
                 else:
                     session.keep(program)
         except Exception as error:

@@ -15,15 +15,14 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from aotviz import pipeline
-from aotviz.cache import bypasses, meshes, switch
+from aotviz.cache import bypasses, meshes
 from aotviz.cache import entry as entries
 from aotviz.cache.carried import Carried
 from aotviz.cache.entry import Compiled, Main, Reading
@@ -33,14 +32,14 @@ from aotviz.cache.seals import Unavailable, warn_once
 from aotviz.cache.store import Entry, Store
 from aotviz.cache.values import Broken
 from aotviz.frontends import rehearsal, shared_code, stored_results
-from aotviz.frontends.compiling import repeatable
+from aotviz.frontends.compiling import entered, repeatable
 from aotviz.ir import dynamo_capture
-from aotviz.ir.forms import BackwardRequest, FlatCall, Form, LoweredBackward, Request, TracedCall
+from aotviz.ir.forms import BackwardRequest, FlatCall, Form, GradientRequest, LoweredBackward, Request, TracedCall
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.ir.serializable import class_of_results
 from aotviz.lowerings import EAGER, Lowering, OneCompiler
-from aotviz.options import Options
 from aotviz.pipeline import Observer, Role
+from aotviz.recorder.sessions import Session
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import scalars
 from aotviz.torch_private import stored_values
@@ -52,7 +51,7 @@ RECORDING = "recording"  # the part of an entry that holds what was recorded of 
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A compilation whose key is known."""
 
     store: Store | Carried
@@ -61,68 +60,68 @@ class Asked:
     stacks: tuple[str, ...]  # of the nodes of the graph that the key describes
 
 
-def asked(
+@dataclass(frozen=True)
+class Lookup:
+    """What the cache has for a compilation, before its stages run."""
+
+    program: Program | None  # None: it is to be compiled
+    observer: Observer  # of this compilation
+
+
+def question(
     store: Store | Carried | None,
     module: Any,
     inputs: Sequence[Any],
     options: Any,
     lowering: Lowering,
     numbers: Any = None,
-) -> Asked | LookUp | None:
-    """The key of a graph from Dynamo. A LookUp says why it has none; None if nothing is cached."""
+) -> Question | LookUp | None:
+    """What to ask about a graph from Dynamo. A LookUp says why it has no key; None if nothing is cached."""
     if store is None:
         return None
-
-    def key() -> Key:
-        return of_graph(module, inputs, options, lowering, numbers)
-
-    return _described(key, store, lowering, lambda: dynamo_capture.stacks(module))
-
-
-def _described(
-    key: Callable[[], Key], store: Store | Carried, lowering: Any, stacks: Callable[[], tuple[str, ...]]
-) -> Asked | LookUp:
     try:
-        return Asked(store, key(), lowering, stacks())
-    except Uncacheable as error:
-        return LookUp(Outcome.BYPASS, reason=error.told, where=error.where)
+        key = of_graph(module, inputs, options, lowering, numbers)
+        return Question(store, key, lowering, dynamo_capture.stacks(module))
     except Exception as error:  # a program must not fail because it cannot be described
-        return LookUp(Outcome.BYPASS, reason=_why(error, "its key could not be made"))
+        return _no_key(error)
 
 
-def loaded(asked: Asked | LookUp | None, request: Request, observer: Observer) -> tuple[Program | None, Observer]:
-    """The program of a request, if the cache has it. If not, the observer for its compilation."""
-    return _answered(
-        asked, request, observer, lambda: pipeline.run(_until(Role.FLATTEN), repeatable(request), Observer())
-    )
-
-
-def compiler_of_traces(cache: switch.Choice, options: Options) -> Callable[[Request, Observer], Program]:
-    """What compiles a request of `aot_function` and its family, with `cache` as the user chose it.
-
-    Raises:
-        TypeError: `cache` is neither a bool nor a folder.
-    """
-    store = switch.store_of_compilation(cache, options.debug)
-    return pipeline.compile_request if store is None else partial(_compiled, store)
-
-
-def _compiled(store: Store, request: Request, observer: Observer) -> Program:
-    held = _Held()
+def _question_of_trace(store: Store, call: TracedCall) -> Question | LookUp:
+    compiler = call.options.fw_compiler
+    own = OneCompiler(call.options.backend, compiler) if class_of_results(compiler) is not None else EAGER
     try:
-        call: TracedCall = pipeline.run(_until(Role.FORWARD), request, held)
-    except BaseException:
-        held.told_to(observer)
-        raise
-    compiler = request.options.fw_compiler
-    own = OneCompiler(request.options.backend, compiler) if class_of_results(compiler) is not None else EAGER
-    lowering = inductors(compiler) or own
-    asked = _described(lambda: of_trace(call), store, lowering, lambda: dynamo_capture.stacks_of(call.forward.graph()))
-    program, observer = _answered(asked, request, observer, lambda: call.source)
-    if program is None:
-        held.told_to(observer)
-        program = pipeline.resume(pipeline.run(pipeline.prepare(Role.CONVENTION), call, observer), observer)
+        stacks = dynamo_capture.stacks_of(call.forward.graph())
+        return Question(store, of_trace(call), inductors(compiler) or own, stacks)
+    except Exception as error:  # a program must not fail because it cannot be described
+        return _no_key(error)
+
+
+def _no_key(error: Exception) -> LookUp:
+    where = error.where if isinstance(error, Uncacheable) else ""
+    return LookUp(Outcome.BYPASS, reason=_why(error, "its key could not be made"), where=where)
+
+
+def compile_traced(request: Request, session: Session, store: Store | None) -> Program:
+    """Compile a request of `aot_function` and its family, unless `store` has its program."""
+    with entered(request, session) as stages:
+        program = stages.program() if store is None else _traced(store, stages.request, stages.observer)
+    session.keep(program)
     return program
+
+
+def _traced(store: Store, request: Request, observer: Observer) -> Program:
+    first = _Held()
+    try:
+        call: TracedCall = pipeline.run(_until(Role.FORWARD), request, first)
+    except BaseException:
+        first.tell(observer)
+        raise
+    found = look_up(_question_of_trace(store, call), request, observer, call.source)
+    if found.program is not None:
+        return found.program
+    first.tell(found.observer)
+    call = pipeline.run(pipeline.prepare(Role.CONVENTION), call, found.observer)
+    return pipeline.resume(call, found.observer)
 
 
 def _until(role: Role) -> tuple[pipeline.Stage, ...]:
@@ -130,25 +129,27 @@ def _until(role: Role) -> tuple[pipeline.Stage, ...]:
     return pipeline.part(pipeline.TRAINING, Role.FLATTEN, role)
 
 
-def _answered(
-    asked: Asked | LookUp | None, request: Request, observer: Observer, flat: Callable[[], Any]
-) -> tuple[Program | None, Observer]:
+def look_up(
+    asked: Question | LookUp | None,
+    request: Request,
+    observer: Observer,
+    call: FlatCall | GradientRequest | None = None,
+) -> Lookup:
+    """The program of a request, if the cache has it. `call` is the flat request, if it has run the first stage."""
     if asked is None:
-        return None, observer
+        return Lookup(None, observer)
     if isinstance(asked, LookUp):
         observer.looked_up(asked)
-        return None, observer
+        return Lookup(None, observer)
     with pipeline.lock:
-        program, told = _looked_up(asked, request, observer, flat)
+        program, told = _looked_up(asked, request, observer, call)
     observer.looked_up(told)
     if program is not None or told.outcome is Outcome.BYPASS:
-        return program, observer
-    return None, pipeline.Several((observer, Keeper(asked, observer)))
+        return Lookup(program, observer)
+    return Lookup(None, pipeline.Several((observer, Keeper(asked, observer))))
 
 
-def _looked_up(
-    asked: Asked, request: Request, observer: Observer, flat: Callable[[], Any]
-) -> tuple[Program | None, LookUp]:
+def _looked_up(asked: Question, request: Request, observer: Observer, call: Any) -> tuple[Program | None, LookUp]:
     """The program of a request, if the cache has it, and the answer of the cache."""
     key = asked.key
     told = LookUp(Outcome.MISS, key.digest, key.ingredients)
@@ -157,7 +158,7 @@ def _looked_up(
         found = asked.store.entries(key.digest)
         if not found:
             return None, _nearest(asked, told)
-        call: FlatCall = flat()
+        call = call or pipeline.run(_until(Role.FLATTEN), repeatable(request), Observer())
         symbols, failed = stored_values.symbols_in(call.args), None
         for entry in found:
             main = entries.read(entry.main)
@@ -190,7 +191,7 @@ def _is_of_this_process(error: BaseException | None) -> bool:
 
 
 def _made(
-    asked: Asked, entry: Entry, reading: Reading, call: FlatCall, request: Request, observer: Observer
+    asked: Question, entry: Entry, reading: Reading, call: FlatCall, request: Request, observer: Observer
 ) -> Program:
     """The program of an entry. Raises Broken."""
     main, graphs = reading.main, _Stored(asked, entry, reading.main)
@@ -199,8 +200,8 @@ def _made(
         rehearsal.check(form, call, request.fn)
         with contextlib.suppress(Unavailable):  # in a read-only store it is tried each time
             asked.store.note_rehearsed(entry)
-    quiet = _Quiet(observer, Keeper(asked, observer, entry))
-    program: Program = pipeline.run(pipeline.finish(), form, quiet)
+    loading = _Loading(observer, Keeper(asked, observer, entry))
+    program: Program = pipeline.run(pipeline.finish(), form, loading)
     if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
         raise Broken("its wrapper is another than the one that was saved")
     program = pipeline.with_backward(program)
@@ -209,7 +210,7 @@ def _made(
     return program
 
 
-def _nearest(asked: Asked, told: LookUp) -> LookUp:
+def _nearest(asked: Question, told: LookUp) -> LookUp:
     near = asked.store.nearest(asked.key.ingredients)
     if near is None:
         return told
@@ -246,56 +247,41 @@ class _Held(Observer):
     """Keeps what it is told of the first stages until it is known whether they belong to a compilation or to a hit."""
 
     def __init__(self) -> None:
-        self._told: list[Callable[[Observer], None]] = []
+        self._told: list[tuple[str, tuple[Any, ...]]] = []  # (method, its arguments)
 
-    def told_to(self, observer: Observer) -> None:
-        for one in self._told:
-            one(observer)
+    def tell(self, observer: Observer) -> None:
+        for method, told in self._told:
+            getattr(observer, method)(*told)
 
     def before(self, *told: Any) -> None:
-        self._told.append(lambda observer: observer.before(*told))
+        self._told.append(("before", told))
 
     def after(self, *told: Any) -> None:
-        self._told.append(lambda observer: observer.after(*told))
+        self._told.append(("after", told))
 
     def failed(self, *told: Any) -> None:
-        self._told.append(lambda observer: observer.failed(*told))
+        self._told.append(("failed", told))
 
 
-class _Quiet(Observer):
-    """Passes on what a program from the cache does later, but for what its recording has already: the stages that make
-    it, and the backwards that were compiled when it was stored."""
+class _Loading(Observer):
+    """Of a program from the cache: its recording has the stages that make it, and the backwards of the entry."""
 
-    def __init__(self, observer: Observer, keeper: Keeper, is_late: bool = False) -> None:
-        self._observer, self._keeper, self._is_late = observer, keeper, is_late
-        self._loads = True
+    def __init__(self, observer: Observer, keeper: Keeper) -> None:
+        self._observer, self._keeper = observer, keeper
 
-    def late(self) -> Observer:
-        return _Quiet(self._observer.late(), self._keeper, True)
+    def late(self, request: BackwardRequest) -> Observer:
+        if self._keeper.has(request.part):
+            return Observer()
+        return pipeline.Several((self._observer.late(request), self._keeper))
 
     def further(self) -> Observer:
         return self._observer.further()
-
-    def before(self, stage: str, argument: Form) -> None:
-        if self._is_late and isinstance(argument, BackwardRequest):
-            self._loads = self._keeper.has(argument.part)
-            if not self._loads:
-                self._observer.before(stage, argument)
-
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
-        if not self._loads:
-            self._observer.after(stage, argument, result, elapsed_ns)
-            self._keeper.after(stage, argument, result, elapsed_ns)
-
-    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
-        if not self._loads:
-            self._observer.failed(stage, argument, error)
 
 
 class _Stored:
     """The graphs of an entry that its compiler has compiled, here or on another machine."""
 
-    def __init__(self, asked: Asked, entry: Entry, main: Main) -> None:
+    def __init__(self, asked: Question, entry: Entry, main: Main) -> None:
         self._asked, self._entry, self._forward = asked, entry, main.forward
         self._compiler = getattr(asked.lowering, "compiler", None)
 
@@ -337,16 +323,13 @@ class _Stored:
 class Keeper(Observer):
     """Saves a program when it is compiled, and each backward of it when that is. `entry` is known after a hit."""
 
-    def __init__(self, asked: Asked, observer: Observer, entry: Entry | None = None) -> None:
+    def __init__(self, asked: Question, observer: Observer, entry: Entry | None = None) -> None:
         self._asked, self._observer, self._entry = asked, observer, entry
         self._symbols: Sequence[Any] = ()
         self._meshes: Sequence[Any] = ()
         self._began_ns = time.perf_counter_ns()
         self._parts: set[str] = set()
         self._reason = ""  # why the program was not saved
-
-    def late(self) -> Keeper:
-        return self
 
     def further(self) -> Observer:
         return Observer()  # a second derivative is not stored

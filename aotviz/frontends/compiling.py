@@ -39,7 +39,6 @@ from aotviz.tracing import functional, leaks, randomness, user_objects
 from aotviz.tracing.outside import outside, plain_function, reachable, references
 
 lock = pipeline.lock
-Compiler = Callable[[Request, Observer], Program]
 STAGE_NAMES = tuple(dict.fromkeys(stage.name for stage in (*pipeline.TRAINING, *pipeline.INFERENCE)))
 first_stages = pipeline.prepare  # of every compilation
 
@@ -53,21 +52,21 @@ class Pipeline:
     """The pipeline for one program, inside of `entered`."""
 
     def __init__(self, request: Request, observer: Observer) -> None:
-        self._request, self._observer = repeatable(request), observer
+        self.request, self.observer = repeatable(request), observer
 
-    def program(self, compiler: Compiler = pipeline.compile_request) -> Program:
-        """Run all stages, unless `compiler` has the program already. The program's late work has the same observer."""
-        return compiler(self._request, self._observer)
+    def program(self) -> Program:
+        """Run all stages. The program's late work has the same observer."""
+        return pipeline.compile_request(self.request, self.observer)
 
     def export(self) -> Exported:
-        exported: Exported = pipeline.run(pipeline.EXPORT, self._request, self._observer)
+        exported: Exported = pipeline.run(pipeline.EXPORT, self.request, self.observer)
         return exported
 
     def graph_for_export(self) -> GraphCall:
         """The finished graph of a call that passes the stage "export rules"."""
         rules = pipeline.part(pipeline.EXPORT, Role.FLATTEN, Role.CONVENTION)
-        call = pipeline.run(rules, self._request, self._observer)
-        graph: GraphCall = pipeline.run(pipeline.tail_for(call, Role.FINISH), call, self._observer)
+        call = pipeline.run(rules, self.request, self.observer)
+        graph: GraphCall = pipeline.run(pipeline.tail_for(call, Role.FINISH), call, self.observer)
         return graph
 
     def finished(self, program: Program) -> Program:
@@ -76,9 +75,9 @@ class Pipeline:
 
     def step(self, form: Form, stages: Sequence[Stage]) -> tuple[Form, tuple[Stage, ...]]:
         """Run one stage. Returns its result, and the stages that follow."""
-        form = self._request if isinstance(form, Request) else form
+        form = self.request if isinstance(form, Request) else form
         (stage, *remaining) = stages
-        result = pipeline.run((stage,), form, self._observer)
+        result = pipeline.run((stage,), form, self.observer)
         if not remaining and stage.role is Role.CONVENTION:
             return result, pipeline.tail_for(result)
         return result, tuple(remaining)
@@ -132,12 +131,10 @@ def compile_program(
     eager_after: type[Exception] = NotImplementedError,
     explained: Callable[[Exception], Exception] | None = None,
     observer: Observer | None = None,
-    compiler: Compiler = pipeline.compile_request,
 ) -> Program:
-    """Run a request through all stages; `compiler` as in `Pipeline.program`, the other arguments and the errors as in
-    `entered`."""
+    """Run a request through all stages; the arguments and the errors as in `entered`."""
     with entered(request, session, observer, in_eager, eager_after, explained) as stages:
-        program = stages.program(compiler)
+        program = stages.program()
     session.keep(program)
     return program
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from aotviz.cache.switch import Choice
-from aotviz.frontends.cached import compiler_of_traces
-from aotviz.frontends.compiling import compile_program, guard_duplicates
+from aotviz.cache.switch import Choice, store_of_compilation
+from aotviz.frontends.cached import compile_traced
+from aotviz.frontends.compiling import guard_duplicates
 from aotviz.frontends.requests import graph_request, refuse_mixed, request_for
 from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
@@ -115,7 +115,7 @@ def aot_function(
         dynamic=dynamic,
         debug=debug,
     )
-    compiler = compiler_of_traces(cache, options)
+    store = store_of_compilation(cache, debug)
     session = Session(record, called(fn))
     root = fn if isinstance(fn, torch.nn.Module) else None
     known: list[Callable[..., Any]] = []
@@ -127,7 +127,7 @@ def aot_function(
                 return fn(*args, **kwargs)
             request = request_for(fn, args, kwargs, options, root=root)
             refuse_mixed(request)
-            program = compile_program(request, session, compiler=compiler)
+            program = compile_traced(request, session, store)
             known.append(program.function)
         try:
             return known[0](*args, **kwargs)
@@ -225,7 +225,7 @@ def aot_module_simplified(
         mod = pre_grad_passes(mod, args)
     session = session or Session(record, type(mod).__name__)
     request = graph_request(mod, tuple(args), options, compile_region_name)
-    program = compile_program(request, session, compiler=compiler_of_traces(cache, options))
+    program = compile_traced(request, session, store_of_compilation(cache, debug))
     guard_duplicates(mod, request, program)
     function, lifted = program.function, request.convention.parameters
 

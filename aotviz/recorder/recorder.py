@@ -109,8 +109,7 @@ class Recorder(Observer):
         self._last_result: object = None
         self._last_evidence: object = ()
 
-    def late(self) -> Observed:
-        """The observer for work that runs after the compilation has returned, e.g. the lazy backward."""
+    def late(self, request: BackwardRequest) -> Observed:
         return Observed(self)
 
     def further(self) -> Recorder:

@@ -178,13 +178,13 @@ def test_late_work_is_flagged_and_joins_the_compilation() -> None:
     store = Store()
     recorder = watch(store, ("trace", lambda form: replace(form, graph=trace())), start=Traced(options(), "f", None))
     recorder.close()
-    late = recorder.late()
-    form = Traced(options(), "", trace(lambda x: x.exp()), role="backward")
+    form: Any = Traced(options(), "", trace(lambda x: x.exp()), role="backward")
+    late = recorder.late(form)
     late.before("lower backward", form)
     late.after("lower backward", form, replace(form, note="compiled"), 5)
     stages = [(stage.name, stage.late) for stage in only(store).data.stages]
     assert stages == [("trace", False), ("given", True), ("lower backward", True)]
-    assert late.late() is late
+    assert late.late(form) is late
 
 
 def test_a_failed_stage_is_recorded_with_its_error() -> None:
@@ -208,7 +208,7 @@ class Unprintable(Traced):
 
 def test_a_failing_recorder_warns_once_and_lets_the_compilation_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_warned", False)
-    bad = Unprintable(options(), "f", None)
+    bad: Any = Unprintable(options(), "f", None)
     for _ in range(2):
         recorder = Recorder(Store())
         with warnings.catch_warnings(record=True) as caught:
@@ -216,7 +216,7 @@ def test_a_failing_recorder_warns_once_and_lets_the_compilation_go_on(monkeypatc
             recorder.before("a", bad)
             recorder.after("a", bad, bad, 1)
             recorder.failed("b", bad, ValueError())
-            recorder.late().before("c", bad)
+            recorder.late(bad).before("c", bad)
             recorder.close()
         if _ == 0:
             assert ["could not record this compilation" in str(w.message) for w in caught] == [True]
