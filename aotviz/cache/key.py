@@ -36,6 +36,7 @@ from aotviz.torch_private import (
     pytree,
     registered_operators,
     saved_tensor_hooks,
+    what_follows,
 )
 from aotviz.torch_private import surroundings_of_a_key as torchs
 
@@ -114,9 +115,9 @@ def _of_graph(
     given = [input_facts.Input(tensor, tensor, True) for tensor in lifted]
     given += _given(module, inputs, numbers)
     facts, relations = input_facts.texts(given, symbols, program)
-    text, follows = program.text(module), dynamo.data_follows(module)
+    text, follows = program.text(module), what_follows.of(module)
     return {
-        "program": f"{text}\n# followed by code in which .data is {follows}" if follows else text,
+        "program": f"{text}\n# {follows}" if follows else text,
         "inputs": facts,
         "symbols": symbols.ranges(),
         "memory layout": relations,

@@ -49,7 +49,7 @@ from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
-from aotviz.torch_private import configs, dynamo, dynamo_in_transforms, graph_modes, runtime
+from aotviz.torch_private import configs, dynamo, dynamo_in_transforms, graph_modes, runtime, what_follows
 from aotviz.torch_private.tensors import without_ended_transforms
 from aotviz.tracing import fakes
 
@@ -179,7 +179,7 @@ class Backend:
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         about = dynamo_capture.captured_graph(gm, Moment().code())
         captured = dynamo_capture.capture(gm)
-        if captured is not None and number is not None and leaves is None and not dynamo.data_follows(gm):
+        if captured is not None and number is not None and leaves is None and not what_follows.of(gm):
             captured = replace(captured, kept=_kept_for_next_process(number, about))
         compiled = _compile(self, about, inputs, captured)
         if leaves is not None:
@@ -310,7 +310,7 @@ class _Graph:
         self.graph, self.raises, self.backend = dynamo_graphs.connected(graph), backend.raises, backend
         self.name, self.function, self.place = about.name, about.function, about.place
         self.arguments, self.code = about.arguments, about.code
-        self.data_follows = dynamo.data_follows(about.module)
+        self.follows = what_follows.of(about.module)
         dynamic = any(map(symbolic_sizes.is_symbolic, inputs))
         self.options = self.lowering.options(**backend.options, dynamic=dynamic)
 
@@ -323,7 +323,7 @@ class _Graph:
         if self.arguments is not None and names is not None:
             names = tuple(dynamo_capture.named_outside(name, self.arguments) for name in names)
         evidence = tuple(Reason(self.name, text) for text in reasons)
-        return replace(request, input_names=names, evidence=evidence, data_follows=self.data_follows)
+        return replace(request, input_names=names, evidence=evidence, follows=self.follows)
 
     def compiled(
         self, request: Request, asked: Any = None, eager_after: type[Exception] = NotImplementedError

@@ -34,6 +34,7 @@ from aotviz.ir.subclass_meta import Wrapping
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 from aotviz.torch_private.torchs_log import next_number
+from aotviz.torch_private.what_follows import Follows
 
 if TYPE_CHECKING:
     from aotviz.ir.dynamo_capture import Capture
@@ -133,7 +134,7 @@ class Request(Form):
     static_inputs: tuple[int, ...] | None = None  # if the caller knows them; else the parameters and buffers
     references: tuple[tuple[str, Any], ...] = ()  # (name, value) of closure and global variables that the function uses
     captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo captured the graph, if it did
-    data_follows: str = field(default="", kw_only=True)  # of torch_private.dynamo.data_follows, for a graph from Dynamo
+    follows: Follows = field(default=Follows(), kw_only=True)  # for a graph from Dynamo
     # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
     as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
@@ -169,7 +170,7 @@ class FlatCall(Form):
     static_inputs: tuple[int, ...]
     as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
     number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
-    data_follows: str = field(default="", kw_only=True)  # as in Request
+    follows: Follows = field(default=Follows(), kw_only=True)  # as in Request
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,17 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.trace, history, written, bases)
-    if call.data_follows == "assigned" and kept_by_name.saves_itself(forward.trace, history, forward.outputs):
+    if call.follows.data == "assigned" and kept_by_name.saves_itself(forward.trace, history, forward.outputs):
         raise Refused("data is assigned", "an intermediate")
-    saved = kept_by_name.saved_as_written(forward.trace, history, written) if call.data_follows else set()
+    saved = kept_by_name.saved_as_written(forward.trace, history, written) if call.follows.data else set()
     if saved:
         names = ", ".join(repr(str(call.graph_inputs[i])) for i in sorted(saved))
         raise Refused("data is written after the graph", names)
+    for ref in (one.ref for one in heard):
+        if ref.kind == "output" and ref.index in call.follows.differentiated:
+            raise Refused("gradient of a result", f"output[{ref.index}]")
+        if ref.kind == "input" and call.follows.is_input_differentiated:
+            raise Refused("gradient of a result", str(call.graph_inputs[ref.index]))
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):

@@ -104,17 +104,6 @@ def compile_call() -> dict[str, Any] | None:
     return None
 
 
-def data_follows(module: Any) -> str:
-    """What the code after this graph does with a tensor's `.data`: "assigned" if Dynamo ended the graph before
-    `x.data = ...`, with an `x` that the graph returns; "named" if it ended at another break, in a function that has
-    `.data` somewhere; else ""."""
-    why = getattr(module, "compile_subgraph_reason", None)
-    if str(getattr(why, "reason", "")).startswith("Failed to mutate tensor data attribute"):
-        return "assigned"
-    call = compile_call() if getattr(why, "graph_break", False) else None
-    return "named" if call is not None and "data" in call["code"].co_names else ""
-
-
 def compiling() -> bool:
     """Whether Dynamo is waiting for our result, and would accept guards."""
     return TracingContext.try_get() is not None

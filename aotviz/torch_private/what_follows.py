@@ -1,0 +1,70 @@
+"""What the code after a graph from Dynamo does with its tensors, where a compiled graph could not answer as eager."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from torch._dynamo import output_graph
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.tensor import TensorVariable
+
+from aotviz.torch_private import dynamo
+
+_DIFFERENTIATES = ("using `torch.autograd.grad`", "Unsupported Tensor.backward() call")  # how Dynamo's reasons begin
+
+
+@dataclass(frozen=True)
+class Follows:
+    """What follows a graph."""
+
+    data: str = ""
+    """What is done with a tensor's `.data`. "assigned": the graph ended before `x.data = ...`, with an `x` that it
+    returns. "named": it ended at another break, in a function that has `.data` somewhere. Else ""."""
+
+    differentiated: tuple[int, ...] = ()
+    """Which results are arguments of `torch.autograd.grad` or `backward`, before which the graph ended."""
+
+    is_input_differentiated: bool = False
+    """Whether an input of the graph is such an argument."""
+
+    def __bool__(self) -> bool:
+        return self != Follows()
+
+
+def of(module: Any) -> Follows:
+    """What follows a graph that Dynamo hands to its backend now."""
+    why = getattr(module, "compile_subgraph_reason", None)
+    text = str(getattr(why, "reason", ""))
+    if text.startswith("Failed to mutate tensor data attribute"):
+        return Follows("assigned")
+    call = dynamo.compile_call() if getattr(why, "graph_break", False) else None
+    if call is None:
+        return Follows()
+    named = "named" if "data" in call["code"].co_names else ""
+    taken = _operands() if text.startswith(_DIFFERENTIATES) else set()
+    results = module.graph.find_nodes(op="output")[0].args[0] if taken else ()
+    places = tuple(i for i, node in enumerate(results) if getattr(node, "name", None) in taken)
+    return Follows(named, places, any(node.name in taken for node in module.graph.find_nodes(op="placeholder")))
+
+
+def _operands() -> set[str]:
+    """The nodes that the instruction takes at which Dynamo ends a graph now, by name."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _ends_a_graph(frame):
+        frame = frame.f_back
+    taken = set[str]()
+
+    def look(value: Any) -> None:
+        if isinstance(value, TensorVariable):
+            taken.add(value.proxy.node.name)
+
+    if frame is not None:
+        VariableTracker.visit(look, frame.f_locals["tx"].stack)
+    return taken
+
+
+def _ends_a_graph(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "compile_subgraph" and frame.f_globals.get("__name__") == output_graph.__name__

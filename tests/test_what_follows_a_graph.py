@@ -1,0 +1,78 @@
+"""A graph that Dynamo ends before a gradient is asked for gives that gradient, as in eager."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.autograd import grad
+
+import aotviz
+from aotviz.frontends import backend
+
+
+def penalty(x, w):
+    between = x * w
+    (found,) = torch.autograd.grad((between.sin() * w).sum(), between, create_graph=True)
+    return (found**2).sum()
+
+
+def of_a_view(x, w):
+    view = x.view(-1)
+    return torch.autograd.grad(outputs=(view * view).sum(), inputs=[view])[0] * w
+
+
+def of_a_written_input(x, w):
+    x.mul_(w)
+    args = (x.sin().sum(), x)
+    return grad(*args)[0]
+
+
+def by_backward(x, w):
+    between = x * w
+    (between * between).sum().backward(inputs=[between])
+    return between.grad
+
+
+def of_a_part_of_a_tuple(x, w):
+    parts = {"first": x * w, "second": x + w}
+    found = torch.autograd.grad((parts["first"] * parts["second"]).sum(), tuple(parts.values()))
+    return found[0] + found[1]
+
+
+def forces(x, w):
+    energies = (x * w).sin()
+    energy = energies.sum()
+    (force,) = torch.autograd.grad(energy, x, create_graph=True)
+    return energies, force
+
+
+def weights_gradients(x, w):
+    features = x * w
+    return torch.autograd.grad((features * features).sum(), w)[0] + features.detach()
+
+
+IN_EAGER = [penalty, of_a_view, of_a_written_input, by_backward, of_a_part_of_a_tuple]
+
+
+@pytest.mark.parametrize("f", [*IN_EAGER, forces, weights_gradients])
+def test_the_gradient_that_the_function_asks_for_after_a_graph_is_eagers(f):
+    def ran(fn):
+        x, w = (torch.linspace(start, 2.0, 3, requires_grad=True) for start in (-1.0, 1.0))
+        results = fn(x * 1.0, w)
+        results = results if isinstance(results, tuple) else (results,)
+        if results[-1].requires_grad:
+            results[-1].sum().backward()
+        return [one.detach() for one in results], x.grad, w.grad
+
+    backend._warned.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled = ran(torch.compile(f, backend="aotviz_eager"))
+    torch.testing.assert_close(compiled, ran(f))
+    told = [str(one.message) for one in caught if one.category is aotviz.RanInEager]
+    assert ["asks for the gradient of" in text for text in told] == [True] * (f in IN_EAGER)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(trace_autograd_ops=True):  # then the gradient is a part of the graph
+        torch.testing.assert_close(ran(torch.compile(f, backend="aotviz_eager")), ran(f))
