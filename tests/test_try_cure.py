@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from pathlib import Path
+
 import pytest
 import torch
 
 import aotviz
-from aotviz.explain.trials import CureNeedsEdit
+from aotviz.explain.trials import CallsNeeded, CureNeedsEdit
 
 
 def test_sizes_that_vary_become_symbols() -> None:
@@ -92,3 +96,146 @@ def test_the_same_random_numbers_are_drawn_in_both_runs() -> None:
     trial = recording.try_cure(0, lambda: step(torch.ones(3)))
     assert trial.equal
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step, self.linear = 0, torch.nn.Linear(3, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.step += 1
+        self.seen += 1
+        return self.linear(x) * self.step
+
+
+def test_the_calls_of_a_module_are_repeated_without_passing_them_and_the_module_stays_as_it_is() -> None:
+    module = Counter()
+    step = torch.compile(module, backend="eager")
+    torch._dynamo.reset()
+    with aotviz.watch() as recording:
+        for _ in range(4):
+            step(torch.ones(2, 3))
+    trial = recording.try_cure(0)
+    assert (trial.before.recompiles, trial.after.recompiles) == (len(recording.recompiles()), 1)
+    assert (trial.made, trial.equal) == (4, True)
+    assert (module.step, module.seen.item()) == (4, 4)
+    assert "4 calls repeated, with inputs of the recorded shapes and random values" in str(trial)
+
+
+def test_a_function_of_aotviz_is_repeated_and_its_recording_does_not_grow() -> None:
+    @aotviz.compile(backend="eager")
+    def step(batch: dict[str, torch.Tensor], scale: int) -> torch.Tensor:
+        return batch["x"][batch["x"] > 0] * scale
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        step({"x": torch.ones(3)}, scale=3)
+    before, program = len(step.recording), step.program
+    trial = step.recording.try_cure(0)
+    assert (trial.before.graph_breaks, trial.after.graph_breaks, trial.equal) == (1, 0, True)
+    assert (len(step.recording), step.program) == (before, program)
+
+
+def test_inputs_are_made_like_the_recorded_ones() -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def facts(x: torch.Tensor) -> tuple[object, ...]:
+        return x.shape, x.stride(), x.dtype, x.requires_grad, x.is_leaf, type(x), torch.is_grad_enabled()
+
+    @torch.compiler.disable
+    def look(*tensors: torch.Tensor) -> None:
+        seen.append((*map(facts, tensors), tensors[0] is tensors[1], torch.is_autocast_enabled("cpu")))
+
+    def step(*tensors: torch.Tensor) -> torch.Tensor:
+        look(*tensors)
+        return tensors[0] * tensors[0].sum().item()
+
+    leaf = torch.ones(4, 3, requires_grad=True)
+    inputs = [leaf, leaf, (leaf * 1).t(), torch.ones(1, 3).expand(4, 3), torch.nn.Parameter(torch.ones(2))]
+    inputs += [torch.ones(4, dtype=torch.bool), torch.ones(2, dtype=torch.bfloat16), torch.tensor(3)]
+    compiled = torch.compile(step, backend="eager")
+    torch._dynamo.reset()
+    with aotviz.watch() as recording, torch.autocast("cpu"):
+        compiled(*inputs)
+    point = next(one for one in recording.explain().points if "capture_scalar_outputs" in one.fix)
+    assert recording.try_cure(point).equal
+    assert len(seen) == 3
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_mark_on_an_input_is_repeated() -> None:
+    step = torch.compile(lambda x: x * x.sum().item(), backend="eager")
+    x = torch.ones(3)
+    torch._dynamo.mark_dynamic(x, 0)
+    torch._dynamo.reset()
+    with aotviz.watch() as recording:
+        step(x)
+        step(torch.ones(5))
+    trial = recording.try_cure(0)
+    assert (trial.before.compilations, trial.after.compilations) == (len(recording), 1)
+
+
+def test_an_error_of_dynamo_that_the_cure_removes_is_told() -> None:
+    def loud(x: torch.Tensor) -> torch.Tensor:
+        print("loud")
+        return x * 2
+
+    step = torch.compile(loud, backend="eager", fullgraph=True)
+    torch._dynamo.reset()
+    with aotviz.watch() as recording, pytest.raises(torch._dynamo.exc.Unsupported):
+        step(torch.ones(3))
+    trial = recording.try_cure(0)
+    assert (trial.before.error, trial.after.error, trial.cured) == ("Unsupported", "", True)
+    assert "- error: Unsupported before, none after" in str(trial)
+
+
+def test_what_was_recorded_keeps_neither_tensors_nor_the_function_alive() -> None:
+    model = Counter()
+    step, x = torch.compile(model, backend="eager"), torch.ones(3, 3)
+    torch._dynamo.reset()
+    with aotviz.watch() as recording:
+        for _ in range(2):
+            step(x)
+    alive = [weakref.ref(model), weakref.ref(x)]
+    del step, x, model
+    torch._dynamo.reset()
+    gc.collect()
+    assert [one() for one in alive] == [None, None]
+    with pytest.raises(CallsNeeded, match=r"the compiled function no longer exists. Pass the calls: "):
+        recording.try_cure(0)
+
+
+class Config:
+    scale = 2
+
+
+def test_what_cannot_be_repeated_says_what_to_pass(tmp_path: Path) -> None:
+    step = torch.compile(lambda x, config: x[x > 0] * config.scale, backend="eager")
+    torch._dynamo.reset()
+    with aotviz.watch() as recording:
+        step(torch.ones(3), Config())
+    with pytest.raises(CallsNeeded, match=r"inputs of class `Config` cannot be made .* Pass the calls: "):
+        recording.try_cure(0)
+    recording.save(tmp_path / "a.aotviz")
+    with pytest.raises(CallsNeeded, match=r"from a file or a log"):
+        aotviz.load(tmp_path / "a.aotviz").try_cure(0)
+    assert recording.try_cure(0, lambda: step(torch.ones(3), Config())).cured
+
+
+def test_a_fault_that_depends_on_something_outside_is_not_said_to_be_cured() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0] * 2 if OUTSIDE["is large"] else x * 2
+
+    compiled = torch.compile(step, backend="eager")
+    torch._dynamo.reset()
+    OUTSIDE["is large"] = True
+    with aotviz.watch() as recording:
+        compiled(torch.ones(3))
+    OUTSIDE["is large"] = False
+    with pytest.raises(CallsNeeded, match=r"with made inputs, the fault is not there"):
+        recording.try_cure(0)
+
+
+OUTSIDE = {"is large": False}

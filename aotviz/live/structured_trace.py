@@ -26,6 +26,8 @@ import torch
 
 from aotviz.live import failed_guards
 from aotviz.live.watched import WatchedLog
+from aotviz.recorder import calls
+from aotviz.recording.noted_calls import NotedCall
 from aotviz.torch_private import dynamo, runtime, torchs_log
 
 LOGGER = logging.getLogger("torch.__trace")
@@ -47,6 +49,10 @@ class Moment:
         """The hash of the code object that is compiled, which is the same for equal code; None if it is unknown."""
         found = dynamo.compile_call()
         return hash(found["code"]) if found is not None and "code" in found else None
+
+    def call(self) -> NotedCall | None:
+        """The call from outside for which this thread compiles."""
+        return calls.noted()
 
     def failed_guards(self) -> list[failed_guards.Program]:
         """For each of Dynamo's programs for this function, the guards that fail for this call, newest program first."""

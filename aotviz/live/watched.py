@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol
@@ -33,6 +33,7 @@ from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import NONE, CompilationData, RecordingData
 from aotviz.recording.holders import Changed, Live
 from aotviz.recording.log_tables import WATCHED
+from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.paintings import Paintings
 from aotviz.recording.store import Store
 from aotviz.recording.strings import StringTable, clean
@@ -148,7 +149,10 @@ class WatchedLog:
             if self._total > self.max_bytes:
                 self._trim(key)
         if key not in (NAMES, GLOBAL):
-            self._compilation(key, labelled(compile_id_of(head), reset or 0), created).hear(created, head)
+            compilation = self._compilation(key, labelled(compile_id_of(head), reset or 0), created)
+            if moment is not None and "dynamo_start" in head:
+                compilation.call = moment.call()
+            compilation.hear(created, head)
         for changed in self._followers:
             changed()
 
@@ -156,6 +160,11 @@ class WatchedLog:
         """The lines of one compilation, and the lines that they refer to."""
         with self._lock:
             return b"".join([*self._names, *(piece for of, piece in self._pieces if of == key)])
+
+    def calls(self) -> dict[str, NotedCall]:
+        """The calls that led to the compilations, by the compilations' ids."""
+        with self._lock:
+            return {one.compile_id: one.call for one in self._going.values() if one.call is not None}
 
     def _compilation(self, key: str, compile_id: str, created: float) -> WatchedCompilation:
         known = self._going.get(key)
@@ -230,6 +239,10 @@ class Watched:
     @property
     def paintings(self) -> Paintings:
         return self._own.paintings
+
+    @property
+    def calls(self) -> Mapping[str, NotedCall]:
+        return {**self._log.calls(), **self._own.calls}
 
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from aotviz.logs import known
 from aotviz.recording import progress
+from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.progress import Progress
 
 ENDS = ("compilation_metrics", "bwd_compilation_metrics", "aot_autograd_backward_compilation_metrics")
@@ -22,7 +23,8 @@ class WatchedCompilation:
 
     def __init__(self, compile_id: str, created: float, lines: Callable[[], bytes]) -> None:
         self.lines = lines
-        self._compile_id = compile_id
+        self.compile_id = compile_id
+        self.call: NotedCall | None = None  # that led to it
         self._name = compile_id
         self._started = self._began = self._latest = created  # unix times: start of all, start of this part, last line
         self._before = 0.0  # seconds of the parts that have ended
@@ -37,7 +39,7 @@ class WatchedCompilation:
         stage = _stage_of(head)
         if "dynamo_start" in head:
             frames = head["dynamo_start"].get("stack") or [{}]
-            self._name = str(frames[-1].get("name", self._compile_id))
+            self._name = str(frames[-1].get("name", self.compile_id))
         elif not ended and not stage:
             return
         if self._state != "running":  # a late part begins, e.g. the backward
@@ -61,7 +63,7 @@ class WatchedCompilation:
         return Progress(
             number=self._number,
             name=self._name,
-            kind=f"torch {self._compile_id}",
+            kind=f"torch {self.compile_id}",
             state=self._state,
             stage=self._stages[-1] if self._stages else "dynamo",
             stages=len(set(self._stages)),

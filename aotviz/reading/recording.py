@@ -145,32 +145,35 @@ class Recording:
         """
         return answers.explain(self, compilation, earlier)
 
-    def try_cure(self, point: Point | int, calls: Callable[[], object]) -> Trial:
-        """Repeat `calls` as they are, and with the cure of a point of `explain`, and say what changed.
+    def try_cure(self, point: Point | int, calls: Callable[[], object] | None = None) -> Trial:
+        """Repeat calls as they are, and with the cure of a point of `explain`, and say what changed.
 
-        `point` is a point of `explain()`, or its number there from 0. `calls` does what was recorded; if it returns
-        tensors, those of both runs are compared. Only a cure that is a setting of torch can be tried: it is set while
-        the calls run, and put back. Dynamo forgets all that it compiled before each run, as after
-        `torch.compiler.reset()`.
+        `point` is a point of `explain()`, or its number there from 0. `calls` does what was recorded. Without it, the
+        calls that led to compilations of the same function are repeated: on copies of its modules, with inputs of the
+        same shapes and random values, without a backward. If there are results, those of both runs are compared. Only a
+        cure that is a setting of torch can be tried. Dynamo forgets all that it compiled, before and after each run.
 
         Raises:
             CureNeedsEdit: the cure is a change of the code, which the message names, or there is none.
+            CallsNeeded: pass `calls`. The message says why: the function is gone, it takes other inputs than tensors
+                and plain values, the fault does not come back with random values, or the recording is from a file.
 
         >>> import aotviz, torch
         >>> double = torch.compile(lambda x: x * x.sum().item(), backend="eager")
         >>> with aotviz.watch() as recording:
         ...     _ = double(torch.ones(3))
-        >>> print(recording.try_cure(0, lambda: double(torch.ones(3))))
+        >>> print(recording.try_cure(0))
         With `torch._dynamo.config.capture_scalar_outputs = True`:
         - graph breaks: 1 before, 0 after
         - compilations: 2 before, 1 after
         - recompiles: 0 before, 0 after
         - time to compile: ... before, ... after
         - results: equal
+        - 1 call repeated, with inputs of the recorded shapes and random values
         """
         # Loaded here because a recording is read without torch, and calls are repeated with it.
-        tried: Trial = import_module("aotviz.comparing.trying").tried(self, point, calls)
-        return tried
+        trial: Trial = import_module("aotviz.comparing.trying").tried(self, point, calls, self._content.calls)
+        return trial
 
     def overview(self) -> Overview:
         """What to know first: a headline, where the time went, the causes in the order of `explain`, the functions.
@@ -465,12 +468,11 @@ class Recording:
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write what happened when, of all ranks, in Chromium's trace event format (JSON).
 
-        Open it at https://ui.perfetto.dev or chrome://tracing. A rank is a process; compilations, stages and torch's
-        events are its spans; cache lookups, restarts, graph breaks and failures are its marks. A path that ends in
-        ".gz" is compressed. Raises RecordingError if the recording contains no times, or the path cannot be written.
+        Open it at https://ui.perfetto.dev. A rank is a process; compilations, stages and torch's events are its spans;
+        cache lookups, restarts, graph breaks and failures are its marks. A path that ends in ".gz" is compressed.
+        Raises RecordingError if the recording contains no times, or the path cannot be written.
 
-        >>> import json, pathlib, tempfile
-        >>> import aotviz, torch
+        >>> import aotviz, json, pathlib, tempfile, torch
         >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
         >>> _ = f(torch.ones(3))
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.json"
@@ -483,8 +485,7 @@ class Recording:
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the same as `to_chrome_trace` in Perfetto's own format, a protobuf.
 
-        >>> import pathlib, tempfile
-        >>> import aotviz, torch
+        >>> import aotviz, pathlib, tempfile, torch
         >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
         >>> _ = f(torch.ones(3))
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.pftrace"

@@ -31,7 +31,7 @@ from aotviz.ir.dynamo_capture import Capture, Guard
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
 from aotviz.ir.lookup import LookUp
 from aotviz.pipeline import Observer
-from aotviz.recorder import memory, records, snapshot, summaries, what_if
+from aotviz.recorder import calls, memory, records, snapshot, summaries, what_if
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
 from aotviz.recording import progress, replaying
 from aotviz.recording.dynamo_stage import Captured
@@ -175,6 +175,7 @@ class Recorder(Observer):
             before_ns,
         )
         if captured is not None:
+            self.log.call = calls.noted()
             self._captured(captured, known)
         if self.stack:
             self.log.facts(stack=self.writer.strings.add(self.stack))

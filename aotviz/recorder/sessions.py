@@ -36,6 +36,7 @@ class _Thread(threading.local):
     """State of one thread. Every call reads it: a class default is ten times faster than a default for `getattr`."""
 
     tracing = False
+    apart = False
 
     def __init__(self) -> None:
         self.open: list[Any] = []  # the stores of the `record()` blocks
@@ -57,6 +58,16 @@ def tracing() -> Iterator[None]:
         yield
     finally:
         _blocks.tracing = before
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Only watches record what this thread compiles inside the block."""
+    before, _blocks.apart = _blocks.apart, True
+    try:
+        yield
+    finally:
+        _blocks.apart = before
 
 
 class Progress(Observer):
@@ -121,11 +132,14 @@ class Session:
 
     def keep(self, program: Program) -> None:
         """Keep a program: with its graphs if it is recorded, else only what runs."""
+        if _blocks.apart:
+            return
         self.programs.append(program if self.stores() else program.executable())
 
     def stores(self) -> list[Store]:
         """Where what is compiled now, in this thread, is recorded."""
-        return [store for store in (self.store, *self._open.open, *_blocks.open, *_watched) if store is not None]
+        own = () if _blocks.apart else (self.store, *self._open.open, *_blocks.open)
+        return [store for store in (*own, *_watched) if store is not None]
 
     @contextlib.contextmanager
     def recording_into(self, store: Store) -> Iterator[None]:

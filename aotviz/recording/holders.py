@@ -7,7 +7,7 @@ A third holder reads torch's logs (logs/contents.py), and a fourth watches torch
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from aotviz.recording import progress
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import CompilationData, RecordingData
 from aotviz.recording.merging import merge, with_rows
+from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.paintings import Paintings
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
@@ -97,6 +98,11 @@ class Holder(Content, Protocol):
     def follow(self, changed: Changed) -> Changed:
         return lambda: None
 
+    @property
+    def calls(self) -> Mapping[str, NotedCall]:
+        """The calls of this process that led to compilations, as far as they are known, by the compilations' ids."""
+        return {}
+
     @cached_property
     def paintings(self) -> Paintings:
         """The user's values for nodes. They can be added to every recording."""
@@ -173,6 +179,10 @@ class Live(Holder):
     @property
     def paintings(self) -> Paintings:  # of the store, which several recordings read
         return self._store.paintings
+
+    @property
+    def calls(self) -> Mapping[str, NotedCall]:
+        return {number: log.call for number, log in self._store.logs() if log.call is not None}
 
     @property
     def data(self) -> RecordingData:

@@ -31,6 +31,7 @@ from aotviz.recording.events import (
     WrapperRecord,
 )
 from aotviz.recording.node_arguments import PackedGraph, Row
+from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.paintings import Paintings
 from aotviz.recording.progress import Progress
 from aotviz.recording.saved import Kept
@@ -86,6 +87,7 @@ class CompilationLog:
         self.most_nodes = 0  # of the largest graph
         self._running = ""  # the stage that is running
         self._is_over = False
+        self.call: NotedCall | None = None  # that led to it
         self.cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None  # None without a joint graph
         self._lookups: list[own_lookups.Asked] = []
         self._replay: replaying.Packed | None = None  # from the cache's entry

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from inspect import signature
 from types import FrameType
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch._dynamo import config, convert_frame, eval_frame, external_utils
 from torch._dynamo.backends import registry
-from torch._dynamo.exc import BackendCompilerFailed
+from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
@@ -20,6 +21,7 @@ from torch._logging import structured
 from torch.fx.experimental._backward_state import BackwardState
 
 BackendFailed = BackendCompilerFailed
+CompileError = TorchDynamoException
 Function = TypeVar("Function", bound=Callable[..., Any])
 programs_of = eval_frame._debug_get_cache_entry_list
 _ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
@@ -102,6 +104,34 @@ def compile_call() -> dict[str, Any] | None:
             return frame.f_locals
         frame = frame.f_back
     return None
+
+
+@dataclass(frozen=True)
+class RunningCall:
+    """A call of a compiled function."""
+
+    context: Any  # called with the function, it compiles that again
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    token: object  # lives until the call ends
+
+
+def running_call() -> RunningCall | None:
+    """The outermost call of a compiled function that this thread is in; None if there is none, or for an export."""
+    frame: FrameType | None = sys._getframe(1)
+    outermost = None
+    while frame is not None:
+        if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == eval_frame.__name__:
+            outermost = frame
+        frame = frame.f_back
+    if outermost is None:
+        return None
+    held = outermost.f_locals
+    context, token = held.get("self"), held.get("saved_include_set")
+    if token is None or getattr(context, "export", False):
+        return None
+    return RunningCall(context, held["fn"], held["args"], held["kwargs"], token)
 
 
 def compiling() -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from copy import copy
 from operator import attrgetter
 from typing import Any
 
@@ -103,3 +105,11 @@ def without_ended_transforms(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that operators take instead of one that transforms made which have ended."""
     inside = torch._C._functorch.unwrap_if_dead(tensor)
     return tensor if inside is tensor else without_ended_transforms(inside)
+
+
+def dynamic_marks(tensor: torch.Tensor) -> dict[str, Any]:
+    """What `mark_dynamic` and its like have written on a tensor, by attribute."""
+    return {name: copy(value) for name, value in vars(tensor).items() if _MARK.fullmatch(name)}
+
+
+_MARK = re.compile(r"_dynamo_(?!static_input_type)\w+")
