@@ -78,6 +78,11 @@ def test_restarts_breaks_and_failures_are_marks(tmp_path: Path) -> None:
     found = Counter(event["name"] for event in events if event["ph"] == "i")
     restarted, failures = breaks.metrics.texts.map(_restarted).sum(), (breaks.metrics.fail_type != "").sum()
     assert found == {"graph break": len(breaks.graph_breaks), "restart": restarted, "failure": failures}
+    reasons = {reason for texts in breaks.metrics.texts for reason in json.loads(texts.get("restart_reasons") or "[]")}
+    for event in events:
+        if event["name"] == "restart":
+            assert event["args"]["reason"]
+            assert any(reason.startswith(event["args"]["reason"]) for reason in reasons)
     first = next(event for event in events if event["name"] == "graph break")
     assert "corpus/graph_breaks.py" in first["args"]["place"]
     errors = aotviz.read_trace(corpus.folder("errors"), index=False)

@@ -37,7 +37,7 @@ from aotviz.explain.cures import break_cures, export_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence
 from aotviz.explain.misses import LIBRARY
-from aotviz.explain.rows import Facts
+from aotviz.explain.rows import EXPORTS, Facts
 from aotviz.recording import log_tables
 from aotviz.recording.events import CompilationData, ErrorRecord, RecordingData
 from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
@@ -197,8 +197,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *([] if facts.data.compilations else map(Point, facts.data.notes)),
     ]
     again = len(found)
-    functions = recompiles.functions(facts) or len(set(map(recompiles.own_function, facts.data.compilations)))
-    title = f"{counted(len(facts.data.compilations), 'compilation')} of {counted(functions, 'function')}"
+    title = _counted(facts)
     times = [facts.seconds(place) for place in range(len(facts.data.compilations))]
     untimed = times.count(0.0)
     if again:
@@ -211,6 +210,15 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
     return Explanation(title, (*first_apart.first([*hangs, *chained], facts), *remarks))
+
+
+def _counted(facts: Facts) -> str:
+    """How much was compiled: "2 exports and 3 compilations of 1 function"."""
+    places = exports.by_kind(facts)
+    compiled = [facts.data.compilations[place] for place in places.get("compilation", ())]
+    functions = recompiles.functions(facts) or len(set(map(recompiles.own_function, compiled)))
+    parts = [counted(len(found), noun) for noun, found in places.items()] or ["0 compilations"]
+    return " and ".join(parts) + (f" of {counted(functions, 'function')}" if compiled or not places else "")
 
 
 def _with_nothing(facts: Facts, points: list[Point]) -> list[Point]:
@@ -321,7 +329,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         in_eager = error is not None and error.ran_in_eager
         if kind == "Unsupported" and facts.about(place, facts.data.graph_breaks):
             continue  # the graph break says it: the function ran in eager
-        if compilation.kind in exports.KINDS and exports.explain_all(facts, place):
+        if compilation.kind in EXPORTS and exports.explain_all(facts, place):
             continue
         if fixed := fixed_sizes.violated(facts, place, reason):
             points += fixed if ran_in_eager is not True else []
@@ -338,8 +346,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         names = [facts.called(place) for place in places[:MOST_NAMED]]
         more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
-        everyone = counted(len(facts.data.compilations), "compilation")
-        which = named if len(places) == 1 else f"{len(places)} of {everyone}"
+        which = named if len(places) == 1 else exports.share(facts, places)
         title = f"{which} failed: {brief}"
         if is_export and (line := exports.line_of(said)).line:
             where, code = str(line), line.code

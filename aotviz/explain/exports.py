@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from aotviz.explain import fixed_sizes
@@ -18,14 +18,12 @@ from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.expressions import spoken
 from aotviz.explain.misses import own_line
-from aotviz.explain.rows import Facts
+from aotviz.explain.rows import DRAFT, EXPORTS, Facts
 from aotviz.recording.events import NONE, ShapeRecord
 from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
 
-EXPORT, DRAFT = "export", "draft export"
-KINDS = (EXPORT, DRAFT)
-WITHOUT_GUARDS = (*KINDS, "AOTInductor", "AOTAutograd")  # each is a call of its own
+WITHOUT_GUARDS = (*EXPORTS, "AOTInductor", "AOTAutograd")  # each is a call of its own
 SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
 ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*+)(?:\s*+:[^=]++)?+\s*+=\s*(?!=)")
 READS_NUMBER = re.compile(r"\.item\(|\.tolist\(|\b(?:int|float|bool)\(")  # else the size of a tensor is the number
@@ -53,11 +51,28 @@ class Problem:
     brief: str  # of a title: the cause
 
 
+def share(facts: Facts, places: Collection[int]) -> str:
+    """How many of the exports, and of the compilations, these are: "2 of 3 exports and 1 of 2 compilations"."""
+    found = []
+    for noun, everyone in by_kind(facts).items():
+        if mine := [place for place in everyone if place in places]:
+            found.append(f"{len(mine)} of {counted(len(everyone), noun)}")
+    return " and ".join(found)
+
+
+def by_kind(facts: Facts) -> dict[str, list[int]]:
+    """The places of the exports and of the compilations, as far as there are any."""
+    found: dict[str, list[int]] = {}
+    for place, compilation in enumerate(facts.data.compilations):
+        found.setdefault("export" if compilation.kind in EXPORTS else "compilation", []).append(place)
+    return dict(sorted(found.items(), reverse=True))
+
+
 def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
     """One point for each cause: what stopped an export first, then what makes a draft unsound."""
     met: dict[str, list[tuple[int, Problem]]] = {}
     for place, compilation in enumerate(facts.data.compilations):
-        if only in (None, place) and compilation.kind in KINDS:
+        if only in (None, place) and compilation.kind in EXPORTS:
             for problem in _problems(facts, place):
                 met.setdefault(problem.text, []).append((place, problem))
     points = []
@@ -79,7 +94,7 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
     good: list[str] = []
     silent: list[str] = []
     for place, compilation in enumerate(facts.data.compilations):
-        if only in (None, place) and compilation.kind in KINDS and not compilation.error:
+        if only in (None, place) and compilation.kind in EXPORTS and not compilation.error:
             if any(True for _ in _problems(facts, place)):
                 continue
             (good if facts.text_of(place, "exported_program") >= 0 else silent).append(facts.id(place))

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aotviz.explain import chains, compile_time, explained_tables, flame, recompiles, restarts
+from aotviz.explain import chains, compile_time, explained_tables, exports, flame, recompiles, restarts
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.explain.time_parts import ORDER, UNKNOWN
@@ -93,8 +93,8 @@ def _headline(facts: Facts, causes: Sequence[CauseRecord]) -> str:
     more = counted(len(causes) - len(named), "other cause") if len(causes) > len(named) else ""
     if first.failed:
         failed = {id for one in causes if one.failed and one.kind in ("failed", "export") for id in one.ids}
-        everyone = counted(len(facts.data.compilations), "compilation")
-        several = f"{len(failed)} of {everyone} failed" if len(failed) > len(first.ids) else ""
+        several = exports.share(facts, set(map(facts.find, failed))) if len(failed) > len(first.ids) else ""
+        several = several and f"{several} failed"
         return sentence(several, first.title, f"{more} below" if more else "")
     ids = {id for one in causes if one.kind in ("recompile", "cache") for id in one.ids}
     places = range(len(facts.data.compilations))

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from aotviz.explain import graph_breaks
+from aotviz.explain import graph_breaks, restarts
 from aotviz.explain.expressions import spoken
 from aotviz.recording.events import GraphBreak, GuardRecord, MetricsRecord, PlainText, ShapeRecord
+from aotviz.recording.spans import RESTARTS
 
 
 class Rows(Protocol):
@@ -50,5 +51,7 @@ def _said(rows: Rows, strings: Sequence[str]) -> Iterator[tuple[int, str]]:
     for number in (*(guard.source for guard in rows.guards), *(shape.source for shape in rows.shapes)):
         yield number, spoken(strings[number]) if number >= 0 else ""
     for metrics in rows.metrics:
+        if (number := metrics.texts.get(RESTARTS, -1)) >= 0:
+            yield number, restarts.told(strings[number])
         if metrics.fail_reason >= 0 and graph_breaks.EXPLAINED.search(text := strings[metrics.fail_reason]):
             yield metrics.fail_reason, graph_breaks.in_words(text)

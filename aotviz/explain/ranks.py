@@ -22,6 +22,7 @@ from aotviz.explain.explanation import Explanation, Point, counted, listed, name
 from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rank_runs import Operation
 from aotviz.explain.rows import Facts
+from aotviz.recording.dynamo_stage import rests_named
 from aotviz.recording.findings import RankDifference, RankLane
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import call
@@ -258,7 +259,8 @@ def _of_match(
         did, did_not = named_ranks(list(places)), named_ranks(missing)
         why = next((reasons[place] for place in places.values() if place in reasons), "")
         words = sentence(f"{did} compiled {named}{times}, {did_not} did not", why)
-        return [RankDifference("compilation", function, ids, words, rank_cures.SAME.said())]
+        fix = rank_cures.SAME.said() if number else rank_cures.CALLED.said(function=rests_named(f"`{function}`"))
+        return [RankDifference("compilation", function, ids, words, fix)]
     found = []
     collectives = {rank: collectives_of(facts, place) for rank, place in places.items()}
     if _differ(collectives):

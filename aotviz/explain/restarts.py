@@ -6,15 +6,16 @@ Restarts at a graph break are told together, because each graph break is explain
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 
+from aotviz.explain import graph_breaks
 from aotviz.explain.cures import break_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, seconds, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
+from aotviz.recording import spans
 from aotviz.recording.events import MetricsRecord
 from aotviz.recording.sources import innermost
 
@@ -32,7 +33,7 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
     lost: dict[str, float] = defaultdict(float)
     for record in facts.data.metrics:
         place = record.origin.compilation
-        reasons = _reasons(facts.text(record.texts.get("restart_reasons", -1)))
+        reasons = spans.restart_reasons(facts.text(record.texts.get(spans.RESTARTS, -1)))
         if place < 0 or not reasons or only not in (None, place):
             continue
         spent = _lost(record)
@@ -76,6 +77,17 @@ def _in_words(reason: str) -> str:
     return LEARNT.get(raised["name"], raised["name"])
 
 
+def told(text: str) -> str:
+    """The reasons of a compilation's restarts, from torch's text, in words. Torch does not keep their order.
+
+    >>> told('["<class \'a.Later\'>", "Graph break from print\\\\n  Explanation: It prints.\\\\n"]')
+    'Later; or: It prints'
+    """
+    found = spans.restart_reasons(text)
+    words = (graph_breaks.in_words(one) if graph_breaks.EXPLAINED.search(one) else _in_words(one) for one in found)
+    return "; or: ".join(said.partition("\n")[0].rstrip(".") for said in words)
+
+
 def lost(facts: Facts) -> dict[str, float]:
     """The seconds that each compilation's restarts cost, by its id."""
     found: dict[str, float] = defaultdict(float)
@@ -88,11 +100,3 @@ def lost(facts: Facts) -> dict[str, float]:
 def _lost(record: MetricsRecord) -> float:
     times = ((record.numbers.get(name) or 0) / (1e6 if name.endswith("_us") else 1) for name in LOST)
     return next((time for time in times if time), 0.0)
-
-
-def _reasons(text: str) -> list[str]:
-    try:
-        found = json.loads(text) if text else []
-    except ValueError:
-        return []
-    return [str(reason) for reason in found] if isinstance(found, list) else []

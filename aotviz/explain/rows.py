@@ -37,6 +37,7 @@ class HasOrigin(Protocol):
 
 
 Row = TypeVar("Row", bound=HasOrigin)
+EXPORTS = EXPORT, DRAFT = "export", "draft export"  # kinds of compilations
 TIMED = ("duration_us", "entire_frame_compile_time_s")  # of one compilation, the best known first
 
 
@@ -158,12 +159,14 @@ class Facts:
 
     @cached_property
     def functions(self) -> int:
-        """How many functions Dynamo compiled. A function that it compiled again after a reset counts once."""
+        """How many functions Dynamo compiled, without exports. One that it compiled again after a reset counts once."""
         between: dict[int, Counter[Hashable]] = defaultdict(Counter)  # resets before -> (name, line) -> functions
         for places in self.frames.values():
             first = self.data.compilations[places[0]]
             if first.compile_id.startswith("!") and "/" in first.compile_id:
                 continue  # what Dynamo compiles of a captured backward is that backward
+            if first.kind in EXPORTS:
+                continue
             place = self.frame_place(places[0])
             named = (first.log, first.rank, self.function(places[0]), place) if place else places[0]
             between[first.reset][named] += 1

@@ -32,6 +32,7 @@ TORCHS_OUTCOMES = {  # torch has no guard misses of its own: they are misses in 
 }
 _NODE = re.compile(r"%\d+")  # the nodes after a new one have other numbers
 _INNER = re.compile(r"^graph \d+:$", re.M)
+_OPERATOR = re.compile(r"^% = (?!output\(|graph \d).*", re.M)
 LONGEST, MOST_LINES = 200, 4  # characters of a line, and lines, that are told of an ingredient
 
 
@@ -91,26 +92,35 @@ def answer(lookup: LookUp) -> CacheAnswer:
 
 
 def similar(before: str, after: str) -> bool:
-    """Whether two programs are two versions of one: at their beginning and end, half of the longer one is in both, or
-    most of their graphs are the same. Those inside of others are the branches of a `cond`, or the forward and backward
-    of an autograd.Function.
+    """Whether two programs are two versions of one: at their beginning and end, most operators of the longer one are
+    in both, or most of their graphs are the same. Inputs and outputs say nothing, as every program has them. Graphs
+    inside of others are the branches of a `cond`, or the forward and backward of an autograd.Function.
 
+    >>> similar("input\\n%1 = .sin(%0)\\n%2 = output((%1))", "input\\n%1 = .exp(%0)\\n%2 = output((%1))")
+    False
     >>> whole = "%1 = graph 0\\n%2 = graph 1\\ngraph 0:\\n%3 = .sin(%0)\\ngraph 1:\\n"
     >>> similar(whole + "%4 = .cos(%0)", whole + "%4 = .exp(%0)\\n" * 9)
     True
     """
-    was, now = (_NODE.sub("%", text).splitlines() for text in (before, after))
-    graphs, others = (_INNER.split("\n".join(lines)) for lines in (was, now))
+    was, now = (_NODE.sub("%", text) for text in (before, after))
+    graphs, others = map(_INNER.split, (was, now))
     same = sum(one == other for one, other in zip(graphs, others, strict=False))
-    if 2 * same > max(len(graphs), len(others)) > 1:
+    if was == now or 2 * same > max(len(graphs), len(others)) > 1:
         return True
-    start = next((i for i, (one, other) in enumerate(zip(was, now, strict=False)) if one != other), None)
-    if start is None:
-        return True
-    rest = min(len(was), len(now)) - start
-    backwards = zip(reversed(was), reversed(now), strict=False)
-    end = next((i for i, (one, other) in enumerate(backwards) if one != other), rest)
-    return 2 * (start + min(end, rest)) >= max(len(was), len(now))
+    one, other = (_OPERATOR.findall(text) for text in (was, now))
+    start = _common(one, other)
+    end = _common(one[start:][::-1], other[start:][::-1])
+    return 2 * (start + end) > max(len(one), len(other))
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many are equal before the first that differs.
+
+    >>> _common("abc", "abd"), _common("ab", "abc")
+    (2, 2)
+    """
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (was, now) in enumerate(pairs) if was != now), min(len(one), len(other)))
 
 
 def _words(lookup: LookUp) -> str:

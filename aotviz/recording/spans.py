@@ -7,6 +7,7 @@ The workbench draws the same from the same facts (extensions/core/src/views/time
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,9 @@ def processes(data: RecordingData, strings: Sequence[str]) -> list[Process]:
     return found.numbered()
 
 
+RESTARTS = "restart_reasons"  # the text of a summary with them
+
+
 def restarts(data: RecordingData) -> list[Origin]:
     """Where each later attempt of a compilation begins: the earliest record of it. In order of time."""
     first: dict[tuple[int, int], Origin] = {}
@@ -78,6 +82,19 @@ def restarts(data: RecordingData) -> list[Origin]:
             if key not in first or origin.unix_ns < first[key].unix_ns:
                 first[key] = origin
     return sorted(first.values(), key=lambda origin: origin.unix_ns)
+
+
+def restart_reasons(text: str) -> list[str]:
+    """Why Dynamo began again, from torch's text. There is one for each reason, in no certain order.
+
+    >>> restart_reasons('["one", "two"]'), restart_reasons("")
+    (['one', 'two'], [])
+    """
+    try:
+        found = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return []
+    return [str(reason) for reason in found] if isinstance(found, list) else []
 
 
 def nested(spans: Sequence[Span]) -> list[list[tuple[Span, float, float]]]:
@@ -199,8 +216,11 @@ def _marks(data: RecordingData, strings: Sequence[str]) -> Iterator[tuple[Mark, 
         if lookup.cache != "aotviz" and origin.unix_ns > 0:  # aotviz's own answer is in the compilation
             said = {"cache": lookup.cache, "key": lookup.key, "reason": text(lookup.reason)}
             yield Mark(f"cache {lookup.outcome}", origin.unix_ns / 1e3, about(origin) | said), origin
+    why = {row.origin.compilation: text(row.texts.get(RESTARTS, NONE)) for row in data.metrics if RESTARTS in row.texts}
     for origin in restarts(data):
-        yield Mark("restart", origin.unix_ns / 1e3, about(origin) | {"attempt": origin.attempt}), origin
+        reasons = [reason.partition("\n")[0] for reason in restart_reasons(why.get(origin.compilation, ""))]
+        said = {"attempt": origin.attempt, "reason": "; or: ".join(reasons)}
+        yield Mark("restart", origin.unix_ns / 1e3, about(origin) | said), origin
     for found in data.graph_breaks:
         if found.origin.unix_ns > 0:
             said = {"reason": text(found.reason), "place": text(found.place)}

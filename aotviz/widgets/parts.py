@@ -279,6 +279,11 @@ def code(recording: Recorded, compilation_id: str, stage: int) -> CodePart:
 LISTS = ("guards", "metrics", "shapes", "graph_breaks", "cache_lookups")  # of RecordingData
 
 
+def _of_marks(row: MetricsRecord) -> MetricsRecord:
+    """What a summary says of failures and restarts."""
+    return replace(row, numbers={}, texts={name: row.texts[name] for name in (spans.RESTARTS,) if name in row.texts})
+
+
 def rows(recording: Recorded, kind: str) -> RowsPart:
     """The rows of one kind (see RowsPart). Raises PartError."""
     data, strings = recording.listed
@@ -293,7 +298,7 @@ def rows(recording: Recorded, kind: str) -> RowsPart:
             restarts=spans.restarts(data),
             graph_breaks=[replace(found, stack=NONE) for found in data.graph_breaks],
             cache_lookups=_short(lookups),
-            metrics=[replace(row, numbers={}, texts={}) for row in data.metrics if row.fail_type],
+            metrics=[one for one in map(_of_marks, data.metrics) if one.fail_type or one.texts],
         )
     elif kind == "stacks":
         metrics = [replace(row, texts={}) for row in data.metrics]

@@ -35,6 +35,11 @@ def cube(x: torch.Tensor) -> torch.Tensor:
 
 
 @torch.compile
+def evaluate(x: torch.Tensor) -> torch.Tensor:
+    return x.T @ x
+
+
+@torch.compile
 def reduced(x: torch.Tensor, twice: bool) -> torch.Tensor:
     y = x @ x
     dist.all_reduce(y)
@@ -44,7 +49,8 @@ def reduced(x: torch.Tensor, twice: bool) -> torch.Tensor:
 
 
 def without_caches(rank: int, uneven: bool) -> None:
-    """Rank 1 differs in sizes, in the order of two functions and in a collective, or in nothing."""
+    """Rank 1 differs in sizes, in the order of two functions, in a collective and in a function that it alone calls, or
+    in nothing."""
     torch.compiler.config.force_disable_caches = True
     other = uneven and rank == 1
     with torch._inductor.debug.record_and_log_graph_execution_order():
@@ -53,6 +59,8 @@ def without_caches(rank: int, uneven: bool) -> None:
         for run in (cube, square) if other else (square, cube):
             run(torch.ones(3, 3))
     reduced(torch.ones(3, 3), other)
+    if other:
+        evaluate(torch.ones(3, 3))
     if uneven and rank == 0:
         dist.all_reduce(torch.ones(3, 3))  # the partner of rank 1's second one
 

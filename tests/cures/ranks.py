@@ -64,6 +64,11 @@ def another_batch_on_a_rank(cured: bool) -> object:
     return EVEN if cured else UNEVEN
 
 
+@of_ranks("a function that one rank calls", rank_cures.CALLED, "Call `evaluate` on all ranks, or on none")
+def a_function_of_one_rank(cured: bool) -> object:
+    return EVEN if cured else UNEVEN
+
+
 @of_ranks(
     "a cache that only some ranks find their programs in",
     rank_cures.ONE_CACHE,

@@ -22,7 +22,7 @@ HEADLINES = {  # what the program of the corpus does, in the words of the overvi
     "aoti": "Compiled 2 times, 25.8 s. Nothing was compiled again, and no graph broke.",
     "errors": "5 of 5 compilations failed. `on_broken_backend [0/0]` failed: the backend `broken_backend` raised "
     "RuntimeError: this backend cannot compile anything. 4 other causes below.",
-    "exports": "5 of 8 compilations failed. Export 2 and 1 other export failed: it is not known while tracing whether "
+    "exports": "5 of 8 exports failed. Export 2 and 1 other export failed: it is not known while tracing whether "
     "`n > 3`. 2 other causes below.",
     "graph_breaks": "`logs_each_layer` runs in eager: a log message cannot be part of a graph. 8 other causes below.",
     "ranks": "Ranks 0 and 1 will hang: in `reduce_loss`, `twice` is True where it is False on rank 0: rank 1 runs "
@@ -38,6 +38,47 @@ def test_the_headline_is_the_first_cause(name: str) -> None:
     assert found.headline == HEADLINES[name]
     assert found.healthy == (name == "aoti")
     assert str(found).startswith(found.headline)
+
+
+def test_exports_and_compilations_that_failed_are_counted_apart() -> None:
+    class Branch(torch.nn.Module):
+        def __init__(self, given: int | None) -> None:
+            super().__init__()
+            self.given = given
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            n = self.given or x.sum().item()
+            return x * 2 if n > 3 else x
+
+    @torch.compile(backend="eager")
+    def good(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def bad(x: torch.Tensor) -> torch.Tensor:
+        print("in the graph")
+        return x + 1
+
+    attempts = [
+        *(
+            lambda given=given: torch.export.export(Branch(given), (torch.ones(3),), strict=True)
+            for given in (4, 5, None)
+        ),
+        lambda: good(torch.ones(3)),
+        lambda: good(torch.ones(3, dtype=torch.float64)),
+        lambda: bad(torch.ones(3)),
+    ]
+    torch._dynamo.reset()
+    failed = []
+    with aotviz.watch() as watched:
+        for attempt in attempts:
+            try:
+                attempt()
+            except Exception as error:
+                failed.append(error)
+    assert len(failed) == 2
+    assert watched.overview().headline.startswith("1 of 3 exports and 1 of 3 compilations failed. ")
+    assert watched.explain().title.startswith("3 exports and 3 compilations of 2 functions, 1 of them a recompile; ")
 
 
 def test_a_second_run_that_had_to_compile_is_told_before_a_bypass_that_cost_little() -> None:

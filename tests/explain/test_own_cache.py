@@ -6,6 +6,7 @@ import inspect
 import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,6 +225,43 @@ def test_two_versions_of_a_program_are_similar_and_two_programs_are_not() -> Non
     longer = [*lines[:20], "%21 = .cos(%20)", *(f"%{i} = .sin(%{i - 1})" for i in range(22, 41))]
     assert own_lookups.similar("\n".join(lines), "\n".join(longer))
     assert not own_lookups.similar("\n".join(lines), "\n".join(f"%{i} = .tan(%{i - 1})" for i in range(1, 40)))
+
+
+SMALL = (
+    lambda x: x.sin(),
+    lambda x: x.cos(),
+    lambda x: x * 2,
+    lambda x: x * 3,
+    lambda x: x.sin() + 1,
+    lambda x: x.sin() - 1,
+    lambda x: (x, x.tan()),
+)
+
+
+def test_small_programs_of_a_cold_cache_are_not_told_to_have_been_cached_before(tmp_path: Path) -> None:
+    for number, program in enumerate(SMALL):
+        torch._dynamo.reset()
+        compiled = aotviz.compile(program, backend="eager", cache=tmp_path)
+        compiled(torch.ones(3))
+        assert "cached before" not in str(compiled.recording.explain())
+        (row,) = compiled.recording.cache_misses().itertuples()
+        other = "which has only other programs" if number else "nothing like it"
+        assert other in row.why
+    again = aotviz.compile(SMALL[0], backend="eager", cache=tmp_path)
+    torch._dynamo.reset()
+    again(torch.ones(3))
+    assert again.recording.cache_lookups.outcome.tolist() == ["hit"]
+
+
+def test_a_line_that_was_edited_in_a_small_program_is_told(tmp_path: Path) -> None:
+    for program in (lambda x: (x.sin() * 2).exp(), lambda x: (x.sin() * 3).exp()):
+        torch._dynamo.reset()
+        compiled = aotviz.compile(program, backend="eager", cache=tmp_path)
+        compiled(torch.ones(3))
+    assert (
+        "`%2 = _operator.mul(%1, 2)` before, now `%2 = _operator.mul(%1, 3)`"
+        in compiled.recording.explain().sentences[0]
+    )
 
 
 def test_each_ingredient_of_a_key_has_a_fix() -> None:

@@ -176,7 +176,8 @@ def test_a_restart_leads_to_its_mark_in_the_timeline(opened: Open, tmp_path: Pat
     assert raw(page) == []
     follow(page, "Dynamo analysed clamped again from the first line")
     readout = shown(page, "timeline").locator(".readout")
-    expect(readout).to_contain_text("Dynamo started again (attempt 2) · clamped [0/1]")
+    why = "a number that it had made a symbol has to be a constant"
+    expect(readout).to_contain_text(f"Dynamo started again (attempt 2): {why} · clamped [0/1]")
 
 
 def test_what_ran_in_eager_leads_to_the_stage_that_refused_it(opened: Open) -> None:

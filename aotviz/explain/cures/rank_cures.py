@@ -25,6 +25,10 @@ SAME = Cure(
     "ranks that compiled other programs",
     "Give all ranks inputs with the same properties, or mark what varies as dynamic before the first call.",
 )
+CALLED = Cure(
+    "ranks that call another function",
+    "Call {function} on all ranks, or on none: make the condition that selects it the same on all ranks.",
+)
 ONE_CACHE = Cure(
     "ranks with other caches",
     "Let all ranks read one cache, a shared folder or server that holds the entries before the job starts, or none. A "

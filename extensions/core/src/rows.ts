@@ -64,7 +64,7 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
       restarts: restarts(data),
       graph_breaks: data.graph_breaks,
       cache_lookups: data.cache_lookups.filter(({ cache }) => cache !== OWN),
-      metrics: data.metrics.filter(({ fail_type }) => fail_type),
+      metrics: data.metrics.filter(({ fail_type, texts }) => fail_type || texts.has("restart_reasons")),
     };
   if (kind === "stacks")
     return { ...nothing, stacks: data.compilations.map(({ stack }) => stack), metrics: data.metrics };

@@ -218,8 +218,13 @@ function logged(
   };
   for (const { origin, cache, outcome, reason } of cache_lookups)
     put(cacheKind(outcome), origin.unix_ns / 1e3, origin, because(`${cache} cache: ${outcome}`, text(reason)));
-  for (const origin of restarts)
-    put("restart", origin.unix_ns / 1e3, origin, `Dynamo started again (attempt ${origin.attempt + 1})`);
+  const why = new Map(
+    metrics.map(({ origin, texts }) => [origin.compilation, plain(texts.get("restart_reasons") ?? -1)]),
+  );
+  for (const origin of restarts) {
+    const began = `Dynamo started again (attempt ${origin.attempt + 1})`;
+    put("restart", origin.unix_ns / 1e3, origin, because(began, why.get(origin.compilation) ?? ""));
+  }
   for (const row of graph_breaks)
     put(
       "break",
@@ -227,7 +232,7 @@ function logged(
       row.origin,
       because(`graph break at ${text(row.place)}`, plain(breakText(row))),
     );
-  for (const { origin, fail_type, fail_reason, end_unix_s } of metrics)
+  for (const { origin, fail_type, fail_reason, end_unix_s } of metrics.filter((one) => one.fail_type))
     put("failure", end_unix_s * 1e6, origin, because(`failed with ${fail_type}`, plain(fail_reason)));
   return found;
 }
