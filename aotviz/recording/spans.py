@@ -219,8 +219,8 @@ def _marks(data: RecordingData, strings: Sequence[str]) -> Iterator[tuple[Mark, 
     why = {row.origin.compilation: text(row.texts.get(RESTARTS, NONE)) for row in data.metrics if RESTARTS in row.texts}
     for origin in restarts(data):
         reasons = [reason.partition("\n")[0] for reason in restart_reasons(why.get(origin.compilation, ""))]
-        said = {"attempt": origin.attempt, "reason": "; or: ".join(reasons)}
-        yield Mark("restart", origin.unix_ns / 1e3, about(origin) | said), origin
+        said = about(origin) | {"attempt": origin.attempt, "reason": "; or: ".join(reasons)}
+        yield Mark("restart", origin.unix_ns / 1e3, said), origin
     for found in data.graph_breaks:
         if found.origin.unix_ns > 0:
             said = {"reason": text(found.reason), "place": text(found.place)}
