@@ -109,7 +109,7 @@ def plain_error(error: ErrorRecord) -> ErrorRecord:
     >>> plain_error(ErrorRecord("torch.compile", "Unsupported", "builtin operator `print`")).message
     '`print` cannot be part of a graph.'
     """
-    if error.stage not in ("torch.compile", "torch.export", *exports.KINDS) or error.ran_in_eager or not error.type:
+    if error.stage not in ("torch.compile", "torch.export", *EXPORTS) or error.ran_in_eager or not error.type:
         return error
     is_export = error.stage != "torch.compile"
     brief = exports.brief(error.message) or _told(error.type, error.message, is_export)[1]
@@ -341,7 +341,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
         said = _with_users_line(facts, places[0], reason)
-        is_export = facts.data.compilations[places[0]].kind in exports.KINDS
+        is_export = facts.data.compilations[places[0]].kind in EXPORTS
         found, (words, brief, fix) = exports.of_message(facts, places[0], said), _told(kind, reason, is_export)
         names = [facts.called(place) for place in places[:MOST_NAMED]]
         more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
