@@ -21,25 +21,25 @@ LAYERS = (4, 12)
 TARGET = 0.03
 
 
-def measured(layers: int, rounds: int) -> dict[str, float]:
+def measured(layers: int, rounds: int, model: str = "GPT-2") -> dict[str, float]:
     """Median CPU seconds: of a step with the cache and without, and of that with it, in the cache."""
     whole: dict[str, list[float]] = {"cached": [], "uncached": []}
     spent = []
     for _ in range(rounds):
         for side, who in (("cached", "ours"), ("uncached", "uncached")):
             with tempfile.TemporaryDirectory() as folder:
-                ran = process(who, layers, "GPT-2", Path(folder), "first")
+                ran = process(who, layers, model, Path(folder), "first")
             whole[side].append(ran.seconds)
             spent += [ran.in_cache] if who == "ours" else []
     return {side: median(times) for side, times in whole.items()} | {"in the cache": median(spent)}
 
 
-def run(rounds: int = 3, layers: Sequence[int] = LAYERS) -> Result:
+def run(rounds: int = 3, layers: Sequence[int] = LAYERS, model: str = "GPT-2") -> Result:
     rows = []
     for count in layers:
-        found = measured(count, rounds)
+        found = measured(count, rounds, model)
         share = found["in the cache"] / found["cached"]
-        rows.append(Row(f"GPT-2 of {count} layers", share, TARGET, found, "s"))
+        rows.append(Row(f"{model} of {count} layers", share, TARGET, found, "s"))
     about = (
         "CPU time of a first training step on Inductor with empty caches, and the part of it spent in aotviz's cache"
     )

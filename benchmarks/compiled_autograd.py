@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from statistics import median
 from typing import Any
@@ -247,14 +247,15 @@ def steps(layers: int, backend: str, rounds: int, seconds: float) -> list[Row]:
 
 def run(
     rounds: int = 15,
+    cases: Sequence[str] = tuple(CASES),
     layers: int = LAYERS,
     batch: int = 64,  # of the backward whose memory is measured
     step_layers: int = STEP_LAYERS,
     backend: str = "inductor",
     seconds: float = 60,
 ) -> Result:
-    rows = [captures(name, layers, rounds) for name in CASES]
-    rows += [replays(name, layers, 4 * rounds) for name in CASES]
+    rows = [captures(name, layers, rounds) for name in cases]
+    rows += [replays(name, layers, 4 * rounds) for name in cases]
     for lowering in dict.fromkeys(("eager", backend)):
         rows += [memory(layers, batch, lowering, accumulates) for accumulates in (False, True)]
     rows += steps(step_layers, backend, 20 * rounds, seconds)
