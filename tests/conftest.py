@@ -9,9 +9,12 @@ those that look through all of a process's objects, because they become many: 40
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +26,9 @@ os.environ["AOTVIZ_PROGRESS"] = "0"  # a slow machine would add outputs to noteb
 # Threads that wait for one another's part of a small operator spin, and take the core on which others work: as much as
 # the test itself takes. As many threads as ever, but they sleep.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "CXX" not in os.environ and shutil.which("g++") and shutil.which("sha256sum"):
+    made = tempfile.TemporaryDirectory(prefix="aotviz-compiled-")  # for this process and those that it starts
+    os.environ |= {"CXX": str(Path(__file__).parent / "compilers" / "g++"), "AOTVIZ_TESTS_COMPILED": made.name}
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]
