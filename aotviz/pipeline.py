@@ -301,7 +301,7 @@ def traced_again(source: FlatCall | GradientRequest, last: Role = Role.GRAPH) ->
     """Trace a program again with the same stages, to a JointCall, or to the form after the stages with the role `last`;
     see Note [Traced once more] in tracing/second_order.py."""
     stages = prepare(Role.FORWARD) if isinstance(source, FlatCall) else GRADIENT
-    with source.as_it_was() if isinstance(source, FlatCall) else nullcontext():
+    with source.surroundings.again() if isinstance(source, FlatCall) else nullcontext():
         call: TracedCall = run(stages, source, Observer())
         return run(tail_for(call, last), call, Observer())
 

@@ -14,7 +14,7 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -184,16 +184,22 @@ def _kept(request: Request) -> Iterator[None]:
 def repeatable(request: Request) -> Request:
     """A request that can still be traced again when the call is over and its arguments are freed."""
     bare = replace(request, args=(), kwargs={}, named=(), captured=None, evidence=())
-    surroundings = context.Surroundings()
+    return replace(request, surroundings=_Surroundings(bare, context.Surroundings()))
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """Those of a request, which has no arguments here."""
+
+    request: Request
+    modes: context.Surroundings
 
     @contextlib.contextmanager
-    def as_it_was() -> Iterator[None]:
-        with surroundings.again(), warnings.catch_warnings():
+    def again(self) -> Iterator[None]:
+        with self.modes.again(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first trace has already shown the warnings
-            with lock, sessions.tracing(), _kept(bare):
+            with lock, sessions.tracing(), _kept(self.request):
                 yield
-
-    return replace(request, as_it_was=as_it_was)
 
 
 @contextlib.contextmanager

@@ -83,7 +83,20 @@ class Convention:
 
 Next = TypeVar("Next", bound="Form")
 Compiled = Callable[[list[Any]], Any]  # takes the graph's inputs in a list, which it may empty
-Surroundings = Callable[[], AbstractContextManager[None]]  # restores the state in which a function is traced again
+
+
+class Surroundings(Protocol):
+    """The state of the process, in which a function is traced again."""
+
+    def again(self) -> AbstractContextManager[None]: ...
+
+
+class _Same:
+    def again(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+SAME = _Same()  # nothing is restored
 
 
 class StoredGraphs(Protocol):
@@ -137,7 +150,7 @@ class Request(Form):
     follows: Follows = field(default=Follows(), kw_only=True)  # for a graph from Dynamo
     # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
-    as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
+    surroundings: Surroundings = field(default=SAME, kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
         """Each argument by the function's name for it."""
@@ -168,7 +181,7 @@ class FlatCall(Form):
     is_graph: bool
     convention: Convention
     static_inputs: tuple[int, ...]
-    as_it_was: Surroundings = field(default=nullcontext, kw_only=True)
+    surroundings: Surroundings = field(default=SAME, kw_only=True)
     number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
     follows: Follows = field(default=Follows(), kw_only=True)  # as in Request
 

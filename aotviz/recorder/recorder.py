@@ -147,7 +147,7 @@ class Recorder(Observer):
         packed, note = replaying.opened_or_not(recorded)
         log = self._begin(request, packed.head.dynamo if packed is not None else "")
         log.replayed(packed, note, records.wrapper(program))
-        log.cut_again = what_if.cutter(program, Recorder)
+        log.live_program = what_if.live_program(program, Recorder)
         self.close()
 
     def recorded(self) -> bytes | None:
@@ -331,7 +331,7 @@ class Recorder(Observer):
             self.log.facts(kept=records.kept(form, self._graphs, self.writer))
             self.log.values(self.writer.values.take())
         if isinstance(form, Program):
-            self.log.cut_again = what_if.cutter(form, Recorder)
+            self.log.live_program = what_if.live_program(form, Recorder)
         if isinstance(form, (Program, ReplayedBackward)):
             self.log.facts(wrapper=records.wrapper(form))
         if isinstance(form, PartedBackward):

@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aotviz import pipeline
 from aotviz.ir import partition_functions
 from aotviz.ir.forms import FlatCall, JointGraph
 from aotviz.ir.refusals import Refused
-from aotviz.pipeline import Role
+from aotviz.pipeline import Observer, Role
 from aotviz.recording import progress
 from aotviz.recording.events import CompilationData
 from aotviz.recording.store import Store
@@ -25,55 +25,45 @@ from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.torch_private import partitioners
 from aotviz.tracing.second_order import StoredTrace
 
-Cut = Callable[..., tuple[CompilationData, list[str]]]
+
+def live_program(program: Program, recorder: Any) -> CutsAgain | None:
+    """None if the program has no joint graph. It does not keep the program alive."""
+    return CutsAgain(weakref.ref(program), recorder) if isinstance(program.lowered, LoweredSplit) else None
 
 
-def cutter(program: Program, recorder: Callable[[Store], Any]) -> Cut | None:
-    """A function that partitions the joint graph of `program` again; None if it has no joint graph.
+@dataclass(frozen=True)
+class CutsAgain:
+    """The program of a compilation, as long as it exists. `recorder` writes into a store."""
 
-    It does not keep `program` alive. `recorder` makes the observer that writes into a store.
-    """
-    if not isinstance(program.lowered, LoweredSplit):
-        return None
-    alive = weakref.ref(program)
+    program: weakref.ref[Program]
+    recorder: Any
 
     def cut(
+        self,
         partition_fn: str | Callable[..., Any] | None,
         memory_budget: float | None,
         on_stage: Callable[[str], None] | None = None,
-    ) -> Any:
-        found = alive()
-        if found is None:
+    ) -> tuple[CompilationData, list[str]]:
+        """Partition the joint graph again."""
+        program = self.program()
+        if program is None:
             raise LookupError(
                 "what_if needs the live compiled function. The function of this recording no longer exists."
             )
-        return _cut(found, recorder, partition_fn, memory_budget, on_stage)
-
-    return cut
-
-
-def _cut(
-    program: Program,
-    recorder: Callable[[Store], Any],
-    partition_fn: str | Callable[..., Any] | None,
-    memory_budget: float | None,
-    on_stage: Callable[[str], None] | None,
-) -> tuple[CompilationData, list[str]]:
-    joint = _joint(program, partition_fn)
-    stages = pipeline.part(pipeline.TRAINING, Role.PARTITION, Role.PARTITION)
-    store = Store()
-    observer = recorder(store)
-    budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
-    try:
-        with pipeline.lock, budget, progress.aside():
-            pipeline.run(stages, joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
-    finally:
-        observer.close()
-    ((_, log),) = store.logs()
-    return log.read()
+        joint, store = _joint(program, partition_fn), Store()
+        stages = pipeline.part(pipeline.TRAINING, Role.PARTITION, Role.PARTITION)
+        observer = self.recorder(store)
+        budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
+        try:
+            with pipeline.lock, budget, progress.aside():
+                pipeline.run(stages, joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
+        finally:
+            observer.close()
+        ((_, log),) = store.logs()
+        return log.read()
 
 
-class _Told(pipeline.Observer):
+class _Told(Observer):
     """Calls `on_stage` with the name of each stage before it runs. An exception from it ends the run."""
 
     def __init__(self, on_stage: Callable[[str], None]) -> None:

@@ -26,6 +26,7 @@ from aotviz.recording.events import (
     WrapperRecord,
 )
 from aotviz.recording.graph import Graph
+from aotviz.recording.live_program import LiveProgram
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +58,7 @@ class Compilation:
         strings: Sequence[str],
         complete: Callable[[], CompilationData] | None = None,
         nodes: int | None = None,
-        cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None,
+        live_program: LiveProgram | None = None,
         revision: int = 0,
         rows: Callable[[], tuple[Rows, list[str]]] | None = None,
     ) -> None:
@@ -67,7 +68,7 @@ class Compilation:
         self.rows = rows  # returns the rows that this compilation adds to the recording's lists
         self._complete = complete
         self._nodes = nodes
-        self._cut_again = cut_again
+        self._live_program = live_program
 
     @cached_property
     def data(self) -> CompilationData:
@@ -240,10 +241,10 @@ class Compilation:
         >>> int(here.saved_tensors.held_bytes.sum()), int(there.saved_tensors.held_bytes.sum())
         (0, 12)
         """
-        if self._cut_again is None:
+        if self._live_program is None:
             why = "it is an inference graph, which saves nothing" if self.kind == "inference" else _NOT_LIVE
             raise LookupError(f"{self.name} cannot be partitioned again: {why}.")
-        data, strings = self._cut_again(partition_fn, memory_budget, on_stage)
+        data, strings = self._live_program.cut(partition_fn, memory_budget, on_stage)
         return Compilation(replace(data, id=f"{self.id} what if"), strings)
 
     def plot_saved_tensors(self) -> Figure:

@@ -238,7 +238,7 @@ class Live(Holder):
             strings,
             complete,
             nodes=log.most_nodes,
-            cut_again=log.cut_again,
+            live_program=log.live_program,
             revision=key[1],
             rows=log.rows,
         )

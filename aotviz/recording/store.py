@@ -30,6 +30,7 @@ from aotviz.recording.events import (
     ValueRecord,
     WrapperRecord,
 )
+from aotviz.recording.live_program import LiveProgram
 from aotviz.recording.node_arguments import PackedGraph, Row
 from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.paintings import Paintings
@@ -88,7 +89,7 @@ class CompilationLog:
         self._running = ""  # the stage that is running
         self._is_over = False
         self.call: NotedCall | None = None  # that led to it
-        self.cut_again: Callable[..., tuple[CompilationData, list[str]]] | None = None  # None without a joint graph
+        self.live_program: LiveProgram | None = None  # None without a joint graph
         self._lookups: list[own_lookups.Asked] = []
         self._replay: replaying.Packed | None = None  # from the cache's entry
         self._parts: list[replaying.Part] | None = None  # the same, once somebody has read it

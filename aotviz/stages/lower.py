@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ def _split(call: Split, late: Late) -> LoweredSplit:
     values = _as_reported(call, reported)
     whole, part = _requests(call, values, facts)
     plain = modules.boxed(call.backward_module)
-    traced = Traced(call, partial(late.traced_again, call.source))
+    traced = Traced(call, late)
     backward = LazyBackward(whole, late, bool(call.donated), plain, traced.forget)
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx as fx
@@ -400,13 +400,17 @@ class StoredTrace:
     origins: Mapping[str, str]
 
 
+class TracesAgain(Protocol):
+    def traced_again(self, source: FlatCall | GradientRequest) -> JointCall: ...
+
+
 class Traced:
     """The call of a program with its trace; see Note [Traced once more]."""
 
-    def __init__(self, call: Split, again: Callable[[], JointCall]) -> None:
+    def __init__(self, call: Split, late: TracesAgain) -> None:
         is_stored = isinstance(call.forward, StoredTrace)
         self._call: JointCall | None = None if is_stored else call.then(JointCall)
-        self._again = again
+        self._source, self._late = call.source, late
         compares = isinstance(call.source, FlatCall) and not call.is_graph and not is_stored
         self._fingerprint = _fingerprint(call.forward.trace.graph) if compares else None
 
@@ -418,7 +422,7 @@ class Traced:
         call = self._call
         if call is not None:
             return call
-        call = self._again()
+        call = self._late.traced_again(self._source)
         if self._fingerprint not in (None, _fingerprint(call.forward.trace.graph)):
             raise NotDifferentiableAgain(
                 "tracing it once more gave another graph. The function depends on something that has changed since it "

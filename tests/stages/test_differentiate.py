@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -31,7 +30,7 @@ def leaf(*shape):
 def request_for(fn, *inputs, tangents=(False,), **options):
     """What the pipeline is asked when a backward of `fn` runs under create_graph=True."""
     split = aotviz.trace_stages(fn, *inputs, until="donated buffers", backend="eager", **options).form
-    traced = Traced(split, partial(pipeline.traced_again, split.source))
+    traced = Traced(split, pipeline.Later(pipeline.Observer()))
     return GradientRequest(split.options, split.name, at_hand(split, split.saved, traced), tangents)
 
 
