@@ -252,7 +252,7 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
                 raise
             raise error from raised
         elapsed = time.perf_counter_ns() - started
-        if form.options.debug:
+        if form.options.debug or verify.ALWAYS:
             verify.verify(result, stage.name)
         observer.after(stage.name, form, result, elapsed)
         form = result

@@ -23,6 +23,7 @@ import pytest
 # Tests look at what is compiled, and so must their processes. Those of tests/cache/ name a folder.
 os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
 os.environ.pop("AOTVIZ_CACHE_URL", None)
+os.environ["AOTVIZ_VERIFY"] = "1"  # each form after each stage: see aotviz/ir/verify.py
 os.environ["AOTVIZ_PROGRESS"] = "0"  # a slow machine would add outputs to notebooks
 # Threads that wait for one another's part of a small operator spin, and take the core on which others work: as much as
 # the test itself takes. As many threads as ever, but they sleep.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 
 import aotviz
 from aotviz import pipeline
+from aotviz.frontends import export
 from aotviz.ir import graphs, verify
-from aotviz.ir.forms import Note
-from aotviz.ir.verify import MalformedForm
+from aotviz.ir.forms import BackwardRequest, Exported, LoweredBackward, Note
+from aotviz.ir.verify import NODE_PROMISES, PROMISES, MalformedForm
 from aotviz.pipeline import Role, Stage
 
 torch.set_num_threads(1)
@@ -25,7 +27,26 @@ def form_after(stage):
         return y.sin(), w.t()
 
     args = torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)
+    if stage in LATE:
+        return late_form(LATE[stage], f, *args)
     return aotviz.trace_stages(f, *args, until=stage).form
+
+
+LATE = {"backward request": BackwardRequest, "lower backward": LoweredBackward, "signature": Exported}
+
+
+def late_form(kind, f, *args):
+    """The last form of this kind that any stage is given or returns."""
+    seen = []
+    real = verify.verify
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(verify, "verify", lambda form, stage: (seen.append(form), real(form, stage)))
+        if kind is Exported:
+            export.aot_export_module(torch.nn.Linear(2, 2), args[:1], trace_joint=False)
+        else:
+            aotviz.aot_function(f, lambda graph, inputs: graph)(*args)[0].sum().backward()
+    found = [form.request if kind is BackwardRequest and isinstance(form, LoweredBackward) else form for form in seen]
+    return next(form for form in reversed(found) if isinstance(form, kind))
 
 
 def with_graph(form, edit, name="graph_module"):
@@ -46,6 +67,12 @@ def drop_an_output(graph):
 def add_a_placeholder(graph):
     with graph.inserting_before(next(iter(graph.nodes))):
         graph.placeholder("extra").meta["val"] = 3
+
+
+def drop_a_saved_value(graph):
+    saved = graphs.placeholders(graph)[0]
+    saved.replace_all_uses_with(graphs.placeholders(graph)[-1])
+    graph.erase_node(saved)
 
 
 def write_an_intermediate(graph):
@@ -76,10 +103,18 @@ def use_before_definition(graph):
 BROKEN = {
     "an output less": ("joint", lambda f: with_graph(f, drop_an_output), "graph outputs are the slots, then"),
     "a placeholder more": ("joint", lambda f: with_graph(f, add_a_placeholder), "graph inputs are the call's inputs"),
-    "a write to an intermediate": ("trace", lambda f: with_graph(f, write_an_intermediate), "which is not an input"),
-    "a copy to an intermediate": ("trace", lambda f: with_graph(f, copy_to_an_intermediate), "which is not an input"),
+    "a write to an intermediate": (
+        "trace",
+        lambda f: with_graph(f, write_an_intermediate),
+        "writes a tensor that is not an input",
+    ),
+    "a copy to an intermediate": (
+        "trace",
+        lambda f: with_graph(f, copy_to_an_intermediate),
+        "writes a tensor that is not an input",
+    ),
     "no descriptor": ("trace", lambda f: with_graph(f, forget_a_descriptor), "every input has a descriptor"),
-    "no value": ("trace", lambda f: with_graph(f, forget_a_value), "has no value"),
+    "no value": ("trace", lambda f: with_graph(f, forget_a_value), "an input without a value"),
     "a slot less": ("functionalize", lambda f: replace(f, slots=f.slots[1:]), "graph outputs are the slots"),
     "a tangent less": ("joint", lambda f: replace(f, tangents=f.tangents[1:]), "graph inputs are the call's inputs"),
     "tangents in another order": (
@@ -127,13 +162,40 @@ BROKEN = {
     "an unknown backward input": (
         "partition",
         lambda f: with_graph(f, add_a_placeholder, "backward_module"),
-        "extra is saved or a tangent",
+        "each input of the backward is a saved",
     ),
     "a note outside": (
         "link",
         lambda f: replace(f, notes=(*f.notes, Note(9000, 9001, "fact", "subject"))),
         "notes are about lines of the source",
     ),
+    "a duplicate of a later input": (
+        "flatten",
+        lambda f: replace(f, duplicate_of=tuple(1 for _ in f.duplicate_of)),
+        "a duplicate repeats an earlier input",
+    ),
+    "a saved value that the backward does not take": (
+        "partition",
+        lambda f: with_graph(f, drop_a_saved_value, "backward_module"),
+        "the backward takes what is saved",
+    ),
+    "a symbol that is donated": (
+        "donated buffers",
+        lambda f: replace(f, saved=tuple(replace(one, donated=True, is_symbol=True) for one in f.saved)),
+        "only saved tensors are donated",
+    ),
+    "an exported input that the signature does not have": (
+        "signature",
+        lambda f: replace(f, signature=replace(f.signature, user_inputs=())),
+        "each graph input is a parameter",
+    ),
+    "a value less for the backward": (
+        "backward request",
+        lambda f: replace(f, values=f.values[1:]),
+        "one value per input of the backward",
+    ),
+    "a donated value that is none": ("backward request", lambda f: replace(f, donated=(99,)), "what is donated is an"),
+    "a backward that is none": ("lower backward", lambda f: replace(f, compiled=None), "the backward is callable"),
     "a function that is none": ("link", lambda f: replace(f, function=None), "the program is callable"),
 }
 
@@ -145,6 +207,11 @@ def test_a_malformed_form_is_found_and_the_stage_named(name):
     verify.verify(form, stage)
     with pytest.raises(MalformedForm, match=f"stage '{stage}' returned a malformed {type(form).__name__}: .*{what}"):
         verify.verify(damage(form), stage)
+
+
+@pytest.mark.parametrize("promise", [*PROMISES, *NODE_PROMISES], ids=lambda promise: promise.text)
+def test_each_promise_is_broken_once_above(promise):
+    assert any(re.search(what, promise.text) for _, _, what in BROKEN.values())
 
 
 def test_a_graph_out_of_order_is_found():
@@ -161,6 +228,7 @@ def test_every_stages_form_is_well_made(stage):
 @pytest.mark.parametrize("debug", [False, True])
 def test_debug_verifies_at_every_boundary_and_only_debug_does(monkeypatch, debug):
     seen = []
+    monkeypatch.setattr(verify, "ALWAYS", False)
     monkeypatch.setattr(pipeline.verify, "verify", lambda form, stage: seen.append(stage))
     f = aotviz.compile(lambda x: x.sin().sum(), backend="eager", debug=debug)
     f(torch.ones(2, requires_grad=True)).backward()

@@ -1,18 +1,37 @@
-"""Check that a form is consistent. This runs after every stage, in tests and with `debug=True`.
+"""Check that a form is consistent. This runs after every stage in tests, and with `debug=True`.
 
 Each error names the stage that returned the form, so that a broken stage is found at once and not three stages later.
+What a form promises is listed below. A test breaks each promise once, and fails if a promise was added that it does not
+break.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch.fx as fx
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import Executable, FlatCall, Form, GraphCall, JointCall, JointGraph, Split, TracedCall
+from aotviz.ir.forms import (
+    BackwardRequest,
+    Executable,
+    Exported,
+    FlatCall,
+    Form,
+    GraphCall,
+    JointCall,
+    JointGraph,
+    LoweredBackward,
+    Split,
+    TracedCall,
+)
 from aotviz.ir.partition_functions import GENERATOR
 from aotviz.torch_private import operators
+
+ALWAYS = os.environ.get("AOTVIZ_VERIFY") == "1"  # set by our tests
 
 
 class MalformedForm(AssertionError):
@@ -21,71 +40,165 @@ class MalformedForm(AssertionError):
 
 def verify(form: Form, stage: str) -> None:
     """Raise MalformedForm, which names `stage`, unless `form` is consistent."""
-    for holds, what in _checks(form):
-        if not holds:
-            raise MalformedForm(f"stage {stage!r} returned a malformed {type(form).__name__}: {what}")
+    for promise in PROMISES:
+        if isinstance(form, promise.form) and not promise.holds(form):
+            raise MalformedForm(f"stage {stage!r} returned a malformed {type(form).__name__}: {promise.text}")
+    for graph in _graphs(form):
+        graph.lint()
+        for node in graph.nodes:
+            for promise in NODE_PROMISES:
+                if not promise.holds(node):
+                    kind = type(form).__name__
+                    raise MalformedForm(f"stage {stage!r} returned a malformed {kind}: {node.name}: {promise.text}")
 
 
-Checks = Iterator[tuple[bool, str]]  # (whether it holds, what is demanded)
+@dataclass(frozen=True)
+class Promise:
+    form: type[Any]
+    text: str
+    holds: Callable[[Any], bool]
 
 
-def _checks(form: Form) -> Checks:
-    if isinstance(form, FlatCall):
-        yield len(form.descriptors) == len(form.args), "one descriptor per flat input"
-        yield len(form.duplicate_of) == len(form.args), "one duplicate_of entry per flat input"
-        yield len(form.counter_of) == len(form.args), "one counter_of entry per flat input"
-    if isinstance(form, TracedCall):
-        yield len(form.meta.input_info) == len(form.graph_inputs), "one InputAliasInfo per graph input"
-        yield len(form.meta.output_info) == len(form.outputs), "one OutputAliasInfo per flat output"
-        for index, info in enumerate(form.meta.output_info):
-            yield info.same_object_as is None or info.same_object_as < index, "an output repeats an earlier one"
-            yield info.view_chain is None or info.base_index is not None, "a view chain has a base"
+def _graphs(form: Form) -> Iterator[fx.Graph]:
     if isinstance(form, GraphCall):
-        yield from _graph_call(form)
+        yield form.graph_module.graph
+    if isinstance(form, Split | BackwardRequest):
+        yield form.backward_module.graph
     if isinstance(form, Split):
-        yield from _split(form)
-    if isinstance(form, Executable):
-        yield callable(form.function), "the program is callable"
-        lines = form.source.count("\n") + 1
-        yield all(1 <= note.first <= note.last <= lines for note in form.notes), "notes are about lines of the source"
+        yield form.forward_module.graph
 
 
-def _graph_call(form: GraphCall) -> Checks:
-    graph = form.graph_module.graph
-    yield from _functional(graph)
-    inputs, results = graphs.placeholders(graph), graphs.outputs(graph)
-    primals = sum(plan.count for plan in form.forward.plans)
+def _inputs(module: fx.GraphModule) -> list[fx.Node]:
+    return graphs.placeholders(module.graph)
+
+
+def _count(module: fx.GraphModule) -> int:
+    return len(graphs.outputs(module.graph))
+
+
+def _inputs_of_call(form: GraphCall) -> int:
     tangents = sum(len(t.parts) or 1 for t in form.tangents) if isinstance(form, JointCall) else 0
-    gradients = len(form.gradients) if isinstance(form, JointCall) else 0
-    yield len(inputs) == primals + tangents, "graph inputs are the call's inputs, then the tangents"
-    yield len(results) == len(form.slots) + gradients, "graph outputs are the slots, then the gradients"
-    if isinstance(form, JointCall):
-        wanted = [i for i, slot in enumerate(form.slots) if slot.differentiable]
-        yield [t.slot for t in form.tangents] == wanted, "one tangent per differentiable slot, in order"
-    if isinstance(form, JointGraph):
-        yield all("desc" in node.meta for node in inputs), "every input has a descriptor"
+    return sum(plan.count for plan in form.forward.plans) + tangents
 
 
-def _split(form: Split) -> Checks:
-    forward, backward = form.forward_module.graph, form.backward_module.graph
-    yield from _functional(forward)
-    yield from _functional(backward)
-    saved = len(form.saved)
-    yield len(graphs.outputs(forward)) == len(form.slots) + saved, "forward outputs are the slots, then what is saved"
-    gradients = len(graphs.outputs(backward))
-    yield gradients == len(form.gradients), "one gradient (or None) per graph input, or per inner tensor of one"
-    known = {value.name for value in form.saved}
+def _kept(form: Split) -> list[str]:
     others = ("tangents_", GENERATOR)
-    kept = [node for node in graphs.placeholders(backward) if not node.name.startswith(others)]
-    for node in kept:
-        yield node.name in known, f"{node.name} is saved or a tangent"
-    yield len(kept) == saved, "the backward takes what is saved, then the tangents"
+    return [node.name for node in _inputs(form.backward_module) if not node.name.startswith(others)]
 
 
-def _functional(graph: fx.Graph) -> Checks:
-    graph.lint()
-    for node in graph.nodes:
-        if node.op == "call_function" and operators.writes(node.target):
-            yield graphs.is_input_mutation(node), f"{node.name} writes {node.args[0]}, which is not an input"
-        if node.op == "placeholder":
-            yield "val" in node.meta, f"{node.name} has no value"
+def _gradients(form: GraphCall) -> int:
+    return len(form.gradients) if isinstance(form, JointCall) else 0
+
+
+NODE_PROMISES = (
+    Promise(
+        fx.Node,
+        "it writes a tensor that is not an input",
+        lambda node: node.op != "call_function" or not operators.writes(node.target) or graphs.is_input_mutation(node),
+    ),
+    Promise(fx.Node, "it is an input without a value", lambda node: node.op != "placeholder" or "val" in node.meta),
+)
+PROMISES = (
+    Promise(FlatCall, "one descriptor per flat input", lambda form: len(form.descriptors) == len(form.args)),
+    Promise(FlatCall, "one duplicate_of entry per flat input", lambda form: len(form.duplicate_of) == len(form.args)),
+    Promise(
+        FlatCall,
+        "a duplicate repeats an earlier input",
+        lambda form: all(first is None or first < index for index, first in enumerate(form.duplicate_of)),
+    ),
+    Promise(FlatCall, "one counter_of entry per flat input", lambda form: len(form.counter_of) == len(form.args)),
+    Promise(
+        TracedCall,
+        "one InputAliasInfo per graph input",
+        lambda form: len(form.meta.input_info) == len(form.graph_inputs),
+    ),
+    Promise(
+        TracedCall, "one OutputAliasInfo per flat output", lambda form: len(form.meta.output_info) == len(form.outputs)
+    ),
+    Promise(
+        TracedCall,
+        "an output repeats an earlier one",
+        lambda form: all(
+            info.same_object_as is None or info.same_object_as < index
+            for index, info in enumerate(form.meta.output_info)
+        ),
+    ),
+    Promise(
+        TracedCall,
+        "a view chain has a base",
+        lambda form: all(info.view_chain is None or info.base_index is not None for info in form.meta.output_info),
+    ),
+    Promise(
+        GraphCall,
+        "graph inputs are the call's inputs, then the tangents",
+        lambda form: len(_inputs(form.graph_module)) == _inputs_of_call(form),
+    ),
+    Promise(
+        GraphCall,
+        "graph outputs are the slots, then the gradients",
+        lambda form: _count(form.graph_module) == len(form.slots) + _gradients(form),
+    ),
+    Promise(
+        JointCall,
+        "one tangent per differentiable slot, in order",
+        lambda form: [t.slot for t in form.tangents] == [i for i, slot in enumerate(form.slots) if slot.differentiable],
+    ),
+    Promise(
+        JointGraph,
+        "every input has a descriptor",
+        lambda form: all("desc" in node.meta for node in _inputs(form.graph_module)),
+    ),
+    Promise(
+        Split,
+        "forward outputs are the slots, then what is saved",
+        lambda form: _count(form.forward_module) == len(form.slots) + len(form.saved),
+    ),
+    Promise(
+        Split,
+        "one gradient (or None) per graph input, or per inner tensor of one",
+        lambda form: _count(form.backward_module) == len(form.gradients),
+    ),
+    Promise(
+        Split,
+        "each input of the backward is a saved value or a tangent",
+        lambda form: {*_kept(form)} <= {value.name for value in form.saved},
+    ),
+    Promise(
+        Split, "the backward takes what is saved, then the tangents", lambda form: len(_kept(form)) == len(form.saved)
+    ),
+    Promise(
+        Split,
+        "only saved tensors are donated",
+        lambda form: not any(value.donated and value.is_symbol for value in form.saved),
+    ),
+    Promise(
+        Exported,
+        "each graph input is a parameter, a buffer, a token or an input of the user",
+        lambda form: (
+            {node.name for node in _inputs(form.graph_module)}
+            == {
+                *form.signature.inputs_to_parameters,
+                *form.signature.inputs_to_buffers,
+                *form.signature.user_inputs,
+                *form.signature.input_tokens,
+            }
+        ),
+    ),
+    Promise(
+        BackwardRequest,
+        "one value per input of the backward",
+        lambda form: len(form.values) == len(_inputs(form.backward_module)),
+    ),
+    Promise(
+        BackwardRequest,
+        "what is donated is an input of the backward",
+        lambda form: all(0 <= position < len(form.values) for position in form.donated),
+    ),
+    Promise(LoweredBackward, "the backward is callable", lambda form: callable(form.compiled)),
+    Promise(Executable, "the program is callable", lambda form: callable(form.function)),
+    Promise(
+        Executable,
+        "notes are about lines of the source",
+        lambda form: all(1 <= note.first <= note.last <= form.source.count("\n") + 1 for note in form.notes),
+    ),
+)
