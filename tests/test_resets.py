@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.live.watched import WatchedLog, read_lines
+from aotviz.live.watched import Place, WatchedLog, read_lines
 from aotviz.reading.recording import Recording
 from aotviz.recording import progress
 from tests.explain.logs import logged
@@ -168,13 +168,16 @@ def start(frame: int, number: int, name: str) -> dict[str, object]:
 
 def test_a_backward_that_is_compiled_after_a_reset_goes_to_its_own_forward() -> None:
     log, objects = WatchedLog(), [Dynamos(), Dynamos()]
-    moments = [SimpleNamespace(compilation=one, code=lambda number=i: number) for i, one in enumerate(objects)]
+    moments = [
+        SimpleNamespace(compilation=one, code=lambda number=i: number, call=lambda: None)
+        for i, one in enumerate(objects)
+    ]
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
     for moment, name in zip(moments, ("one", "two"), strict=True):
         log.receive(1.0, 7, "a.py:1", start(0, 0, name), None, moment)
     late = {"bwd_compilation_metrics": {"duration_us": 5}, **ids}
     log.receive(2.0, 7, "a.py:1", late, None, moments[0])
-    found = read_lines(log.read()[0])
+    found = read_lines(log.read_on(Place())[0])
     assert [c.name for c in found] == ["one", "two"]
     assert [record.origin.compilation for record in found.outline.metrics] == [0]
     assert b"bwd" in log.lines_of("0/None/0/0")
@@ -188,7 +191,7 @@ def test_a_log_that_names_another_function_under_a_known_number_was_reset(tmp_pa
     for number, name in ((0, "one"), (1, "one"), (2, "two"), (3, "two")):
         log.receive(1.0, 7, "a.py:1", {"artifact": {"name": "early"}, "frame_id": 0, "frame_compile_id": number}, "")
         log.receive(1.0, 7, "a.py:1", start(0, number, name), None)
-    unmarked = log.read()[0].replace(b', "aotviz_reset": 0', b"").replace(b', "aotviz_reset": 1', b"")
+    unmarked = log.read_on(Place())[0].replace(b', "aotviz_reset": 0', b"").replace(b', "aotviz_reset": 1', b"")
     (tmp_path / "a.log").write_bytes(unmarked)
     recording = aotviz.read_trace(tmp_path, index=False)
     assert [c.id for c in recording] == ["0/0", "0/1", "reset 1: 0/2", "reset 1: 0/3"]

@@ -19,7 +19,7 @@ from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter
 
 import aotviz
 from aotviz.live import structured_trace
-from aotviz.live.watched import WatchedLog, read_lines
+from aotviz.live.watched import Place, WatchedLog, read_lines
 from aotviz.live.watched_progress import WatchedCompilation
 from aotviz.recording import progress
 
@@ -134,7 +134,7 @@ def test_what_is_kept_is_what_torch_writes_into_its_files() -> None:
             compiled(backend="aot_eager")(weights()).backward()
     finally:
         LOGGER.removeHandler(file)
-    ours = [item for item in records(watch._log.read()[0].decode()) if not seeded(item)]
+    ours = [item for item in records(watch._log.read_on(Place())[0].decode()) if not seeded(item)]
     theirs = [item for item in records(stream.getvalue()) if not seeded(item)]
     assert ours == theirs
 
@@ -288,7 +288,7 @@ def test_odd_records_are_kept_as_torch_would_write_them() -> None:
     log = WatchedLog()
     log.receive(1.5, 7, "a.py:1", {"odd": {1, 2}, "nan": float("nan"), ("a",): 3, "f": torch.float32}, "half \ud800")
     log.receive(1.5, 7, "a.py:1", {"artifact": {"name": "x", "encoding": "string"}, "stack": []}, "tab\n\ttab")
-    found = read_lines(log.read()[0])
+    found = read_lines(log.read_on(Place())[0])
     assert found.outline.logs[0].bad_lines == 0
     assert found.texts[found.outline.artifacts[1].text] == "tab\n\ttab"
 

@@ -79,10 +79,10 @@ def explain(recording: Recorded, compilation: str | None = None, earlier: Record
     return _overall(facts, before) if place is None else _one(recording, facts, place, before)
 
 
-def with_differences(recording: Recorded) -> RecordingData:
+def with_differences(recording: Recorded, facts: Facts | None = None) -> RecordingData:
     """The whole recording, with what differs between its ranks and why functions were compiled again, so that a page
     without Python can show it."""
-    told, data = findings(recording), recording.data
+    told, data = findings(recording, facts), recording.data
     return replace(
         data,
         rank_differences=told.rank_differences,
@@ -92,9 +92,9 @@ def with_differences(recording: Recorded) -> RecordingData:
     )
 
 
-def for_page(recording: Recorded) -> RecordingData:
+def for_page(recording: Recorded, facts: Facts | None = None) -> RecordingData:
     """The same, with the errors of torch's in the words that a page shows. A saved recording keeps torch's own."""
-    data = with_differences(recording)
+    data = with_differences(recording, facts)
     return replace(data, compilations=[_in_plain_words(one) for one in data.compilations])
 
 
@@ -127,8 +127,10 @@ class Findings(NamedTuple):
 _latest: weakref.WeakKeyDictionary[Recorded, tuple[Hashable, Findings]] = weakref.WeakKeyDictionary()
 
 
-def findings(recording: Recorded) -> Findings:
+def findings(recording: Recorded, facts: Facts | None = None) -> Findings:
     """The findings about a recording as it is now. They are made once at each of its revisions.
+
+    The caller may pass the facts, which are not kept: they hold every graph of a recording of our own.
 
     No lock is held meanwhile (Note [Locks] in pipeline.py): requests at the same time may each make them.
     """
@@ -136,16 +138,15 @@ def findings(recording: Recorded) -> Findings:
     known = _latest.get(recording)
     if known is not None and known[0] == revision:
         return known[1]
-    facts = facts_of(recording)
+    facts = facts or facts_of(recording)
     overview = overviews.made(facts, _overall(facts, None).points)
     found = Findings(overview, recompiles.why(facts), ranks.records(facts))
     _latest[recording] = revision, found
     return found
 
 
-def sections(recording: Recorded) -> list[Explanation]:
+def sections(facts: Facts) -> list[Explanation]:
     """One explanation for each topic that has points: first those in which something failed."""
-    facts = facts_of(recording)
     apart = ranks.explain_all(facts)
     found = [
         Explanation(apart.title, tuple(first_apart.first(apart.points, facts))),

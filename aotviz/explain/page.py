@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from aotviz.explain import answers, cache_misses, ranks, recompiles, timeline
 from aotviz.explain.explanation import counted, in_html, seconds
+from aotviz.explain.rows import Facts
 from aotviz.explain.timeline import Span
 from aotviz.recording.findings import RankDifference
 from aotviz.recording.holders import Recorded
@@ -23,12 +24,11 @@ BOX, SAME, OTHER = "padding:2px 8px;border-radius:3px;color:#111", "#dfe6ee", "#
 LETTER = 6.2  # width of a letter of a label
 
 
-def preamble(recording: Recorded) -> str:
+def preamble(recording: Recorded, facts: Facts) -> str:
     """The explanations at the top of a recording's page; "" if there are none."""
-    sections = answers.sections(recording)
+    sections = answers.sections(facts)
     if not sections:
         return ""
-    facts = answers.facts_of(recording)
     parts = [section._repr_html_() for section in sections]
     of_ranks = ranks.explain_all(facts).title
     below = 1 + next((n for n, one in enumerate(sections) if one.title == of_ranks), 0)

@@ -80,8 +80,8 @@ def _in_words(reason: str) -> str:
 def told(text: str) -> str:
     """The reasons of a compilation's restarts, from torch's text, in words. Torch does not keep their order.
 
-    >>> told('["<class \'a.Later\'>", "Graph break from print\\\\n  Explanation: It prints.\\\\n"]')
-    'Later; or: It prints'
+    >>> told('["a new size", "it differs"]')
+    'a new size; or: it differs'
     """
     found = spans.restart_reasons(text)
     words = (graph_breaks.in_words(one) if graph_breaks.EXPLAINED.search(one) else _in_words(one) for one in found)

@@ -19,13 +19,14 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from aotviz.live.watched_progress import WatchedCompilation
 from aotviz.logs.assembler import code_of, compile_id_of
 from aotviz.logs.contents import Contents
+from aotviz.logs.growing import GrowingLog
 from aotviz.logs.read_trace import read_bytes
 from aotviz.logs.resets import MARK, Resets, begins, frame_and_number, labelled
 from aotviz.recording import numbers
@@ -91,13 +92,22 @@ class Stretches:
             return found if self._resets.number else None
 
 
+class Place(NamedTuple):
+    """How much of a watched log was read."""
+
+    revision: int = -1
+    drops: int = 0  # how often lines were dropped before
+    names: int = 0
+    pieces: int = 0
+
+
 class WatchedLog:
     r"""The log of one watch, of at most about `max_bytes` bytes. The newest compilation is never dropped.
 
     >>> log = WatchedLog(max_bytes=100)
     >>> for number in range(3):
     ...     log.receive(0.0, 7, "a.py:1", {"dynamo_start": {}, "frame_id": 0, "frame_compile_id": number}, "x\ny")
-    >>> log.dropped, [line.split("] ")[-1] for line in log.read()[0].decode().splitlines()]
+    >>> log.dropped, [line.split("] ")[-1] for line in log.read_on(Place())[0].decode().splitlines()]
     (2, ['{"dynamo_start": {}, "frame_id": 0, "frame_compile_id": 2}', '\tx', '\ty'])
     """
 
@@ -112,10 +122,10 @@ class WatchedLog:
         self._pieces: list[tuple[str, bytes]] = []
         self._nbytes: Counter[str] = Counter()  # key -> bytes, in the order of the keys' first lines
         self._total = 0
-        self._read: tuple[int, bytes] = (0, b"")
         self._followers: tuple[Changed, ...] = ()  # replaced, never changed in place
         self._stretches = Stretches()
         self._going: dict[str, WatchedCompilation] = {}  # key -> progress of the compilation, for live views
+        self._drops = 0  # how often lines were dropped
         self._second, self._stamp = 0, ""
 
     @property
@@ -184,12 +194,12 @@ class WatchedLog:
 
         return end
 
-    def read(self) -> tuple[bytes, int]:
-        """All current lines, as one file would contain them, and their revision."""
+    def read_on(self, place: Place) -> tuple[bytes, Place]:
+        """The lines that came after a place, and the place after them. It begins again if lines were dropped since."""
         with self._lock:
-            if self._read[0] != self.revision:
-                self._read = (self.revision, b"".join([*self._names, *(piece for _, piece in self._pieces)]))
-            return self._read[1], self.revision
+            _, drops, names, pieces = place if place.drops == self._drops else Place(drops=self._drops)
+            lines = b"".join([*self._names[names:], *(piece for _, piece in self._pieces[pieces:])])
+            return lines, Place(self.revision, drops, len(self._names), len(self._pieces))
 
     def _when(self, created: float) -> bytes:
         second = int(created)
@@ -212,6 +222,7 @@ class WatchedLog:
             gone.add(GLOBAL)
             self._total -= self._nbytes.pop(GLOBAL)
         if gone:
+            self._drops += 1
             self._pieces = [(key, piece) for key, piece in self._pieces if key not in gone]
 
 
@@ -232,6 +243,7 @@ class Watched:
         self._own = Live(store, producer)
         self.compiled_before = 0  # functions, when the watch began
         self._read: tuple[int, Contents] | None = None  # revision, content; replaced, never changed in place
+        self._readers: list[tuple[GrowingLog, Place]] = []  # one; none while a thread reads on
 
     @property
     def dropped(self) -> int:
@@ -296,16 +308,33 @@ class Watched:
 
     def _contents(self) -> Contents:
         """The content of the current lines."""
-        lines, revision = self._log.read()
         known = self._read
-        if known is None or known[0] != revision:
-            known = self._read = revision, read_lines(lines, self._log.dropped)
+        if known is None or known[0] != self._log.revision:
+            known = self._read = self._read_on()
         return known[1]
+
+    def _read_on(self) -> tuple[int, Contents]:
+        """Read what is new. Without a lock (Note [Locks] in pipeline.py): a second thread reads all from the start."""
+        try:
+            reader, place = self._readers.pop()
+        except IndexError:
+            reader, place = GrowingLog(WATCHED), Place()
+        lines, after = self._log.read_on(place)
+        if after.drops != place.drops:
+            reader = GrowingLog(WATCHED)
+        reader.add(lines)
+        found = with_notes(reader.contents(), self._log.dropped)
+        self._readers[:] = [(reader, after)]
+        return after.revision, found
 
 
 def read_lines(lines: bytes, dropped: int = 0) -> Contents:
     """Read log lines from memory, and add notes about compilations that the lines do not include."""
-    found = read_bytes([lines], WATCHED)
+    return with_notes(read_bytes([lines], WATCHED), dropped)
+
+
+def with_notes(found: Contents, dropped: int) -> Contents:
+    """With a note for each function whose earlier compilations are not there."""
     notes = unseen(found.outline.compilations, dropped)
     return Contents(replace(found.outline, notes=[*found.outline.notes, *notes]), found.texts)
 

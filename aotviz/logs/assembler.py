@@ -25,7 +25,7 @@ from aotviz import __version__
 from aotviz.logs import entries, known, stacks
 from aotviz.logs.chromium_events import Timeline
 from aotviz.logs.lines import Bad, Record
-from aotviz.logs.parts import Part, StreamRecord
+from aotviz.logs.parts import LISTS, Part, StreamRecord
 from aotviz.logs.resets import BEGIN_BYTES, MARK, begins, frame_and_number
 from aotviz.logs.streams import Compilation, Log, Place, Stream
 from aotviz.logs.texts import LONG_BYTES, Texts
@@ -152,14 +152,17 @@ class Assembler:
         return found
 
     def finish(self) -> Part:
-        """Everything that was read, without what other logs may change."""
+        """Everything that was read, without what other logs may change. More may be added afterwards."""
         frames: dict[tuple[int, int, Hashable], int] = {}
         numbers = [
             frames.setdefault((found.stream.number, found.reset, found.frame), len(frames))
             for found in self.compilations
         ]
+        rows = {name: list(getattr(self.data, name)) for name in LISTS}
+        rows["tensors"] = [replace(one, sources=list(one.sources)) for one in self.data.tensors]  # more may be logged
         found = replace(
             self.data,
+            **rows,
             compilations=[self._compilation(*one) for one in zip(self.compilations, numbers, strict=True)],
             logs=[self._log()],
             events=self.timeline.finish(),
@@ -261,7 +264,7 @@ class Assembler:
             lines=log.lines,
             records=counted(log.records),
             unknown=counted(log.unknown),
-            bad=log.bad,
+            bad=list(log.bad),
             bad_lines=log.bad_lines,
             torch=clean(log.torch),
             processes=list(log.processes),

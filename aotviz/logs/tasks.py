@@ -56,9 +56,9 @@ def located(content: bytes, span: Span) -> bytes:
     return content[span.at : span.at + span.nbytes]
 
 
-def add(assembler: Assembler, pieces: Iterable[bytes]) -> None:
-    """Add all records of a log."""
-    splitter, log = Splitter(), assembler.log
+def add(assembler: Assembler, pieces: Iterable[bytes], splitter: Splitter | None = None) -> None:
+    """Add all records of a log, or with the splitter of the records before them, those that follow."""
+    splitter, log = splitter or Splitter(), assembler.log
     for piece in pieces:
         for item in splitter.feed(piece):
             assembler.add(item)

@@ -49,6 +49,7 @@ def _filled(name: str, data: RecordingData, packed: bytes | None, preamble: str)
 def write_html(recording: Recorded, path: str | os.PathLike[str]) -> Path:
     """Write the page, with explanations above the viewer, and return its path. Raises FrontEndMissing, OSError."""
     target = Path(path)
-    data = answers.for_page(recording)
-    target.write_text(to_html(data, preamble=page.preamble(recording)), encoding="utf-8", newline="\n")
+    facts = answers.facts_of(recording)
+    data = answers.for_page(recording, facts)
+    target.write_text(to_html(data, preamble=page.preamble(recording, facts)), encoding="utf-8", newline="\n")
     return target

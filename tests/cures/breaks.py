@@ -278,7 +278,9 @@ def a_broken_backend(cured: bool) -> object:
 
 def restarts(calls: Calls, cured: bool) -> Effect:
     recording, result = watched(calls, cured)
-    again = next((one for one in answers.sections(recording) if one.title == "Restarts of Dynamo"), None)
+    again = next(
+        (one for one in answers.sections(answers.facts_of(recording)) if one.title == "Restarts of Dynamo"), None
+    )
     return Effect(len(again.points) if again is not None else 0, "restarts", recording, result)
 
 

@@ -53,7 +53,7 @@ class Program:
         """The advice of the first point that gives one, and that is not about what the fault only leads to."""
         if self.first:
             return next((point.fix for point in recording.explain().points if point.fix), None)
-        points = [point for section in answers.sections(recording) for point in section.points]
+        points = [point for section in answers.sections(answers.facts_of(recording)) for point in section.points]
         said = [*(point.fix for point in points), *recording.cache_misses().fix, *recording.rank_differences().fix]
         return next((fix for fix in said if fix and self.cure in fix.cures), None)
 

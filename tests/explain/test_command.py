@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aotviz.__main__ import main
-from aotviz.explain import page
+from aotviz.explain import answers, page
 from aotviz.explain.timeline import Span
 from tests import corpus
 from tests.explain.logs import recording
@@ -97,7 +97,7 @@ def test_a_page_escapes_what_a_log_says() -> None:
 
 
 def test_the_page_of_a_recording_holds_the_tables_and_the_drawing() -> None:
-    above = page.preamble(recording("training"))
+    above = page.preamble(recording("training"), answers.facts_of(recording("training")))
     for part in ("<svg", "All recompiles", "All cache lookups", "entire_frame_compile", "What to do:"):
         assert part in above
     assert "<script" not in above

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import aotviz
-from aotviz.explain import answers
+from aotviz.explain import answers, recompiles
 from aotviz.reading.recording import Recording
 from aotviz.recording.holders import Replaceable
 from aotviz.widgets import parts
@@ -85,3 +86,17 @@ def test_a_recording_in_place_of_another_is_explained() -> None:
     before = recording.overview().functions.name.tolist()
     content.replace(two.recording.data)
     assert before != recording.overview().functions.name.tolist()
+
+
+def test_a_page_with_its_text_analyses_the_recompiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    analysed = recompiles._find
+    monkeypatch.setattr(recompiles, "_find", lambda facts: found.append(facts) or analysed(facts))
+    torch._dynamo.reset()
+    step = torch.compile(lambda x, n: x * n, backend="eager", dynamic=False)
+    with aotviz.watch() as recording:
+        for n in range(4):
+            step(torch.ones(2), n)
+    recording.to_html(tmp_path / "page.html")
+    assert "All recompiles" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert len(found) == 1

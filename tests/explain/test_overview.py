@@ -137,7 +137,7 @@ def test_causes_come_in_the_order_of_explain_and_none_is_lost(name: str) -> None
     points = [point for point in one.explain().points if point.kind]
     assert [(row.text, row.followed) for row in causes.itertuples()] == [(one.text, one.followed) for one in points]
     told = " ".join(one.explain().sentences)
-    for section in answers.sections(one):
+    for section in answers.sections(answers.facts_of(one)):
         for point in section.points:
             assert point.kind in ("", "ranks") or point.text in told  # a recompile says on which ranks it was
 
