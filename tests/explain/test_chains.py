@@ -144,3 +144,43 @@ def test_what_is_built_is_counted_in_the_code_that_inductor_writes() -> None:
     code = "add = async_compile.triton('add', '''x''')\nb = async_compile.cpp_pybinding([''])\n"
     code += "async_compile.wait(globals())"
     assert len(chains.KERNEL.findall(code)) == 2
+
+
+def long(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(400):
+        x = x.sin() + 1
+    return x
+
+
+def short(x: torch.Tensor) -> torch.Tensor:
+    return x.cos()
+
+
+@pytest.mark.parametrize(("changed", "is_little"), [(short, True), (long, False)])
+def test_where_little_is_said_to_gain_the_cure_gains_little_and_elsewhere_more(
+    changed: object, is_little: bool
+) -> None:
+    """The cure of a dtype that changes is followed: the second call passes what the first one did."""
+
+    def recorded(cured: bool) -> Recording:
+        torch._dynamo.reset()
+        functions = [torch.compile(long, backend="aot_eager"), torch.compile(short, backend="eager")]
+        with aotviz.watch() as watched:
+            for function in functions:
+                function(torch.ones(3))
+            x = torch.ones(3, dtype=torch.float64)
+            functions[(long, short).index(changed)](x.to(torch.float32) if cured else x)
+        return watched
+
+    before, after = recorded(False), recorded(True)
+    (point,) = (point for point in before.explain().points if point.kind == "recompile")
+    assert "use one dtype" in point.fix or "float32" in point.fix
+    assert ("so there is little to gain" in point.text) == is_little
+    assert len(after) == len(before) - 1
+    total = before.overview().seconds
+
+    def spent(read: Recording) -> float:  # on this function: the time of the other one varies by more than the gain
+        return sum(row.seconds for row in read.overview().functions.itertuples() if row.name == changed.__name__)
+
+    gained = spent(before) - spent(after)
+    assert (gained < chains.SMALL * total) == is_little
