@@ -99,106 +99,97 @@ NODE_PROMISES = (
     Promise(fx.Node, "it is an input without a value", lambda node: node.op != "placeholder" or "val" in node.meta),
 )
 PROMISES = (
-    Promise(FlatCall, "one descriptor per flat input", lambda form: len(form.descriptors) == len(form.args)),
-    Promise(FlatCall, "one duplicate_of entry per flat input", lambda form: len(form.duplicate_of) == len(form.args)),
+    Promise(FlatCall, "one descriptor per flat input", lambda f: len(f.descriptors) == len(f.args)),
+    Promise(FlatCall, "one duplicate_of entry per flat input", lambda f: len(f.duplicate_of) == len(f.args)),
     Promise(
         FlatCall,
         "a duplicate repeats an earlier input",
-        lambda form: all(first is None or first < index for index, first in enumerate(form.duplicate_of)),
+        lambda f: all(first is None or first < index for index, first in enumerate(f.duplicate_of)),
     ),
-    Promise(FlatCall, "one counter_of entry per flat input", lambda form: len(form.counter_of) == len(form.args)),
-    Promise(
-        TracedCall,
-        "one InputAliasInfo per graph input",
-        lambda form: len(form.meta.input_info) == len(form.graph_inputs),
-    ),
-    Promise(
-        TracedCall, "one OutputAliasInfo per flat output", lambda form: len(form.meta.output_info) == len(form.outputs)
-    ),
+    Promise(FlatCall, "one counter_of entry per flat input", lambda f: len(f.counter_of) == len(f.args)),
+    Promise(TracedCall, "one InputAliasInfo per graph input", lambda f: len(f.meta.input_info) == len(f.graph_inputs)),
+    Promise(TracedCall, "one OutputAliasInfo per flat output", lambda f: len(f.meta.output_info) == len(f.outputs)),
     Promise(
         TracedCall,
         "an output repeats an earlier one",
-        lambda form: all(
-            info.same_object_as is None or info.same_object_as < index
-            for index, info in enumerate(form.meta.output_info)
+        lambda f: all(
+            info.same_object_as is None or info.same_object_as < index for index, info in enumerate(f.meta.output_info)
         ),
     ),
     Promise(
         TracedCall,
         "a view chain has a base",
-        lambda form: all(info.view_chain is None or info.base_index is not None for info in form.meta.output_info),
+        lambda f: all(info.view_chain is None or info.base_index is not None for info in f.meta.output_info),
     ),
     Promise(
         GraphCall,
         "graph inputs are the call's inputs, then the tangents",
-        lambda form: len(_inputs(form.graph_module)) == _inputs_of_call(form),
+        lambda f: len(_inputs(f.graph_module)) == _inputs_of_call(f),
     ),
     Promise(
         GraphCall,
         "graph outputs are the slots, then the gradients",
-        lambda form: _count(form.graph_module) == len(form.slots) + _gradients(form),
+        lambda f: _count(f.graph_module) == len(f.slots) + _gradients(f),
     ),
     Promise(
         JointCall,
         "one tangent per differentiable slot, in order",
-        lambda form: [t.slot for t in form.tangents] == [i for i, slot in enumerate(form.slots) if slot.differentiable],
+        lambda f: [t.slot for t in f.tangents] == [i for i, slot in enumerate(f.slots) if slot.differentiable],
     ),
     Promise(
         JointGraph,
         "every input has a descriptor",
-        lambda form: all("desc" in node.meta for node in _inputs(form.graph_module)),
+        lambda f: all("desc" in node.meta for node in _inputs(f.graph_module)),
     ),
     Promise(
         Split,
         "forward outputs are the slots, then what is saved",
-        lambda form: _count(form.forward_module) == len(form.slots) + len(form.saved),
+        lambda f: _count(f.forward_module) == len(f.slots) + len(f.saved),
     ),
     Promise(
         Split,
         "one gradient (or None) per graph input, or per inner tensor of one",
-        lambda form: _count(form.backward_module) == len(form.gradients),
+        lambda f: _count(f.backward_module) == len(f.gradients),
     ),
     Promise(
         Split,
         "each input of the backward is a saved value or a tangent",
-        lambda form: {*_kept(form)} <= {value.name for value in form.saved},
+        lambda f: {*_kept(f)} <= {value.name for value in f.saved},
     ),
-    Promise(
-        Split, "the backward takes what is saved, then the tangents", lambda form: len(_kept(form)) == len(form.saved)
-    ),
+    Promise(Split, "the backward takes what is saved, then the tangents", lambda f: len(_kept(f)) == len(f.saved)),
     Promise(
         Split,
         "only saved tensors are donated",
-        lambda form: not any(value.donated and value.is_symbol for value in form.saved),
+        lambda f: not any(value.donated and value.is_symbol for value in f.saved),
     ),
     Promise(
         Exported,
         "each graph input is a parameter, a buffer, a token or an input of the user",
-        lambda form: (
-            {node.name for node in _inputs(form.graph_module)}
+        lambda f: (
+            {node.name for node in _inputs(f.graph_module)}
             == {
-                *form.signature.inputs_to_parameters,
-                *form.signature.inputs_to_buffers,
-                *form.signature.user_inputs,
-                *form.signature.input_tokens,
+                *f.signature.inputs_to_parameters,
+                *f.signature.inputs_to_buffers,
+                *f.signature.user_inputs,
+                *f.signature.input_tokens,
             }
         ),
     ),
     Promise(
         BackwardRequest,
         "one value per input of the backward",
-        lambda form: len(form.values) == len(_inputs(form.backward_module)),
+        lambda f: len(f.values) == len(_inputs(f.backward_module)),
     ),
     Promise(
         BackwardRequest,
         "what is donated is an input of the backward",
-        lambda form: all(0 <= position < len(form.values) for position in form.donated),
+        lambda f: all(0 <= position < len(f.values) for position in f.donated),
     ),
-    Promise(LoweredBackward, "the backward is callable", lambda form: callable(form.compiled)),
-    Promise(Executable, "the program is callable", lambda form: callable(form.function)),
+    Promise(LoweredBackward, "the backward is callable", lambda f: callable(f.compiled)),
+    Promise(Executable, "the program is callable", lambda f: callable(f.function)),
     Promise(
         Executable,
         "notes are about lines of the source",
-        lambda form: all(1 <= note.first <= note.last <= form.source.count("\n") + 1 for note in form.notes),
+        lambda f: all(1 <= note.first <= note.last <= f.source.count("\n") + 1 for note in f.notes),
     ),
 )
