@@ -17,7 +17,7 @@ from aotviz.explain.explanation import Explanation, Point, counted, listed, sent
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import GraphBreak
-from aotviz.recording.sources import innermost
+from aotviz.recording.sources import SourceLine, innermost, user_frames
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -80,7 +80,7 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
     ),
     (
         r"Observed exception[^$]*?raised exception (?P<what>\w{1,99})",
-        "the program raises {what}, in eager as well",
+        "the program raises {what} while it is traced",
         break_cures.RAISES,
     ),
     (
@@ -122,6 +122,8 @@ def find(facts: Facts) -> list[Break]:
     found = [_break(facts, place, records) for (place, _), records in groups.items()]
     return sorted(found, key=lambda one: (not one.skipped, -one.count, one.place))
 
+
+STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/)")  # Python's own modules, whose callers can be edited
 
 COLUMNS: explained_tables.Columns = {
     "place": ("str", lambda one: one.place),
@@ -198,6 +200,8 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     text = facts.text(text_of(first))
     words, fix = meaning(text)
     last = innermost(facts.text(first.stack))
+    if STANDARD.search(str(last)) and (own := _own_line(facts, first)) is not None:
+        last, fix = own, break_cures.BUILTIN.said()
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     return Break(
         place=str(last) or place,
@@ -209,6 +213,12 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         compilations=tuple(ids),
         count=len(records),
     )
+
+
+def _own_line(facts: Facts, record: GraphBreak) -> SourceLine | None:
+    """The user's line that leads to a break in another's code."""
+    frames = user_frames(facts.text(record.stack))
+    return next((frame for frame in reversed(frames) if not LIBRARY.search(str(frame))), None)
 
 
 def text_of(record: GraphBreak) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import logging
 
 import torch
@@ -155,6 +156,33 @@ def a_check_that_raises(cured: bool) -> object:
         return x * 2
 
     return torch.compile(wants_eight, backend="aot_eager", fullgraph=True)(torch.ones(8 if cured else 6))
+
+
+@program(
+    "an error that only tracing meets", cures.RAISES, "move this line out of the compiled function", (), graph_breaks
+)
+def an_address_that_is_read(cured: bool) -> object:
+    def aligned(x: torch.Tensor, address: int | None = None) -> torch.Tensor:
+        address = x.data_ptr() if address is None else address
+        return x * 2 if address % 4 == 0 else x * 2 + 0
+
+    x = torch.ones(3)
+    return compiled(aligned)(x, *([x.data_ptr()] if cured else []))
+
+
+@program("a copy in the function", cures.BUILTIN, "Call it outside the compiled function", (), graph_breaks)
+def a_module_that_is_copied(cured: bool) -> object:
+    layer = torch.nn.ReLU()
+    layer.register_buffer("scale", torch.ones(()))
+
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        return copy.deepcopy(layer)(x + 1)
+
+    def outside(x: torch.Tensor) -> torch.Tensor:
+        return other(x + 1)
+
+    other = copy.deepcopy(layer)
+    return compiled(outside if cured else copied)(torch.ones(3))
 
 
 @program("a call of graph_break", cures.CALLED, "Remove the `graph_break()` call", (), graph_breaks)

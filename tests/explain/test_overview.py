@@ -106,7 +106,9 @@ def test_an_error_is_told_by_one_sentence_in_lists_in_the_banner_and_by_explain(
     for shown in (parts.index(one).compilations, answers.for_page(one).compilations):
         words = [head.error.message.rstrip(".") for head in shown]
         assert [title.partition("failed: ")[2].lower() for title in titles] == [told.lower() for told in words]
-    assert parts.compilation(one, "4/0").compilation.error.message == "The program raises ValueError, in eager as well."
+    assert (
+        parts.compilation(one, "4/0").compilation.error.message == "The program raises ValueError while it is traced."
+    )
     assert one["4/0"].data.error.message.startswith("Observed exception")  # torch's own, where it is kept
 
 

@@ -33,7 +33,8 @@ DISABLED = Cure("disabled function", "Remove the `disable`, or call that functio
 CALLED = Cure("graph_break call", "Remove the `graph_break()` call.")
 RAISES = Cure(
     "error of the program itself",
-    "Give the function an input for which it does not raise, or check the input before the call.",
+    "Call it without `torch.compile`. If it raises there too, give it an input for which it does not raise, or check "
+    "the input before the call. If not, move this line out of the compiled function.",
 )
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
