@@ -48,6 +48,10 @@ MOST_NAMED = 3  # compilations of one cause
 LONG = 160  # characters of a title
 USERS = "from user code:"  # before the user's lines in a message of torch's
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
+NO_MEMORY = re.compile(
+    r"out of memory\. Tried to allocate (?P<wanted>[\d.]+ \w+)"
+    r"(?:[^\n]*?total capacity of (?P<all>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free)?"
+)
 FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
     r"\bcall_\w++ (?:<built-in (?:function|method) )?(?P<name>[\w.]{1,200}+).{0,300}?"
     r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500})['\"]\)"
@@ -401,6 +405,10 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
         words, fix = graph_breaks.meaning(reason)
         whole = "an export" if is_export else "`fullgraph=True`"
         return f" because {words}, and {whole} allows no graph break", words, fix
+    if full := NO_MEMORY.search(reason):
+        free = f", and {full['free']} of {full['all']} were free" if full["free"] else ""
+        words = f"the device is out of memory: {full['wanted']} were needed at once{free}"
+        return f" because {words}", words, NO_ADVICE
     if backend := BY_BACKEND.match(reason):
         words = f"the backend `{backend['name']}` raised {backend['error'].strip()}"
         return f" because {words}", words, break_cures.OF_BACKEND.said()

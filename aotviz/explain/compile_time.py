@@ -32,6 +32,7 @@ ROLES = ("dynamo", "export", "inference", "forward")
 STATEMENT = re.compile(r"^\s+(?!#|return\b|class\b|def\b)[A-Za-z_]\w*(?:: \"[^\"]*\")? = (?P<value>.*)")
 BLOCK = re.compile(r"(?<![^.])\d+(?![^.])")  # a number in a module's path: one of several equal ones
 MOST_TOLD = 3
+COVERED = 0.95  # of a compilation's time: events that last longer are all of it
 PARTS = {CAPTURE: "capture", GUARDS: "guards", AOT: "aotautograd", KERNELS: "kernels", UNKNOWN: "other"}
 
 Operator = tuple[SourceLine, str, str]  # its line, the path of its module, the class of that
@@ -80,7 +81,10 @@ def shares(facts: Facts, by: str = "line", only: int | None = None) -> list[Shar
 
 
 def parts_of(facts: Facts, place: int) -> dict[str, float]:
-    """The seconds of a compilation by the parts of the compiler."""
+    """The seconds of a compilation by the parts of the compiler.
+
+    Its events take a little longer or shorter than torch says that it took. They then count in proportion.
+    """
     found: dict[str, float] = defaultdict(float)
     top = timeline.span_of(facts, place)
     if top is None:
@@ -93,6 +97,10 @@ def parts_of(facts: Facts, place: int) -> dict[str, float]:
         part = part_of(span.name) or above if span.count else above
         found[part] += span.own_seconds
         spans += [(child, part) for child in span.children.values()]
+    took, told = facts.seconds(place), sum(found.values())
+    if took and told > COVERED * took:
+        return {part: spent * took / told for part, spent in found.items()}
+    found[UNKNOWN] += max(0.0, took - told)
     return found
 
 

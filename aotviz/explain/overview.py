@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aotviz.explain import chains, compile_time, explained_tables, exports, flame, recompiles, restarts
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
-from aotviz.explain.time_parts import ORDER, UNKNOWN
+from aotviz.explain.time_parts import ORDER
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import CompilationData
 from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
@@ -129,17 +129,11 @@ def _healthy(facts: Facts) -> str:
 
 
 def _times(facts: Facts) -> list[TimeShare]:
-    """The parts of the time, which add up to it: of the events of a log, or of the stages of our own pipeline.
-
-    The events of a compilation take a little longer than torch says that it took, and then count in proportion.
-    """
+    """The parts of the time, which add up to it: of the events of a log, or of the stages of our own pipeline."""
     parts: dict[str, float] = defaultdict(float)
     for place in range(len(facts.data.compilations)):
-        found, took = compile_time.parts_of(facts, place), facts.seconds(place)
-        told = sum(found.values())
-        for part, spent in found.items():
-            parts[part] += spent * min(1.0, took / told) if took and told else spent
-        parts[UNKNOWN] += max(0.0, took - told) if found else 0.0
+        for part, spent in compile_time.parts_of(facts, place).items():
+            parts[part] += spent
     return [TimeShare(part, parts[part]) for part in ORDER if parts.get(part)]
 
 

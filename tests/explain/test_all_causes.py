@@ -185,3 +185,23 @@ def test_a_saved_watch_says_the_same(tmp_path: Path) -> None:
         steps("eager")
     recording.save(tmp_path / "kept.aotviz")
     assert str(aotviz.load(tmp_path / "kept.aotviz").explain()) == str(recording.explain())
+
+
+def test_a_compilation_that_needs_too_much_memory_says_how_much(tmp_path) -> None:
+    said = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.15 GiB"
+    said += " of which 3.12 GiB is free."
+
+    def allocates(graph, inputs):
+        raise torch.OutOfMemoryError(said)
+
+    def program() -> None:
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match="out of memory"):
+            torch.compile(lambda x: x.sin(), backend=allocates)(torch.ones(3))
+
+    found = logged(program, tmp_path).overview()
+    assert found.headline == (
+        "`<lambda> [0/0]` failed: the device is out of memory: 20.00 GiB were needed at once, and 3.12 GiB of "
+        "79.15 GiB were free."
+    )
+    assert "error of the backend" not in str(found)
