@@ -52,10 +52,6 @@ NO_MEMORY = re.compile(
     r"out of memory\. Tried to allocate (?P<wanted>[\d.]+ \w+)"
     r"(?:[^\n]*?total capacity of (?P<all>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free)?"
 )
-FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
-    r"\bcall_\w++ (?:<built-in (?:function|method) )?(?P<name>[\w.]{1,200}+).{0,300}?"
-    r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500})['\"]\)"
-)
 
 
 def all_rows(recording: Recorded) -> tuple[RecordingData, Sequence[str]]:
@@ -113,10 +109,13 @@ def plain_error(error: ErrorRecord) -> ErrorRecord:
     >>> plain_error(ErrorRecord("torch.compile", "Unsupported", "builtin operator `print`")).message
     '`print` cannot be part of a graph.'
     """
-    if error.stage not in ("torch.compile", "torch.export", *EXPORTS) or error.ran_in_eager or not error.type:
+    if error.stage not in ("torch.compile", "torch.export", *EXPORTS) or error.ran_in_eager:
         return error
-    is_export = error.stage != "torch.compile"
-    brief = exports.brief(error.message) or _told(error.type, error.message, is_export)[1]
+    brief = exports.brief(error.message)
+    if not brief and error.type:
+        brief = _told(error.type, error.message, error.stage != "torch.compile")[1]
+    if not brief:
+        return error
     return replace(error, message=sentence(brief))
 
 
@@ -419,8 +418,7 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
     hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
-    if operator := FAKED.search(explained):
-        words = f"`{operator['name']}` raised {operator['error']}: {operator['message']}".rstrip(". ")
+    if words := graph_breaks.of_operator(explained):
         return f" because {words}", words, export_cures.STOPPED.said() if is_export else graph_breaks.hinted(hint)
     brief = explained or said
     return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(hint)

@@ -17,10 +17,10 @@ from dataclasses import replace
 from aotviz.explain import timeline
 from aotviz.explain.cures import backward_cures
 from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
-from aotviz.explain.expressions import BEFORE_BREAK
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import innermost
+from aotviz.recording.spoken import BEFORE_BREAK
 
 NAMED = re.compile(r"`[^`]*`")
 CACHES = {"aotviz": "aotviz", "aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph"}

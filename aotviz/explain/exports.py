@@ -16,12 +16,12 @@ from aotviz.explain import fixed_sizes
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, counted, sentence
-from aotviz.explain.expressions import spoken
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import DRAFT, EXPORTS, Facts
 from aotviz.recording.events import NONE, ShapeRecord
 from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
+from aotviz.recording.spoken import spoken
 
 WITHOUT_GUARDS = (*EXPORTS, "AOTInductor", "AOTAutograd")  # each is a call of its own
 SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
@@ -34,6 +34,9 @@ EQUAL = re.compile(
 )
 RANGE = re.compile(
     r"Not all values of \w+ = \S+ in the specified range (?P<range>.+?) satisfy the generated guard (?P<guard>.+)"
+)
+STOPPED = re.compile(  # the last statement of the graph that was traced: `gt: "Sym(u0 > 3)" = item > 3`
+    r"tracing stopped in: \w+(?:: \"(?:Sym\((?P<condition>[^\"]*[<>=][^\"]*)\)|[^\"]*)\")? = (?P<call>[^\n]*)"
 )
 USERS = re.compile(r"(?:from user code|User stack):\n")  # before the user's frames in a message of torch's
 TORCHS = frozenset(("aten", "prims", "prim", "inductor", "quantized", "c10d", "_c10d_functional", "higher_order"))
@@ -131,6 +134,9 @@ def brief(reason: str) -> str:
     """
     if match := UNDECIDED.search(reason):
         return f"it is not known while tracing whether `{match['expr']}`"
+    if match := STOPPED.fullmatch(reason):
+        decides = f"it is not known while tracing whether `{match['condition']}`"
+        return decides if match["condition"] else f"tracing stopped at `{match['call']}`"
     if match := NO_FAKE.search(reason):
         return _no_fake(match["op"].replace("::", "."), UNKNOWN).brief
     if match := EQUAL.search(reason):

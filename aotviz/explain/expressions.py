@@ -1,27 +1,12 @@
-"""Dynamo's expressions as the user writes them: `L['self']._modules['a']._parameters['weight']` is `self.a.weight`."""
+"""What Dynamo's expressions are about: globals, modules, torch's settings. `recording/spoken.py` has their names."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
+from aotviz.recording.spoken import spoken
 from aotviz.recording.strings import parsed
 
-BEFORE_BREAK = "those before the graph break"  # what the rest of a function goes on with, by number
-STEPS = (
-    (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
-    (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
-    (re.compile(r"\.(?:_modules|_parameters|_buffers)\.(?=\w)"), "."),
-    (re.compile(r"\._(?:modules|parameters|buffers)\['([\w.]+)'\]"), r".\1"),
-    (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
-    (re.compile(r"\bL\[\"(\w+)\"\]"), r"\1"),
-    (re.compile(r"\bG\['__import_([\w]+?)'\]"), lambda m: m[1].replace("_dot_", ".")),
-    (re.compile(r"\bG\['__builtins_dict___\d+'\]\['(\w+)'\]"), r"\1"),
-    (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
-    (re.compile(r"\.cell_contents\b"), ""),
-    (re.compile(r"\b___stack(\d+)\b"), rf"value \1 of {BEFORE_BREAK}"),
-    (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
-)
 SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
 STATE = re.compile(r"against (\{.*\})", re.S)
 STATES = {
@@ -39,25 +24,6 @@ STATES = {
     "torch_function_all_disabled": "the use of `__torch_function__`",
     "default_dtype": "the default dtype (`torch.set_default_dtype`)",
 }
-SIZE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.size\(\)\[(?P<index>\d+)\]")
-STRIDE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.stride\(\)\[(?P<index>\d+)\]")
-
-
-@lru_cache(8192)  # a log names few values, many times
-def spoken(expression: str) -> str:
-    """
-    >>> spoken("L['self']._modules['layers']._modules['0'].__dict__['index']")
-    'self.layers.0.index'
-    >>> spoken("L['x'].size()[0]")
-    'x.shape[0]'
-    >>> spoken("___stack0")
-    'value 0 of those before the graph break'
-    """
-    text = expression.strip()
-    for pattern, shown in STEPS:
-        text = pattern.sub(shown, text)
-    text = SIZE.sub(r"\g<tensor>.shape[\g<index>]", text)
-    return STRIDE.sub(r"\g<tensor>.stride(\g<index>)", text)
 
 
 def is_global(expression: str) -> bool:

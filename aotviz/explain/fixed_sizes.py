@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, listed, sentence
-from aotviz.explain.expressions import spoken
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import Facts
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
+from aotviz.recording.spoken import spoken
 
 VIOLATED = re.compile(r"You marked (?P<source>\S+) as dynamic but your code specialized it to be a constant")
 DIMENSION = re.compile(r"(?P<name>.+)\.shape\[(?P<index>\d+)\]")

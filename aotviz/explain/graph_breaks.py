@@ -95,6 +95,10 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
     ),
 )
 EXPLAINED = re.compile(r"Explanation: (.*)")  # torch's sentence in the text of a break
+FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
+    r"\bcall_\w++ (?:<built-in (?:function|method) )?(?P<name>[\w.]{1,200}+).{0,300}?"
+    r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500})['\"]\)"
+)
 NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
@@ -246,7 +250,13 @@ def meaning(text: str) -> tuple[str, Advice]:
     explained = EXPLAINED.search(said)
     hint = re.search(r"Hint: (.*)", said)
     reason = explained[1] if explained else said.strip().partition("\n")[0]
-    return f"torch says: {reason.strip().rstrip('.')}", hinted(hint[1].strip() if hint else "")
+    return of_operator(reason) or f"torch says: {reason.strip().rstrip('.')}", hinted(hint[1].strip() if hint else "")
+
+
+def of_operator(explained: str) -> str:
+    """What an operator raised while Dynamo ran it on fake tensors, in the words of that error; "" if none did."""
+    found = FAKED.search(explained)
+    return f"`{found['name']}` raised {found['error']}: {found['message']}".rstrip(". ") if found else ""
 
 
 def hinted(hint: str) -> Advice:

@@ -1,8 +1,7 @@
 """What a failed guard means: which value it was about, what it was, what it is now, and what to do about it.
 
 Torch names the guard in one of some thirty debug formats: `tensor 'x' size mismatch at index 0. expected 3, actual 4`,
-`___check_obj_id(f, 140574)`, `GLOBAL_STATE changed: grad_mode`. `read` turns each into a `GuardFailure` with the table
-`FORMS`; a form that is not in the table is quoted as it is.
+`___check_obj_id(f, 140574)`. `read` makes a `GuardFailure` of each with the table `FORMS`, and quotes other forms.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from functools import lru_cache
 from aotviz.explain import advice
 from aotviz.explain.cures import backward_cures, guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
-from aotviz.explain.expressions import BEFORE_BREAK, is_global, of_module, spoken, torchs_setting
+from aotviz.explain.expressions import is_global, of_module, torchs_setting
+from aotviz.recording.spoken import BEFORE_BREAK, spoken
 
 
 @dataclass(frozen=True)

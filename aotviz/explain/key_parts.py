@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import zip_longest
 
-from aotviz.explain.expressions import global_state, spoken, torchs_setting
+from aotviz.explain.expressions import global_state, torchs_setting
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import CacheLookup
+from aotviz.recording.spoken import spoken
 from aotviz.recording.strings import parsed
 
 SHORT_HASH = 8  # characters of a hash that are shown

@@ -14,13 +14,14 @@ from functools import lru_cache
 
 from aotviz.explain import guard_failures
 from aotviz.explain.cures import backward_cures
-from aotviz.explain.expressions import global_state, spoken, torchs_setting
+from aotviz.explain.expressions import global_state, torchs_setting
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts
 from aotviz.recording import dynamo_stage
 from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason
 from aotviz.recording.sizes import reach
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
+from aotviz.recording.spoken import spoken
 
 SIZES = {  # in a guard on a tensor
     "shape[{}]": re.compile(r"\bsize=\[(.*?)\]"),

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from aotviz.explain import graph_breaks, restarts
-from aotviz.explain.expressions import spoken
+from aotviz.explain import exports, graph_breaks, restarts
+from aotviz.explain.explanation import sentence
 from aotviz.recording.events import GraphBreak, GuardRecord, MetricsRecord, PlainText, ShapeRecord
 from aotviz.recording.spans import RESTARTS
+from aotviz.recording.spoken import spoken
 
 
 class Rows(Protocol):
@@ -54,4 +55,5 @@ def _said(rows: Rows, strings: Sequence[str]) -> Iterator[tuple[int, str]]:
         if (number := metrics.texts.get(RESTARTS, -1)) >= 0:
             yield number, restarts.told(strings[number])
         if metrics.fail_reason >= 0 and graph_breaks.EXPLAINED.search(text := strings[metrics.fail_reason]):
-            yield metrics.fail_reason, graph_breaks.in_words(text)
+            brief = exports.brief(text)
+            yield metrics.fail_reason, sentence(brief) if brief else graph_breaks.in_words(text)

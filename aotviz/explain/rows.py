@@ -16,7 +16,6 @@ from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from aotviz.explain.expressions import spoken
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import (
     CompilationData,
@@ -29,6 +28,7 @@ from aotviz.recording.events import (
 from aotviz.recording.graph import Graph
 from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.sources import SourceLine, innermost, user_frames
+from aotviz.recording.spoken import spoken
 
 
 class HasOrigin(Protocol):

@@ -26,14 +26,31 @@ from aotviz.recording.events import (
     ShapeRecord,
     StageRecord,
 )
-from aotviz.recording.guard_texts import LOCAL, LONGEST, made
+from aotviz.recording.guard_texts import LONGEST, made
 from aotviz.recording.sources import innermost, user_name
+from aotviz.recording.spoken import spoken
 from aotviz.recording.strings import StringTable
 
 NAME, ROLE = "dynamo", "dynamo"
 REST = re.compile(r"torch_dynamo_resume_in_(?P<function>[\w<>]+)_at_(?P<line>\d{1,9})")
 QUOTED_REST = re.compile(f"`{REST.pattern}`")
 MARKS = "DIMENSION_DYNAMIC_MARKING_GUARD"  # several per tensor, and no line of the user's program causes them
+OF_TORCH = {  # by the kind of a guard on torch's own state
+    "GLOBAL_STATE": "torch's settings, such as autocast, gradient mode and precision, are as they were",
+    "TORCH_FUNCTION_STATE": "the same torch function modes are active",
+    "TORCH_FUNCTION_MODE_STACK": "the same torch function modes are active",
+    "DEFAULT_DEVICE": "the default device is the same",
+}
+CHECKED = {  # by the kind of a guard that torch writes with the number of an object
+    "TYPE_MATCH": "its type is the same",
+    "ID_MATCH": "it is the same object",
+    "OBJECT_ALIASING": "it is the same object",
+    "DICT_CONTAINS": "it has the same keys",
+    "DICT_VERSION": "it has not changed",
+    "WEAKREF_ALIVE": "it still exists",
+    "TUPLE_ITERATOR_LEN": "it has the same length",
+    "RANGE_ITERATOR_MATCH": "it has the same range",
+}
 ORIGIN = Origin(NONE, 0, NONE, 0, 0)
 
 GuardText = tuple[str, str, str]  # kind, source, text with its comment
@@ -161,11 +178,30 @@ def _guards(captured: Captured, failed: bool) -> Iterator[Evidence]:
             marks[source] += 1
             continue
         parts = made(text)
-        said = LOCAL.sub(r"\g<name>", parts.guard)[:LONGEST]
-        by = f" (made by `{parts.code}`, {parts.place})" if parts.code else f" ({parts.place})" if parts.place else ""
-        yield Evidence(user_name(source) or kind, f"guard: {said}{by}")
+        place = plain_name(parts.place)
+        by = f" (made by `{parts.code}`, {place})" if parts.code else f" ({place})" if place else ""
+        subject = spoken(user_name(source)) or (
+            "torch" if kind in OF_TORCH or "torch." in parts.guard else "several values"
+        )
+        yield Evidence(subject, f"guard: {_said(kind, parts.guard)}{by}")
     for source, count in marks.items():
-        yield Evidence(user_name(source), f"{count} guards: none of its sizes was marked as dynamic or static by hand")
+        why = f"{count} guards: none of its sizes was marked as dynamic or static by hand"
+        yield Evidence(spoken(user_name(source)), why)
+
+
+def _said(kind: str, guard: str) -> str:
+    """A guard as the user would write it, or what it is about: some of torch's checks have no such form.
+
+    >>> _said("LAMBDA_GUARD", "L['n'] == 2"), _said("TYPE_MATCH", "___check_type_id(L['n'], 9400080)")
+    ('n == 2', 'its type is the same')
+    """
+    if kind in OF_TORCH:
+        return OF_TORCH[kind]
+    if "top_saved_tensors_hooks" in guard:
+        return "the same hooks for saved tensors are active"
+    if "___" in guard or "0x" in guard:
+        return CHECKED.get(kind, "it is as it was")
+    return spoken(guard)[:LONGEST]
 
 
 def plain_name(text: str) -> str:

@@ -12,8 +12,8 @@ import torch
 
 from aotviz.explain import chains
 from aotviz.explain.explanation import Point
-from aotviz.explain.expressions import BEFORE_BREAK
 from aotviz.explain.rows import Facts
+from aotviz.recording.spoken import BEFORE_BREAK
 from tests.explain.logs import logged, recording
 
 

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 
 import aotviz
 from aotviz.explain import graph_breaks
-from aotviz.explain.expressions import spoken
 from aotviz.reading.recording import Recording
+from aotviz.recording.spoken import spoken
 from aotviz.widgets.html import write_html
 from tests import corpus
 from tests.tiers import SCREENS

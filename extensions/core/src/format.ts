@@ -73,9 +73,9 @@ export function plural(count: number, noun: string, many = `${noun}s`): string {
   return `${thousands(count)} ${count === 1 ? noun : many}`;
 }
 
-/** For a slice up to the end, torch has the largest integer as its end. */
+/** For a slice up to the end, torch has the largest integer as its end; a number of a symbol has 15 digits. */
 export function number(text: string): string {
-  return text.replace("9223372036854775807", "end");
+  return text.replace("9223372036854775807", "end").replace(/(\.\d)0{6,}\b/g, "$1");
 }
 
 /** `.slice(0, 1, end)`: one view of a chain. */

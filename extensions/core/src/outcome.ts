@@ -20,10 +20,17 @@ export function didIn({ ran_in_eager }: ErrorRecord): string {
 
 /** As one line of a list. */
 export function inShort(error: ErrorRecord): string {
-  return error.ran_in_eager ? "ran in eager" : `${error.type} in ${error.stage}`;
+  return error.ran_in_eager ? "ran in eager" : `${failedAs(error)} in ${error.stage}`;
+}
+
+/** The type of the error, if torch logs it. */
+export function failedAs({ type }: ErrorRecord): string {
+  return type || "Failed";
 }
 
 /** The whole error as text. */
 export function inFull(error: ErrorRecord): string {
-  return error.ran_in_eager ? `ran in eager: ${error.message}` : `${error.type} in ${error.stage}: ${error.message}`;
+  return error.ran_in_eager
+    ? `ran in eager: ${error.message}`
+    : `${failedAs(error)} in ${error.stage}: ${error.message}`;
 }

@@ -12,7 +12,7 @@ import type { Host } from "./host";
 import { keyboard } from "./keyboard";
 import { Layouter } from "./layout/layouter";
 import { Recording, timed } from "./model";
-import { colourOf, endedAs } from "./outcome";
+import { colourOf, endedAs, failedAs } from "./outcome";
 import { messageOf, Panel } from "./panel";
 import { type Ask, KernelSource, type Source, WholeSource } from "./source";
 import { searchBox } from "./search";
@@ -394,7 +394,7 @@ function stageLine(state: State, explain: (word: string) => void): Child[] {
       h(
         "b",
         {},
-        error.ran_in_eager ? "Ran in eager, refused in " : `${error.type} in `,
+        error.ran_in_eager ? "Ran in eager, refused in " : `${failedAs(error)} in `,
         failed >= 0 && failed !== selection.stage
           ? h("button", { type: "button", class: "link", on: { click: () => state.openStage(failed) } }, error.stage)
           : error.stage,

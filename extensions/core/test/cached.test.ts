@@ -18,7 +18,7 @@ const answer = (more: Partial<CacheAnswer>): CacheAnswer => ({
 describe("the cache's answer", () => {
   test("is short in a list, and says what a hit saved", () => {
     expect(answered(answer({}))).toBe("miss");
-    expect(answered(answer({ outcome: "hit", saved_ns: 2_500_000_000 }))).toBe("hit · saved 2500 ms");
+    expect(answered(answer({ outcome: "hit", saved_ns: 2_500_000_000 }))).toBe("hit · saved 2.5 s");
   });
   test("is told in full by a tooltip", () => {
     const differs = [{ name: "torch", before: "2.12", after: "" }];

@@ -205,7 +205,7 @@ export const WORDS: Readonly<
     ["Fact", "A property in which the two compilations differ. Equal ones are not listed."],
     ["A, B", "The value in compilation A, which is open, or B. A dash means that it has no value.", ["A", "B"]],
     ["Stage", "A stage of the two compilations, matched by name. A click shows the diff of its graphs."],
-    ["Compilation", "The function and the number of a compilation: `recording[\"0/3\"]` in Python. A click opens it. A function that was compiled again has several."],
+    ["Compilation", "The function and the number of the compilation, which is `recording[\"0/3\"]` in Python. A click opens it."],
     ["Your line", "The line of your code that caused it. A click shows the whole stack."],
     ["On", "What the guard looks at, as an expression of your function's arguments or globals. For example `x`."],
     ["Check", "The condition that must be true for the program to be used again. If it is false, the function is compiled again."],

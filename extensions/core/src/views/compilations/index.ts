@@ -56,11 +56,12 @@ export const compilations: View = {
     };
     const unsubscribe = search.subscribe(() => ask({ text: search.textIn("compilations") }));
 
+    let hasKinds = false;
     let isTold = false; // why one of them was compiled, or how it ended
     const columns = (): readonly { title: string; by?: Order; term?: string }[] => [
       { title: "Compilation", by: "order" },
       ...(ranks.length > 1 ? [{ title: "Rank", by: "rank" as const }] : []),
-      { title: "Kind", term: "Kind of a compilation" },
+      ...(hasKinds ? [{ title: "Kind", term: "Kind of a compilation" }] : []),
       { title: "Stages", by: "stages" },
       { title: "Nodes", by: "nodes" },
       { title: "Time", by: "time" },
@@ -99,7 +100,7 @@ export const compilations: View = {
         },
         h("th", { scope: "row", class: "code" }, calledIn(one)),
         ranks.length > 1 && h("td", { class: "number" }, one.rank),
-        h("td", {}, one.kind, one.attempts > 1 && chip(`${one.attempts} attempts`)),
+        hasKinds && h("td", {}, one.kind, one.attempts > 1 && chip(`${one.attempts} attempts`)),
         h("td", { class: "number" }, known(one.stages)),
         h("td", { class: "number" }, known(one.nodes)),
         h("td", { class: "number" }, known(one.elapsed_ns, milliseconds(one.elapsed_ns))),
@@ -151,6 +152,7 @@ export const compilations: View = {
         : "");
     const draw = (): void => {
       const rows = list(heads, query);
+      hasKinds = heads.some(({ kind, attempts }) => kind || attempts > 1);
       isTold = heads.some(({ error }, position) => error || reason(position));
       count.textContent = rows.length === heads.length ? "" : `${rows.length} of ${heads.length}`;
       replace(head, columns().map(heading));

@@ -85,13 +85,7 @@ export const evidence: View = {
           "div",
           { class: "page" },
           stage.form &&
-            h(
-              "p",
-              { class: "faint form", ...explained("forms", stage.form) },
-              "It returns a ",
-              h("code", {}, stage.form),
-              ".",
-            ),
+            h("p", { class: "faint form", ...explained("forms", stage.form) }, "Result: ", h("code", {}, stage.form)),
           stage.evidence.length > 0 &&
             table(
               "Why",
@@ -102,7 +96,12 @@ export const evidence: View = {
               grouped(stage.evidence),
             ),
           [...stage.code].map(([name, text]) =>
-            h("figure", {}, h("figcaption", {}, name), h("pre", { tabindex: "0" }, text)),
+            h(
+              "figure",
+              {},
+              h("figcaption", {}, name === "guards" ? "guards, as torch wrote them" : name),
+              h("pre", { class: "as-written", tabindex: "0" }, text),
+            ),
           ),
         ),
       );

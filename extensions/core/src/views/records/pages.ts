@@ -3,7 +3,7 @@
 import { called, calledIn } from "../../called";
 import { answeredInFull } from "../../cached";
 import { type Child, h, keepInView, quoted, replace } from "../../dom";
-import { functionName, milliseconds, place as placed, plural, thousands } from "../../format";
+import { functionName, milliseconds, number, place as placed, plural, thousands } from "../../format";
 import { breakText } from "../../rows";
 import type { Rows } from "../../source";
 import type { State } from "../../state";
@@ -69,13 +69,18 @@ export const PAGES: readonly Page[] = [
     "Guards",
     (part) => part.guards,
     (text, plain) => [
-      { title: "On", kind: "code", order: (row) => plain(row.source), cell: (row) => plain(row.source) },
+      {
+        title: "On",
+        kind: "code",
+        order: (row) => plain(row.source),
+        cell: (row) => plain(row.source) || h("span", { class: "faint" }, "torch's state, or several values"),
+      },
       {
         title: AS_WRITTEN,
         term: "Check",
         kind: "code",
         order: (row) => text(row.text),
-        cell: (row) => written(text(row.text)),
+        cell: (row) => h("span", { class: "as-written" }, long(text(row.text))),
       },
       { title: "Kind", term: "Kind of a guard", order: (row) => row.kind, cell: (row) => row.kind },
       {
@@ -91,9 +96,14 @@ export const PAGES: readonly Page[] = [
     "Symbolic shapes",
     (part) => part.shapes,
     (text, plain) => [
-      { title: "Expression", kind: "code", order: (row) => text(row.expression), cell: (row) => text(row.expression) },
+      {
+        title: "Expression",
+        kind: "code",
+        order: (row) => text(row.expression),
+        cell: (row) => number(text(row.expression)),
+      },
       { title: "Step", order: (row) => row.kind, cell: (row) => step(row.kind) },
-      { title: "Value", kind: "code", order: (row) => text(row.value), cell: (row) => text(row.value) },
+      { title: "Value", kind: "code", order: (row) => text(row.value), cell: (row) => number(text(row.value)) },
       {
         title: "Comes from",
         kind: "code",
@@ -231,11 +241,6 @@ function more(short: string, all: string, title = ""): Child {
     },
   );
   return details;
-}
-
-/** Marks what torch wrote, in which there may be names and numbers that no user has. */
-function written(text: string): HTMLElement {
-  return h("span", { class: "as-written" }, text);
 }
 
 /** The user's line: the last frame of a stack. */
