@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.logs.assembler import Assembler
 from aotviz.logs.growing import GrowingLog
 from aotviz.logs.read_trace import read_bytes
 from tests import corpus
@@ -46,3 +47,24 @@ def test_a_watch_that_dropped_what_it_had_read_begins_again() -> None:
             assert str(recording.compilations[-1].graph("dynamo").nodes.target.tolist())
     assert counts[-1][1] > 0
     assert sum(counts[-1]) == 10
+
+
+def test_after_one_more_compilation_only_its_records_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    handled: list[object] = []
+    add = Assembler.add
+
+    def counted(self: Assembler, item: object) -> None:
+        handled.append(item)
+        add(self, item)
+
+    monkeypatch.setattr(Assembler, "add", counted)
+    torch._dynamo.reset()
+    step = torch.compile(lambda x, n: x * n, backend="eager", dynamic=False)
+    with aotviz.watch() as recording:
+        for n in range(6):
+            step(torch.ones(2), n)
+        assert len(recording.recompiles()) == 5
+        first = len(handled)
+        step(torch.ones(2), 7)
+        assert len(recording.recompiles()) == 6
+    assert 0 < len(handled) - first < first / 3
