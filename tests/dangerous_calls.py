@@ -63,6 +63,7 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("ir/backward_bodies.py", "unmaterialized: getlines"): PROGRAM,
     ("live/failed_guards.py", "_Trial._of_conditions: eval; _Trial._value: eval; _tensor_facts: getattr"): LIVE,
     ("live/watched.py", "read_lines: read_bytes"): "the reader of logs, which reads bytes of this process",
+    ("logs/assembler.py", "Assembler.finish: getattr"): FIELDS,
     ("logs/chromium_events.py", "Timeline.add: getattr; in_order: getattr"): FIELDS,
     (
         "logs/finding.py",
