@@ -60,12 +60,17 @@ class Promise:
 
 
 def _graphs(form: Form) -> Iterator[fx.Graph]:
-    if isinstance(form, GraphCall):
+    if isinstance(form, GraphCall) and _is_traced(form):
         yield form.graph_module.graph
     if isinstance(form, Split | BackwardRequest):
         yield form.backward_module.graph
     if isinstance(form, Split):
         yield form.forward_module.graph
+
+
+def _is_traced(form: GraphCall) -> bool:
+    """A program from the cache has no trace, and a Split none of its joint graph."""
+    return hasattr(form.forward, "plans")
 
 
 def _inputs(module: fx.GraphModule) -> list[fx.Node]:
@@ -124,12 +129,12 @@ PROMISES = (
     Promise(
         GraphCall,
         "graph inputs are the call's inputs, then the tangents",
-        lambda f: len(_inputs(f.graph_module)) == _inputs_of_call(f),
+        lambda f: not _is_traced(f) or len(_inputs(f.graph_module)) == _inputs_of_call(f),
     ),
     Promise(
         GraphCall,
         "graph outputs are the slots, then the gradients",
-        lambda f: _count(f.graph_module) == len(f.slots) + _gradients(f),
+        lambda f: not _is_traced(f) or _count(f.graph_module) == len(f.slots) + _gradients(f),
     ),
     Promise(
         JointCall,
@@ -139,7 +144,7 @@ PROMISES = (
     Promise(
         JointGraph,
         "every input has a descriptor",
-        lambda f: all("desc" in node.meta for node in _inputs(f.graph_module)),
+        lambda f: not _is_traced(f) or all("desc" in node.meta for node in _inputs(f.graph_module)),
     ),
     Promise(
         Split,
