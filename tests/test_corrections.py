@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
 
 import aotviz
 from aotviz.tracing import corrections
@@ -171,3 +174,57 @@ def test_torch_itself_is_left_as_it_was():
 def test_a_decomposition_of_the_users_is_not_replaced():
     op = torch.ops.aten.multi_margin_loss.default
     assert corrections.corrected({op: both})[op] is both
+
+
+def in_place(operator):
+    """The operator's first sample that eager can write into a tensor that is not contiguous, and the function."""
+    for sample in operator.sample_inputs("cpu", torch.float32):
+        x = sample.input
+        if not isinstance(x, torch.Tensor) or x.dim() < 2 or min(x.shape[-2:]) < 2:
+            continue
+
+        def written(x, *args, kwargs=sample.kwargs):
+            transposed = x.mT.contiguous().mT.clone()
+            operator.inplace_variant(transposed, *args, **kwargs)
+            return transposed
+
+        with contextlib.suppress(RuntimeError):
+            torch.manual_seed(0)
+            return written, (x, *sample.args), written(x.clone(), *sample.args)
+    return None
+
+
+def test_what_is_written_in_place_keeps_its_strides():
+    """torch's functionalization gives it those of a new result: row-major for `tril_`, `scatter_`, `index_add_`, ..."""
+    differ, ran = [], 0
+    for operator in op_db:
+        found = in_place(operator) if operator.inplace_variant is not None else None
+        if found is None or operator.name == "polygamma":  # which torch cannot make functional
+            continue
+        written, (x, *args), expected = found
+        torch.manual_seed(0)
+        value = aotviz.aot_function(written, lambda graph, _: graph)(x.clone(), *args)
+        ran += 1
+        if value.stride() != expected.stride() or not torch.allclose(value, expected, equal_nan=True):
+            differ.append(operator.name)
+    assert not differ
+    assert ran > 90
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_view_of_what_was_written_in_place_is_a_view_as_in_eager(backend, dynamic):
+    def fn(x, rows, columns):
+        made = x.t() * 2
+        made.addmm_(rows, columns)
+        return made.t().view(-1), made
+
+    args = [torch.rand(n, m, requires_grad=True) for n, m in ((3, 4), (4, 5), (5, 3))]
+    compiled = aotviz.compile(fn, backend=backend, dynamic=dynamic)
+    found = []
+    for call in (fn, compiled):
+        flat, made = call(*args)
+        found.append((flat.detach(), torch.autograd.grad(flat.sin().sum(), args)))
+        assert made.stride() == (1, 4)
+        assert flat.data_ptr() == made.data_ptr()
+    torch.testing.assert_close(found[0], found[1])

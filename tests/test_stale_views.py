@@ -161,7 +161,9 @@ def results(function):
 def test_a_stale_view_is_returned_and_refused_by_autograd_as_in_eager(split, program):
     function = partial(program, SPLITS[split])
     expected = results(function)
-    assert results(torch.compile(function, backend="aotviz_eager")) == expected
+    for dynamic in (None, True):
+        torch._dynamo.reset()
+        assert results(torch.compile(function, backend="aotviz_eager", dynamic=dynamic)) == expected
     try:
         found = results(aotviz.aot_function(function, graph, graph))
     except aotviz.Refused:  # its gradient cannot be traced

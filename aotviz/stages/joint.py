@@ -57,8 +57,9 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
     for ref in (one.ref for one in heard):
         if ref.kind == "output" and ref.index in call.follows.differentiated:
             raise Refused("gradient of a result", f"output[{ref.index}]")
-        if ref.kind == "input" and call.follows.is_input_differentiated:
-            raise Refused("gradient of a result", str(call.graph_inputs[ref.index]))
+        if ref.kind in ("input", "member") and call.follows.is_input_differentiated:
+            name = str(call.graph_inputs[ref.index]) if ref.kind == "input" else "an input that is a view"
+            raise Refused("gradient of a result", name)
     with forward.differentiating():
         traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):

@@ -82,6 +82,15 @@ def names_of_outs(target: Any) -> list[str]:
     return [argument.name for argument in target._schema.arguments if argument.is_out]
 
 
+def without_write(target: Any) -> Any:
+    """The operator that computes what an in-place one, such as `tril_`, writes to its first argument. None if torch has
+    none of that name, or if it draws random numbers, or changes only shape or strides, as `t_` does."""
+    word = name(target).removeprefix("aten::")
+    if not word.endswith("_") or is_random(target) or torch.Tag.inplace_view in target.tags:
+        return None
+    return getattr(getattr(torch.ops.aten, word[:-1], None), target._schema.overload_name or "default", None)
+
+
 def counts_writes(target: Any) -> bool:
     """Whether eager bumps the version for the operator's writes. Its batch norm updates the statistics without that."""
     return target is not torch.ops.aten._native_batch_norm_legit.default

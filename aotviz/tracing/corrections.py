@@ -22,6 +22,9 @@ strides agree:
 
 The backward of native_dropout on the CPU is traced as the operators that it computes, whose fakes have eager's strides.
 
+A tensor that is written in place keeps its strides. A functional trace replaces it by a new tensor, whose strides may
+differ: those of `tril` are always contiguous. Then the new value is copied into a tensor with the strides.
+
 An `out=` tensor whose shape differs from the result is resized in place by eager before it is written. A functional
 trace would write a result of one shape to a tensor of another. So such an operator first runs on fake tensors with an
 empty `out=`, which shows the shape of the result, and the trace resizes the `out=` tensors.
@@ -40,7 +43,9 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
 from aotviz.tracing import functional
+from aotviz.tracing.overlap import hinted
 from aotviz.tracing.user_calls import placed
+from aotviz.tracing.views import contiguous, layout
 
 aten = torch.ops.aten
 
@@ -231,6 +236,28 @@ def as_eager() -> Iterator[None]:
     """Trace these operators as eager computes them."""
     with decompositions.traced_as(_TRACED_AS), decompositions.layers_run_by(_layers):
         yield
+
+
+def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The functional operator that an in-place one is traced as, if its result has other strides than what is written;
+    else None. Only tensors that are not contiguous are looked at."""
+    written = args[0] if args else None
+    if not functional.is_functional(written) or is_subclass(written) or contiguous(hinted(layout(written))):
+        return None
+    computes = operators.without_write(operator)
+    if computes is None:
+        return None
+    flat, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    if any(map(is_subclass, flat)):
+        return None
+    with dispatch.without_modes():
+        fake_args, fake_kwargs = pytree.tree_unflatten(list(map(functional.stand_in, flat)), spec)
+        try:
+            value = computes(*fake_args, **fake_kwargs)
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+            return None  # the trace raises the same
+    before, after = (hinted(layout(one)) for one in (written, value))
+    return computes if before.size == after.size and before.order[:-1] != after.order[:-1] else None
 
 
 def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:

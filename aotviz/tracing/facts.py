@@ -433,6 +433,8 @@ class Outputs:
         wrapper could give it; the graph returns its parts."""
         if _is_new_leaf(output):
             raise Refused("a new leaf is returned", "an output")
+        if functional.is_stale(output):
+            raise Refused("stale view", "a part whose size depends on the call, of a tensor that is written afterwards")
         if id(root) in self.named and not is_subclass(output):
             return replace(info, output_type=OutputType.alias_of_input, base_index=self._input_index(root))
         tangent = functional.grad_fn(output) is not None

@@ -451,6 +451,8 @@ class Ledger:
         if (operator is not strided and id(tensor) not in self.placed) or is_subclass(tensor):
             return None
         root = self.root(tensor)
+        if is_subclass(root):  # a part of one, such as the values of a jagged tensor
+            return None
         moved = (e.tensor for e in self.events if isinstance(e, Moved))
         if root.dtype != tensor.dtype or any(one is root or one is tensor for one in moved):
             return None

@@ -268,6 +268,7 @@ class OpenTrace:
 
 
 _RESIZE, _SET = torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor
+_COPY = torch.ops.aten.copy_.default
 
 
 def _as_outside(func: Any, args: Any) -> bool:
@@ -297,6 +298,9 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                     raise fakes.StrayIsWritten(written)
             if ledger.open:
                 overlap.refuse_write(func, args, kwargs or {}, ledger.root, partial(callers_layout, ledger))
+                computes = corrections.changing_strides(func, args, kwargs or {})
+                if computes is not None:
+                    return watched(self, _COPY, kinds, (args[0], watched(self, computes, kinds, args, kwargs)), {})
                 for out, shape in list(corrections.misfits(func, args, kwargs)) if kwargs else ():
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if operators.name(func) == "aten::set_":

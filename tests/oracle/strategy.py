@@ -210,7 +210,7 @@ class Grower:
         options += [f"{v}.resize_({size})" for size in sizes] * fits(t, t.numel())
         if t.requires_grad:  # with respect to an intermediate, or an input
             wanted = self.pick(["", ", create_graph=True"])
-            options += [f"{new} = torch.autograd.grad(({v} * {v}).sin().sum(), {v}{wanted})[0]"] * 2
+            options += [f"{new} = torch.autograd.grad(({v} * 2.0).sin().sum(), {v}{wanted})[0]"] * 2
         if t.dim() and t.shape[0] > 1:
             offsets = f"torch.tensor([0, 1, {t.shape[0]}])"
             options += [f"{new} = torch.nested.nested_tensor_from_jagged({v} * 2.0, {offsets}).sin().values()"] * 2
