@@ -141,8 +141,13 @@ def written_after_move(ledger: Ledger, tensor: Any, others: Sequence[Any]) -> Mo
 
 
 def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
-    """Whether a view of this very tensor that was taken under no_grad is used in grad mode, or returned."""
-    unseen = [event for event in ledger.views_in(tensor) if not event.mode.grad]
+    """Whether a view taken under no_grad, of this tensor or of a view of it, is used in grad mode or returned."""
+    unseen, sources = list[Viewed](), [tensor]
+    for event in (event for source in sources for event in ledger.views_in(source)):
+        if event.mode.grad:
+            sources += event.results
+        else:
+            unseen.append(event)
     if unseen and any(True for _ in _writes(ledger, [tensor])):
         return True  # after a write, the view is recomputed, and its users are those of another node
     for event in unseen:

@@ -220,4 +220,14 @@ def f(x, y, z):
         z[0] = 0.25
     return y.exp(), z
 """,
+    "a_view_of_a_view_of_a_leaf_that_is_a_view_is_taken_under_no_grad_and_used": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(2, 2).requires_grad_(),)
+
+def f(x):
+    row = x[0]
+    with torch.no_grad():
+        flat = row.view(-1)
+    return flat.sin(), flat
+""",
 }
