@@ -81,6 +81,27 @@ def test_outputs_that_share_what_was_saved_are_refused_the_second_time_as_in_eag
     assert "backward through the graph a second time" in assert_eagers(eager, shared, VALUES, *order)
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 2), (2, 0), (1, 1)])
+@pytest.mark.parametrize("fn", [apart, shared, lambda x, w: (x.exp() * w, (x * 2).sin(), x * x)])
+def test_a_gradient_is_differentiated_after_one_of_another_output_as_in_eager(compiled, fn, order):
+    def differentiated(call):
+        x, w = leaves(*VALUES)
+        outs = call(x, w)
+        first, second = (outs[i % len(outs)].sum() for i in order)
+        try:
+            first.backward()
+            found = torch.autograd.grad(second, (x, w), create_graph=True, allow_unused=True)
+            sum(one.sum() for one in found if one is not None).backward()
+        except RuntimeError as error:
+            return str(error)
+        return x.grad.tolist() + ([] if w.grad is None else w.grad.tolist())
+
+    expected, found = differentiated(fn), differentiated(compiled(fn))
+    assert isinstance(found, str) is isinstance(expected, str), found
+    if isinstance(expected, list):
+        torch.testing.assert_close(torch.tensor(found), torch.tensor(expected))
+
+
 def test_the_same_output_twice_is_refused_as_in_eager(compiled):
     assert "backward through the graph a second time" in assert_eagers(compiled, apart, VALUES, 1, 1)
 

@@ -148,12 +148,14 @@ class Gradients:
         self, ctx: Any, came: tuple[bool | None, ...]
     ) -> tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """The program or error for these tangents; the saved values; the results at which its derivative ends."""
-        saved, written = self._saved(ctx)
+        saved, written = self._left(ctx, came) if hasattr(ctx, "parted") else self._saved(ctx)
         held, hooked = self._held(ctx, saved)
         passed = self._passed.get(came, held)
         program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
         if isinstance(program, Exception):
             return program, (), ()
+        if hasattr(ctx, "parted") and any(saved[i] is None and program.may_read(i) for i in written):
+            _ = ctx.saved_tensors  # raises
         self._refuse_written(program, written)
         for ref, name in hooked.items():
             if ref in program.passed:
@@ -167,7 +169,7 @@ class Gradients:
     def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:
         """See Note [Results with a history]. Also returns the names of results that have hooks but are not
         available."""
-        returned = {one.output_nr: one for one in saved if one.grad_fn is ctx}
+        returned = {one.output_nr: one for one in saved if one is not None and one.grad_fn is ctx}
         found = {ref: returned[slot] for slot, ref in self._results.items() if slot in returned}
         hooked = {}
         for (ref, name), listening in zip(self._heard, getattr(ctx, "heard", ()), strict=False):
@@ -235,6 +237,15 @@ class Gradients:
         packed = autograd_nodes.saved_with_hooks(ctx)
         values = [packed[i].data if one is None else one for i, one in enumerate(found[: self._saved_count])]
         return values, [i for i, one in enumerate(found[: self._saved_count]) if one is None]
+
+    def _left(self, ctx: Any, came: tuple[bool | None, ...]) -> tuple[Sequence[Any], Sequence[int]]:
+        """As `_saved`, after a backward of other results freed its part. See Note [One output after the other]."""
+        gone, held = ctx.parted
+        if any(one is not None and i in gone for i, one in enumerate(came)):
+            _ = ctx.saved_tensors  # raises
+        values = [None if entry is None else entry[0] for entry in held[: self._saved_count]]
+        entries = enumerate(held[: self._saved_count])
+        return values, [i for i, entry in entries if entry is None or write_count(entry[0]) != entry[1]]
 
     def _unwritten(self, ctx: Any, program: GradientProgram) -> Sequence[Any]:
         """The saved tensors. Raises Refused if this program reads one that was written since."""

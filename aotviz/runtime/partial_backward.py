@@ -195,6 +195,7 @@ class PartialBackward:
         if not needed:
             ctx.parted = (gone, [None] * len(saved))
             return
+        needed |= self._for_a_second_derivative
         # The tensors that the graph takes are followed by the subclasses that they are parts of.
         kept = ((i in needed or i >= self._tensors) and tensor is not None for i, tensor in enumerate(saved))
         held = [(t, write_count(t)) if keep else None for t, keep in zip(saved, kept, strict=True)]
@@ -204,6 +205,11 @@ class PartialBackward:
         """The tangents that can no longer come after those of a pattern."""
         found = frozenset[int]()
         return found.union(*(group for group, there in zip(self._sharing, pattern, strict=True) if there))
+
+    @functools.cached_property
+    def _for_a_second_derivative(self) -> frozenset[int]:
+        """The saved tensors that no gradient reads, only a gradient of a gradient."""
+        return frozenset(range(self._tensors)) - {position for kind, position in self.sources if kind == "saved"}
 
     @functools.cached_property
     def _sharing(self) -> list[frozenset[int]]:
