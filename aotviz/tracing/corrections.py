@@ -42,6 +42,7 @@ import torch
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
+from aotviz.torch_private.tensors import is_dense
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
 from aotviz.tracing.user_calls import placed
@@ -239,13 +240,13 @@ def as_eager() -> Iterator[None]:
 
 
 def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The functional operator that an in-place one is traced as, if its result has other strides than what is written;
-    else None. Only tensors that are not contiguous are looked at."""
+    """The functional operator that an in-place one is traced as, if its result has other strides than what is written,
+    which is no view; else None. Only a permuted tensor is looked at, because the result has no gaps."""
     written = args[0] if args else None
-    if not functional.is_functional(written) or is_subclass(written) or contiguous(hinted(layout(written))):
+    if not functional.is_functional(written) or is_subclass(written) or not is_dense(written):
         return None
     computes = operators.without_write(operator)
-    if computes is None:
+    if computes is None or contiguous(hinted(layout(written))):
         return None
     flat, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     if any(map(is_subclass, flat)):
