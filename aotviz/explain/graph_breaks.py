@@ -220,9 +220,10 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
 
 
 def _own_line(facts: Facts, record: GraphBreak) -> SourceLine | None:
-    """The user's line that leads to a break in another's code."""
+    """The line that calls into Python's own library, in which a break lies, if it is the user's."""
     frames = user_frames(facts.text(record.stack))
-    return next((frame for frame in reversed(frames) if not LIBRARY.search(str(frame))), None)
+    caller = next((frame for frame in reversed(frames) if not STANDARD.search(str(frame))), None)
+    return None if caller is None or LIBRARY.search(str(caller)) else caller
 
 
 def text_of(record: GraphBreak) -> int:
