@@ -461,6 +461,8 @@ class Outputs:
     def _view_of_intermediate(
         self, info: OutputAliasInfo, output: Any, root: Any, path: list[tuple[Viewed, int]]
     ) -> OutputAliasInfo:
+        if not root.requires_grad and functional.grad_fn(output) is not None:
+            raise Refused("stale view", "a view of a tensor that is detached afterwards")
         self.roots.append((root, output))
         if self.ledger.origin(root) is not None:
             self.views.append(root)

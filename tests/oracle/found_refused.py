@@ -449,4 +449,18 @@ def f(x):
     return y.t() * 2, x.exp()
 """,
     ),
+    "a_view_of_what_is_detached_afterwards_is_returned": (
+        "stale view",
+        """
+def inputs():
+    return (torch.linspace(-1, 1, 4).requires_grad_() * 1.5,)
+
+def f(x):
+    total = x.sum()
+    view = total.unsqueeze(0)
+    view.squeeze_()
+    total.detach_()
+    return view, view[...]
+""",
+    ),
 }
