@@ -121,7 +121,7 @@ def test_a_miss_shows_the_ingredients_that_differ_side_by_side(page: Page, theme
 def test_a_hit_marks_the_stages_that_it_replayed(page: Page, theme: str, screenshots: Path) -> None:
     page.locator(".head select").select_option("1")
     answer = opened(page)
-    expect(answer.locator(".chip")).to_have_text("hit · saved 8300 ms")
+    expect(answer.locator(".chip")).to_have_text("hit · saved 8.3 s")
     expect(answer).to_contain_text("made 2026-10-")
     stages = page.locator(".stage")
     expect(stages.first).to_have_attribute("data-stage", "dynamo")
@@ -139,7 +139,7 @@ def test_a_hit_marks_the_stages_that_it_replayed(page: Page, theme: str, screens
 def test_the_list_has_a_badge_for_each_answer_and_filters_by_it(page: Page, theme: str, screenshots: Path) -> None:
     page.locator('[role=tab][data-view="compilations"]').click()
     rows = page.locator(".compilations tbody tr")
-    expect(rows.locator("td .chip")).to_have_text(["miss", "hit · saved 8300 ms", "guard miss", "bypass"])
+    expect(rows.locator("td .chip")).to_have_text(["miss", "hit · saved 8.3 s", "guard miss", "bypass"])
     chip = rows.nth(3).locator("td .chip")
     expect(chip).to_have_attribute("title", re.compile(rf"^{re.escape(BYPASS.reason)}\ntrain\.py:12 in <module>\n"))
     page.screenshot(path=screenshots / f"cache-list-{theme}.png")
