@@ -83,7 +83,12 @@ def _count(module: fx.GraphModule) -> int:
 
 def _inputs_of_call(form: GraphCall) -> int:
     tangents = sum(len(t.parts) or 1 for t in form.tangents) if isinstance(form, JointCall) else 0
-    return sum(plan.count for plan in form.forward.plans) + tangents
+    return sum(plan.count for plan in form.forward.plans) + tangents + len(_tokens(form, "input_tokens"))
+
+
+def _tokens(form: GraphCall, kind: str) -> tuple[str, ...]:
+    """Effect tokens, which only the graph of an export takes and returns."""
+    return getattr(form.signature, kind) if isinstance(form, Exported) else ()
 
 
 def _kept(form: Split) -> list[str]:
@@ -134,7 +139,10 @@ PROMISES = (
     Promise(
         GraphCall,
         "graph outputs are the slots, then the gradients",
-        lambda f: not _is_traced(f) or _count(f.graph_module) == len(f.slots) + _gradients(f),
+        lambda f: (
+            not _is_traced(f)
+            or _count(f.graph_module) == len(f.slots) + _gradients(f) + len(_tokens(f, "output_tokens"))
+        ),
     ),
     Promise(
         JointCall,
