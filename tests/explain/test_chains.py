@@ -16,8 +16,6 @@ from aotviz.reading.recording import Recording
 from tests import corpus
 from tests.explain.logs import logged, recording
 
-LOADED = 0.15  # between the times of two of torch's events, a machine with other work may do that other work
-
 
 def spent(read: Recording, *ids: str) -> float:
     """What torch timed for these compilations, from the records of the log."""
@@ -25,7 +23,10 @@ def spent(read: Recording, *ids: str) -> float:
     found = 0.0
     for record in data.metrics:
         if record.origin.compilation >= 0 and data.compilations[record.origin.compilation].id in ids:
-            found += 0.0 if record.kind == "runtime" else record.numbers["duration_us"] / 1e6
+            took = max(
+                record.numbers["duration_us"] / 1e6, record.end_unix_s - record.start_unix_s
+            )  # they differ under load
+            found += 0.0 if record.kind == "runtime" else took
     events = data.events
     for row, place in enumerate(events.compilation):
         if place >= 0 and data.compilations[place].id in ids and data.compilations[place].id.count("/") == 0:
@@ -39,7 +40,7 @@ def test_a_backward_that_is_captured_again_follows_from_the_recompile_of_its_for
     assert "dimension 0 of `x` had size 2 and now has size 3" in first.text
     assert first.ids == ("0/1", "!2", "!2/3/0")
     assert any("`backward` was compiled again because the forward ran another" in text for text in first.followed)
-    assert first.seconds == pytest.approx(spent(read, *first.ids), rel=LOADED)
+    assert first.seconds == pytest.approx(spent(read, *first.ids), rel=0.02)
     assert first.seconds > 2 * spent(read, "0/1")
     assert not any("the forward ran another" in point.text for point in read.explain().points)
 
@@ -48,7 +49,7 @@ def test_a_capture_costs_what_compiling_the_captured_program_cost() -> None:
     read = recording("compiled_autograd")
     (gradient,) = (point for point in read.explain().points if ".grad` was None" in point.text and point.kind)
     assert gradient.ids == ("!1", "!1/2/0")
-    assert gradient.seconds == pytest.approx(spent(read, "!1", "!1/2/0"), rel=LOADED)
+    assert gradient.seconds == pytest.approx(spent(read, "!1", "!1/2/0"), rel=0.02)
     assert any("Dynamo compiled what was captured (!1/2/0)" in text for text in gradient.followed)
 
 
@@ -86,7 +87,7 @@ def test_a_recompile_leads_to_a_backward_that_costs_as_well(tmp_path: Path) -> N
     backward = [one for one in read.rows[0].metrics if one.kind == "backward" and one.origin.compilation == 1]
     assert len(backward) == 1
     assert any(text.startswith("1 backward had to be compiled as well: ") for text in cause.followed)
-    assert cause.seconds == pytest.approx(spent(read, *cause.ids), rel=LOADED)
+    assert cause.seconds == pytest.approx(spent(read, *cause.ids), rel=0.02)
 
 
 @pytest.mark.parametrize("name", corpus.names())
@@ -139,7 +140,7 @@ def test_a_compilation_inside_another_one_is_no_cost_of_that_one(tmp_path: Path)
     facts = Facts(*made.rows)
     outer, within = facts.seconds(0), facts.seconds(1)
     assert within > 0
-    assert outer == pytest.approx(spent(made, made.compilations[0].id) - within, rel=LOADED)
+    assert outer == pytest.approx(spent(made, made.compilations[0].id) - within, rel=0.02)
 
 
 def test_what_is_built_is_counted_in_the_code_that_inductor_writes() -> None:
