@@ -154,8 +154,8 @@ class Gradients:
         program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
         if isinstance(program, Exception):
             return program, (), ()
-        if hasattr(ctx, "parted") and any(saved[i] is None and program.may_read(i) for i in written):
-            _ = ctx.saved_tensors  # raises
+        if any(saved[i] is None and program.may_read(i) for i in written):
+            _ = ctx.saved_tensors  # raises: a backward of other results freed it
         self._refuse_written(program, written)
         for ref, name in hooked.items():
             if ref in program.passed:
@@ -243,9 +243,9 @@ class Gradients:
         gone, held = ctx.parted
         if any(one is not None and i in gone for i, one in enumerate(came)):
             _ = ctx.saved_tensors  # raises
-        values = [None if entry is None else entry[0] for entry in held[: self._saved_count]]
-        entries = enumerate(held[: self._saved_count])
-        return values, [i for i, entry in entries if entry is None or write_count(entry[0]) != entry[1]]
+        entries = held[: self._saved_count]
+        values = [None if entry is None else entry[0] for entry in entries]
+        return values, [i for i, entry in enumerate(entries) if entry is None or write_count(entry[0]) != entry[1]]
 
     def _unwritten(self, ctx: Any, program: GradientProgram) -> Sequence[Any]:
         """The saved tensors. Raises Refused if this program reads one that was written since."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -248,17 +248,27 @@ def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, An
     computes = operators.without_write(operator)
     if computes is None or contiguous(hinted(layout(written))):
         return None
+    value = _on_stand_ins(computes, args, kwargs)
+    if value is None:
+        return None
+    before, after = (hinted(layout(one)) for one in (written, value))
+    return computes if before.size == after.size and before.order[:-1] != after.order[:-1] else None
+
+
+def _on_stand_ins(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outs: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
+    """What an operator gives on untraced fakes like its arguments. None for subclasses, and if it raises: the trace
+    raises the same."""
     flat, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     if any(map(is_subclass, flat)):
         return None
     with dispatch.without_modes():
         fake_args, fake_kwargs = pytree.tree_unflatten(list(map(functional.stand_in, flat)), spec)
         try:
-            value = computes(*fake_args, **fake_kwargs)
+            return operator(*fake_args, **fake_kwargs, **outs)
         except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
-            return None  # the trace raises the same
-    before, after = (hinted(layout(one)) for one in (written, value))
-    return computes if before.size == after.size and before.order[:-1] != after.order[:-1] else None
+            return None
 
 
 def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -267,16 +277,10 @@ def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     outs = {name: kwargs[name] for name in names if functional.is_functional(kwargs.get(name))}
     if not outs or len(outs) < len(names):
         return
-    flat, spec = pytree.tree_flatten((args, {name: value for name, value in kwargs.items() if name not in outs}))
-    if any(map(is_subclass, (*flat, *outs.values()))):
+    empty = {name: functional.stand_in(out, empty=True) for name, out in outs.items()}
+    others = {name: value for name, value in kwargs.items() if name not in outs}
+    if any(map(is_subclass, outs.values())) or _on_stand_ins(operator, args, others, empty) is None:
         return
-    with dispatch.without_modes():
-        fake_args, rest = pytree.tree_unflatten(list(map(functional.stand_in, flat)), spec)
-        empty = {name: functional.stand_in(out, empty=True) for name, out in outs.items()}
-        try:
-            operator(*fake_args, **rest, **empty)
-        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
-            return  # the trace raises the same
     for name, out in outs.items():
         if tuple(empty[name].shape) != tuple(out.shape):
             yield out, tuple(map(int, empty[name].shape))  # a traced `resize_` does not accept symbols
