@@ -36,9 +36,9 @@ from aotviz.torch_private import (
     pytree,
     registered_operators,
     saved_tensor_hooks,
-    what_follows,
 )
 from aotviz.torch_private import surroundings_of_a_key as torchs
+from aotviz.torch_private.what_follows import NOTHING, Follows
 
 __all__ = ["Key", "Uncacheable", "inductors", "of_graph", "of_trace"]
 
@@ -77,6 +77,7 @@ def of_graph(
     options: Mapping[str, Any],
     lowering: Any,
     numbers: Sequence[tuple[int, ...]] | None = None,
+    follows: Follows = NOTHING,
 ) -> Key:
     """The key of a graph from Dynamo, as the backend receives it.
 
@@ -87,12 +88,13 @@ def of_graph(
         lowering: an `aotviz.lowerings.Lowering`.
         numbers: per input, the dimensions that become symbols although Dynamo has finished (`Request.symbols`, without
             lifted tensors).
+        follows: what the code after the graph does with its tensors.
 
     Raises:
         Uncacheable: the program depends on something that has no description.
     """
     try:
-        return Key.of(_of_graph(module, inputs, options, lowering, numbers))
+        return Key.of(_of_graph(module, inputs, options, lowering, numbers, follows))
     except Uncacheable as error:
         if error.where:
             raise
@@ -105,6 +107,7 @@ def _of_graph(
     options: Mapping[str, Any],
     lowering: Any,
     numbers: Sequence[tuple[int, ...]] | None,
+    follows: Follows,
 ) -> dict[str, str]:
     if not isinstance(module, fx.GraphModule):
         raise bypasses.GRAPH(f"{bypasses.kind_of(module)} is not a graph of Dynamo")
@@ -115,7 +118,7 @@ def _of_graph(
     given = [input_facts.Input(tensor, tensor, True) for tensor in lifted]
     given += _given(module, inputs, numbers)
     facts, relations = input_facts.texts(given, symbols, program)
-    text, follows = program.text(module), what_follows.of(module)
+    text = program.text(module)
     return {
         "program": f"{text}\n# {follows}" if follows else text,
         "inputs": facts,

@@ -49,8 +49,9 @@ from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
-from aotviz.torch_private import configs, dynamo, dynamo_in_transforms, graph_modes, runtime, what_follows
+from aotviz.torch_private import configs, dynamo, dynamo_in_transforms, graph_modes, runtime
 from aotviz.torch_private.tensors import without_ended_transforms
+from aotviz.torch_private.what_follows import Follows
 from aotviz.tracing import fakes
 
 # aotviz's own; all except the first four go to the pipeline
@@ -153,12 +154,18 @@ class Backend:
             ours["partition_fn"] = partition_functions.named(ours["partition_fn"])
         self.lowering, self.options, self.session = lowering, ours, session
 
-    def asked(self, graph: Any, inputs: Sequence[Any], symbols: Sequence[tuple[int, ...]] | None = None) -> Any:
+    def asked(
+        self,
+        graph: Any,
+        inputs: Sequence[Any],
+        follows: Follows,
+        symbols: Sequence[tuple[int, ...]] | None = None,
+    ) -> Any:
         """The question to the cache about a graph from Dynamo. `symbols` as `numbers` of `of_graph`."""
         is_debugged = bool(self.options.get("debug"))
         store: Any = None if is_debugged else self.carried
         store = store or switch.store_of_compilation(self.cache, is_debugged)
-        return cached.question(store, graph, inputs, self.options, self.lowering, symbols)
+        return cached.question(store, graph, inputs, self.options, self.lowering, follows, symbols)
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         if dynamo.id_for_next_process(gm) is not None:
@@ -179,7 +186,7 @@ class Backend:
         gm, inputs, leaves = dynamo_graphs.flattened(gm, example_inputs)
         about = dynamo_capture.captured_graph(gm, Moment().code())
         captured = dynamo_capture.capture(gm)
-        if captured is not None and number is not None and leaves is None and not what_follows.of(gm):
+        if captured is not None and number is not None and leaves is None and not about.follows:
             captured = replace(captured, kept=_kept_for_next_process(number, about))
         compiled = _compile(self, about, inputs, captured)
         if leaves is not None:
@@ -241,7 +248,7 @@ def _compile(
     captured: Capture | None,
 ) -> Callable[..., Any]:
     original = about.module
-    asked = None if dynamo.changed_defaults() else backend.asked(original, example_inputs)
+    asked = None if dynamo.changed_defaults() else backend.asked(original, example_inputs, about.follows)
     graph = _Graph(backend, about, example_inputs)
     eager = _in_eager(original)
     request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
@@ -310,7 +317,7 @@ class _Graph:
         self.graph, self.raises, self.backend = dynamo_graphs.connected(graph), backend.raises, backend
         self.name, self.function, self.place = about.name, about.function, about.place
         self.arguments, self.code = about.arguments, about.code
-        self.follows = what_follows.of(about.module)
+        self.follows = about.follows
         dynamic = any(map(symbolic_sizes.is_symbolic, inputs))
         self.options = self.lowering.options(**backend.options, dynamic=dynamic)
 
@@ -361,7 +368,8 @@ class _Further:
         request = self.graph.request(inputs, reasons)
         options = replace(request.options, dynamic=self.symbols is not None)
         request = replace(request, options=options, symbols=self.symbols)
-        asked = self.graph.backend.asked(self.original, inputs, self.symbols and self.symbols[self.lifted :])
+        symbols = self.symbols and self.symbols[self.lifted :]
+        asked = self.graph.backend.asked(self.original, inputs, self.graph.follows, symbols)
         program = self.graph.compiled(request, asked, eager_after=Exception)
         call = program.call
         sizes = None if self.symbols is None else fakes.SymbolGuards(call.fake_mode, call.args)

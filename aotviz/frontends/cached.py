@@ -44,6 +44,7 @@ from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import scalars
 from aotviz.torch_private import stored_values
 from aotviz.torch_private.inductor_results import stored_under
+from aotviz.torch_private.what_follows import Follows
 
 NAME = "name"  # the part that `aotviz cache ls` shows: the function's name, which is in no key
 _CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
@@ -74,13 +75,14 @@ def question(
     inputs: Sequence[Any],
     options: Any,
     lowering: Lowering,
+    follows: Follows,
     numbers: Any = None,
 ) -> Question | LookUp | None:
     """What to ask about a graph from Dynamo. A LookUp says why it has no key; None if nothing is cached."""
     if store is None:
         return None
     try:
-        key = of_graph(module, inputs, options, lowering, numbers)
+        key = of_graph(module, inputs, options, lowering, numbers, follows)
         return Question(store, key, lowering, dynamo_capture.stacks(module))
     except Exception as error:  # a program must not fail because it cannot be described
         return _no_key(error)

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from aotviz.torch_private import dynamo
+from aotviz.torch_private import dynamo, what_follows
+from aotviz.torch_private.what_follows import NOTHING, Follows
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class CapturedGraph:
     compile_id: str  # "" outside any compilation
     # If an earlier process captured it: for each input the dimensions that are symbols, with the number of the symbol
     symbols: Sequence[Sequence[tuple[int, int]]] | None = None
+    follows: Follows = NOTHING
 
     @property
     def name(self) -> str:
@@ -100,7 +102,13 @@ def captured_graph(module: Any, code: int | None) -> CapturedGraph:
     """The graph for which Dynamo called this thread's backend."""
     number = dynamo.compile_id()
     return CapturedGraph(
-        module, _function(module), place(module), arguments_inside(module), code, "" if number is None else str(number)
+        module,
+        _function(module),
+        place(module),
+        arguments_inside(module),
+        code,
+        "" if number is None else str(number),
+        follows=what_follows.of(module),
     )
 
 

@@ -34,7 +34,7 @@ from aotviz.ir.subclass_meta import Wrapping
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 from aotviz.torch_private.torchs_log import next_number
-from aotviz.torch_private.what_follows import Follows
+from aotviz.torch_private.what_follows import NOTHING, Follows
 
 if TYPE_CHECKING:
     from aotviz.ir.dynamo_capture import Capture
@@ -147,7 +147,7 @@ class Request(Form):
     static_inputs: tuple[int, ...] | None = None  # if the caller knows them; else the parameters and buffers
     references: tuple[tuple[str, Any], ...] = ()  # (name, value) of closure and global variables that the function uses
     captured: Capture | None = field(default=None, kw_only=True)  # how Dynamo captured the graph, if it did
-    follows: Follows = field(default=Follows(), kw_only=True)  # for a graph from Dynamo
+    follows: Follows = field(default=NOTHING, kw_only=True)  # for a graph from Dynamo
     # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
     surroundings: Surroundings = field(default=SAME, kw_only=True)
@@ -183,7 +183,7 @@ class FlatCall(Form):
     static_inputs: tuple[int, ...]
     surroundings: Surroundings = field(default=SAME, kw_only=True)
     number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
-    follows: Follows = field(default=Follows(), kw_only=True)  # as in Request
+    follows: Follows = field(default=NOTHING, kw_only=True)  # as in Request
 
 
 @dataclass(frozen=True)

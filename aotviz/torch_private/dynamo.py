@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from inspect import signature
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -96,14 +97,18 @@ def recompile_reason() -> str:
     return str(gathering._metrics.get("recompile_reason") or "") if gathering.in_progress() else ""
 
 
-def compile_call() -> dict[str, Any] | None:
-    """The variables of the call in which Dynamo compiles a function, if this thread is in one."""
+def calls(name: str, module: ModuleType) -> Iterator[dict[str, Any]]:
+    """The variables of the calls of a function of torch's that this thread is in, from the innermost."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "_compile" and frame.f_globals.get("__name__") == convert_frame.__name__:
-            return frame.f_locals
+        if frame.f_code.co_name == name and frame.f_globals.get("__name__") == module.__name__:
+            yield frame.f_locals
         frame = frame.f_back
-    return None
+
+
+def compile_call() -> dict[str, Any] | None:
+    """The variables of the call in which Dynamo compiles a function, if this thread is in one."""
+    return next(calls("_compile", convert_frame), None)
 
 
 @dataclass(frozen=True)
@@ -119,15 +124,7 @@ class RunningCall:
 
 def running_call() -> RunningCall | None:
     """The outermost call of a compiled function that this thread is in; None if there is none, or for an export."""
-    frame: FrameType | None = sys._getframe(1)
-    outermost = None
-    while frame is not None:
-        if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == eval_frame.__name__:
-            outermost = frame
-        frame = frame.f_back
-    if outermost is None:
-        return None
-    held = outermost.f_locals
+    held: dict[str, Any] = next(iter(deque(calls("compile_wrapper", eval_frame), maxlen=1)), {})
     context, token = held.get("self"), held.get("saved_include_set")
     if token is None or getattr(context, "export", False):
         return None

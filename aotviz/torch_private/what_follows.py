@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from types import FrameType
+from itertools import islice
 from typing import Any
 
 from torch._dynamo import output_graph
@@ -31,7 +30,10 @@ class Follows:
     """Whether an input of the graph is such an argument."""
 
     def __bool__(self) -> bool:
-        return self != Follows()
+        return self != NOTHING
+
+
+NOTHING = Follows()
 
 
 def of(module: Any) -> Follows:
@@ -42,7 +44,7 @@ def of(module: Any) -> Follows:
         return Follows("assigned")
     call = dynamo.compile_call() if getattr(why, "graph_break", False) else None
     if call is None:
-        return Follows()
+        return NOTHING
     named = "named" if "data" in call["code"].co_names else ""
     taken = _operands() if text.startswith(_DIFFERENTIATES) else set()
     results = module.graph.find_nodes(op="output")[0].args[0] if taken else ()
@@ -52,19 +54,12 @@ def of(module: Any) -> Follows:
 
 def _operands() -> set[str]:
     """The nodes that the instruction takes at which Dynamo ends a graph now, by name."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _ends_a_graph(frame):
-        frame = frame.f_back
     taken = set[str]()
 
     def look(value: Any) -> None:
         if isinstance(value, TensorVariable):
             taken.add(value.proxy.node.name)
 
-    if frame is not None:
-        VariableTracker.visit(look, frame.f_locals["tx"].stack)
+    for held in islice(dynamo.calls("compile_subgraph", output_graph), 1):
+        VariableTracker.visit(look, held["tx"].stack)
     return taken
-
-
-def _ends_a_graph(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "compile_subgraph" and frame.f_globals.get("__name__") == output_graph.__name__
