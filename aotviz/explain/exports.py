@@ -36,7 +36,7 @@ RANGE = re.compile(
     r"Not all values of \w+ = \S+ in the specified range (?P<range>.+?) satisfy the generated guard (?P<guard>.+)"
 )
 STOPPED = re.compile(  # the last statement of the graph that was traced: `gt: "Sym(u0 > 3)" = item > 3`
-    r"tracing stopped in: \w+(?:: \"(?:Sym\((?P<condition>[^\"]*[<>=][^\"]*)\)|[^\"]*)\")? = (?P<call>[^\n]*)"
+    r"tracing stopped in: \w+(?:: \"(?:Sym\((?P<condition>[^\"<>=]*+[<>=][^\"]*)\)|[^\"]*)\")? = (?P<call>[^\n]*)"
 )
 USERS = re.compile(r"(?:from user code|User stack):\n")  # before the user's frames in a message of torch's
 TORCHS = frozenset(("aten", "prims", "prim", "inductor", "quantized", "c10d", "_c10d_functional", "higher_order"))

@@ -132,8 +132,16 @@ def is_input_mutation(node: fx.Node) -> bool:
 def fills(graph: fx.Graph, given: fx.Node) -> list[fx.Node]:
     """The nodes that write a graph input, or a view of it, and are not part of what functionalization makes:
     `torch.ops.fsdp.copy_`."""
-    writes = (node for node in graph.nodes if operators.writes(node.target) and not is_input_mutation(node))
-    return [node for node in writes if owner(node.args[0]) is given]
+    return [node for node in graph.nodes if _stays(node) and owner(node.args[0]) is given]
+
+
+def writes_an_input(node: fx.Node) -> bool:
+    """Whether a node writes a graph input in one of the ways that a functional graph may contain."""
+    return is_input_mutation(node) or (_stays(node) and owner(node.args[0]).op == "placeholder")
+
+
+def _stays(node: fx.Node) -> bool:
+    return operators.is_operator(node.target) and operators.name(node.target) in operators.STAY_IN_GRAPH
 
 
 def owner(node: Any) -> Any:

@@ -104,7 +104,7 @@ NODE_PROMISES = (
     Promise(
         fx.Node,
         "it writes a tensor that is not an input",
-        lambda node: node.op != "call_function" or not operators.writes(node.target) or graphs.is_input_mutation(node),
+        lambda node: node.op != "call_function" or not operators.writes(node.target) or graphs.writes_an_input(node),
     ),
     Promise(fx.Node, "it is an input without a value", lambda node: node.op != "placeholder" or "val" in node.meta),
 )

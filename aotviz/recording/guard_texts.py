@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 PLACE = re.compile(r"\S.{0,1000}:\d+ in \S.{0,1000}")  # "file:line in function"
-NO_PLACE = re.compile(r"\s+# \(unknown (?:source|var) .{1,1000}, please file a bug\)\Z")  # torch lost the line
+NO_PLACE = re.compile(r"(?<!\s)\s++# \(unknown (?:source|var) .{1,1000}, please file a bug\)\Z")  # torch lost the line
 HINTS = (" (HINT: ", " (user code shown is ")  # in brackets after a guard
 STACK = re.compile(r"\n(?:User stack trace|User code traceback):\n")
 EARLIER = re.compile(r"(?P<id>!?\d+(?:/\d+)*): (?P<rest>.*)", re.S)

@@ -369,6 +369,8 @@ class Outputs:
             self._refuse_new_history(output, root)
             return self._view(info, output, OutputType.alias_of_input, self._input_index(root), path)
         if path:
+            if not root.requires_grad and functional.grad_fn(output) is not None:
+                raise Refused("stale view", "a view of a tensor that is detached afterwards")
             return self._view_of_intermediate(info, output, root, path)
         return self._own(info, output)
 
@@ -461,8 +463,6 @@ class Outputs:
     def _view_of_intermediate(
         self, info: OutputAliasInfo, output: Any, root: Any, path: list[tuple[Viewed, int]]
     ) -> OutputAliasInfo:
-        if not root.requires_grad and functional.grad_fn(output) is not None:
-            raise Refused("stale view", "a view of a tensor that is detached afterwards")
         self.roots.append((root, output))
         if self.ledger.origin(root) is not None:
             self.views.append(root)

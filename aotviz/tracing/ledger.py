@@ -313,8 +313,6 @@ class Ledger:
                 if stale or good_for is not GradFn.STALE:  # autograd sets their base only later
                     self._after_move.update((id(r), GradFn.WRONG if stale else good_for) for r in results)
             mode, place = Mode.now(), layout(first)
-            if several and node is not None:
-                node = node.args[0]  # the node of the operator; each result is a getitem of it
             event = Viewed(results, layouts, first, place, operator, rest, dict(kwargs), several, mode, node)
             self.events.append(event)
             self._taken[id(first)].append(event)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import linecache
 import sys
 import types
@@ -340,14 +341,21 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
         if ledger.open and noted == before and result is not NotImplemented:
             unsafe = decompositions.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or operators.name(func) not in unsafe:
-                nodes = tracer.graph.nodes
-                node = next(iter(reversed(nodes))) if len(nodes) > length else None
-                noted += ledger.note(func, args, kwargs or {}, result, node)
+                noted += ledger.note(func, args, kwargs or {}, result, _computing(tracer.graph, length))
                 ledger.hidden.note(ledger.root, func, args, kwargs or {}, result)
         return result
 
     mode.__torch_dispatch__ = method = types.MethodType(watched, mode)
     leaks.own(method)
+
+
+def _computing(graph: fx.Graph, length: int) -> fx.Node | None:
+    """The last operator behind the first `length` nodes. Behind it come the items of its result, and their sizes."""
+    for node in itertools.islice(reversed(graph.nodes), len(graph.nodes) - length):
+        is_operator = operators.is_operator(node.target) or operators.is_higher_order(node.target)
+        if is_operator and not isinstance(node.meta.get("val"), SYMBOLIC):
+            return node
+    return None
 
 
 def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Tracer) -> None:
