@@ -173,5 +173,22 @@ def test_a_stale_view_is_returned_and_refused_by_autograd_as_in_eager(split, pro
         assert found == expected
 
 
+def test_a_stale_view_that_is_written_after_a_graph_break_is_right():
+    """A view taken under no_grad, whose base is written under another mode: autograd refuses to read its grad_fn."""
+
+    def fn(x):
+        with torch.no_grad():
+            part = x[::2]
+        torch._dynamo.graph_break()
+        alias = part.view(torch.int32).view(torch.float32)
+        alias.add_(part)
+        return alias
+
+    x = torch.linspace(0.1, 1, 6, requires_grad=True) * 1
+    expected = fn(x.clone())
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(fn, backend="aotviz_eager")(x), expected)
+
+
 def graph(module, _inputs):
     return module

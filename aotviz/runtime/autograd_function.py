@@ -28,6 +28,7 @@ from aotviz.runtime import (
     partial_backward,
     returned,
     tangents,
+    unreached_inputs,
 )
 from aotviz.runtime.capturable import capturable
 from aotviz.runtime.captured_backward import CapturedBackward
@@ -200,7 +201,7 @@ class Writer:
         if held:
             fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
             source.line(f"ctx.edges = ({''.join(f'{source.use(edges.edge_of)}(inputs[{i}]), ' for i in held)})", fact)
-        partly = partial_backward.partly_reached(call)  # leaves too: a later call may pass a tensor that is not a leaf
+        partly = unreached_inputs.partly_reached(call)  # leaves too: a later call may pass a tensor that is not a leaf
         if partly:
             fact = "hooks on these are not called if they receive no gradient"
             source.line(f"ctx.partly = ({''.join(f'{source.use(weakref.ref)}(inputs[{i}]), ' for i in partly)})", fact)

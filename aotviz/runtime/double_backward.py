@@ -30,6 +30,7 @@ from aotviz.runtime import edges
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.late import GradientProgram, Late
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout
+from aotviz.runtime.unreached_inputs import UnreachedInputs
 from aotviz.torch_private import autograd_nodes, runtime
 from aotviz.torch_private.context import autocast_off
 from aotviz.torch_private.tensors import write_count
@@ -51,6 +52,7 @@ class Gradients:
         wanted = call.differentiated
         self._tangents = outer.tangents
         self._count, self._slots = len(infos), len(outer.slots)
+        self._unreached = UnreachedInputs(call)
         self.inputs = wanted  # the inputs that get a gradient, as autograd sees them
         self._names = [str(outer.graph_inputs[i]) for i in wanted]
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
@@ -86,8 +88,11 @@ class Gradients:
         came = tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents)
         program, saved, ends = self._going_on(ctx, came)
         if isinstance(program, Exception):
-            return self._refused(ctx, tangents, program)
-        return self._gradients(ctx, program, [*saved, *symbols], tangents, ends)
+            found = self._refused(ctx, tangents, program)
+        else:
+            found = self._gradients(ctx, program, [*saved, *symbols], tangents, ends)
+        self._unreached.spare_hooks(ctx, found)
+        return found
 
     def cut(
         self,

@@ -205,7 +205,7 @@ class HooksOfAResult(dict[Any, Any]):
 
 
 def _number(tensor: torch.Tensor) -> int | None:
-    node: Any = tensor.grad_fn
+    node = _grad_fn(tensor)
     return None if node is None else autograd_nodes.number(node)
 
 
@@ -214,6 +214,15 @@ def hear_only_gradients(*results: torch.Tensor) -> None:
     for result in results:
         if autograd_nodes.gradient_hooks(result) is None and result.grad_fn is not None:
             HooksOfAResult.on(result)
+
+
+def _grad_fn(tensor: torch.Tensor) -> Any:
+    """A tensor's `grad_fn`; None if autograd refuses every use of it, as of a view whose base was written under
+    another mode."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +249,7 @@ class Listening:
         self.tensor = ref(tensor)
         self.before = before
         self.hooks = autograd_nodes.gradient_hooks(tensor)
-        if self.hooks is None and tensor.grad_fn is not None:  # start them as its first hook would
+        if self.hooks is None and _grad_fn(tensor) is not None:  # start them as its first hook would
             self.hooks = HooksOfAResult.on(tensor, waits)
 
     def hears(self) -> bool:
@@ -266,7 +275,7 @@ class Listening:
         tensor = self.as_it_was()
         if tensor is None:
             return False
-        place = (tensor.grad_fn, tensor.output_nr)
+        place = (_grad_fn(tensor), tensor.output_nr)
         return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
 
     def held(self) -> torch.Tensor | None:

@@ -12,12 +12,6 @@ nothing is kept for it.
 Note [Decided once]
 A model that returns logits beside its loss takes this path at every step. What the graph says about a pattern is
 computed when the pattern first occurs, and kept in its `_Part`.
-
-Note [Hooks without a gradient]
-An input that no gradient reaches gets None from our node, and the engine continues with that: it calls the hooks on the
-input, and on all that it was computed from, with None. Eager never gets there. So these hooks are suspended until the
-backward has ended: those on the inputs, on their bases, and on leaves. Hooks on an input that the call writes stay with
-the earlier `grad_fn`, and hooks outlive a tensor that is freed. So the hooks that exist at the call are recorded then.
 """
 
 from __future__ import annotations
@@ -34,18 +28,16 @@ from aotviz.ir import absent, graphs
 from aotviz.ir.forms import BackwardRequest, Split, Tangent
 from aotviz.ir.partition_functions import is_generator
 from aotviz.ir.symbolic_sizes import all_concrete
-from aotviz.runtime import gradient_hooks
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.late import Late, LazyBackward
 from aotviz.runtime.tangents import in_layout
+from aotviz.runtime.unreached_inputs import UnreachedInputs
 from aotviz.torch_private import runtime
 from aotviz.torch_private.modules import boxed
-from aotviz.torch_private.tensors import base_of, write_count
-from aotviz.tracing import functional
+from aotviz.torch_private.tensors import write_count
 
 MANY_PATTERNS = 8  # of gradients; the graphs of further patterns run uncompiled
-MANY_NODES = 1000  # nodes of the autograd graph in which leaves with hooks are searched
 Pattern = tuple[bool, ...]  # one per tangent: whether it is present
 
 
@@ -66,15 +58,6 @@ def sources(call: Split) -> list[tuple[str, int]]:
         else:  # an equal node of the forward, by another name
             found.append(("saved", next(renamed)))
     return found
-
-
-def partly_reached(call: Split) -> list[int]:
-    """The inputs that gradients of some results reach, but not those of others."""
-    graph = call.backward_module.graph
-    tangents = [node for node in graphs.placeholders(graph) if absent.is_tangent(node)]
-    reached = graphs.dependencies(graph, tangents)
-    gradients = enumerate(graphs.outputs(graph)) if call.wrapping is None else ()
-    return [i for i, gradient in gradients if gradient is not None and len(reached(gradient)) < len(tangents)]
 
 
 def is_dynamic(tangent: Tangent) -> bool:
@@ -127,8 +110,7 @@ class PartialBackward:
         self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can no longer come -> saved values
         self._lock = threading.RLock()
         self._count = len(graphs.outputs(call.backward_module.graph))
-        tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
-        self._partly = {i: tensors.index(i) for i in partly_reached(call)}
+        self.inputs = UnreachedInputs(call)
 
     def __call__(self, ctx: Any, tangents: list[Any]) -> list[Any]:
         """The results of the backward graph. `tangents`, which this empties, contains None for missing gradients."""
@@ -143,19 +125,8 @@ class PartialBackward:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
         with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
             result = [*run(arguments)]
-        self.spare_hooks(ctx, result)
+        self.inputs.spare_hooks(ctx, result)
         return result
-
-    def spare_hooks(self, ctx: Any, result: Sequence[Any]) -> None:
-        """See Note [Hooks without a gradient]."""
-        unreached = [place for i, place in self._partly.items() if result[i] is None]
-        if not unreached:
-            return
-        following = ctx.next_functions
-        tensors = functional.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
-        inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
-        tensors += [*inputs, *(base for base in map(base_of, inputs) if base is not None)]
-        gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
         saved = self._saved(ctx, pattern, part)
