@@ -168,7 +168,7 @@ class Program(Content):
     def _call(self, root: Any, node: fx.Node) -> str:
         op, target = node.op, node.target
         if op == "get_attr":
-            return self.value(_attribute(root, target))
+            return self.value(_attribute(root, str(target)))
         if op == "call_function":
             called = self._target(target)
             special = _SPECIAL.get(called)
@@ -176,7 +176,7 @@ class Program(Content):
                 called += special(self, root, node)
         elif op == "call_method":
             called = f".{target}"
-            method = content.method_of_tensors(target)
+            method = content.method_of_tensors(str(target))
             if method is not None:
                 called += f" {self.value(method)}"
         elif op == "call_module":
@@ -246,8 +246,8 @@ def _attribute(module: Any, path: str) -> Any:
 
 def _custom_function(program: Program, root: Any, node: fx.Node) -> str:
     """What aotviz reads from the source of a user's autograd.Function."""
-    backward = node.args[1]
-    body = _attribute(root, backward.target) if isinstance(backward, fx.Node) else backward
+    backward: Any = node.args[1]
+    body = _attribute(root, str(backward.target)) if isinstance(backward, fx.Node) else backward
     once = "once " if backward_bodies.is_once_differentiable(body) else ""
     return f" {once}{'unmaterialized ' if backward_bodies.unmaterialized(body) else ''}"
 

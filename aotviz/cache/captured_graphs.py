@@ -106,7 +106,8 @@ def _module(stored: _Stored) -> fx.GraphModule:
     reader.graph = lambda inner: stored_graphs.unpack(inner, reader)
     module = stored_graphs.unpack(stored.graph, reader)
     for path, (table, places) in stored.stacks:
-        for node, place in zip(module.get_submodule(path).graph.nodes, places, strict=True):
+        inner: Any = module.get_submodule(path)
+        for node, place in zip(inner.graph.nodes, places, strict=True):
             node.meta["stack_trace"] = table[place]
     for node, (source, is_static) in zip(_inputs(module), stored.inputs, strict=True):
         node.meta["grapharg"] = SimpleNamespace(source=SimpleNamespace(name=source))

@@ -21,7 +21,7 @@ from aotviz.torch_private import distributed, script_objects, tensors
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.tracing import functional
 
-_KINDS = {torch.Tensor: "", torch.nn.Parameter: " parameter"}
+_KINDS: dict[type, str] = {torch.Tensor: "", torch.nn.Parameter: " parameter"}
 
 
 @dataclass(frozen=True)

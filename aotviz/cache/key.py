@@ -316,8 +316,8 @@ def _saved_hooks() -> str:
 
 def _devices(inputs: Any) -> str:
     devices = {(v.device.type, v.device.index) for v in inputs if isinstance(v, torch.Tensor)}
-    if torch.accelerator.is_available():
-        current = torch.accelerator.current_accelerator()
+    current = torch.accelerator.current_accelerator(check_available=True)
+    if current is not None:
         devices.add((current.type, torch.accelerator.current_device_index()))
     found = (f"{kind}:{index} is {torchs.accelerator(kind, index)}" for kind, index in sorted(devices, key=str))
     return ", ".join(one for one in found if not one.endswith(" is "))

@@ -75,6 +75,6 @@ def display(text: str, html: str, recording: Recording | None) -> None:
     """Show a report in IPython: its text, and in a notebook also the graph."""
     from IPython.display import display  # only where IPython runs
 
-    display({"text/plain": text, "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
+    display({"text/plain": text, "text/html": html}, raw=True)
     if recording is not None and "ipykernel" in sys.modules:
-        display(recording)  # type: ignore[no-untyped-call]
+        display(recording)

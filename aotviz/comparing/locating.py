@@ -208,7 +208,7 @@ def against_eager(setup: Setup, watch: Watch) -> Culprit | None:
         elif reached and first is None:
             first = value.node
         said[name] = "eager has this value" if name in good else "eager never has this value"
-    return first and _blame(first, "no operator that eager runs returns this value", said)
+    return None if first is None else _blame(first, "no operator that eager runs returns this value", said)
 
 
 class _Operators(TorchDispatchMode):

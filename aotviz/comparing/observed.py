@@ -26,6 +26,7 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import inside
+from aotviz.ir.wrapper_subclasses import anatomy
 from aotviz.runtime.debug_checks import tolerance
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten
@@ -264,7 +265,7 @@ def describe(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> Non
     put("hidden base", base_name)
     put("values", values(t))
     if inside(t):
-        put("context", repr(t.__tensor_flatten__()[1]))
+        put("context", repr(anatomy(t)[1]))
         put("parts", {name: watched.name(part) for name, part in inside(t).items()})
 
 

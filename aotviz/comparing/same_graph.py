@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.ir import graphs
+
 
 @dataclass(frozen=True)
 class GraphDifference:
@@ -98,7 +100,7 @@ class _Numbered:
         draws = 0
         for node, _ in self.lines:
             if is_copy(node):
-                found[node] = found[node.args[0]]
+                found[node] = found[graphs.argument(node)]
                 continue
             text = self._text(node, found.__getitem__)
             if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):

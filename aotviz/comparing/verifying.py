@@ -161,7 +161,7 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
     settings["options"] = {"on_refusal": "raise", **(settings.get("options") or {})}
     name, program, expected = in_eager(fn, args, kwargs)
     ours = Candidate("aotviz", lambda f, _: compile(f, **settings))
-    traced = {
+    traced: dict[str, Any] = {
         "partition_fn": settings.get("partition_fn") or min_cut_rematerialization_partition,
         "decompositions": settings.get("decompositions"),
         "dynamic": bool(settings.get("dynamic")),

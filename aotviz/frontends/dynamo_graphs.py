@@ -199,7 +199,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
             return fx.Interpreter(bwd).run(*gradients, *values)
 
     if once:
-        Connected.backward = staticmethod(once_differentiable(Connected.backward))  # type: ignore[method-assign]
+        Connected.backward = staticmethod(once_differentiable(Connected.backward))  # type: ignore[method-assign, assignment]
     return Connected.apply(*args)
 
 

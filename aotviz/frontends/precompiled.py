@@ -28,7 +28,7 @@ class Unusable(ValueError):
     """What an earlier process kept is not for this process's backend."""
 
 
-class Kept(precompiled.BackendCacheArtifact):
+class Kept(precompiled.BackendCacheArtifact[Any]):
     """A graph as torch keeps it: `key` is Dynamo's id of it, and `content` are its bytes."""
 
     graph: CapturedGraph | None = None  # after it was read

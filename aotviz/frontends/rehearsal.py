@@ -135,7 +135,7 @@ class _AsRecorded(fx.Interpreter):
 
 def _compare(node: fx.Node, found: Any) -> None:
     """Whether a node gives what the entry says of it. Raises Broken."""
-    known = node.meta.get("val")
+    known: Any = node.meta.get("val")
     if isinstance(found, torch.Tensor) != isinstance(known, torch.Tensor):
         raise Broken(f"{node} is a {type(found).__name__}, and the entry says {type(known).__name__}")
     if isinstance(found, torch.Tensor) and (found.dtype is not known.dtype or not _agree(found.size(), known.size())):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from aotviz.frontends import dynamo_graphs
 from aotviz.ir.forms import Convention, Request
@@ -52,7 +52,7 @@ def _refuse_modules(root: torch.nn.Module) -> None:
         if any(base.__module__.startswith(_PARALLEL) for base in type(module).__mro__):
             raise Refused("distributed module", name, kind)
         for tensor_name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-            if isinstance(tensor, UninitializedTensorMixin):
+            if is_lazy(tensor):
                 raise Refused("lazy module", repr(tensor_name), f"{name} ({kind})")
 
 

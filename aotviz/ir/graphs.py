@@ -144,6 +144,14 @@ def _stays(node: fx.Node) -> bool:
     return operators.is_operator(node.target) and operators.name(node.target) in operators.STAY_IN_GRAPH
 
 
+def argument(node: fx.Node, position: int = 0) -> fx.Node:
+    """The node that a node takes at a position, where a constant cannot be."""
+    found = node.args[position]
+    if not isinstance(found, fx.Node):
+        raise TypeError(f"argument {position} of {node} is not a node: {found!r}")
+    return found
+
+
 def owner(node: Any) -> Any:
     """The node that owns the memory of a node's value, as far as views show it."""
     while isinstance(node, fx.Node):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ def storage_as_tensor(tensor: torch.Tensor, dtype: torch.dtype, length: int) -> 
     storage = tensor.untyped_storage()
     with torch.no_grad():
         whole = torch.empty(0, dtype=dtype, device=tensor.device)
-        return whole.set_(storage, 0, (min(length, storage.nbytes() // dtype.itemsize),))
+        return whole.set_(storage, 0, (min(length, storage.nbytes() // dtype.itemsize),), (1,))
 
 
 def lie_in(
@@ -70,8 +71,8 @@ def span(tensor: torch.Tensor) -> tuple[int, int]:
     >>> span(torch.zeros(4)[1:3])
     (4, 12)
     """
-    extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.storage_offset()
+    extent: Any = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start: Any = tensor.storage_offset()  # symbolic for a fake
     return start * tensor.element_size(), (start + extent + 1) * tensor.element_size()
 
 

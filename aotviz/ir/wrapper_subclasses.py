@@ -8,7 +8,7 @@ Attributes may also hold other objects, such as a device mesh, which stay unchan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -24,7 +24,7 @@ _OPEN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _STAND_INS = (FakeTensor, FunctionalTensor)
 
 
-def is_subclass(value: Any) -> bool:
+def is_subclass(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor subclass whose parts a trace can see."""
     return isinstance(value, torch.Tensor) and bool(is_traceable_wrapper_subclass(value))
 
@@ -80,12 +80,13 @@ def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     """A value of the same structure, each plain tensor replaced by `fn` of it. It has no `grad_fn`."""
     if not is_subclass(value):
         return fn(value) if isinstance(value, torch.Tensor) else value
+    kind: Any = type(value)
     names, context = anatomy(value)
     made = {name: mapped(getattr(value, name), fn) for name in names}
     try:
-        return type(value).__tensor_unflatten__(made, context, value.size(), value.stride())
+        return kind.__tensor_unflatten__(made, context, value.size(), value.stride())
     except Exception as error:
-        raise CannotTrace("subclass is not rebuilt", type(value).__name__, repr(str(error))) from error
+        raise CannotTrace("subclass is not rebuilt", kind.__name__, repr(str(error))) from error
 
 
 def rebuilt(value: Any, made: Iterator[torch.Tensor]) -> Any:
@@ -99,12 +100,12 @@ def like_in_autograd(value: Any, made: Any) -> Any:
     return made
 
 
-def ragged(number: Any) -> bool:
+def ragged(number: Any) -> TypeGuard[torch.SymInt]:
     """Whether a size is that of a jagged dimension. It stands for the offsets, which the class finds by itself."""
     return isinstance(number, torch.SymInt) and bool(number.node.is_nested_int())
 
 
-def varies(number: Any) -> bool:
+def varies(number: Any) -> TypeGuard[torch.SymInt]:
     """Whether a size is a symbol that the trace has not specialised: the graph knows the others as numbers."""
     return isinstance(number, torch.SymInt) and (ragged(number) or not expression(number).is_number)
 

@@ -164,7 +164,7 @@ def _laid(memory: Any, like: torch.Tensor, where: Layout) -> torch.Tensor:
 def _before(event: Moved) -> Layout | None:
     """The layout that a fresh result had before its first metadata op, if that has a node."""
     taken = event.node.args[0] if isinstance(event.node, fx.Node) and event.node.args else None
-    value = taken.meta.get("val") if isinstance(taken, fx.Node) else None
+    value: Any = taken.meta.get("val") if isinstance(taken, fx.Node) else None
     return layout(value) if functional.has_storage(value) else None
 
 

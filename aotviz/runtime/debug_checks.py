@@ -231,7 +231,7 @@ def _elements(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tensor
     """A whole storage as a flat tensor. Bytes after the last whole element are left out."""
     with torch.inference_mode(False), torch.no_grad():
         whole = torch.empty(0, dtype=dtype, device=storage.device)
-        return whole.set_(storage, 0, (storage.nbytes() // dtype.itemsize,))
+        return whole.set_(storage, 0, (storage.nbytes() // dtype.itemsize,), (1,))
 
 
 def _touches(place: torch.Tensor, wrong: torch.Tensor, dtype: torch.dtype) -> bool:

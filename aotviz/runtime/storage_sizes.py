@@ -6,6 +6,8 @@ again, its storage must be large enough for it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
@@ -20,7 +22,7 @@ def make_room(tensor: torch.Tensor, size: int) -> None:
     12
     """
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    elements = tensor.storage_offset() + last + 1 if tensor.numel() else 0
+    elements: Any = tensor.storage_offset() + last + 1 if tensor.numel() else 0
     size = max(size, elements * tensor.element_size())
     if tensor.untyped_storage().size() < size:
         tensor.untyped_storage().resize_(size)

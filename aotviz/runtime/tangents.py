@@ -89,7 +89,8 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
     if isinstance(plan, OpaqueMeta):
         return value
     plain = isinstance(plan, PlainTensorMeta)
-    kind, context = (torch.Tensor, None) if isinstance(plan, PlainTensorMeta) else (plan.type, plan.context)
+    kind: Any = torch.Tensor if isinstance(plan, PlainTensorMeta) else plan.type
+    context = None if isinstance(plan, PlainTensorMeta) else plan.context
     same = not is_subclass(value) if plain else type(value) is kind and same_context(value, context)
     if not same:
         convert = getattr(value, "__coerce_same_metadata_as_tangent__", None)
@@ -105,7 +106,7 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
         return None
     if all(part is getattr(value, name) for name, part in parts.items()):
         return value
-    return plan.type.__tensor_unflatten__(parts, context, value.size(), value.stride())  # type: ignore[attr-defined]
+    return kind.__tensor_unflatten__(parts, context, value.size(), value.stride())
 
 
 def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
@@ -114,7 +115,7 @@ def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
     return _dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
 
 
-def _dense(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+def _dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:
     """`value` in dense memory with this order of dimensions, the outermost first, still connected to its `grad_fn`."""
     return value.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
 

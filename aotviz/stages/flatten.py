@@ -55,7 +55,8 @@ def run(request: Request) -> FlatCall:
 
 def _flat_function(request: Request, in_spec: Any) -> Any:
     fn, root = request.fn, request.root
-    if request.is_graph:  # node by node, so that each traced node inherits the metadata of the node that caused it
+    if request.is_graph and isinstance(fn, fx.GraphModule):
+        # node by node, so that each traced node inherits the metadata of the node that caused it
         return lambda *args: fx.Interpreter(fn).run(*args)
     names = [name for _, name, _ in request.named]
     empty = replace(request, args=(), kwargs={}, named=())  # the program outlives the tensors of this call
@@ -69,12 +70,15 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
         with outside, randomness.followed(call):
             return fn(*args, **kwargs)
 
+    if root is None or not names:
+        return plain
+
     def functional_call(*flat: Any) -> Any:
         own = len(names)
         with _swapped(root, dict(zip(names, flat[:own], strict=True))):
             return plain(*flat[own:])
 
-    return functional_call if names else plain
+    return functional_call
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ def run(call: GraphCall) -> GraphCall:
     return replace(call, evidence=evidence, graph_module=module, **changes)
 
 
-def _write(graph: fx.Graph, output: fx.Node, target: fx.Node, value: object) -> None:
+def _write(graph: fx.Graph, output: fx.Node, target: fx.Node, value: Any) -> None:
     if value is target:
         return
     with graph.inserting_before(output):

@@ -199,7 +199,7 @@ class _Wrapper:
 
     def _guarded(self, text: str, fact: str) -> None:
         """Write a line, without the saved tensor hooks and the autocast that are in the graphs."""
-        around = []
+        around: list[tuple[type, str, str]] = []
         if isinstance(self.call, Split) and any(saved.hook for saved in self.call.saved):
             around.append((saved_tensor_hooks.Off, "HooksOff", "the saved tensor hooks are part of the graphs"))
         if self.call.meta.autocast:

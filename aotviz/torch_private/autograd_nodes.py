@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._functorch.autograd_function import autograd_function_apply as autograd_function_apply
 
-current_node = torch._C._current_autograd_node
+current_node: Callable[[], Any] = torch._C._current_autograd_node
 """The node that the engine runs in this thread, or None."""
 
 current_backward: Callable[[], int] = torch._C._current_graph_task_id

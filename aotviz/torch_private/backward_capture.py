@@ -113,6 +113,7 @@ class SizeSymbols:
     def of(self, value: int | float, node: Any) -> Any:
         source = ConstantSource(node.name)
         make = self._environment
+        found: Any
         if isinstance(value, int):
             found = make.create_unspecified_symint_and_symbol(value, source, DimDynamic.DYNAMIC)
         else:

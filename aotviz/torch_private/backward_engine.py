@@ -43,7 +43,7 @@ def install(
     wrapped = functools.wraps(original)(wrap(original))
     _replaced.append((original, engine, engines_node))
     autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = wrapped
-    torch.autograd.Variable._execution_engine = _WithCallbacks(engine, queue)
+    torch.autograd.Variable._execution_engine = _WithCallbacks(engine, queue)  # type: ignore[assignment]
     torch._C._current_autograd_node = torch.compiler.disable(lambda: current(engines_node))
 
 

@@ -61,4 +61,4 @@ def has_marked_sizes(function: type[torch.autograd.Function]) -> bool:
 
 def number_of(function: type[torch.autograd.Function]) -> int:
     """The number by which torch tells the backwards of Functions apart."""
-    return function._backward_cls._autograd_function_id
+    return function._backward_cls._autograd_function_id  # type: ignore[attr-defined]

@@ -25,7 +25,9 @@ BackendFailed = BackendCompilerFailed
 CompileError = TorchDynamoException
 Function = TypeVar("Function", bound=Callable[..., Any])
 programs_of = eval_frame._debug_get_cache_entry_list
-_ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
+_ISOLATED: dict[str, Any] = (
+    {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
+)
 
 _GROUP = "torch_dynamo_backends"
 

@@ -58,7 +58,7 @@ def break_graphs_for(is_one: Callable[[Any], bool], tell_lost: Tell, tell_failed
                 raise
         raises(break_graph)
 
-    utils._wrap_graph_break_with_torch_runtime_err = breaks_or_raises
+    utils._wrap_graph_break_with_torch_runtime_err = breaks_or_raises  # type: ignore[assignment]
 
 
 def _backend(tx: Any) -> Any:

@@ -13,11 +13,11 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode as Function
 
 from aotviz.torch_private.tracers import swapped
 
-has_data_mutation = torch._functionalize_has_data_mutation
-has_metadata_mutation = torch._functionalize_has_metadata_mutation
-was_storage_changed = torch._functionalize_was_storage_changed
-hidden_from_autograd = torch._functionalize_are_all_mutations_hidden_from_autograd
-under_no_grad = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode
+has_data_mutation: Callable[[torch.Tensor], bool] = torch._functionalize_has_data_mutation  # type: ignore[attr-defined]
+has_metadata_mutation: Callable[[torch.Tensor], bool] = torch._functionalize_has_metadata_mutation
+was_storage_changed: Callable[[torch.Tensor], bool] = torch._functionalize_was_storage_changed
+hidden_from_autograd: Callable[[torch.Tensor], bool] = torch._functionalize_are_all_mutations_hidden_from_autograd
+under_no_grad: Callable[[torch.Tensor], bool] = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode
 
 
 tokens: Callable[[FunctionalTensorMode], Any] = attrgetter("_tokens")

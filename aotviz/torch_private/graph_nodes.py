@@ -19,7 +19,8 @@ tensor_metadata: Callable[[Any], Any] = _extract_tensor_metadata
 
 def newest(graph: fx.Graph) -> fx.Node:
     """The node after which the next one is inserted."""
-    return graph._insert.__self__.prev
+    insert: Any = graph._insert
+    return insert.__self__.prev
 
 
 def nested_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:

@@ -75,7 +75,9 @@ class InductorCompilers:
         self.patches = dict(patches)
         self.origin = origin
         with config.patch(self.patches):
-            wrapper = {name: True for name in ("cpp_wrapper", "fx_wrapper") if getattr(config, name, False)}
+            wrapper: dict[str, Any] = {
+                name: True for name in ("cpp_wrapper", "fx_wrapper") if getattr(config, name, False)
+            }
         inner = functools.partial(compile_fx.compile_fx_inner, get_decomp_fn=select_decomp_table, **wrapper)
         # The backward is compiled when `around` is no longer active, so the compiler itself applies the patches.
         self._inner = config.patch(self.patches)(inner) if self.patches else inner
@@ -203,7 +205,7 @@ class InductorCompilers:
         shared: dict[str, Any] = {} if facts is None else facts.shared
         if _SHARED not in shared:
             by_graph = versions.has("CUDA graphs are decided by graph")
-            asked = (self.origin or graph_module) if by_graph else config
+            asked: Any = (self.origin or graph_module) if by_graph else config
             shared[_SHARED] = compile_fx.create_compiler_config_extra(asked)
         return shared[_SHARED]
 

@@ -119,7 +119,7 @@ def is_random(target: Any) -> bool:
 def is_random_state(node: fx.Node) -> bool:
     """Whether a node is the random state that `run_and_save_rng_state` returns."""
     source = node.args[0] if node.target is operator.getitem else None
-    return isinstance(source, fx.Node) and source.target is run_and_save_rng_state and node.args[1] == 0
+    return isinstance(source, fx.Node) and source.target is run_and_save_rng_state and node.args[1:] == (0,)
 
 
 def is_composite(operator: Any) -> bool:
@@ -163,4 +163,5 @@ def kind_of(call: fx.Node) -> Any:
     earlier = getattr(effects, "get_effect_key", None)
     if earlier is not None:
         return earlier(call.args[1], call.args[2:], call.kwargs)
-    return effects._get_effect(call.args[1])
+    called: Any = call.args[1]
+    return effects._get_effect(called)

@@ -28,7 +28,7 @@ __all__ = ["BackendCacheArtifact", "all_kept", "forget", "keep", "names_made", "
 keep = PrecompileContext.record_artifact
 
 
-def all_kept() -> dict[str, Any]:
+def all_kept() -> dict[Any, Any]:
     """What backends of this process and of earlier ones have kept, by Dynamo's number of the graph."""
     return dict(PrecompileContext._backend_artifacts_by_key)
 

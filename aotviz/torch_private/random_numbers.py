@@ -8,11 +8,14 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._decomp import decompositions_for_rng
 from torch._decomp.decompositions_for_rng import PhiloxStateTracker
-from torch._decomp.decompositions_for_rng import rng_decompositions as rng_decompositions
 from torch._prims.rng_prims import run_and_save_rng_state as run_and_save_rng_state
 from torch._prims.rng_prims import run_with_rng_state as run_with_rng_state
 from torch._prims_common import CUDARngStateHelper
+
+rng_decompositions: dict[Any, Any] = decompositions_for_rng.rng_decompositions
+"""A function of seed and offset for each random operator."""
 
 identity: Callable[[torch.Generator], int] = attrgetter("_cdata")
 """Equal for two Python objects that wrap the same generator."""

@@ -31,12 +31,12 @@ def batched() -> bool:
 
 
 _key_included = torch._C._dispatch_tls_is_dispatch_key_included
-_VMAP_MODE = torch._C._parse_dispatch_key("VmapMode")
+_VMAP_MODE: Any = torch._C._parse_dispatch_key("VmapMode")
 
 
 def raw_apply(function: type[torch.autograd.Function]) -> Any:
     """`function.apply` without the Python layer that checks for functorch; the caller checks itself."""
-    return super(torch.autograd.Function, function).apply
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def transformed() -> bool:

@@ -21,10 +21,8 @@ def are_on() -> bool:
 
 def inlineable() -> tuple[fx.GraphModule, fx.GraphModule] | None:
     """The innermost pair (pack, unpack) if both are graphs, which can be inserted into other graphs."""
-    pair = _top(True)
-    if pair and all(isinstance(hook, fx.GraphModule) for hook in pair):
-        return (pair[0], pair[1])
-    return None
+    pack, unpack = _top(True) or (None, None)
+    return (pack, unpack) if isinstance(pack, fx.GraphModule) and isinstance(unpack, fx.GraphModule) else None
 
 
 def filtering_mode() -> str:

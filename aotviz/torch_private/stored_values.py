@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -161,7 +161,7 @@ def _numbers(value: Any) -> Iterable[Any]:
 
 def ragged_in(inputs: Iterable[Any]) -> dict[Any, torch.SymInt]:
     """The symbol of each ragged dimension of the nested tensors among the inputs, with its number in this call."""
-    sizes = (number for value in inputs if isinstance(value, torch.Tensor) for number in value.size())
+    sizes: Iterator[Any] = (number for value in inputs if isinstance(value, torch.Tensor) for number in value.size())
     ragged = (size.node for size in sizes if isinstance(size, torch.SymInt) and size.node.is_nested_int())
     return {node.expr: node.hint for node in ragged}
 

@@ -78,7 +78,7 @@ _autocast_devices: Callable[[], list[str]] = torch._C._autocast_supported_device
 
 def deterministic() -> str:
     on, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = torch.utils.deterministic.fill_uninitialized_memory
+    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     return _lines({"deterministic": on, "only warns": warn, "fills uninitialized memory": fills})
 
 

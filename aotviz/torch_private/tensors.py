@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from copy import copy
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import torch
@@ -31,13 +31,15 @@ belongs_to_a_transform: Callable[[torch.Tensor], bool] = torch._C._functorch.is_
 set_write_counts = torch._C._autograd._unsafe_set_version_counter
 """Called with a tuple of tensors and one of counts."""
 
-mirror_autograd = torch._mirror_autograd_meta_to
+mirror_autograd: Callable[[torch.Tensor, torch.Tensor], None] = torch._mirror_autograd_meta_to  # type: ignore[attr-defined]
 """Called with two tensors: gives the second the autograd state of the first."""
 
 
-storage_key: Callable[[torch.Tensor], int] = torch._C._storage_address
+storage_key: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: ignore[attr-defined]
 """Equal for two living tensors if and only if they share a storage: one C++ object, of which no Python object is made.
 Raises whatever torch raises for a layout without one storage (sparse, opaque)."""
+
+_use_count: Callable[[torch.Tensor], int] = methodcaller("_use_count")
 
 KEPT_BY_AUTOGRAD = ("_version", "_base", "retains_grad", "output_nr")
 """The attributes of a tensor with autograd state."""
@@ -54,7 +56,7 @@ def is_kept_by_autograd(tensor: torch.Tensor) -> bool:
     """Whether C++ also holds a tensor, and so one reference to its Python object: for a backward, or as the base of a
     view."""
     with torch._C.DisableTorchFunctionSubclass():
-        return int(tensor._use_count()) > 1
+        return _use_count(tensor) > 1
 
 
 def key_of(storage: torch.UntypedStorage) -> int:
@@ -65,7 +67,7 @@ def key_of(storage: torch.UntypedStorage) -> int:
 def is_held_once(tensor: torch.Tensor) -> bool:
     """Whether nothing but its one Python object holds a tensor, and no other tensor shares its storage."""
     storage = tensor.untyped_storage()
-    return tensor._use_count() == 1 and torch._C._storage_Use_Count(storage._cdata) == 2  # its own, and `storage`
+    return _use_count(tensor) == 1 and torch._C._storage_Use_Count(storage._cdata) == 2  # its own, and `storage`
 
 
 def own_hash(tensor: torch.Tensor) -> str | None:

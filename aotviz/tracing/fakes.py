@@ -190,7 +190,8 @@ def of_history(value: Any, requires_grad: bool) -> Any:
     """Return a detached fake with the given `requires_grad`. A value that is not a tensor is returned unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
-    with next(parts(value)).fake_mode:
+    fake: Any = next(parts(value))
+    with fake.fake_mode:
         return value.detach().requires_grad_(requires_grad)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -24,7 +24,7 @@ from aotviz.torch_private.operators import version
 from aotviz.torch_private.tensors import base_of, set_write_counts, storage_key, write_count
 
 
-def is_functional(value: Any) -> bool:
+def is_functional(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether the trace follows a tensor, or a part of it."""
     if wrapper_subclasses.is_subclass(value):
         return any(map(is_functional, wrapper_subclasses.parts(value)))
@@ -240,7 +240,7 @@ def _each(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def has_storage(value: Any) -> bool:
+def has_storage(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether a value is a plain strided tensor."""
     strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return strided and not wrapper_subclasses.is_subclass(value)

@@ -63,14 +63,14 @@ def _view_again(graph: fx.Graph, reader: fx.Node, view: fx.Node, kept: defaultdi
     views, source = list[fx.Node](), view
     while operators.is_view(source.target):
         views.append(source)
-        source = source.args[0]
+        source = graphs.argument(source)
     if not views or source.op != "placeholder":
         return
     number = reader.meta["autograd_number"]
     made = source
     with graph.inserting_before(reader):
         for one in reversed(views):
-            made = graph.node_copy(one, lambda node, one=one, made=made: made if node is one.args[0] else node)
+            made = graph.node_copy(one, lambda node, one=one, made=made: made if node is one.args[0] else node)  # type: ignore[misc]
             made.meta = {**reader.meta, "val": one.meta["val"]}
     reader.replace_input_with(view, made)
     kept[source].add(number)

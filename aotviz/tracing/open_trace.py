@@ -345,7 +345,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 ledger.hidden.note(ledger.root, func, args, kwargs or {}, result)
         return result
 
-    mode.__torch_dispatch__ = method = types.MethodType(watched, mode)
+    mode.__torch_dispatch__ = method = types.MethodType(watched, mode)  # type: ignore[method-assign]
     leaks.own(method)
 
 
@@ -368,7 +368,7 @@ def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Trace
         with user_calls.placed(tracer, enable_thunkify=lazy):
             return dispatch(func, kinds, args, kwargs)
 
-    mode.__sym_dispatch__ = method = types.MethodType(named, mode)
+    mode.__sym_dispatch__ = method = types.MethodType(named, mode)  # type: ignore[method-assign]
     leaks.own(method)
 
 

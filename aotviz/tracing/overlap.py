@@ -189,7 +189,9 @@ def _ask_eager(
         return
     flat, spec = pytree.tree_flatten((args, dict(kwargs)))
     with dispatch.without_modes(), torch.no_grad():
-        memory = {key: torch.UntypedStorage(end).fill_(0) for key, end in ends.items()}
+        memory: dict[int, Any] = {key: torch.UntypedStorage(end) for key, end in ends.items()}
+        for storage in memory.values():
+            storage.fill_(0)
 
         def real(value: Any) -> Any:
             if not functional.is_functional(value):

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.ir import graphs
 from aotviz.torch_private import backward_capture as torchs
 from aotviz.torch_private.backward_engine import AutogradNode
 from aotviz.torch_private.dispatch import TorchDispatchMode, without_modes
@@ -178,7 +179,7 @@ class Capture:
     def call_copy_slices_epilogue(
         self, needs_gradient: Sequence[bool], whole: torch.Tensor, found: Sequence[Any], part: torch.Tensor
     ) -> list[torch.Tensor]:
-        _, *layout = self._nodes[id(whole)].args[0].args  # of the prologue
+        _, *layout = graphs.argument(self._nodes[id(whole)]).args  # of the prologue
         return self._several(steps.copy_slices_epilogue, (needs_gradient, found, whole, layout), len(needs_gradient))
 
     @_later(lambda *_: None)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from aotviz.ir import graphs
 from aotviz.ir.forms import Reason
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.torch_private.modules import boxed, lazy_graph_module
@@ -101,8 +102,9 @@ def _lowered(
                 made[node] = graph.node_copy(node, made.__getitem__)
     for node in graph.find_nodes(op="call_function", target=steps.accumulate_grad):
         gradient = node.args[1]
-        source = gradient.args[0] if isinstance(gradient, fx.Node) and gradient.target is operator.getitem else None
-        if source is not None and isinstance(source.target, Part) and len(gradient.users) == 1:
+        if not isinstance(gradient, fx.Node) or gradient.target is not operator.getitem or len(gradient.users) != 1:
+            continue
+        if isinstance(graphs.argument(gradient).target, Part):
             node.kwargs = {**node.kwargs, "is_own": True}
     reasons = tuple(Reason(part.__name__, f"{len(part.module.graph.nodes)} nodes, one graph") for part in parts)
     numbers = {node: number for number, part in enumerate(parts) for node in part.nodes}

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.fx as fx
 
+from aotviz.ir import graphs
 from aotviz.ir.forms import Reason
 from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import Visit, WholeBackward
@@ -115,8 +116,8 @@ def _followers(call: WholeBackward) -> list[list[int]]:
 def _summands(node: fx.Node) -> Iterator[fx.Node]:
     """The gradients that a node is the sum of; itself if it is no sum."""
     if node.target is steps.add:
-        for argument in node.args:
-            yield from _summands(argument)
+        for position in range(len(node.args)):
+            yield from _summands(graphs.argument(node, position))
     else:
         yield node
 

@@ -88,7 +88,7 @@ class _Writer:
         """A compiled part. Only the list holds what is not read afterwards, so that the part can free it."""
         source = self._source
         name = self._names[node] = source.fresh(node.name)
-        target = source.bind(node.target.__name__, node.target)
+        target = source.bind(getattr(node.target, "__name__", "part"), node.target)
         given = source.fresh("given")
         source.line(f"{given} = {self._text(node.args[0])}", "the part frees these when it no longer needs them")
         more = ""
