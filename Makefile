@@ -44,7 +44,7 @@ test-all: $(READY) ## all tests, as CI runs them
 check: $(READY) ## lint, format, types, walls, and that our text is ours
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/python -m tests.share_of_any
 	$(BIN)/lint-imports
 	@if [ -f ../shared/tools/originality.py ]; then $(BIN)/python ../shared/tools/originality.py; fi
 	$(BIN)/python hatch_build.py npm run format:check
