@@ -37,8 +37,8 @@ def texts(call: TracedCall, symbols: Symbols) -> Mapping[str, str]:
     program = _Trace(symbols)
     for argument in forward.args:
         program.value(argument)  # the first numbers are those of the inputs
-    graph = program.whole(forward.graph(), forward.trace.tracer.root)
-    with forward.trace.active("is_forward"):
+    graph = program.whole(forward.graph(), forward.open.tracer.root)
+    with forward.open.active("is_forward"):
         autograd = "\n".join(_autograd(program, call))
         events = "\n".join(_event(program, event) for event in forward.ledger.events)
     outputs = program.value([*forward.outputs, *forward.output_facts.bases])

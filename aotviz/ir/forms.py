@@ -191,7 +191,7 @@ class TracedCall(FlatCall):
     """A call whose forward has run. `graph_inputs` are the graph's inputs after all rewrites."""
 
     meta: ViewAndMutationMeta
-    forward: Any  # tracing.forward.ForwardTrace
+    forward: Any  # tracing.forward.Run
     graph_inputs: tuple[InputDescriptor, ...]  # one per graph input
     outputs: tuple[OutputDescriptor, ...]  # one per flat output
     out_spec: Any

@@ -25,7 +25,7 @@ from aotviz.recording.events import NONE, AliasTensor, StorageRecord, StorageWri
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import snapshotting
-from aotviz.tracing.forward import ForwardTrace
+from aotviz.tracing.forward import Run
 from aotviz.tracing.ledger import Moved, Viewed, Wrote
 
 MOST = 400  # tensors, or writes, of one storage
@@ -39,7 +39,7 @@ Position = tuple[list[int | str], int | str]  # stride and offset
 class Memory:
     """The storages of a call, those of the inputs first, and where each of its outputs lies."""
 
-    trace: Any  # the ForwardTrace that it was read from
+    trace: Any  # the Run that it was read from
     storages: list[StorageRecord]
     outputs: list[Position | None]  # one per output; None for a value without strides
 
@@ -52,7 +52,7 @@ def of(call: TracedCall, frames: Frames, known: Memory | None = None) -> Memory:
     """
     if known is not None and (known.trace is call.forward or not _has_all_inputs(call)):
         return known
-    if isinstance(call.forward, ForwardTrace) and _has_all_inputs(call):
+    if isinstance(call.forward, Run) and _has_all_inputs(call):
         return _Board(call, frames).memory()
     return Memory(call.forward, [], [stride_and_offset(value) for value in call.forward.outputs])
 

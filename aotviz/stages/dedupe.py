@@ -64,11 +64,12 @@ def run(call: TracedCall) -> TracedCall:
     place = {index: k for k, index in enumerate(kept)}
     written = {merged.get(i, i) for i, info in enumerate(infos) if info.mutates_data}
     rewrite = MergeDuplicates(kept, tuple(place[merged.get(i, i)] for i in range(len(names))), names)
+    known = call.forward.program.known
+    as_views = frozenset(place[i] for i in known.as_views if i in place and i not in written)
     forward = call.forward.rerun(
         fn=rewrite.traced(call.fn),
         args=[call.args[i] for i in kept],
-        fresh=frozenset(place[i] for i in call.forward.program.fresh if i in place and i not in written),
-        rootless=call.forward.program.rootless_at(dict(enumerate(rewrite.position))),
+        known=known.placed(dict(enumerate(rewrite.position)), as_views),
     )
     return call.retraced(
         forward,

@@ -40,9 +40,9 @@ def run(call: TracedCall) -> ExportCall:
         module = _trace_before_dispatch(call, written)
         evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
         return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
-    nodes = forward.trace.nodes_of([*(forward.args[index] for index in written), *forward.outputs])
+    nodes = forward.open.nodes_of([*(forward.args[index] for index in written), *forward.outputs])
     if export.joint:
-        gradients = trace_loss_gradients(forward.trace, forward.outputs[export.loss], forward.edges)
+        gradients = trace_loss_gradients(forward.open, forward.outputs[export.loss], forward.edges)
         for index, (descriptor, gradient) in enumerate(zip(call.graph_inputs, gradients, strict=True)):
             if not call.meta.input_info[index].requires_grad:
                 continue

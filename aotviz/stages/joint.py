@@ -7,6 +7,7 @@ the slots: mutated inputs, user outputs that cannot be rebuilt from something el
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,38 +20,39 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, kept_by_name, late_writes
-from aotviz.tracing.backward import TracedTangent, trace_gradients
-from aotviz.tracing.forward import ForwardTrace
+from aotviz.tracing.backward import TracedTangent
+from aotviz.tracing.forward import Run
 
 
 def run(call: TracedCall) -> JointCall:
     """TracedCall -> JointCall: trace the gradients."""
     try:
         return _differentiated(call, call.forward.take())
-    except RuntimeError as error:  # see Note [Differentiated inside] in tracing/forward.py
-        if "backward through the graph a second time" not in str(error) or call.forward.program.keeps_histories:
+    except RuntimeError as error:  # see Note [Differentiated inside] in tracing/program.py
+        known = call.forward.program.known
+        if "backward through the graph a second time" not in str(error) or known.retains_graph:
             raise
-    return _differentiated(call, call.forward.take(keeps_histories=True))
+    return _differentiated(call, call.forward.take(replace(known, retains_graph=True)))
 
 
-def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
+def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     slots = _slots(call, forward)
     wanted = [(i, slot) for i, slot in enumerate(slots) if slot.differentiable]
     outputs = [forward.value(slot.kind, slot.index) for _, slot in wanted]
     nodes = _slot_nodes(forward, slots)
-    with forward.trace.active("is_forward"):
+    with forward.open.active("is_forward"):
         passed = [functional.nodes_below(output) for output in outputs]
     heard = _heard(call, forward, wanted, outputs, passed)
     count = len(forward.edges)
     edges, autocast = [*forward.edges, *(edge for *_, edge in forward.part_edges)], call.options.backward_autocast
     history = [*map(functional.grad_fn, outputs), *dict.fromkeys(node for nodes in passed for node in nodes)]
-    kept = kept_by_name.found(forward.trace, history)
+    kept = kept_by_name.found(forward.open, history)
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
-    unseen = kept_by_name.saved_unseen(forward.trace, history, written, bases)
-    if call.follows.data == "assigned" and kept_by_name.saves_itself(forward.trace, history, forward.outputs):
+    unseen = kept_by_name.saved_unseen(forward.open, history, written, bases)
+    if call.follows.data == "assigned" and kept_by_name.saves_itself(forward.open, history, forward.outputs):
         raise Refused("data is assigned", "an intermediate")
-    saved = kept_by_name.saved_as_written(forward.trace, history, written) if call.follows.data else set()
+    saved = kept_by_name.saved_as_written(forward.open, history, written) if call.follows.data else set()
     if saved:
         names = ", ".join(repr(str(call.graph_inputs[i])) for i in sorted(saved))
         raise Refused("data is written after the graph", names)
@@ -60,13 +62,11 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         if ref.kind in ("input", "member") and call.follows.is_input_differentiated:
             name = str(call.graph_inputs[ref.index]) if ref.kind == "input" else "an input that is a view"
             raise Refused("gradient of a result", name)
-    with forward.differentiating():
-        traced, values, gradients = trace_gradients(forward.trace, outputs, edges, autocast)
+    traced, values, gradients, late = forward.differentiated(outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):
         if value is not None:  # autograd sees only the whole
             name = str(call.graph_inputs[index])
             raise Refused("part of a subclass by itself", f"{name}{path}", name)
-    late: tuple[tuple[int, int], ...] = getattr(forward, "late_writes", ())
     if late and len(traced) > 1:
         raise Refused(late_writes.REASON, str(call.graph_inputs[late[0][0]]))
     values, gradients = values[:count], gradients[:count]
@@ -75,7 +75,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
         for node in tangent.nodes:
             node.meta["desc"] = descriptors.TangentInput(slot.descriptor)
     if kept:
-        kept_by_name.hold_readers(forward.trace.graph, kept, nodes)
+        kept_by_name.hold_readers(forward.open.graph, kept, nodes)
     module = forward.closed([*nodes, *gradients])
     return call.then(
         JointCall,
@@ -92,7 +92,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
             if slot.kind == "mutation" and (slot.index in unseen or node in kept)
         ),
         late_writes=late,
-        reshaped=forward.reshaped_leaves(values) if isinstance(forward, ForwardTrace) else (),
+        reshaped=forward.reshaped_leaves(values) if isinstance(forward, Run) else (),
         gradients=tuple(
             Gradient(None if value is None else descriptors.GradientOutput(descriptor), value)
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
@@ -101,7 +101,7 @@ def _differentiated(call: TracedCall, forward: ForwardTrace) -> JointCall:
 
 
 def _heard(
-    call: TracedCall, forward: ForwardTrace, wanted: list[tuple[int, Slot]], outputs: list[Any], passed: list[set[Any]]
+    call: TracedCall, forward: Run, wanted: list[tuple[int, Slot]], outputs: list[Any], passed: list[set[Any]]
 ) -> tuple[Heard, ...]:
     """Tensors on which the caller can register a hook, while gradients of other results flow through them in the graph.
 
@@ -126,7 +126,7 @@ def _heard(
         return ()
     if len(outputs) == 1 and not moved:
         found = [(ref, value) for ref, value in found if value is not outputs[0] or ref.kind == "input"]
-    with forward.trace.active("is_forward"):
+    with forward.open.active("is_forward"):
         heard = []
         for ref, value in found:
             node = functional.grad_fn(value) if isinstance(value, torch.Tensor) and value.requires_grad else None
@@ -179,7 +179,7 @@ def close(call: TracedCall) -> GraphCall:
     return call.then(GraphCall, evidence=evidence, forward=forward, graph_module=module, slots=slots)
 
 
-def _slots(call: TracedCall, forward: ForwardTrace) -> tuple[Slot, ...]:
+def _slots(call: TracedCall, forward: Run) -> tuple[Slot, ...]:
     """The results of the forward graph, in order."""
     slots: list[Slot] = []
     meta = call.meta
@@ -219,8 +219,8 @@ def _inference(value: Any) -> bool:
     return made and not torch.is_inference_mode_enabled()
 
 
-def _slot_nodes(forward: ForwardTrace, slots: tuple[Slot, ...]) -> list[Any]:
-    return forward.trace.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
+def _slot_nodes(forward: Run, slots: tuple[Slot, ...]) -> list[Any]:
+    return forward.open.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
 
 
 def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, ...]) -> tuple[Reason, ...]:

@@ -19,10 +19,12 @@ from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.tensors import base_of
+from aotviz.tracing import forward as tracing
 from aotviz.tracing import functional, rootless
-from aotviz.tracing.forward import ForwardTrace, Program
+from aotviz.tracing.forward import Run
 from aotviz.tracing.functional import is_view_with_history
 from aotviz.tracing.ledger import Hooked, Moved
+from aotviz.tracing.program import Program
 from aotviz.tracing.views import layout
 
 
@@ -43,18 +45,22 @@ def run(call: FlatCall) -> TracedCall:
     moves = (i for i, info in infos if info.requires_grad and _only_moves(info) and (graded or not info.turned_off))
     moved = frozenset(filter(forward.wants_view, moves))
     _refuse_written_views(call, forward)
-    if moved - forward.program.fresh:
-        forward = forward.rerun(fresh=moved | forward.program.fresh)  # see Note [Moved inputs]
-    asking = {**forward.program.rootless, **(_lose_views(call, forward) if graded else {})}
+    known = forward.program.known
+    if moved - known.as_views:  # see Note [Moved inputs]
+        known = replace(known, as_views=moved | known.as_views)
+        forward = forward.rerun(known=known)
+        known = forward.program.known
+    asking = {**known.rootless, **(_lose_views(call, forward) if graded else {})}
     rootless = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if graded:
-        _mark_views(call, forward)
+        forward = replace(forward, unrepeatable=_turned_base(call, forward) or forward.unrepeatable)
         _refuse_views_set_elsewhere(call, forward)
         _refuse_hooked_views(call, forward)
-    if rootless != forward.program.rootless:
-        forward = forward.rerun(rootless=rootless)
+    if rootless != known.rootless:
+        forward = forward.rerun(known=replace(known, rootless=rootless))
     infos = enumerate(forward.input_info)
-    forward.input_info = tuple(replace(info, asks_for_root=i in asking or info.history_ends) for i, info in infos)
+    asks = tuple(replace(info, asks_for_root=i in asking or info.history_ends) for i, info in infos)
+    forward = replace(forward, input_info=asks)
     forward.describe(call.descriptors)
     meta = ViewAndMutationMeta(
         **forward.found(),
@@ -79,19 +85,19 @@ def run(call: FlatCall) -> TracedCall:
     )
 
 
-def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
+def _first_run(call: FlatCall, program: Program) -> Run:
     """Trace each duplicate as a separate tensor, so that the program is valid for other calls too. If that fails,
     because the function relies on both having moved, trace them as one tensor.
 
     Before that, if autograd refuses to resize, write or use a view because it requires grad: one that is taken under
     no_grad does not, if the argument is itself a view of a tensor that does not; see tracing/rootless.py."""
     try:
-        return ForwardTrace(program)
+        return tracing.run(program)
     except (RuntimeError, IndexError, ValueError) as error:
         bare = {i: () for i, one in enumerate(call.args) if _is_tracked(one) and has_no_root(one)}
-        if bare and not program.rootless and torch.is_grad_enabled() and _requires_grad(error):
+        if bare and not program.known.rootless and torch.is_grad_enabled() and _requires_grad(error):
             with contextlib.suppress(RuntimeError, IndexError, ValueError):
-                return _first_run(call, replace(program, rootless=bare))
+                return _first_run(call, replace(program, known=replace(program.known, rootless=bare)))
         if all(same is None for same in call.duplicate_of):
             raise
 
@@ -99,7 +105,7 @@ def _first_run(call: FlatCall, program: Program) -> ForwardTrace:
         pairs = zip(flat, call.duplicate_of, strict=True)
         return program.fn(*[value if first is None else flat[first] for value, first in pairs])
 
-    return ForwardTrace(replace(program, fn=merged))
+    return tracing.run(replace(program, fn=merged))
 
 
 def _is_tracked(value: Any) -> bool:
@@ -116,17 +122,17 @@ def _only_moves(info: InputAliasInfo) -> bool:
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
 
 
-def _refuse_written_views(call: FlatCall, forward: ForwardTrace) -> None:
+def _refuse_written_views(call: FlatCall, forward: Run) -> None:
     """Refuse an argument that is changed by a metadata op, is written too, and of which the function got a view because
     it fails otherwise: the write would give that view a `grad_fn`, and not the argument."""
-    for i in forward.program.fresh:
+    for i in forward.program.known.as_views:
         moved = next((e for e in forward.ledger.events if isinstance(e, Moved) and e.tensor is forward.args[i]), None)
         if moved is not None and (forward.input_info[i].mutates_data or forward.input_info[i].mutates_storage_metadata):
             forward.describe(call.descriptors)
             raise forward.refusal(moved)
 
 
-def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, ...]]:
+def _lose_views(call: FlatCall, forward: Run) -> dict[int, tuple[int, ...]]:
     """The inputs whose gradients depend on their base, with the other inputs whose writes bump their version counter.
 
     See tracing/rootless.py.
@@ -151,11 +157,14 @@ def _lose_views(call: FlatCall, forward: ForwardTrace) -> dict[int, tuple[int, .
     return found
 
 
-def _mark_views(call: FlatCall, forward: ForwardTrace) -> None:
+def _turned_base(call: FlatCall, forward: Run) -> Moved | None:
+    """The metadata op on the base of an input after which that input's gradients would differ from eager's."""
+    found = None
     for position, same in _occurrences(call).items():
         if forward.input_info[position].requires_grad and is_view_with_history(call.args[position]):
             others = [j for j in _counting_with(call, forward, position) if j not in same]
-            _mark_turned_bases(call, forward, others, same)
+            found = _turned_before_use(call, forward, others, same) or found
+    return found
 
 
 def _occurrences(call: FlatCall) -> dict[int, list[int]]:
@@ -166,17 +175,17 @@ def _occurrences(call: FlatCall) -> dict[int, list[int]]:
     return found
 
 
-def _counting_with(call: FlatCall, forward: ForwardTrace, position: int) -> list[int]:
+def _counting_with(call: FlatCall, forward: Run, position: int) -> list[int]:
     """The other inputs that are written and share the version counter of this one, its duplicates included."""
     written = (j for j, info in enumerate(forward.input_info) if info.version_bumps > 0 and j != position)
     return [j for j in written if call.counter_of[j] == call.counter_of[position]]
 
 
-def _is_used_after(forward: ForwardTrace, position: int, others: list[int]) -> bool:
+def _is_used_after(forward: Run, position: int, others: list[int]) -> bool:
     """Whether an input, or an earlier view of it, is used after one of the others was written. For a leaf, only its
     views count: the leaf itself does not change."""
     argument, written = forward.args[position], [forward.args[j] for j in others]
-    ledger, graph = forward.ledger, forward.trace.graph
+    ledger, graph = forward.ledger, forward.open.graph
     if forward.input_info[position].is_leaf:
         return rootless.used_view(ledger, graph, argument, written)
     return rootless.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
@@ -186,11 +195,14 @@ def _name(call: FlatCall, position: int) -> str:
     return repr(call.descriptors[position].name)
 
 
-def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int], same: list[int]) -> None:
-    """Refuse a view, or let the ledger refuse it, if its base is moved in a way that changes the view's gradient. That
-    is: the view is used after its base changed the order of its elements under no_grad, or written after any such
-    change. In eager, the gradient of the view then goes to other elements. `same` are the view and its duplicates."""
-    ledger = forward.ledger
+def _turned_before_use(call: FlatCall, forward: Run, others: list[int], same: list[int]) -> Moved | None:
+    """The metadata op under no_grad that changed the order of a base's elements before one of its views was used. In
+    eager, the gradient of the view then goes to other elements. `same` are the view and its duplicates.
+
+    Raises:
+        Refused: the view is written after any such change.
+    """
+    ledger, found = forward.ledger, None
     for j in others:
         given = ledger.given.get(id(forward.args[j]))
         if given is None or not given.reordered or base_of(call.args[j]) is not None:
@@ -203,11 +215,12 @@ def _mark_turned_bases(call: FlatCall, forward: ForwardTrace, others: list[int],
                 if moved is not None:
                     forward.describe(call.descriptors)
                     raise forward.refusal(moved)
-            elif rootless.used_after(ledger, forward.trace.graph, node, view, turned):
-                ledger.unrepeatable = given.unseen
+            elif rootless.used_after(ledger, forward.open.graph, node, view, turned):
+                found = given.unseen
+    return found
 
 
-def _refuse_hooked_views(call: FlatCall, forward: ForwardTrace) -> None:
+def _refuse_hooked_views(call: FlatCall, forward: Run) -> None:
     """Refuse a view on which the function registers a gradient hook, and which it writes in grad mode. In eager, the
     write gives the view another `grad_fn`, and later gradients bypass the hook."""
     for i in forward.hooked_inputs():
@@ -216,7 +229,7 @@ def _refuse_hooked_views(call: FlatCall, forward: ForwardTrace) -> None:
             raise Refused("hook on an alias", _name(call, i))
 
 
-def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
+def _refuse_views_set_elsewhere(call: FlatCall, forward: Run) -> None:
     """Refuse a view that is given another storage with `set_`, and used. Autograd still considers it a view of the same
     base, with the layout of its new storage. After an assignment to `.data`, the same happens at the next write, and
     the effect depends on when autograd last read its `grad_fn`."""
@@ -226,17 +239,17 @@ def _refuse_views_set_elsewhere(call: FlatCall, forward: ForwardTrace) -> None:
         moves = info.mutates_storage_metadata and not info.assigns_data and info.requires_grad
         if not moves or base_of(argument) is None:
             continue
-        given = forward.trace.node_of(functional.inner(forward.args[i]))
+        given = forward.open.node_of(functional.inner(forward.args[i]))
         used = (user for user in given.users if user.op != "output" and not user.meta.get("under_no_grad"))
         if info.layout_after != layout(argument) and any(used):
             raise Refused("set_ before a write", _name(call, i))
 
 
 def _evidence(
-    call: FlatCall, forward: ForwardTrace, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]
+    call: FlatCall, forward: Run, meta: ViewAndMutationMeta, outputs: tuple[PlainOutput, ...]
 ) -> tuple[Reason, ...]:
     reasons: list[Reason] = []
-    if forward.program.tells:
+    if forward.program.known.is_compiling:
         why = "it is True: otherwise the function asks for the value of a tensor"
         reasons.append(Reason("torch.compiler.is_compiling()", why))
     for descriptor, info in zip(call.descriptors, meta.input_info, strict=True):
@@ -258,7 +271,7 @@ def _evidence(
             reasons.append(Reason(output.name, f"it is the same object as {outputs[fact.same_object_as].name}"))
         elif fact.output_type is not OutputType.non_alias:
             reasons.append(Reason(output.name, f"it is {fact.output_type.value}"))
-    for operator in effects.operators(forward.trace.graph):
+    for operator in effects.operators(forward.open.graph):
         reasons.append(Reason(operator, "it has side effects: a token keeps its calls, and their order"))
     for event in forward.ledger.events:
         if isinstance(event, Hooked) and event.why:

@@ -28,7 +28,8 @@ from aotviz.ir.refusals import Refused
 from aotviz.torch_private import operators, pytree, random_numbers
 from aotviz.torch_private.random_numbers import rng_decompositions
 from aotviz.tracing import functional
-from aotviz.tracing.forward import ForwardTrace, WithMembers
+from aotviz.tracing.forward import Run
+from aotviz.tracing.program import WithMembers
 from aotviz.tracing.user_calls import placed
 
 KINDS = {"cuda"}  # device types with a Philox generator
@@ -68,7 +69,7 @@ class PhiloxState:
 
 
 def run(call: TracedCall) -> TracedCall:
-    devices = _devices(call.forward.graph()) if isinstance(call.forward, ForwardTrace) else set()
+    devices = _devices(call.forward.graph()) if isinstance(call.forward, Run) else set()
     if not devices:
         return replace(call, evidence=(Reason("random numbers", "no random numbers are drawn on a GPU"),))
     if len(devices) > 1:

@@ -36,7 +36,8 @@ from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts_by
 from aotviz.runtime import call_differs, gradient_hooks
 from aotviz.torch_private.tensors import base_of, is_dense
 from aotviz.tracing import functional, overlap, shared_memory
-from aotviz.tracing.forward import ForwardTrace, StandIn, WithMembers
+from aotviz.tracing.forward import Run
+from aotviz.tracing.program import StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
 from aotviz.tracing.rootless import Rootless, viewed_like
 from aotviz.tracing.views import layout, lying_like, specialised
@@ -351,8 +352,7 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
     forward = call.forward.rerun(
         fn=rewrite.traced(call.forward.program.fn, rootless),
         args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
-        fresh=frozenset(place[p] for p in call.forward.program.fresh if p in place),
-        rootless=call.forward.program.rootless_at(place),
+        known=call.forward.program.known.placed(place),
         made_rootless=rootless if any(root.rootless for root in roots) else None,
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
@@ -371,7 +371,7 @@ def _refuse_lost_views(call: TracedCall, groups: tuple[AnyGroup, ...]) -> None:
     """Refuse a write that ends the autograd graph of another input, or of its views, if the two are not in
     one group."""
     group_of = {p: group for group in groups for p in group.positions}
-    for position, others in call.forward.program.rootless.items():
+    for position, others in call.forward.program.known.rootless.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
             leaf = call.meta.input_info[position].is_leaf
             reason = "leaf that is a view" if leaf else "view whose base does not require grad"
@@ -421,7 +421,7 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
     return tuple(steps)
 
 
-def _grown(rewrite: SyntheticBases, forward: ForwardTrace) -> tuple[int, ...]:
+def _grown(rewrite: SyntheticBases, forward: Run) -> tuple[int, ...]:
     """Members whose base or root had no `grad_fn` before, and that get one of which autograd already knows."""
     count, infos = len(rewrite.groups), forward.input_info
     bases = [(g.members, g.itself, infos[k]) for k, g in enumerate(rewrite.groups) if isinstance(g, TensorGroup)]

@@ -11,8 +11,7 @@ gradients are computed by another program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
+from aotviz.tracing.open_trace import OpenTrace
 
 REASON = "written by a backward"
 
@@ -36,33 +36,37 @@ def changed(args: Sequence[Any], before: list[list[Any]]) -> list[int]:
     return [i for i, (was, now) in pairs if any(a is not b for a, b in zip(was, now, strict=True))]
 
 
-@contextmanager
-def traced(forward: Any, name: Callable[[int], str]) -> Iterator[None]:
-    """Put what a backward that is traced inside writes to inputs into the graph, and into `forward.late_writes`: pairs
-    of an input and how often its version counter was bumped. `name` gives an input's name. Raises Refused."""
-    trace, args = forward.trace, forward.args
-    with trace.active("is_forward"):
-        before = values_now(args)
-        versions = [operators.version(one) if functional.is_functional(one) else 0 for one in args]
-    yield
-    with trace.active("is_backward"):
-        found = []
-        for i in changed(args, before):
-            bumps = operators.version(args[i]) - versions[i]
-            target: Any = None if any(map(is_subclass, args)) else trace.node_of(before[i][0])
-            if bumps < 1 or _is_shared(forward, i) or getattr(target, "op", "") != "placeholder":
-                raise Refused(REASON, name(i))
-            now = functional.inner(args[i])
-            if now.shape != before[i][0].shape or now.stride() != before[i][0].stride():
-                raise Refused(REASON, name(i))
-            node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(now)))
-            node.meta = {"val": target.meta["val"], "partitioner_tag": "must_be_in_backward", "autograd_backward": True}
-            found.append((i, bumps))
-    forward.late_writes = tuple(found)
+class Watch:
+    """Created before a backward is traced; `written` is called after it."""
+
+    def __init__(self, trace: OpenTrace, passed: Sequence[Any], args: Sequence[Any]) -> None:
+        self.trace, self.passed, self.args = trace, passed, args
+        with trace.active("is_forward"):
+            self.before = values_now(args)
+            self.versions = [operators.version(one) if functional.is_functional(one) else 0 for one in args]
+
+    def written(self, name: Callable[[int], str]) -> tuple[tuple[int, int], ...]:
+        """Put what the backward wrote to inputs into the graph. Returns pairs of an input and how often its version
+        counter was bumped. `name` gives an input's name. Raises Refused."""
+        trace, args, before, found = self.trace, self.args, self.before, []
+        with trace.active("is_backward"):
+            for i in changed(args, before):
+                bumps = operators.version(args[i]) - self.versions[i]
+                target: Any = None if any(map(is_subclass, args)) else trace.node_of(before[i][0])
+                if bumps < 1 or _is_shared(self.passed, i) or getattr(target, "op", "") != "placeholder":
+                    raise Refused(REASON, name(i))
+                now = functional.inner(args[i])
+                if now.shape != before[i][0].shape or now.stride() != before[i][0].stride():
+                    raise Refused(REASON, name(i))
+                node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(now)))
+                tags = {"partitioner_tag": "must_be_in_backward", "autograd_backward": True}
+                node.meta = {"val": target.meta["val"], **tags}
+                found.append((i, bumps))
+        return tuple(found)
 
 
-def _is_shared(forward: Any, i: int) -> bool:
+def _is_shared(passed: Sequence[Any], i: int) -> bool:
     """Whether an input shares its memory with another, or is moved."""
-    keys = [functional.storage(one) for one in forward.values_before if functional.has_storage(one)]
-    own = forward.values_before[i]
+    keys = [functional.storage(one) for one in passed if functional.has_storage(one)]
+    own = passed[i]
     return not functional.has_storage(own) or keys.count(functional.storage(own)) > 1

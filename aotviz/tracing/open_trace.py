@@ -118,15 +118,20 @@ class OpenTrace:
     """A graph under construction, with the modes that trace into it.
 
     `keeps_stacks` puts the user's stack on each node; if the function is itself a graph, its nodes already have one.
-    While `ledger.open`, `ledger.note` is called with each operator and the tensors that the user holds.
+    While `ledger.open`, `ledger.note` is called with each operator and the tensors that the user holds; `logs_views`:
+    with those on subclasses, too.
     """
 
-    def __init__(self, fake_mode: Any, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None) -> None:
+    def __init__(
+        self, fake_mode: Any, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None,
+        logs_views: bool = False,
+    ) -> None:  # fmt: skip
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
         leaks.own(functional_tensors.bases(self.functional_mode))
         self.tracer = _Tracer(keeps_stacks)
         if ledger is not None:
+            leaks.own(ledger)
             _watch(self.functional_mode, ledger, self.tracer)
         functional_tensors.keep_tokens(self.functional_mode, effects.Tokens(self.tracer))
         self._make_fx = tracers.MakeFx(corrections.corrected(table or {}))
@@ -134,7 +139,8 @@ class OpenTrace:
         _name_ragged_sizes(self._proxies, self.tracer)
         self._last_placeholder: fx.Node | None = None
         self.ledger = ledger
-        self.logs_views = False  # of subclasses
+        self.logs_views = logs_views
+        self._taken = False
         self._closed: weakref.ref[fx.GraphModule] | None = None
 
     @property
@@ -179,6 +185,11 @@ class OpenTrace:
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()
+
+    def take(self) -> bool:
+        """Called by who continues the trace. Returns whether it was not continued before."""
+        first, self._taken = not self._taken, True
+        return first
 
     @contextlib.contextmanager
     def untraced(self) -> Iterator[None]:

@@ -61,15 +61,7 @@ def handle_of(ledger: Ledger, event: Hooked) -> Handle:
     return Handle(ledger, undo)
 
 
-class PutOff(Exception):
-    """Hook number `number` was traced, but its tensor leaves the function, or the hook cannot be traced."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def put_off(
+def defer(
     ledger: Ledger, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...], name: str, why: str = ""
 ) -> Any:
     """Record a hook for the wrapper to register. Returns its handle, or None for `retain_grad`.

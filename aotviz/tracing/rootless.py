@@ -73,6 +73,22 @@ class Rootless:
         return views
 
 
+class Watch:
+    """Looks at these arguments of one run before each call of a torch function. `made` are those that the function
+    creates itself, if it may: it appends them while it runs."""
+
+    def __init__(self, ledger: Ledger, given: Sequence[Rootless], made: Sequence[Rootless] | None) -> None:
+        self.ledger, self.given, self.made = ledger, given, made
+        self.is_needed = bool(given) or made is not None
+        self.forgotten: list[Any] = []  # views that lost their autograd connection to a leaf
+
+    def look(self) -> None:
+        known = [*self.given, *(self.made or ())]
+        leaves = {id(one.argument) for one in known if not one.ends}
+        for one in known:
+            self.forgotten += one.look(self.ledger, leaves)
+
+
 def viewed_like(root: Any, value: torch.Tensor) -> Any:
     """A leaf that is a view of `root`, which does not require grad, or a view of such a leaf, like `value`."""
     with torch.enable_grad():

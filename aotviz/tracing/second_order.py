@@ -47,6 +47,7 @@ from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, O
 from aotviz.torch_private import operators
 from aotviz.torch_private.random_numbers import run_with_rng_state
 from aotviz.tracing import fakes, functional, saved_values, views
+from aotviz.tracing.backward import Autocasts, trace_gradients
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
 
@@ -73,8 +74,19 @@ class Argument:
         return zip(self.nodes, laid_out(self.value, self.plan), parts, strict=True)
 
 
+@dataclass(frozen=True, eq=False)
+class _Gradients:
+    """What differentiating a call gives, and what it was given."""
+
+    tangents: tuple[Any, ...]  # one per tangent of the call; None for a missing gradient
+    wholes: tuple[Any, ...]  # one per given gradient of a result
+    gradients: tuple[Any, ...]  # one per input, or for the one wanted result; None where there is none
+    passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
+    ends: tuple[Ref, ...] = ()  # those of them where it ends
+
+
 class GradientTrace:
-    """Plays the role of a ForwardTrace for the stages after "differentiate"."""
+    """Plays the role of a Run for the stages after "differentiate"."""
 
     with_gradients = True
     part_edges: Sequence[Any] = ()  # the first call refused parts with a grad_fn of their own
@@ -84,27 +96,28 @@ class GradientTrace:
         self.request, self.at_hand = request, request.at_hand
         self.call = call = self.at_hand.traced()
         self.outer = call.outer  # see Note [Wholes and parts]
-        nodes = {node.name: node for node in call.forward.trace.graph.nodes}
+        nodes = {node.name: node for node in call.forward.open.graph.nodes}
         origins = self.at_hand.origins.items()  # of an entry of the cache, some may be wrong: those are recomputed
         self.origins = {name: nodes[origin] for name, origin in origins if origin in nodes}
         for name, index in self.at_hand.inputs.items():
             node, _ = call.forward.graph_input(index)
             if node is not None:
                 self.origins[name] = node
-        self.trace = call.forward.trace
-        # See Note [Where a second derivative leaves the gradients].
-        self.passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
-        self.ends: tuple[Ref, ...] = ()  # those of them where it ends
+        self.open = call.forward.open
+        self.ends: tuple[Ref, ...] = ()  # see Note [Where a second derivative leaves the gradients]
         self._taken = False
         self.reads: frozenset[int] | None = None  # the inputs that the graph closed last reads, by position
-        self.trace.reopen()
-        with fakes.rng_preserved(), self.trace.active("is_forward"):
-            self._differentiate()
-            self.arguments = self._arguments()
+        self.open.reopen()
+        with fakes.rng_preserved(), self.open.active("is_forward"):
+            made = self._differentiate()
+            self.positions = tuple(i for i, gradient in enumerate(made.gradients) if gradient is not None)
+            self.outputs = [gradient for gradient in made.gradients if gradient is not None]
+            self.passed, self.ends = made.passed, made.ends
+            self.arguments = self._arguments(made)
             self.output_info = self._output_info()
-        self._before = frozenset(graphs.placeholders(self.trace.graph))
+        self._before = frozenset(graphs.placeholders(self.open.graph))
         self._extraction = Extraction(self, ())
-        self._shown = self._extraction.graph(self.trace.nodes_of(self.outputs))
+        self._shown = self._extraction.graph(self.open.nodes_of(self.outputs))
         self.plans = tuple(argument.plan for argument in self.arguments)
         self.edges = [argument.edge for argument in self.arguments]
         self.values_before = [argument.value for argument in self.arguments]
@@ -114,8 +127,13 @@ class GradientTrace:
             for one in self.arguments
         )
 
+    def differentiated(self, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts) -> Any:
+        """As that of a Run. The backward writes to no input: one that does so is not differentiated twice."""
+        with self._differentiating():
+            return *trace_gradients(self.open, outputs, edges, autocast), ()
+
     @contextmanager
-    def differentiating(self) -> Iterator[None]:
+    def _differentiating(self) -> Iterator[None]:
         """Stop gradients at results that are arguments here, of the differentiated call, and so on. There is nothing to
         refuse: the forward was checked when it was differentiated first."""
         with ExitStack() as stack:
@@ -131,23 +149,22 @@ class GradientTrace:
             stack.enter_context(forward.placing_views())
             yield
 
-    def _differentiate(self) -> None:
+    def _differentiate(self) -> _Gradients:
         call, forward = self.outer, self.call.forward
         request, outputs, incoming, cuts = self.request, [], [], []
-        self.tangent_plans = [plan(tangent.value) for tangent in call.tangents]
-        self.tangents: list[Any] = []  # one per tangent of the call; None for a missing gradient
+        tangents: list[Any] = []
         for tangent, present in zip(call.tangents, request.tangents, strict=True):
             if present is None:
-                self.tangents.append(None)
+                tangents.append(None)
                 continue
-            value = self.trace.functional(tangent.value)
+            value = self.open.functional(tangent.value)
             value.requires_grad_(present)
-            self.tangents.append(value)
+            tangents.append(value)
             slot = call.slots[tangent.slot]
             outputs.append(forward.value(slot.kind, slot.index))
             incoming.append(value)
-        self.wholes = [self._whole(ref) for ref in request.given]
-        for ref, value in zip(request.given, self.wholes, strict=True):
+        wholes = tuple(self._whole(ref) for ref in request.given)
+        for ref, value in zip(request.given, wholes, strict=True):
             outputs.append(forward.value(ref.kind, ref.index))
             incoming.append(value)
             cuts.append(outputs[-1].register_hook(lambda _, value=value: value))  # `value` is the whole gradient there
@@ -157,22 +174,22 @@ class GradientTrace:
         if request.wanted is not None:
             wanted = [forward.value(request.wanted.kind, request.wanted.index)]
         edges = [edge for edge in wanted if edge is not None]
-        with self.differentiating():
+        with self._differentiating():
             again = not request.given and request.wanted is None  # a cut is not differentiated a second time
             how = {"allow_unused": True, "retain_graph": True, "create_graph": again}
             found = iter(torch.autograd.grad(outputs, edges, incoming, **how) if outputs else ())
         for cut in cuts:
             cut.remove()
-        self.trace.close_effects()
-        gradients = [next(found, None) if edge is not None else None for edge in wanted]
-        self.positions = tuple(i for i, gradient in enumerate(gradients) if gradient is not None)
-        self.outputs = [gradient for gradient in gradients if gradient is not None]
-        if again:
-            passed = set().union(*map(functional.nodes_below, self.outputs))
-            places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the edge may still be that of an input
-            self.passed = tuple(r for r, place in places.items() if place.node in passed and place not in forward.edges)
-            self.ends = tuple(ref for ref in self.passed if ref in request.held)
-            self._refuse_hooks_on_results(passed)
+        self.open.close_effects()
+        gradients = tuple(next(found, None) if edge is not None else None for edge in wanted)
+        if not again:
+            return _Gradients(tuple(tangents), wholes, gradients)
+        nodes = set().union(*(functional.nodes_below(one) for one in gradients if one is not None))
+        places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the edge may still be that of an input
+        passed = tuple(r for r, place in places.items() if place.node in nodes and place not in forward.edges)
+        ends = tuple(ref for ref in passed if ref in request.held)
+        self._refuse_hooks_on_results(nodes, ends)
+        return _Gradients(tuple(tangents), wholes, gradients, passed, ends)
 
     def _value(self, ref: Ref) -> Any:
         forward = self.call.forward
@@ -183,12 +200,12 @@ class GradientTrace:
         value = self._value(ref)
         return torch.autograd.graph.GradientEdge(functional.grad_fn(value), value.output_nr)
 
-    def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
+    def _refuse_hooks_on_results(self, passed: set[Any], ends: Sequence[Ref]) -> None:
         """Raise if a second derivative would flow through a result on which the function registers a hook."""
         forward = self.call.forward
         hooks = [step for step in self.outer.meta.replay if isinstance(step, Hook)]
         hooked = {ref for step in hooks for ref in (step.source, *step.others) if ref.kind != "input"}
-        hooked.difference_update(self.ends)
+        hooked.difference_update(ends)
         if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
             raise NotDifferentiableAgain(
                 "a second derivative flows through a result with a gradient hook, and the hook would not be "
@@ -200,11 +217,11 @@ class GradientTrace:
         value = functional.inner(self.call.forward.value(ref.kind, ref.index))
         size = tuple(value.shape)
         stride = strides_in(range(len(size)), size)
-        fake = fakes.empty_like_layout(self.trace.fake_mode, size, stride, value.dtype, value.device)
-        self.trace.placeholder("tangents_whole", fake)
-        return self.trace.functional(fake)
+        fake = fakes.empty_like_layout(self.open.fake_mode, size, stride, value.dtype, value.device)
+        self.open.placeholder("tangents_whole", fake)
+        return self.open.functional(fake)
 
-    def _arguments(self) -> list[Argument]:
+    def _arguments(self, found: _Gradients) -> list[Argument]:
         """See Note [What the new call takes]; `runtime.double_backward` passes them in the same order."""
         call, outer, forward = self.call, self.outer, self.call.forward
         made: list[Argument] = []
@@ -219,19 +236,20 @@ class GradientTrace:
         for index in self.at_hand.kept:
             node, value = forward.graph_input(index)
             add(str(call.graph_inputs[index]), (node,), value, None)
-        for tangent, value, how in zip(outer.tangents, self.tangents, self.tangent_plans, strict=True):
+        for tangent, value in zip(outer.tangents, found.tangents, strict=True):
             if value is not None:
+                how = plan(tangent.value)
                 name = f"tangent of {outer.slots[tangent.slot].descriptor}"
-                nodes = tuple(map(self.trace.node_of, laid_out(tangent.value, how)))
+                nodes = tuple(map(self.open.node_of, laid_out(tangent.value, how)))
                 add(name, nodes, tangent.value, functional.edge(value), False, how)
-        for ref, value in zip(self.request.given, self.wholes, strict=True):
+        for ref, value in zip(self.request.given, found.wholes, strict=True):
             fake = functional.inner(value)
-            add(f"gradient of {outer.called(ref)}", (self.trace.node_of(fake),), fake, None)
+            add(f"gradient of {outer.called(ref)}", (self.open.node_of(fake),), fake, None)
         for index in self.at_hand.differentiated:
             is_leaf = outer.meta.input_info[index].is_leaf
             value, how = forward.values_before[index], forward.plans[index]
             if not is_leaf:
-                value, how = fakes.shell(self.trace.fake_mode, value), one
+                value, how = fakes.shell(self.open.fake_mode, value), one
             add(str(outer.graph_inputs[index]), (None,) * how.count, value, forward.edges[index], is_leaf, how)
         for ref in self.ends:
             add(outer.called(ref), (None,), functional.inner(self._value(ref)), self._place(ref), False)
@@ -269,11 +287,11 @@ class GradientTrace:
 
     def closed(self, results: Sequence[Any]) -> fx.GraphModule:
         """The graph module that computes `results` from the arguments and then the tangents of this call."""
-        tangents = [node for node in graphs.placeholders(self.trace.graph) if node not in self._before]
+        tangents = [node for node in graphs.placeholders(self.open.graph) if node not in self._before]
         self._extraction = Extraction(self, tangents)
         graph = self._extraction.graph(results)
         self.reads = frozenset(position for position, node in enumerate(graphs.placeholders(graph)) if node.users)
-        return self.trace.graph_module(graph)
+        return self.open.graph_module(graph)
 
     def take(self) -> GradientTrace:
         """This trace, to be continued. A second caller gets a new one."""
@@ -287,14 +305,14 @@ class Extraction:
     """Copies from a trace what `results` depend on, up to the arguments."""
 
     def __init__(self, of: GradientTrace, tangents: Sequence[fx.Node]) -> None:
-        self.trace, self.arguments, self.tangents = of.trace, of.arguments, tangents
+        self.open, self.arguments, self.tangents = of.open, of.arguments, tangents
         self.at_hand, self.known = of.at_hand, of.origins
         self.origins: dict[str, fx.Node] = {}
         self._copied: dict[fx.Node, fx.Node] = {}
         self._sizes: dict[Any, tuple[fx.Node, int | None]] = {}  # symbolic size -> (input, dimension)
 
     def graph(self, results: Sequence[Any]) -> fx.Graph:
-        trace: fx.Graph = self.trace.graph
+        trace: fx.Graph = self.open.graph
         made = operators.empty_copy(trace)
         parts = (part for argument in self.arguments for part in argument.flat())
         for number, (node, value, part) in enumerate(parts, 1):
@@ -333,7 +351,7 @@ class Extraction:
         for packed, (hook, names) in self.at_hand.unpacked.items():
             node = self.known.get(packed)
             if node is not None:
-                root, inputs = self.trace.tracer.root, [places[name] for name in names]
+                root, inputs = self.open.tracer.root, [places[name] for name in names]
                 (self._copied[node],) = graphs.inlined(hook, root, made, inputs, "is_forward")
 
     def _recognise(self, trace: fx.Graph) -> None:
@@ -412,7 +430,7 @@ class Traced:
         self._call: JointCall | None = None if is_stored else call.then(JointCall)
         self._source, self._late = call.source, late
         compares = isinstance(call.source, FlatCall) and not call.is_graph and not is_stored
-        self._fingerprint = _fingerprint(call.forward.trace.graph) if compares else None
+        self._fingerprint = _fingerprint(call.forward.open.graph) if compares else None
 
     def forget(self) -> None:
         self._call = None
@@ -423,7 +441,7 @@ class Traced:
         if call is not None:
             return call
         call = self._late.traced_again(self._source)
-        if self._fingerprint not in (None, _fingerprint(call.forward.trace.graph)):
+        if self._fingerprint not in (None, _fingerprint(call.forward.open.graph)):
             raise NotDifferentiableAgain(
                 "tracing it once more gave another graph. The function depends on something that has changed since it "
                 "was compiled, other than its arguments; compile it again"

@@ -26,11 +26,11 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, rootless
 from aotviz.tracing.callers_layouts import looks_contiguous
-from aotviz.tracing.forward import ForwardTrace
+from aotviz.tracing.forward import Run
 from aotviz.tracing.views import layout
 
 
-def in_one_storage(forward: ForwardTrace) -> list[list[int]]:
+def in_one_storage(forward: Run) -> list[list[int]]:
     """Positions of inputs that share a storage of which one is written: several, or one that must be a group."""
     by_storage: dict[Any, list[int]] = defaultdict(list)
     for position, value in enumerate(forward.program.args):
@@ -40,7 +40,7 @@ def in_one_storage(forward: ForwardTrace) -> list[list[int]]:
     return [ps for ps in changed if len(ps) > 1 or is_placed(forward, ps[0])]
 
 
-def is_placed(forward: ForwardTrace, position: int) -> bool:
+def is_placed(forward: Run, position: int) -> bool:
     """Whether an input is written, and used in a way that depends on its storage; see Note [Places in a storage]."""
     argument = forward.args[position]
     if not forward.input_info[position].mutates_data or is_subclass(argument):
@@ -55,7 +55,7 @@ def fills_its_storage(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0 and tensor.is_contiguous()
 
 
-def connected(forward: ForwardTrace, positions: list[int]) -> list[tuple[int, ...]]:
+def connected(forward: Run, positions: list[int]) -> list[tuple[int, ...]]:
     """Group inputs over one storage so that inputs of different groups neither overlap nor share gradients; see Note
     [One history of all views]."""
     places = overlap.groups([forward.program.args[p] for p in positions])
@@ -63,9 +63,9 @@ def connected(forward: ForwardTrace, positions: list[int]) -> list[tuple[int, ..
     return overlap.merged(sets, functools.partial(_passes, forward))
 
 
-def _passes(forward: ForwardTrace, places: tuple[int, ...], others: tuple[int, ...]) -> bool:
+def _passes(forward: Run, places: tuple[int, ...], others: tuple[int, ...]) -> bool:
     """Whether the gradient of one of these inputs reaches a value written earlier to one of the others."""
-    ledger, graph, args = forward.ledger, forward.trace.graph, forward.args
+    ledger, graph, args = forward.ledger, forward.open.graph, forward.args
     return any(
         _share_history(forward, used, changed)
         and rootless.used_after(ledger, graph, forward.graph_input(used)[0], args[used], [args[changed]])
@@ -74,7 +74,7 @@ def _passes(forward: ForwardTrace, places: tuple[int, ...], others: tuple[int, .
     )
 
 
-def _share_history(forward: ForwardTrace, used: int, changed: int) -> bool:
+def _share_history(forward: Run, used: int, changed: int) -> bool:
     """Whether two inputs are views of one base to autograd, and one is written with a value from another input."""
     args = forward.program.args
     whole = root(args[used])
@@ -82,7 +82,7 @@ def _share_history(forward: ForwardTrace, used: int, changed: int) -> bool:
         return False
     if not forward.input_info[changed].mutates_data:
         return False
-    with forward.trace.active("is_forward"):
+    with forward.open.active("is_forward"):
         value = forward.args[changed]
         below = {functional.grad_fn(value), *functional.nodes_below(value)}
     outside = (e for e, a in zip(forward.edges, args, strict=True) if e is not None and root(a) is not whole)

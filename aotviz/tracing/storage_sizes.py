@@ -28,16 +28,10 @@ from aotviz.tracing.open_trace import OpenTrace
 FILLS = "fsdp::copy_"
 
 
-def of_input(argument: Any, ledger: Ledger, name: str, results: Iterable[Any]) -> tuple[int, int] | None:
+def of_input(argument: Any, ledger: Ledger, results: Iterable[Any]) -> tuple[int, int] | None:
     """Return the largest and the last size, in bytes, that the wrapper gives the storage of an input; None if it does
     not resize it. Another input over the same storage may have resized it last."""
-    if not _resizes(ledger, argument):
-        return None
-    if functional.storage_replaced(argument):
-        raise Refused("storage is resized", f"{name}, which set_ gives another storage")
-    if _is_filled(ledger, argument) and functional.data_mutated(argument):
-        raise Refused("storage is resized", f"{name}, which torch.ops.fsdp.copy_ and another operator write")
-    if _stays_in_graph(ledger, argument, results):
+    if not resizes(ledger, argument) or _stays_in_graph(ledger, argument, results):
         return None
     own = ledger.storages[id(argument)]
     sizes = [event.size for event in ledger.resized_storages if ledger.storages.get(id(event.tensor)) == own]
@@ -79,15 +73,15 @@ def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Se
         raise Refused("storage is resized", "a result, or a tensor that shares its memory")
 
 
-def put_into(trace: OpenTrace, ledger: Ledger, passed: Iterable[tuple[Any, Any]], results: Sequence[Any]) -> None:
+def put_into(trace: OpenTrace, passed: Iterable[tuple[Any, Any]], results: Sequence[Any]) -> None:
     """Put the resizes of inputs that the graph itself fills into it, unless the wrapper does them. `passed` are the
     inputs with their fakes.
 
     The backward must not compute again what the forward computed from such an input: its memory may be freed by then.
     """
-    graph = trace.graph
+    graph, ledger = trace.graph, trace.ledger
     for argument, fake in passed:
-        if not (_resizes(ledger, argument) and _is_filled(ledger, argument)):
+        if not (resizes(ledger, argument) and is_filled(ledger, argument)):
             continue
         node = trace.node_of(fake)
         for user in [user for user in graph.nodes if any(graphs.owner(n) is node for n in user.all_input_nodes)]:
@@ -102,17 +96,17 @@ def put_into(trace: OpenTrace, ledger: Ledger, passed: Iterable[tuple[Any, Any]]
                 resize.meta.update(val=None, partitioner_tag="must_be_in_forward")
 
 
-def _resizes(ledger: Ledger, argument: Any) -> bool:
+def resizes(ledger: Ledger, argument: Any) -> bool:
     return any(event.tensor is argument for event in ledger.resized_storages)
 
 
 def _stays_in_graph(ledger: Ledger, argument: Any, results: Iterable[Any]) -> bool:
     views = (one for one in results if functional.is_functional(one) and one is not argument)
-    filled = _resizes(ledger, argument) and _is_filled(ledger, argument)
+    filled = resizes(ledger, argument) and is_filled(ledger, argument)
     return filled and not any(ledger.root(one) is argument for one in views)
 
 
-def _is_filled(ledger: Ledger, argument: Any) -> bool:
+def is_filled(ledger: Ledger, argument: Any) -> bool:
     """Whether an operator that stays in the graph writes an input."""
     written = (event for event in ledger.events if isinstance(event, Wrote) and event.operator is not None)
     return any(operators.name(e.operator) == FILLS and ledger.root(e.tensor) is argument for e in written)

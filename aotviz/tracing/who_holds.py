@@ -108,13 +108,14 @@ class _Search:
         self._tensors = tuple(self.objects)
         self._roots = set(map(id, roots))
         self._globals = {id(vars(m)): m.__name__ for m in list(sys.modules.values()) if isinstance(m, ModuleType)}
+        self._own: list[Any] = []  # the search's own references, which do not count
+        self._in_use: set[int] = set()  # ids of objects that the trace refers to
         self._look(tensors)
         self._sort_out()
 
     def _look(self, tensors: list[Any]) -> None:
         level = list(tensors)
-        self._own = [level, tensors, self.objects, vars(self)]  # the search's own references do not count
-        self._in_use: set[int] = set()  # ids of objects that the trace refers to
+        self._own += [level, tensors, self.objects, vars(self)]
         for _ in range(MOST_STEPS):
             children = {id(item) for item in level} - self.above.keys()
             asked = tuple(level)  # Python 3.13 counts the tuple of arguments among the referrers

@@ -1,4 +1,4 @@
-"""What a functionalised run shows about its inputs and outputs (SYSTEM.md A1-A3).
+"""What a functionalised run shows about its outputs (SYSTEM.md A1-A3).
 
 Everything here reads functional tensors after the run, inside the open trace: reading the final value of a tensor
 applies the writes that are still pending on its base.
@@ -6,20 +6,18 @@ applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from aotviz.ir.refusals import Refused
-from aotviz.ir.symbolic_sizes import SYMBOLIC, hint, is_concrete
+from aotviz.ir.symbolic_sizes import SYMBOLIC, is_concrete
 from aotviz.ir.view_and_mutation import (
     InputAliasInfo,
     IntermediateBase,
-    Layout,
     MutationType,
     OutputAliasInfo,
     OutputType,
@@ -28,162 +26,23 @@ from aotviz.ir.view_and_mutation import (
     ViewStep,
 )
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
-from aotviz.torch_private import dispatch, operators, script_objects
+from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, registered_hooks, replay, rootless, storage_sizes, views
-from aotviz.tracing.functional import Before, edge, has_another_history
-from aotviz.tracing.given import Kind
-from aotviz.tracing.ledger import Ledger, Moved, TracedHook, Viewed, Wrote
+from aotviz.tracing import functional, registered_hooks, replay, storage_sizes, views
+from aotviz.tracing.ledger import Ledger, TracedHook, Viewed, Wrote
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
 
-def part_edges(args: Sequence[Any]) -> list[tuple[int, str, Any]]:
-    """Return (input, path, gradient edge) of each part of a subclass that requires grad by itself."""
-    return [
-        (i, path, found)
-        for i, value in enumerate(args)
-        if is_subclass(value)
-        for path, part in parts_by_path(value)
-        if (found := edge(part)) is not None
-    ]
+@dataclass(frozen=True, eq=False)
+class OutputFacts:
+    """What is known about all outputs together."""
 
-
-def _raises_in_eager(event: Any, argument: Any, ledger: Ledger) -> bool:
-    """Whether an event writes an inference tensor outside of inference mode. Only a detached alias can be written."""
-    changes = isinstance(event, Wrote | Moved) and functional.storage(event.tensor) == functional.storage(argument)
-    if not changes or event.mode.inference:
-        return False
-    made = ledger.origin(event.tensor)
-    return made is None or made.operator is not torch.ops.aten.detach.default
-
-
-def of_input(
-    argument: Any, fake: Any, was: Before, keep_input_mutations: bool, ledger: Ledger, name: str, outputs: Sequence[Any]
-) -> InputAliasInfo:
-    """Return the facts about one input. `fake` is the tensor before the call, `argument` the functional tensor after
-    it."""
-    if not isinstance(argument, torch.Tensor):
-        return InputAliasInfo(False, True, False, False, keep_input_mutations=keep_input_mutations)
-    after = functional.inner(argument)
-    replaced = functional.storage_replaced(argument) and functional.storage(fake) != functional.storage(after)
-    # The argument has the caller's strides; the value inside gets new strides with every write.
-    lies = views.layout(after) if replaced else views.layout(argument)
-    given = ledger.given.get(id(argument))
-    repeated = given is not None and given.repeated
-    moved = functional.metadata_mutated(argument) and (repeated or views.layout(fake) != lies)
-    changed = functional.data_mutated(argument)
-    if given is not None and given.loses_some(moved) and torch.is_grad_enabled():
-        raise Refused("view whose base does not require grad", name)
-    if functional.storage_replaced(argument) and not replaced and views.layout(fake) != views.layout(after):
-        raise Refused("alias is given another storage", f"{name} and what it is set to")
-    if changed and not replaced and lies.concrete and overlap.writes_twice(lies):
-        raise Refused("overlapping write", f"an alias of {name}")
-    if moved and not replaced and _resized_after_a_write(argument, fake, lies, ledger):
-        raise Refused("resized after a write", name)
-    if replaced and has_another_history(argument, was.edge):
-        raise Refused("set_ before a write", name)
-    left = ledger.left.get(id(argument)) if replaced else None
-    if left is not None and (base_of(fake) is not None or is_subclass(argument) or left.layout != views.layout(fake)):
-        raise Refused("old storage is written", name)
-    hidden = functional.hidden_from_autograd(argument)
-    quiet = changed and functional.under_no_grad(argument)
-    if was.edge is not None and (changed or moved):  # a mutation that autograd sees gives the input a new edge
-        hidden = not has_another_history(argument, was.edge)
-        if changed and not (hidden or replaced) and _only_moves_seen(argument, fake, ledger):
-            hidden = moved = True
-        quiet = quiet and hidden
-    if given is not None and given.kind is not Kind.OWNER and given.unseen is not None and changed and not hidden:
-        ledger.unrepeatable = given.unseen
-    marks = ledger.marks_of(argument)
-    turned_on = was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
-    # A trace does not count the writes of operators that take lists.
-    writes = ledger.writes_of(argument)
-    bumps = max(operators.version(argument) - was.version, writes) - ledger.uncounted[id(argument)]
-    fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
-    assigned = any(argument is tensor for tensor in ledger.assigned) or fewer
-    with_grad = was.edge is not None and torch.is_grad_enabled()
-    differs = with_grad and (  # matters if it is a view of a base without grad
-        (changed and hidden and not fake.is_leaf)
-        or (bumps > 0 and bool(ledger.views_in(argument)))
-        or rootless.seen_later(ledger, argument, outputs)
-    )
-    inference = fake.is_inference() and not torch.is_inference_mode_enabled()
-    if inference and any(_raises_in_eager(event, argument, ledger) for event in ledger.events):
-        raise Refused("inference tensor is used", name)
-    return InputAliasInfo(
-        is_tensor=True,
-        is_leaf=fake.is_leaf,
-        requires_grad=fake.requires_grad or turned_on,
-        requires_grad_after=argument.requires_grad,
-        mutates_data=changed and not replaced,
-        mutates_metadata=replaced or moved,
-        mutations_hidden_from_autograd=hidden or turned_on,
-        mutations_under_no_grad_or_inference_mode=quiet,
-        mutates_storage_metadata=replaced,
-        read_bytes=ledger.read_sizes.get(id(argument)),
-        storage_bytes=storage_sizes.of_input(argument, ledger, name, outputs),
-        keep_input_mutations=keep_input_mutations and not inference,
-        version_bumps=0 if inference else bumps,
-        layout_after=lies if replaced or moved else None,
-        written_parts=tuple(path for path, part in parts_by_path(argument) if path and functional.data_mutated(part)),
-        turned_on=turned_on,
-        turned_off=was.edge is not None and not argument.requires_grad and len(marks) == 1,
-        leaves_data=left is not None,
-        assigns_data=assigned,
-        asks_for_root=differs,
-        history_ends=given is not None and given.used_after and not moved,
-        inference=inference,
-    )
-
-
-def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
-    """Return the facts about an input whose memory belongs to another: only its `grad_fn` and layout can change.
-
-    One write gives it both its new data and its new `grad_fn`.
-    """
-    written = has_another_history(argument, was.edge)
-    moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(argument)
-    return InputAliasInfo(
-        is_tensor=True,
-        is_leaf=fake.is_leaf,
-        requires_grad=fake.requires_grad,
-        requires_grad_after=argument.requires_grad,
-        mutates_data=written,
-        mutates_metadata=moved,
-        version_bumps=int(written),
-        layout_after=views.layout(argument) if moved else None,
-    )
-
-
-def _only_moves_seen(argument: Any, fake: Any, ledger: Ledger) -> bool:
-    """Whether an input has a new `grad_fn` only because of in-place metadata ops: autograd saw none of the writes. The
-    wrapper repeats these ops, and gradients and hooks pass through them as in eager."""
-    events = (event for event in ledger.events if isinstance(event, Moved | Wrote) and event.mode.grad)
-    seen = [e for e in events if ledger.root(e.tensor) is argument and e.tensor.requires_grad]
-    alone = all(isinstance(e, Moved) and e.tensor is argument and replay.written_down(e) for e in seen)
-    return bool(seen) and alone and base_of(fake) is None and not fake.is_leaf and not is_subclass(argument)
-
-
-def _resized_after_a_write(argument: Any, fake: Any, lies: Layout, ledger: Ledger) -> bool:
-    """Whether an input was written and then resized in a way that loses data. If it grows beyond its storage, the trace
-    forgets the write. If it no longer has all the elements that it had, because it shrinks or had gaps in memory, the
-    wrapper would write only the rest."""
-    if is_subclass(argument):
-        return False
-    grows = overlap.span(lies, fake.dtype)[1] > hint(fake.untyped_storage().nbytes())
-    shrinks = math.prod(map(hint, lies.size)) < math.prod(map(hint, fake.shape))
-    written: list[Layout] = []
-    for event in ledger.events:
-        if isinstance(event, Wrote) and ledger.root(event.tensor) is argument:
-            written.append(event.where or lies)
-        elif isinstance(event, Moved) and event.tensor is argument and written and (grows or shrinks):
-            return True
-        elif isinstance(event, Moved) and event.tensor is argument and event.operator is torch.ops.aten.resize_.default:
-            with dispatch.without_modes():
-                if not all(views.contiguous(where) or overlap.covers(lies, where) for where in written):
-                    return True
-    return False
+    infos: tuple[OutputAliasInfo, ...]  # one per output
+    bases: tuple[Any, ...]  # the intermediates that the graph must return because outputs are views of them
+    base_info: tuple[IntermediateBase, ...]  # one per base
+    replay: tuple[ReplayStep, ...]  # how the wrapper creates the outputs that are views
+    deferred_hook: int | None = None  # the number of a traced hook which the wrapper must register instead
 
 
 def _refuse_hidden_tensors(output: Any, place: str) -> None:
@@ -217,14 +76,21 @@ def _hidden_tensor(value: Any, steps: int) -> str:
     return ""
 
 
-class Outputs:
-    """What is known about all outputs together. `classify` sorts them into the eight output types, by the origin of
-    their memory in the ledger.
+def classified(
+    ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
+    names: tuple[Sequence[str], Sequence[str]], input_info: Sequence[InputAliasInfo],
+) -> OutputFacts:  # fmt: skip
+    """Sort the outputs into the eight output types, by the origin of their memory in the ledger.
 
     Args:
         members: inputs that a rewrite made inside the function, by their position among the user's inputs.
         names: of the outputs, their places in the result, e.g. "output['logits']"; and the user's of the inputs.
     """
+    return _Classifier(ledger, args, members, outputs, names, input_info).facts()
+
+
+class _Classifier:
+    """What is collected while the outputs are sorted, one after the other."""
 
     def __init__(
         self, ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
@@ -242,10 +108,7 @@ class Outputs:
         for index, output in enumerate(outputs):
             if isinstance(output, torch.Tensor):
                 self.first_output.setdefault(id(output), index)
-        self.infos: list[OutputAliasInfo] = []  # one per output
-        self.bases: list[Any] = []  # the intermediates that the graph must return because outputs are views of them
-        self.base_info: tuple[IntermediateBase, ...] = ()  # one per base
-        self.replay: tuple[ReplayStep, ...] = ()  # how the wrapper creates the outputs that are views
+        self.bases: list[Any] = []
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[Any] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
@@ -253,11 +116,11 @@ class Outputs:
         self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a grad_fn -> the base that has it
         self.histories: dict[int, Ref] = {}  # id of a view with a grad_fn of its own -> the base that has it
 
-    def classify(self) -> None:
+    def facts(self) -> OutputFacts:
         storage_sizes.refuse_resized_results(self.ledger, self.outputs, self.args)
         self.ledger.hidden.refuse(self.ledger.root, [*self.outputs, *self.args])
         self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
-        self.infos = infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
+        infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)
         separate = {*self.histories, *self.rewritten}
         slots = {id(base): Ref("base", b) for b, base in enumerate(self.bases) if id(base) not in separate}
@@ -286,11 +149,9 @@ class Outputs:
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
-        self.replay, refs = replay.Builder(self.ledger, wanted).build()
-        for hook in self.ledger.hooked:
-            ref = refs.get(id(hook.tensor))
-            if hook.why or (ref is not None and ref.kind != "base"):
-                self._put_off(hook, ref is not None and ref.kind != "base")
+        steps, refs = replay.Builder(self.ledger, wanted).build()
+        leaving = {key for key, ref in refs.items() if ref.kind != "base"}
+        deferred = next((hook.number for hook in self.ledger.hooked if self._is_deferred(hook, leaving)), None)
         made = {id(view): refs[id(view)] for view in self.views}
         for index, output in enumerate(self.outputs):
             if id(output) in made and infos[index].same_object_as is None:
@@ -298,8 +159,8 @@ class Outputs:
         leaves = set(map(id, self.leaf_views))
         tracked = {id(r) for r, output in self.roots if output.requires_grad and id(output) not in leaves} | separate
         pairs = zip(self.bases, self.first_view, strict=True)
-        bases = (IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
-        self.base_info = tuple(bases)
+        base_info = (IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
+        return OutputFacts(tuple(infos), tuple(self.bases), tuple(base_info), steps, deferred)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
@@ -316,22 +177,25 @@ class Outputs:
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 
-    def _put_off(self, hook: TracedHook, leaves: bool) -> None:
-        """Leave a hook to the wrapper if its tensor leaves the function, or if it cannot be traced.
+    def _is_deferred(self, hook: TracedHook, leaving: Set[int]) -> bool:
+        """Whether a hook is left to the wrapper: its tensor leaves the function, or it cannot be traced.
 
         If the tensor is a result that was written after the hook was registered, the hook receives the gradients from
         before the write, inside the graph.
         """
+        leaves = id(hook.tensor) in leaving
+        if not (hook.why or leaves):
+            return False
         named, returned = id(hook.tensor) in self.named, id(hook.tensor) in self.first_output
         later = self.ledger.events[hook.position :]
         written = not named and registered_hooks.is_written(self.ledger, hook.tensor, later)
         if hook.why and written:
             raise Refused("hook that depends on the call", "a tensor that it writes afterwards", hook.why)
         if written and returned:
-            return
+            return False
         if named or (leaves and not returned):
             raise Refused("hook on an alias", "an input" if named else "an output")
-        raise registered_hooks.PutOff(hook.number)
+        return True
 
     def _classify(self, index: int, output: Any) -> OutputAliasInfo:
         plain = OutputAliasInfo(OutputType.non_alias)

@@ -1,0 +1,284 @@
+"""What a run shows about its inputs (SYSTEM.md A1-A3): what is read once, rules, and facts.
+
+`seen` reads a functional tensor after the run, inside the open trace: reading the final value of a tensor applies the
+writes that are still pending on its base. All else are functions of what was read, and of the events of the run: the
+list `RULES` says which inputs are refused, `facts` gives the facts about the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotviz.ir.graphs import placeholders
+from aotviz.ir.refusals import Refused
+from aotviz.ir.symbolic_sizes import hint
+from aotviz.ir.view_and_mutation import InputAliasInfo, Layout
+from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
+from aotviz.torch_private import dispatch, operators
+from aotviz.torch_private.tensors import base_of
+from aotviz.tracing import functional, overlap, replay, rootless, storage_sizes, views
+from aotviz.tracing.arguments import Arguments
+from aotviz.tracing.functional import Before, has_another_history
+from aotviz.tracing.given import Given, Kind
+from aotviz.tracing.ledger import Ledger, Left, Marked, Moved, Viewed, Wrote
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a run shows of one input that is a tensor."""
+
+    name: str  # the user's
+    fake: Any  # the tensor before the call
+    was: Before
+    argument: Any  # the functional tensor after it
+    outputs: Sequence[Any]
+    ledger: Ledger
+    given: Given | None  # what happened to it, if it requires grad
+    left: Left | None  # what is left in its first storage
+    before: Layout
+    is_set: bool  # set_ was called on it
+    value: Layout  # of the value inside, if it was: that gets new strides with every write
+    lies: Layout  # now; the argument has the caller's strides
+    replaced: bool  # and gave it another storage
+    changed: bool  # its data was written
+    moved: bool  # the wrapper must change its shape or strides
+
+    @property
+    def has_new_grad_fn(self) -> bool:
+        return has_another_history(self.argument, self.was.edge)
+
+    @property
+    def is_inference(self) -> bool:
+        return bool(self.fake.is_inference() and not torch.is_inference_mode_enabled())
+
+
+def seen(argument: Any, fake: Any, was: Before, ledger: Ledger, name: str, outputs: Sequence[Any]) -> Seen:
+    value, is_set = functional.inner(argument), functional.storage_replaced(argument)
+    replaced = is_set and functional.storage(fake) != functional.storage(value)
+    before, after = views.layout(fake), views.layout(value if is_set else argument)
+    lies, given = after if replaced else views.layout(argument), ledger.given.get(id(argument))
+    moved = functional.metadata_mutated(argument) and ((given is not None and given.repeated) or before != lies)
+    left = ledger.left.get(id(argument)) if replaced else None
+    changed = functional.data_mutated(argument)
+    return Seen(
+        name, fake, was, argument, outputs, ledger, given, left, before, is_set, after, lies, replaced, changed, moved
+    )
+
+
+def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
+    """The facts about an input that no rule refuses."""
+    argument, fake, ledger = one.argument, one.fake, one.ledger
+    hidden, quiet = _hidden_from_autograd(one)
+    moved = one.moved or _only_moves_seen(one)
+    marks = ledger.marks_of(argument)
+    turned_on = one.was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
+    # A trace does not count the writes of operators that take lists.
+    writes = ledger.writes_of(argument)
+    bumps = max(operators.version(argument) - one.was.version, writes) - ledger.uncounted[id(argument)]
+    fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
+    with_grad = one.was.edge is not None and torch.is_grad_enabled()
+    differs = with_grad and (  # matters if it is a view of a base without grad
+        (one.changed and hidden and not fake.is_leaf)
+        or (bumps > 0 and bool(ledger.views_in(argument)))
+        or rootless.seen_later(ledger, argument, one.outputs)
+    )
+    return InputAliasInfo(
+        is_tensor=True,
+        is_leaf=fake.is_leaf,
+        requires_grad=fake.requires_grad or turned_on,
+        requires_grad_after=argument.requires_grad,
+        mutates_data=one.changed and not one.replaced,
+        mutates_metadata=one.replaced or moved,
+        mutations_hidden_from_autograd=hidden or turned_on,
+        mutations_under_no_grad_or_inference_mode=quiet,
+        mutates_storage_metadata=one.replaced,
+        read_bytes=ledger.read_sizes.get(id(argument)),
+        storage_bytes=storage_sizes.of_input(argument, ledger, one.outputs),
+        keep_input_mutations=keep_input_mutations and not one.is_inference,
+        version_bumps=0 if one.is_inference else bumps,
+        layout_after=one.lies if one.replaced or moved else None,
+        written_parts=tuple(path for path, part in parts_by_path(argument) if path and functional.data_mutated(part)),
+        turned_on=turned_on,
+        turned_off=one.was.edge is not None and not argument.requires_grad and len(marks) == 1,
+        leaves_data=one.left is not None,
+        assigns_data=any(argument is tensor for tensor in ledger.assigned) or fewer,
+        asks_for_root=differs,
+        history_ends=one.given is not None and one.given.used_after and not moved,
+        inference=one.is_inference,
+    )
+
+
+def _hidden_from_autograd(one: Seen) -> tuple[bool, bool]:
+    """Whether autograd saw no change of an input, and whether all writes ran under no_grad or inference mode."""
+    hidden = functional.hidden_from_autograd(one.argument)
+    quiet = one.changed and functional.under_no_grad(one.argument)
+    if one.was.edge is None or not (one.changed or one.moved):
+        return hidden, quiet
+    # A mutation that autograd sees gives the input a new edge.
+    hidden = not one.has_new_grad_fn or _only_moves_seen(one)
+    return hidden, quiet and hidden
+
+
+def _only_moves_seen(one: Seen) -> bool:
+    """Whether an input has a new `grad_fn` only because of in-place metadata ops: autograd saw none of the writes. The
+    wrapper repeats these ops, and gradients and hooks pass through them as in eager."""
+    if one.was.edge is None or not one.changed or one.replaced or not one.has_new_grad_fn:
+        return False
+    events = (event for event in one.ledger.events if isinstance(event, Moved | Wrote) and event.mode.grad)
+    known = [e for e in events if one.ledger.root(e.tensor) is one.argument and e.tensor.requires_grad]
+    alone = all(isinstance(e, Moved) and e.tensor is one.argument and replay.written_down(e) for e in known)
+    return (
+        bool(known) and alone and base_of(one.fake) is None and not one.fake.is_leaf and not is_subclass(one.argument)
+    )
+
+
+def unrepeatable(one: Seen) -> Moved | None:
+    """The metadata op after which the gradients of the trace differ from eager's, since the input was written too."""
+    given = one.given
+    if given is None or given.kind is Kind.OWNER or given.unseen is None or not one.changed:
+        return None
+    hidden, _ = _hidden_from_autograd(one)
+    moved: Moved = given.unseen
+    return None if hidden else moved
+
+
+# --- Rules. Each is given what was seen of an input, and says whether it is refused. ---
+
+
+def _loses_gradients(one: Seen) -> bool:
+    return one.given is not None and one.given.loses_some(one.moved) and torch.is_grad_enabled()
+
+
+def _is_set_to_itself(one: Seen) -> bool:
+    return one.is_set and not one.replaced and one.before != one.value
+
+
+def _writes_twice(one: Seen) -> bool:
+    return one.changed and not one.replaced and one.lies.concrete and overlap.writes_twice(one.lies)
+
+
+def _resized_after_a_write(one: Seen) -> bool:
+    """Whether an input was written and then resized in a way that loses data. If it grows beyond its storage, the trace
+    forgets the write. If it no longer has all the elements that it had, because it shrinks or had gaps in memory, the
+    wrapper would write only the rest."""
+    argument, ledger, lies = one.argument, one.ledger, one.lies
+    if not one.moved or one.replaced or is_subclass(argument):
+        return False
+    grows = overlap.span(lies, one.fake.dtype)[1] > hint(one.fake.untyped_storage().nbytes())
+    shrinks = math.prod(map(hint, lies.size)) < math.prod(map(hint, one.fake.shape))
+    written: list[Layout] = []
+    for event in ledger.events:
+        if isinstance(event, Wrote) and ledger.root(event.tensor) is argument:
+            written.append(event.where or lies)
+        elif isinstance(event, Moved) and event.tensor is argument and written and (grows or shrinks):
+            return True
+        elif isinstance(event, Moved) and event.tensor is argument and event.operator is torch.ops.aten.resize_.default:
+            with dispatch.without_modes():
+                if not all(views.contiguous(where) or overlap.covers(lies, where) for where in written):
+                    return True
+    return False
+
+
+def _set_before_a_write(one: Seen) -> bool:
+    return one.replaced and one.has_new_grad_fn
+
+
+def _old_storage_is_shared(one: Seen) -> bool:
+    if one.left is None:
+        return False
+    return base_of(one.fake) is not None or is_subclass(one.argument) or one.left.layout != one.before
+
+
+def _raises_in_eager(one: Seen) -> bool:
+    """Whether an inference tensor is written outside of inference mode. Only a detached alias of it can be written."""
+    return one.is_inference and any(_writes_outside(event, one) for event in one.ledger.events)
+
+
+def _writes_outside(event: Any, one: Seen) -> bool:
+    changes = isinstance(event, Wrote | Moved) and functional.storage(event.tensor) == functional.storage(one.argument)
+    if not changes or event.mode.inference:
+        return False
+    made = one.ledger.origin(event.tensor)
+    return made is None or made.operator is not torch.ops.aten.detach.default
+
+
+def _resizes_another_storage(one: Seen) -> bool:
+    return storage_sizes.resizes(one.ledger, one.argument) and one.is_set
+
+
+def _fills_and_writes(one: Seen) -> bool:
+    filled = storage_sizes.resizes(one.ledger, one.argument) and storage_sizes.is_filled(one.ledger, one.argument)
+    return filled and one.changed
+
+
+# (name of the refusal, condition, what it names), in the order in which an input is checked.
+RULES: tuple[tuple[str, Callable[[Seen], bool], str], ...] = (
+    ("view whose base does not require grad", _loses_gradients, "{}"),
+    ("alias is given another storage", _is_set_to_itself, "{} and what it is set to"),
+    ("overlapping write", _writes_twice, "an alias of {}"),
+    ("resized after a write", _resized_after_a_write, "{}"),
+    ("set_ before a write", _set_before_a_write, "{}"),
+    ("old storage is written", _old_storage_is_shared, "{}"),
+    ("inference tensor is used", _raises_in_eager, "{}"),
+    ("storage is resized", _resizes_another_storage, "{}, which set_ gives another storage"),
+    ("storage is resized", _fills_and_writes, "{}, which torch.ops.fsdp.copy_ and another operator write"),
+)
+
+
+def refuse(one: Seen) -> None:
+    """Raise the refusal of the first rule that holds."""
+    for reason, holds, names in RULES:
+        if holds(one):
+            raise Refused(reason, names.format(one.name))
+
+
+def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
+    """Return the facts about an input whose memory belongs to another: only its `grad_fn` and layout can change.
+
+    One write gives it both its new data and its new `grad_fn`.
+    """
+    written = has_another_history(argument, was.edge)
+    moved = functional.metadata_mutated(argument) and views.layout(fake) != views.layout(argument)
+    return InputAliasInfo(
+        is_tensor=True,
+        is_leaf=fake.is_leaf,
+        requires_grad=fake.requires_grad,
+        requires_grad_after=argument.requires_grad,
+        mutates_data=written,
+        mutates_metadata=moved,
+        version_bumps=int(written),
+        layout_after=views.layout(argument) if moved else None,
+    )
+
+
+def is_reshaped_leaf(argument: Any, fake: Any, info: InputAliasInfo) -> bool:
+    """Whether an input is a leaf that changes shape in place."""
+    moves = info.mutates_metadata and not info.mutates_storage_metadata
+    return info.requires_grad and info.is_leaf and moves and fake.shape != argument.shape
+
+
+def used_before_moving(given: Arguments, position: int, info: InputAliasInfo, ledger: Ledger, graph: Any) -> bool:
+    """Whether autograd records a use of a leaf before the leaf changes shape."""
+    argument, known = given.args[position], given.program.known
+    if not is_reshaped_leaf(argument, given.program.args[position], info):
+        return False
+    events, nodes = iter(ledger.events), iter(graph.nodes)
+    if info.turned_on:  # autograd records no earlier use
+        mark = next(e for e in events if isinstance(e, Marked) and e.tensor is argument)
+        next((node for node in nodes if node is mark.after), None)
+    moved = next((e.node for e in events if isinstance(e, Moved) and e.tensor is argument), None)
+    before = itertools.takewhile(lambda node: node is not moved, nodes)
+    used = {n for n in before if not n.meta.get("under_no_grad")} if moved is not None else set()
+    passed = placeholders(graph)[position]
+    for _ in (on for on in (known.rootless, known.as_views) if position in on):
+        passed = next(iter(passed.users))  # the function ran on a view of it
+    # A view that nothing reads and the function did not ask for was taken to regenerate others.
+    asked = {event.node for event in ledger.events if isinstance(event, Viewed)}
+    real = (user for user in passed.users if user.users or user in asked or not operators.is_view(user.target))
+    return any(user in used for user in real)

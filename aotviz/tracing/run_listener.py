@@ -1,0 +1,157 @@
+"""What is recorded, or refused, of a tensor's attributes, hooks and swaps while the function runs (`user_calls.py`)."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from aotviz.ir.refusals import Refused
+from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import dynamo
+from aotviz.torch_private.tensors import base_of
+from aotviz.tracing import functional, late_writes, leaks, registered_hooks, user_calls
+from aotviz.tracing.arguments import Arguments
+from aotviz.tracing.ledger import Hooked, Marked, TracedHook
+from aotviz.tracing.open_trace import OpenTrace
+
+
+class RunListener:
+    """Adds to the ledger of one run."""
+
+    def __init__(self, given: Arguments, opened: OpenTrace) -> None:
+        self.given, self.program, self.ledger, self.graph = given, given.program, opened.ledger, opened.graph
+        pairs = zip(self.program.args, given.args, strict=True)
+        self._leaves = {id(a): a for was, a in pairs if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
+        self._hook_numbers = itertools.count()
+        self._together: dict[Any, Any] = {}  # call of `register_multi_grad_hook` -> its handle
+        leaks.own(self, "given", "program")
+
+    def stand_in(self, tensor: Any) -> Any:
+        """The fake that an argument of the trace was made from; it has the attributes that the user set."""
+        position = self.given.position(tensor) if self.ledger.open else None
+        return None if position is None else self.program.args[position]
+
+    def assign_data(self, tensor: Any, value: Any) -> None:
+        """`tensor.data = value`, allowed if no other result shares the memory of `value`."""
+        if self.ledger.is_itself(tensor, value):
+            return
+        fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
+        alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
+        position = self.given.position(tensor)
+        if position is None:
+            looked = base_of(tensor) is not None and tensor.requires_grad
+        else:
+            looked = functional.has_another_history(tensor, self.given.edges[position])
+        if not fresh or not alike or looked or any(value is argument for argument in self.given.args):
+            known = position is not None and position < len(self.program.names)
+            raise Refused("data is assigned", self.program.name(position or 0) if known else "an intermediate")
+        self.ledger.leave(tensor)
+        with user_calls.placed(self.ledger, open=False):
+            functional.point_to(tensor, value)
+        self.ledger.assign(tensor, position is not None)
+
+    def mark(self, tensor: Any, on: bool, method: str) -> bool:
+        """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
+        there."""
+        if self.ledger.open and tensor.requires_grad != on:
+            self.ledger.events.append(Marked(tensor, on, method, next(iter(reversed(self.graph.nodes)), None)))
+        position = self.given.position(tensor)
+        if method == "detach_" and position in self.program.known.as_views:
+            raise Refused("requires_grad changes", self.program.name(position), "off")
+        if on or position is None or method == "detach_" or not self.program.args[position].is_leaf:
+            return False
+        torch.Tensor.detach_(tensor)
+        return True
+
+    def is_leaf(self, tensor: Any) -> bool:
+        """Whether a tensor is an argument that is the caller's leaf, though the trace gave it a `grad_fn`."""
+        return self.ledger.open and self._leaves.get(id(tensor)) is tensor
+
+    def read_data(self, value: Any) -> None:
+        self.ledger.read_data[id(value)] = value
+
+    def swap(self) -> None:
+        if self.ledger.open:
+            raise Refused("tensors are swapped", "torch.utils.swap_tensors")
+
+    def ask(self, tensor: Any, name: str) -> None:
+        """Refuse that the function reads state of an argument, or of a view of one, that no trace knows and no guard
+        checks."""
+        if not self.ledger.open or self.program.is_graph:
+            return
+        of_itself = name in ("retains_grad", "output_nr")
+        position = self.given.position(tensor if of_itself else self.ledger.root(tensor))
+        if position is not None and not (of_itself and self.program.args[position].is_leaf):
+            raise Refused("state of a tensor", self.program.name(position), name)
+
+    def use_gradient(self, tensor: Any) -> None:
+        """Refuse `.grad` of an argument: a trace does not receive it, and would read None.
+
+        Dynamo reads it in passing when it traces the branches of a `torch.cond`.
+        """
+        position = self.given.position(tensor)
+        if self.ledger.open and position is not None and not dynamo.at_work():
+            raise Refused("gradient of an argument", self.program.name(position))
+
+    def take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
+        """Handle a hook that the function registers; see tracing/registered_hooks.py."""
+        together = registered_hooks.registered_together()
+        if together is not None and self.ledger.open:
+            key, tensors, *arguments = together
+            if key not in self._together:
+                self._together[key] = self._take(tensors, "register_multi_grad_hook", tuple(arguments))
+            return self._together[key]
+        return self._take((tensor,), method, hook)
+
+    def _take(self, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...]) -> Any:
+        number = next(self._hook_numbers)
+        if not self.ledger.open:
+            return NotImplemented
+        several, first = method == "register_multi_grad_hook", tensors[0]
+        accumulates = method == "register_post_accumulate_grad_hook"
+        fits = several or (first.requires_grad and (first.is_leaf or not accumulates))
+        positions = [self.given.position(tensor) for tensor in tensors]
+        events, pairs = self.ledger.events, zip(positions, tensors, strict=True)
+        waits = [t for place, t in pairs if place is None or registered_hooks.is_written(self.ledger, t, events)]
+        why = ""
+        if waits and not self.program.is_graph:
+            why = "it is called with several gradients at once" if several else registered_hooks.why_not_traced(hook)
+        position = next((one for one in positions if one is not None), len(self.program.names))
+        name = self.program.name(position) if position < len(self.program.names) else "a tensor that it creates"
+        if fits and (not waits or number in self.program.known.deferred_hooks):
+            return registered_hooks.defer(self.ledger, tensors, method, hook, name, why)
+        if fits:
+            self.ledger.hooked += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
+        # A hook on several tensors makes the run useless, so its handle need not work.
+        return registered_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
+
+    def handle(self, handle: Any) -> Any:
+        """The handle of a traced hook, which must not be removed after the call: the hook would still be in
+        the graph."""
+        traced = self.ledger.open and handle is not None and not self.program.is_graph
+        return registered_hooks.Handle(self.ledger, handle.remove) if traced else handle
+
+    def call_module_hook(self, hook: Any) -> None:
+        """Refuse a backward hook of a module that cannot be traced: its tensors do not leave the graph."""
+        if self.ledger.open and self.program.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
+            why = registered_hooks.why_not_traced([hook], of_a_module=True)
+            if why:
+                raise Refused("hook that depends on the call", "a module (register_full_backward_hook)", why)
+
+    @contextmanager
+    def checkpointed(self) -> Iterator[None]:
+        """Around a checkpointed region: warn of its writes, which eager repeats in the backward."""
+        before = late_writes.values_now(self.given.args)
+        yield
+        names = ", ".join(map(self.program.name, late_writes.changed(self.given.args, before)))
+        if names:
+            warnings.warn(
+                f"a checkpointed region writes {names}. Eager writes it a second time, when the backward "
+                "recomputes the region; the compiled function writes it once",
+                stacklevel=1,
+            )
