@@ -13,7 +13,7 @@ from torch.masked import masked_tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
-from aotviz.ir.refusals import REFUSALS
+from aotviz.ir.refusals import RULES, rule_named_in
 from aotviz.torch_private import versions
 from tests.doors import alone
 from tests.oracle.strategy import from_seed
@@ -307,8 +307,22 @@ def test_an_input_is_named_as_the_user_knows_it():
 
 
 def test_the_page_explains_each_refusal_and_no_other():
-    named = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.M)
-    assert sorted(named[1:]) == sorted(REFUSALS)
+    named = re.findall(r'^\| <a id="([^"]+)"></a>`([^`]+)` \|', PAGE.read_text(), re.M)
+    assert sorted(named) == sorted((rule.place.partition("#")[2], rule.name) for rule in RULES.values())
+
+
+def test_a_message_ends_with_its_rule_and_the_place_that_explains_it():
+    with pytest.raises(aotviz.Refused) as caught:
+        alone(turned_on_and_off)(torch.ones(2))
+    rule = RULES[caught.value.reason]
+    assert str(caught.value).endswith(f'(Rule "requires_grad changes": {rule.place})')
+    page, _, anchor = rule.place.partition("#")
+    assert f'<a id="{anchor}"></a>' in (PAGE.parents[1] / page).read_text()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_rule_of_a_message_is_found_again(name):
+    assert rule_named_in(f"ran in eager: {aotviz.Refused(name, 'x', 'an operator', 'y')}") == name
 
 
 def test_each_refusal_that_the_code_raises_is_on_the_list_and_each_on_the_list_is_raised():
@@ -319,9 +333,9 @@ def test_each_refusal_that_the_code_raises_is_on_the_list_and_each_on_the_list_i
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Refused", "CannotTrace")
         if isinstance(node.args[0], ast.Constant)
     }
-    assert raised <= set(REFUSALS)
+    assert raised <= set(RULES)
     source = "".join(path.read_text() for path in Path(aotviz.__file__).parent.rglob("*.py"))
-    unused = [reason for reason in REFUSALS if f'"{reason}"' not in source]
+    unused = [reason for reason in RULES if f'"{reason}"' not in source]
     assert not unused, "on the list, and nowhere else in the code"
 
 
@@ -348,7 +362,7 @@ def test_what_random_programs_are_refused_for_is_on_the_list():
                 alone(setup.fn, record=False)(*setup.args)
         except aotviz.Refused as error:
             refused.add(error.reason)
-    assert refused <= set(REFUSALS)
+    assert refused <= set(RULES)
 
 
 @pytest.mark.parametrize(

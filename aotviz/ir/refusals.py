@@ -1,7 +1,7 @@
-"""What aotviz refuses to compile: one list, which `docs/refusals.md` explains.
+"""What aotviz refuses to compile: one list of rules, which `docs/refusals.md` explains.
 
-A refusal names the input or the statement, and says what to do instead. If functionalization or autograd raises an
-error in the middle of a trace, it is translated into a refusal here.
+A refusal names the input or the statement, says what to do instead, and where to read about its rule. If
+functionalization or autograd raises an error in the middle of a trace, it is translated into a refusal here.
 """
 
 from __future__ import annotations
@@ -11,19 +11,41 @@ import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from aotviz.ir.user_code import is_library
 from aotviz.torch_private.cannot_trace import CannotTrace
 
 
-def _read(text: str) -> dict[str, str]:
-    """{name: message}, from a text in which each message is indented below its name."""
+@dataclass(frozen=True)
+class Rule:
+    """A reason for which programs are refused."""
+
+    name: str
+    sentence: str  # with {names}, {operator}, {instead}
+
+    @property
+    def place(self) -> str:
+        """Where the docs explain it.
+
+        >>> Rule("set_ before a write", "").place
+        'docs/refusals.md#set_-before-a-write'
+        """
+        return f"docs/refusals.md#{re.sub(r'[^a-z0-9_]+', '-', self.name.lower())}"
+
+    def message(self, names: str, operator: str, instead: str) -> str:
+        said = self.sentence.format(names=names, operator=operator, instead=instead)
+        return f'{said} (Rule "{self.name}": {self.place})'
+
+
+def _read(text: str) -> dict[str, Rule]:
+    """{name: rule}, from a text in which each sentence is indented below its name."""
     entries = re.findall(r"^(\S.*):\n((?: .*\n)+)", text, re.MULTILINE)
-    return {name: " ".join(message.split()) for name, message in entries}
+    return {name: Rule(name, " ".join(sentence.split())) for name, sentence in entries}
 
 
-REFUSALS = _read(
+RULES = _read(
     """
 subclasses without a common base:
   {names} overlap in memory and one of them is written. They are tensor subclasses and not views of one tensor, so
@@ -255,10 +277,10 @@ NO_LINE = "a line of it"  # stands for a statement that is in no file of the use
 
 
 class Refused(NotImplementedError):
-    """aotviz can't compile this call. `reason` is the name of the refusal in docs/refusals.md."""
+    """aotviz can't compile this call. `reason` is the name of the rule."""
 
     def __init__(self, reason: str, names: str = "", operator: str = "", instead: str = "") -> None:
-        super().__init__(REFUSALS[reason].format(names=names, operator=operator, instead=instead))
+        super().__init__(RULES[reason].message(names, operator, instead))
         self.reason = reason
 
 
@@ -293,6 +315,12 @@ def briefly(error: BaseException) -> str:
     """An error's type and the first line of its message. To some messages, torch adds a stack of C++."""
     line = str(error).strip().partition("\n")[0].strip()
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def rule_named_in(message: str) -> str:
+    """The name of the rule in a message of a refusal; "" in any other message."""
+    found = re.search(r'\(Rule "([^"]+)": docs/', message)
+    return found[1] if found else ""
 
 
 class RanInEager(UserWarning):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class CannotTrace(NotImplementedError):
-    """`reason` is a key of `REFUSALS` in `ir/refusals.py`; the others are inserted into its message."""
+    """`reason` is a key of `RULES` in `ir/refusals.py`; the others are inserted into its message."""
 
     def __init__(self, reason: str, names: str = "", operator: str = "", instead: str = "") -> None:
         super().__init__(": ".join(filter(None, (reason, names, operator))))

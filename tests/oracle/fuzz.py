@@ -27,15 +27,15 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from aotviz.ir.refusals import REFUSALS
+from aotviz.ir.refusals import rule_named_in
 
-from . import fuzz_page
+from . import fuzz_page, special_cases
 from .compare import CANDIDATES, Candidate, Expectation, Trial, Verdict, expect, judge
 from .fuzz_report import COLUMNS, DYNAMOS_OWN, figures
 from .modules import MODULES
@@ -203,8 +203,10 @@ def sweep(options: argparse.Namespace, candidates: dict[str, Candidate], work: I
         row: Row = {"key": program.name, "source": program.source}
         for name, candidate in candidates.items():
             began = time.monotonic()
-            verdict = verdicts[name] = judge(program, candidate, expected)
-            row[name] = entry(verdict, standing(program, candidate, verdict, expected), time.monotonic() - began)
+            with special_cases.noted() as met:
+                verdict = verdicts[name] = judge(program, candidate, expected)
+            stands = standing(program, candidate, verdict, expected)
+            row[name] = entry(verdict, stands, sorted(met), time.monotonic() - began)
         if ours and theirs:
             row["parted"] = only_theirs_right(verdicts[ours], verdicts[theirs])
             row["better"] = only_theirs_right(verdicts[theirs], verdicts[ours])
@@ -241,17 +243,12 @@ def standing(program: Trial, candidate: Candidate, verdict: Verdict, expected: E
     return verdict.status
 
 
-def rule(warning: str) -> str:
-    """The name of the refusal for which a graph ran in eager: the longest part of its sentence is in the warning."""
-    pieces = {name: max(re.split(r"\{\w+\}", sentence), key=len) for name, sentence in REFUSALS.items()}
-    return next((name for name, piece in pieces.items() if piece in warning), warning[:80])
-
-
-def entry(verdict: Verdict, stands: str, seconds: float) -> Row:
-    """What a row says of one candidate."""
+def entry(verdict: Verdict, stands: str, met: Sequence[str], seconds: float) -> Row:
+    """What a row says of one candidate. `met`: the special cases."""
     refusals = sorted({failure.refusal for _, failure in verdict.failures if failure.refusal})
     said = {"cause": cause(verdict), "text": str(verdict), "refusals": refusals}
-    return {"standing": stands, **said, "in_eager": sorted(set(map(rule, verdict.in_eager))), "seconds": seconds}
+    in_eager = sorted({rule_named_in(warning) or warning[:80] for warning in verdict.in_eager})
+    return {"standing": stands, **said, "in_eager": in_eager, "met": [*met], "seconds": seconds}
 
 
 if __name__ == "__main__":
