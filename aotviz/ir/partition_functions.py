@@ -306,10 +306,15 @@ def share(graph: fx.Graph) -> int:
     """
     returned = {_storage(node) for node in graphs.output_node(graph).all_input_nodes} - {None}
     seen: dict[Any, fx.Node] = {}
+    merged: set[fx.Node] = set()
     writes = before = len(graph.nodes)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
+        if not merged.isdisjoint(node.all_input_nodes) and _lies_elsewhere(node):
+            args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
+            node.meta["val"] = node.target(*args, **kwargs)
+            merged.add(node)
         writes += operators.writes(node.target)
         if _is_its_own(node) or _storage(node) in returned:
             continue
@@ -318,7 +323,17 @@ def share(graph: fx.Graph) -> int:
         if first is not node:
             node.replace_all_uses_with(first)
             graph.erase_node(node)
+            merged.add(first)
     return before - len(graph.nodes)
+
+
+def _lies_elsewhere(node: fx.Node) -> bool:
+    """Whether a view's value, or an item's, is not in the memory of what it is taken from, since that was merged."""
+    source = node.args[0]
+    if node.target is operator.getitem:
+        return node.meta["val"] is not source.meta["val"][node.args[1]]
+    own = _storage(node) if operators.is_view(node.target) else None
+    return own is not None and own not in {_storage(source)}
 
 
 def _is_its_own(node: fx.Node) -> bool:

@@ -6,8 +6,9 @@ on first access, because it would be wasteful to read a thousand graphs to look 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
@@ -26,12 +27,18 @@ from aotviz.recording.events import (
     WrapperRecord,
 )
 from aotviz.recording.graph import Graph
+from aotviz.recording.live_bytes import Memory
 from aotviz.recording.live_program import LiveProgram
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
+_RUN = {  # by the kind of a compilation: the roles of the graphs that run, in order
+    "training": ("forward", "backward"),
+    "inference": ("inference",),
+    "compiled autograd": ("backward",),
+}
 _NOT_LIVE = "this needs the live compiled function; use the recording of the function: `f.recording`"
 
 
@@ -186,6 +193,30 @@ class Compilation:
     def recomputed(self) -> pd.DataFrame:
         """One row per value that the backward recomputes: the bytes that this saves, its producer, its consumers."""
         return tables.records(RecomputedRecord, self.data.recomputed)
+
+    def memory(self, symbols: Mapping[str, int] = MappingProxyType({})) -> Memory:
+        """Which bytes are alive at each node of the forward and the backward, and what holds them, as planned.
+
+        This is exact for graphs that run operator by operator (`backend="eager"`), but for what an operator allocates
+        for itself. Inductor fuses nodes and reuses buffers: it needs at most this much for the same graphs.
+
+        Args:
+            symbols: the value of each symbolic size, such as {"s0": 16}, if the program has some.
+
+        Raises:
+            LookupError: the compilation has no graph that runs; it failed before, or ran in eager.
+            ValueError: a symbolic size has no value in `symbols`.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: x.exp().sin().sum(), backend="eager")
+        >>> f(torch.ones(100, requires_grad=True)).backward()
+        >>> f.recording[0].memory().peak.nbytes
+        2004
+        """
+        roles = _RUN.get(self.kind) or _RUN["inference"]
+        kinds = {one.name: one.kind for one in self.data.inputs}
+        return Memory(self.name, [self.graph(role) for role in roles], kinds, symbols)
 
     @cached_property
     def evidence(self) -> pd.DataFrame:

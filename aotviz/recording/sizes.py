@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
+
+LONGEST = 1000  # characters of a symbolic size that are read
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Max": max,
+    "Min": min,
+    "CeilToInt": math.ceil,
+    "TruncToInt": math.trunc,
+}
 
 
 def element_bytes(dtype: str) -> int:
@@ -139,6 +161,37 @@ def reach(offset: int | str, shape: Sequence[int | str], stride: Sequence[int | 
             return 0
         last += (size - 1) * step
     return last + 1 if isinstance(last, int) and len(shape) == len(stride) else None
+
+
+def evaluated(size: str, symbols: Mapping[str, int]) -> int:
+    """A symbolic size for these values of its symbols.
+
+    Raises ValueError if a symbol has no value, or the text is no arithmetic.
+
+    >>> evaluated("2*s0 + s1//4", {"s0": 3, "s1": 9}), evaluated("Max(1, s0)", {"s0": 4})
+    (8, 4)
+    """
+    try:
+        return int(_value(ast.parse(size[:LONGEST], mode="eval").body, symbols))
+    except (SyntaxError, KeyError, TypeError, ZeroDivisionError, OverflowError, RecursionError):
+        names = ", ".join(sorted(set(re.findall(r"[a-z]+\d+", size)) - symbols.keys()))
+        missing = f"give the value of {names}, as in symbols={{'{names.split(', ')[0]}': 4}}" if names else "unreadable"
+        raise ValueError(f"the size {size[:LONGEST]!r} is not known: {missing}") from None
+
+
+def _value(node: ast.AST, symbols: Mapping[str, int]) -> Any:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return symbols[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, symbols)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, symbols), _value(right, symbols))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return _FUNCTIONS[name](*(_value(arg, symbols) for arg in args))
+    raise TypeError
 
 
 def _made(graph: GraphSnapshot) -> list[int]:

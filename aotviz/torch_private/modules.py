@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from operator import attrgetter
 from types import MethodType
 from typing import Any
@@ -54,7 +54,9 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     def forward() -> Callable[[list[Any]], Any]:
         graph = module.graph
         codegen = graph._codegen
-        graph.set_codegen(_Boxed())
+        inputs = graph.find_nodes(op="placeholder")
+        unread = {node.name for node in inputs if not node.users and node.name == node.target}
+        graph.set_codegen(_Boxed(unread))
         try:
             code = graph.python_code("self")
         finally:
@@ -65,7 +67,11 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 class _Boxed(fx.graph.CodeGen):
-    """Arguments in one list."""
+    """Arguments in one list. Those that no node reads are freed at once."""
+
+    def __init__(self, unread: Set[str]) -> None:
+        super().__init__()
+        self._unread = unread
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **_: Any) -> str:
         found = (re.match(r"\w+", variable) for variable in free_vars)
@@ -74,6 +80,7 @@ class _Boxed(fx.graph.CodeGen):
         while given in names:
             given += "_"
         unpacked = [f"    {', '.join(names)}, = {given}", f"    {given}.clear()"] if names else []
+        unpacked += [f"    del {name}" for name in names if name in self._unread]
         return "\n".join([f"def forward(self, {given}){maybe_return_annotation}:", *unpacked])
 
 

@@ -1,0 +1,307 @@
+"""Which memory is alive when, planned from the recorded forward and backward: before anything runs.
+
+A graph that runs operator by operator holds a value from the node that makes it to the last node that reads it. A
+storage lives as long as any value in it. So the recorded sizes, storages and users tell what is alive at each node,
+and what holds it. What an operator allocates for itself and frees again cannot be known from a graph.
+
+The caller holds the inputs and the results; a saved tensor lives until the last node of the backward that reads it; the
+gradients belong to the caller at the end. The incoming gradients are counted until their last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from aotviz.recording import sizes, tables
+from aotviz.recording.frozen import Frozen
+from aotviz.recording.graph import Graph
+from aotviz.recording.listing import Node
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+KINDS = ("parameter", "buffer", "input", "constant", "saved", "output", "update", "tangent", "gradient", "intermediate")
+"""What a storage is to the call; the first that fits. "constant" belongs to the graph, "saved" is kept from the forward
+to the backward, "update" is what the wrapper copies into an input after the forward, "tangent" comes in with the
+backward, "gradient" is returned by it."""
+
+_OF_THE_CALLER = frozenset(("parameter", "buffer", "input", "constant"))
+_CALLER, _GRAPH = "the caller", "the compiled program"
+_WRAPPER, _SAVED = "the wrapper, which copies it into an input", "the saved tensors"
+
+
+class Holder(Frozen, frozen=True):
+    """A storage, from the moment at which it is made to the last that holds it. Moments count nodes of the forward,
+    then of the backward."""
+
+    name: str  # of the node that makes it
+    kind: str
+    nbytes: int
+    source: str  # the user's line
+    module: str
+    made_at: int
+    held_until: int
+    held_by: str  # the last node that reads it, or who holds it then
+
+
+class Peak(NamedTuple):
+    """The moment at which most bytes are alive."""
+
+    at: int
+    phase: str
+    node: str
+    nbytes: int
+    source: str
+    module: str
+
+
+class Memory:
+    """The planned memory of one compilation: a moment per node of the forward, then of the backward.
+
+    >>> import torch
+    >>> import aotviz
+    >>> f = aotviz.compile(lambda x: x.exp().sin().sum(), backend="eager")
+    >>> f(torch.ones(100, requires_grad=True)).backward()
+    >>> memory = f.recording[0].memory()
+    >>> memory
+    <aotviz Memory of '<lambda>': at most 1.17 KiB, at `mul` in the backward>
+    >>> memory.moments[["phase", "node", "alive", "after"]].values.tolist()[1]
+    ['forward', 'exp', 800, 800]
+    >>> memory.holders()[["name", "kind", "nbytes"]].values.tolist()[:2]
+    [['x', 'input', 400], ['exp', 'saved', 400]]
+    """
+
+    def __init__(
+        self, name: str, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int]
+    ) -> None:
+        self.name = name
+        self._plan = _Plan(halves, kinds, symbols)
+
+    def __repr__(self) -> str:
+        peak = self.peak
+        where = f"`{peak.node}` in the {peak.phase}" if peak.node else "no node"
+        return f"<aotviz Memory of {self.name!r}: at most {sizes.told(peak.nbytes)}, at {where}>"
+
+    @property
+    def moments(self) -> pd.DataFrame:
+        """One row per node, in the order in which they run.
+
+        Columns: at (the moment's number), phase ("forward", "inference" or "backward"), node, target, source_line,
+        module_path, made (bytes that the node allocates), alive (bytes while it runs: what it reads, what it makes, and
+        all that is held for later), after (bytes when what it read last is freed), and the alive bytes by kind, a
+        column for each of `KINDS`. A storage counts once, a view nothing.
+        """
+        return tables.table(_MOMENTS, self._plan.moments)
+
+    @property
+    def peak(self) -> Peak:
+        """The moment at which most bytes are alive; the first one, if there are several."""
+        most = max(self._plan.moments, key=lambda moment: moment.alive, default=None)
+        if most is None:
+            return Peak(0, "", "", 0, "", "")
+        node = most.node
+        return Peak(most.at, most.phase, node.name, most.alive, node.source.with_code, node.module_path)
+
+    def holders(self, at: int | None = None) -> pd.DataFrame:
+        """One row per storage that is alive at a moment, the largest first. None means the peak.
+
+        Columns: name (the node that makes it), kind, nbytes, source, module, made_at and held_until (moments), held_by
+        (the last node that reads it, or who holds it then).
+
+        Raises IndexError if there is no such moment.
+        """
+        count = len(self._plan.moments)
+        moment = self.peak.at if at is None else at
+        if not 0 <= moment < max(count, 1):
+            raise IndexError(f"there is no moment {at}: the moments of {self.name} are 0 to {count - 1}")
+        largest_first = sorted(self._plan.holders, key=lambda one: -one.nbytes)
+        return tables.records(Holder, [one for one in largest_first if one.made_at <= moment <= one.held_until])
+
+    def plot(self) -> Figure:
+        """The alive bytes over forward and backward, by kind, as a plotly figure."""
+        from plotly.graph_objects import Figure, Scatter
+
+        moments = self._plan.moments
+        hover = [f"{moment.phase}: {moment.node.name}<br>{moment.node.source.with_code}" for moment in moments]
+        figure = Figure()
+        for kind in KINDS:
+            alive = [moment.by_kind.get(kind, 0) for moment in moments]
+            if any(alive):
+                figure.add_trace(
+                    Scatter(
+                        x=[moment.at for moment in moments], y=alive, name=kind, stackgroup="alive", mode="none",
+                        customdata=hover, hovertemplate="%{customdata}<br>%{y:,} bytes<extra>%{fullData.name}</extra>",
+                    )
+                )  # fmt: skip
+        begins = next((moment.at for moment in moments if moment.phase == "backward"), None)
+        if begins:
+            figure.add_vline(x=begins - 0.5, line_dash="dot", annotation_text="backward")
+        peak = self.peak
+        title = f"{self.name}: at most {sizes.told(peak.nbytes)}, at {peak.node} in the {peak.phase}"
+        figure.update_layout(title=title, xaxis_title="node", yaxis_title="bytes alive", hovermode="x")
+        return figure
+
+
+class _Moment(NamedTuple):
+    at: int
+    phase: str
+    node: Node
+    made: int
+    alive: int
+    after: int
+    by_kind: dict[str, int]
+
+
+def _bytes_of(kind: str) -> tuple[str, Callable[[_Moment], int]]:
+    return "int64", lambda moment: moment.by_kind.get(kind, 0)
+
+
+_MOMENTS: tables.Columns = {
+    "at": ("int64", lambda moment: moment.at),
+    "phase": ("str", lambda moment: moment.phase),
+    "node": ("str", lambda moment: moment.node.name),
+    "target": ("str", lambda moment: moment.node.target),
+    "source_line": ("str", lambda moment: str(moment.node.source)),
+    "module_path": ("str", lambda moment: moment.node.module_path),
+    "made": ("int64", lambda moment: moment.made),
+    "alive": ("int64", lambda moment: moment.alive),
+    "after": ("int64", lambda moment: moment.after),
+    **{kind: _bytes_of(kind) for kind in KINDS},
+}
+
+
+@dataclass
+class _Storage:
+    """What is found out about a storage while the graphs are read."""
+
+    maker: Node
+    made_at: int
+    kind: str
+    nbytes: int = 0
+    until: float = -1  # a half: between two moments
+    by: str = ""
+
+
+class _Plan:
+    """The moments and holders of one or two graphs that run one after the other."""
+
+    def __init__(self, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int]) -> None:
+        self._symbols = symbols
+        self._storages: dict[tuple[int, int], _Storage] = {}
+        steps: list[tuple[str, Node]] = []  # what runs, in order
+        for graph, following in zip(halves, [*halves[1:], None], strict=True):
+            self._read(graph, kinds, len(steps), following)
+            steps += [(graph.role.split()[0], node) for node in graph.rows if node.op not in ("placeholder", "output")]
+        for one in self._storages.values():
+            if one.kind in _OF_THE_CALLER or one.kind == "output" or one.until == _END:
+                one.until, one.by = len(steps), _GRAPH if one.kind == "constant" else _CALLER
+        self.holders = [
+            Holder(s.maker.descriptor or s.maker.name, s.kind, s.nbytes, s.maker.source.with_code, s.maker.module_path,
+                   s.made_at, int(s.until), s.by)
+            for s in self._storages.values()
+        ]  # fmt: skip
+        self.moments = self._moments(steps)
+
+    def _read(self, graph: Graph, kinds: Mapping[str, str], begins: int, following: Graph | None) -> None:
+        """Add a graph's storages, and until when its nodes hold them."""
+        at, moment = {}, begins
+        for node in graph.rows:
+            at[node.index] = moment
+            moment += node.op not in ("placeholder", "output")
+        returned, updates, saved = _results(graph, following)
+        passed = {key for node in graph.rows if node.op == "placeholder" for key, _ in self._in(graph, node)}
+        for node in graph.rows:
+            users = [user for user in graph.users[node.index] if graph.rows[user].op != "output"]
+            last = graph.rows[max(users, default=node.index)]
+            for storage, nbytes in self._in(graph, node):
+                key = storage, 0 if storage in passed else begins  # what is recomputed has the forward's number
+                known = self._storages.get(key)
+                if known is None:
+                    known = self._storages[key] = _Storage(node, at[node.index], self._kind(graph, node, kinds))
+                known.nbytes = max(known.nbytes, nbytes)
+                if node.index in returned:
+                    known.until = _END
+                    if known.kind == "intermediate":
+                        known.kind = "gradient" if graph.role.startswith("backward") else "output"
+                elif node.index in updates:
+                    known.until, known.by = moment - 0.5, _WRAPPER  # before anything else runs
+                    if known.kind == "intermediate":
+                        known.kind = "update"
+                if node.index in saved and known.until != _END:
+                    known.until, known.by = moment - 0.5, _SAVED
+                    if known.kind in ("intermediate", "update"):
+                        known.kind = "saved"
+                if (users or node.op != "placeholder") and _END != known.until <= at[last.index]:
+                    known.until, known.by = at[last.index], last.name
+
+    def _in(self, graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
+        """The storage, and the bytes up to its end, of each tensor that a node's value is or has."""
+        pending = [node.value_id] if node.op != "output" else []
+        while pending:
+            number = pending.pop()
+            if number < 0:
+                continue
+            value = graph.values[number]
+            pending += value.parts
+            if value.kind == "tensor":
+                shape, stride = map(self._known, value.shape), map(self._known, value.stride)
+                end = sizes.reach(self._known(value.offset), [*shape], [*stride])
+                elements = end if end is not None else 0
+                nbytes = elements * sizes.element_bytes(graph.text(value.dtype))
+                yield (value.storage if value.storage >= 0 else ~number), nbytes
+
+    def _known(self, size: int | str) -> int:
+        return size if isinstance(size, int) else sizes.evaluated(size, self._symbols)
+
+    def _kind(self, graph: Graph, node: Node, kinds: Mapping[str, str]) -> str:
+        if node.op == "get_attr":
+            return "constant"
+        if node.op != "placeholder":
+            return "intermediate"
+        if graph.role.startswith("backward") and self._storages:
+            return "tangent"
+        return kinds.get(node.descriptor, "input")
+
+    def _moments(self, steps: Sequence[tuple[str, Node]]) -> list[_Moment]:
+        begin: dict[int, list[_Storage]] = {}
+        end: dict[float, list[_Storage]] = {}
+        for one in self._storages.values():
+            begin.setdefault(one.made_at, []).append(one)
+            end.setdefault(one.until, []).append(one)
+        by_kind: dict[str, int] = {}
+        moments = []
+        for at, (phase, node) in enumerate(steps):
+            for one in end.get(at - 0.5, []):
+                by_kind[one.kind] -= one.nbytes
+            fresh = begin.get(at, [])
+            for one in fresh:
+                by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
+            alive, during = sum(by_kind.values()), dict(by_kind)
+            for one in end.get(at, []):
+                by_kind[one.kind] -= one.nbytes
+            made = sum(one.nbytes for one in fresh if one.maker is node)
+            moments.append(_Moment(at, phase, node, made, alive, sum(by_kind.values()), during))
+        return moments
+
+
+_END = 1 << 60  # held by the caller when everything has run
+
+
+def _results(graph: Graph, saved_for: Graph | None) -> tuple[set[int], set[int], set[int]]:
+    """The nodes that the caller gets, those that the wrapper copies into inputs, and those that are saved for the
+    backward `saved_for`."""
+    names = {node.name: node.index for node in graph.rows}
+    outputs, said = graph.outputs, graph.output_descriptors
+    saved = len(outputs)  # where the saved ones begin
+    if saved_for is not None:
+        taken = sum(n.op == "placeholder" and not n.name.startswith("tangents_") for n in saved_for.rows)
+        begins = (place for place, text in enumerate(said) if text.startswith("saved "))
+        saved = next(begins, len(outputs) - taken if not any(said) else len(outputs))  # a log does not say
+    found: tuple[set[int], set[int], set[int]] = (set(), set(), set())
+    for place, (name, text) in enumerate(zip(outputs, said, strict=True)):
+        if name in names:
+            found[2 if place >= saved else 1 if text.endswith(" after mutation") else 0].add(names[name])
+    return found

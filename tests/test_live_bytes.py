@@ -1,0 +1,160 @@
+"""The planned memory of a compilation: it is what a call needs, to the byte, at every node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz.lowerings import run_graph
+from tests.measured_bytes import differences
+from tests.oracle.models import FAMILIES, MORE
+from tests.tiers import slow
+
+PARTITIONERS = ["default_partition", "min_cut_rematerialization_partition"]
+QUICK = ("bert", "gpt2")
+MODELS = [
+    *QUICK,
+    *("gptj", "gpt_neox", "roberta", "distilbert", "albert", "electra", "xlnet", "transformer", "lstm", "gru"),
+    *("convolutions", "autoencoder", "clip", "opt", "swin"),
+]
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape).requires_grad_()
+
+
+def writes_and_views(x, y):
+    x.add_(1)
+    return x, (x * y).sum(), y.view(-1)[2:], y.exp().t()
+
+
+def saved_twice(x):
+    y = x.tanh()
+    return y.t() @ y, x.split(2)[0] * 2
+
+
+def unused_items(x):
+    return torch.nn.functional.dropout(x.topk(2).values.sort().indices * x[:, :2], 0.5)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "a chain": (lambda x: x.exp().sin().sum(), (leaf(4, 4),)),
+    "writes and views": (writes_and_views, (torch.ones(4, 4), leaf(4, 4))),
+    "saved twice": (saved_twice, (leaf(4, 3),)),
+    "items that nobody reads": (unused_items, (leaf(3, 4),)),
+    "only a forward": (lambda x: x.exp().sin().cumsum(0)[1:], (torch.ones(4, 4),)),
+    "a perceptron": (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(0.1), nn.Linear(4, 4)), (torch.ones(3, 4),)),
+    "buffers": (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU()), (torch.ones(2, 3, 8, 8),)),
+    "attention": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (torch.ones(2, 5, 16),)),
+}
+
+
+def compared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], partition_fn: str) -> list[str]:
+    """Where plan and measurement differ for the second step of a program; the first one compiles it."""
+    is_module = isinstance(fn, nn.Module)
+    compiled = (aotviz.aot_module if is_module else aotviz.aot_function)(fn, run_graph, partition_fn=partition_fn)
+    tensors = [one for one in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+    tensors += [*fn.parameters(), *fn.buffers()] if is_module else []
+
+    def step() -> list[torch.Tensor]:
+        returned = torch.utils._pytree.tree_leaves(compiled(*args, **kwargs))
+        results = [one for one in returned if isinstance(one, torch.Tensor)]
+        differentiable = [one for one in results if one.requires_grad]
+        seeds.extend(torch.ones_like(one) for one in differentiable[len(seeds) :])
+        if differentiable:
+            torch.autograd.backward(differentiable, seeds)
+        return results
+
+    seeds: list[torch.Tensor] = []
+    step()
+    for one in tensors:
+        one.grad = None  # the engine then takes the gradients as they are
+    return differences(compiled.recording[0], step, [*tensors, *seeds])
+
+
+@pytest.mark.parametrize("partition_fn", PARTITIONERS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_plan_is_what_is_measured_after_each_node(name: str, partition_fn: str) -> None:
+    fn, args = PROGRAMS[name]
+    assert not compared(fn, args, {}, partition_fn)
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else slow(name) for name in MODELS])
+def test_the_plan_of_a_model_is_what_is_measured_after_each_node(name: str) -> None:
+    torch.manual_seed(0)
+    model, inputs = {**FAMILIES, **MORE}[name]()
+    inputs = dict(inputs)
+    assert not compared(model, inputs.pop("", ()), inputs, PARTITIONERS[1])
+
+
+def test_a_plan_that_keeps_what_is_freed_is_found() -> None:
+    """The comparison itself: without the moment at which a value is read last, it fails."""
+    compiled = aotviz.aot_function(lambda x: x.exp().sin().cos(), run_graph)
+    x = torch.ones(4)
+    compiled(x)
+    assert not differences(compiled.recording[0], lambda: compiled(x), [x])
+    holds = []
+
+    def keeps(graph_module: Any, _inputs: Any) -> Any:
+        def run(args: list[Any]) -> Any:
+            holds.append(args[0].exp())
+            return graph_module(*args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    held = aotviz.aot_function(lambda x: x.exp().sin().cos(), keeps)
+    held(x)
+    assert differences(held.recording[0], lambda: held(x), [x])
+
+
+def test_the_peak_says_where_it_is_and_who_holds_the_memory() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = nn.Linear(4, 64)
+
+        def forward(self, x):
+            return self.wide(x).relu().square().sum()
+
+    model = aotviz.aot_module(Block(), run_graph)
+    model(torch.ones(8, 4)).backward()
+    memory = model.recording[0].memory()
+    peak = memory.peak
+    moments = memory.moments
+    assert peak.nbytes == moments.alive.max() == moments.alive[peak.at]
+    assert (peak.phase, peak.source.partition(" ")[2]) == ("backward", "return self.wide(x).relu().square().sum()")
+    holders = memory.holders()
+    assert holders.nbytes.sum() == peak.nbytes
+    assert dict(holders.groupby("kind").nbytes.sum())["parameter"] == (4 * 64 + 64) * 4
+    assert set(holders[holders.kind == "parameter"].name) == {"wide.weight", "wide.bias"}
+    assert memory.plot().layout.title.text.startswith(f"{memory.name}: at most ")
+    with pytest.raises(IndexError, match=r"there is no moment 999: the moments of Block.* are 0 to \d+"):
+        memory.holders(999)
+
+
+def test_symbolic_sizes_need_the_sizes_of_a_call() -> None:
+    f = aotviz.compile(lambda x: torch.cat([x, x[1:]]).exp().sum(), backend="eager", dynamic=True)
+    f(leaf(4)).backward()
+    compilation = f.recording[0]
+    with pytest.raises(ValueError, match=r"the size '.*s\d+.*' is not known: give the value of (s\d+), as in symbols"):
+        compilation.memory()
+    (symbol,) = {size for shape in compilation.inputs["shape"] for size in shape if isinstance(size, str)}
+    g = aotviz.compile(lambda x: torch.cat([x, x[1:]]).exp().sum(), backend="eager", dynamic=False)
+    g(leaf(4)).backward()
+    assert compilation.memory({symbol: 4}).peak.nbytes == g.recording[0].memory().peak.nbytes
+    with pytest.raises(ValueError, match="is not known"):
+        compilation.memory({"another": 4})
+
+
+def test_a_saved_file_has_the_same_plan(tmp_path) -> None:
+    f = aotviz.compile(lambda x: x.exp().sin().sum(), backend="eager")
+    f(leaf(4)).backward()
+    f.recording.save(tmp_path / "f.aotviz")
+    loaded = aotviz.load(tmp_path / "f.aotviz")[0].memory()
+    assert loaded.moments.equals(f.recording[0].memory().moments)
