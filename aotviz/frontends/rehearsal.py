@@ -91,12 +91,13 @@ def _check_nodes(form: GraphCall) -> None:
     mode = form.fake_mode
     for graph in form.graphs.values():
         for node in graph.nodes:
-            if node.op != "call_function" or not operators.is_operator(node.target):
+            operator: Any = node.target
+            if node.op != "call_function" or not operators.is_operator(operator):
                 continue
             args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta.get("val"))
             try:
                 with mode, mode.shape_env.ignore_fresh_unbacked_symbols(), without_compiled_autograd():
-                    found = node.target(*args, **kwargs)
+                    found = operator(*args, **kwargs)
             except fake_tensors.DEPENDS_ON_DATA:
                 continue
             except Exception as error:

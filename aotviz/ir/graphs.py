@@ -65,7 +65,7 @@ def inlined(
         new = made[node] = graph.node_copy(node, made.__getitem__)
         new.meta["partitioner_tag"] = tag
         if node.op == "get_attr":
-            new.target = _constant(root, getattr(module, node.target))
+            new.target = _constant(root, getattr(module, str(node.target)))
     return [made[result] if isinstance(result, fx.Node) else result for result in outputs(module.graph)]
 
 

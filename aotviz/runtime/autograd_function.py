@@ -360,7 +360,7 @@ class Writer:
     def _written(self, names: list[str]) -> dict[str, str]:
         """Variables for the original gradients that the backward graph writes to, before they get another layout."""
         nodes = self.call.backward_module.graph.nodes
-        targets = [node.args[0] for node in nodes if graphs.is_input_mutation(node)]
+        targets = [graphs.argument(node) for node in nodes if graphs.is_input_mutation(node)]
         numbers = [tangent_number(node) for node in targets if is_tangent(node)]
         return {self.source.fresh(f"given_{names[i]}"): names[i] for i in dict.fromkeys(numbers)}
 

@@ -491,7 +491,7 @@ def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
         if node is None:  # a pack hook that ignores its argument
             continue
         if name not in traced and node.target is torch.ops.aten.clone.default:
-            node = node.args[0]  # the old value of an input that the call overwrites
+            node = graphs.argument(node)  # the old value of an input that the call overwrites
         origin = closed_from.get(node.name) if node.name in traced else None
         if origin is None:
             continue

@@ -310,7 +310,7 @@ class Part:
             if node.target is steps.add_to_gradient and node.args[0] not in made:
                 added.append(fx.map_arg(node.args[1], made.__getitem__))
             elif node.op == "output":
-                graph.output((*fx.map_arg(node.args[0], made.__getitem__), *added))
+                graph.output((*fx.map_arg(graphs.outputs(self.module.graph), made.__getitem__), *added))
             elif node.op != "placeholder":
                 made[node] = graph.node_copy(node, made.__getitem__)
         return lazy_graph_module(root, graph), taken

@@ -23,7 +23,7 @@ def run_early(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., An
     made = graphs.copy(module)
     place = {node: number for number, node in enumerate(made.graph.nodes)}
     for write in [node for node in made.graph.nodes if graphs.is_input_mutation(node)]:
-        target, total = write.args[0], write.args[1]
+        target, total = graphs.argument(write, 0), graphs.argument(write, 1)
         is_sum = total.target is _ADD and total.args[0] is target and not total.kwargs and list(total.users) == [write]
         if is_sum and max(place[user] for user in target.users if user is not write) == place[total]:
             total.target = _ADD_IN_PLACE

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import torch.fx as fx
 
@@ -20,7 +21,7 @@ from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import Lifted, WholeBackward
 
-HOOKS = {  # step -> its kind of hook
+HOOKS: dict[Any, str] = {  # step -> its kind of hook
     steps.tensor_pre_hook: "gradient hooks",
     steps.pre_hook: "pre-hooks",
     steps.post_hook: "hooks",

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch.fx as fx
 
+from aotviz.ir import graphs
 from aotviz.runtime.codegen import Source
 from aotviz.whole_backward import current_node, steps
 from aotviz.whole_backward.captured import PartedBackward, ReplayedBackward
@@ -52,9 +53,9 @@ class _Writer:
             elif node.op == "call_function":
                 self._step(node)
             elif node.op == "get_attr":
-                self._names[node] = source.bind(node.target, node.meta["constant"])
+                self._names[node] = source.bind(str(node.target), node.meta["constant"])
             elif node.op == "output":
-                source.line(f"return {self._text(list(node.args[0]))}", "the gradients that were asked for")
+                source.line(f"return {self._text(graphs.outputs(graph))}", "the gradients that were asked for")
             gone = self._gone(None, last.get(node, ()))
             if gone and node.op != "output":
                 source.line(f"del {', '.join(gone)}", comment=False)
