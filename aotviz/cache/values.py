@@ -241,7 +241,7 @@ class Reader:
         fakes: Sequence[Any],
         storages: Sequence[int],
         symbols: Sequence[Any],
-        fake_mode: Any,
+        fake_mode: Any,  # a FakeTensorMode; None if there are no fakes
         meshes: Meshes,
         ragged: Mapping[Any, torch.SymInt] = MappingProxyType({}),
     ) -> None:
@@ -378,7 +378,7 @@ class Reader:
                         1, dtype=torch.uint8, device="meta"
                     ).untyped_storage()
                 meta = torch.empty(0, dtype=kind, device="meta").set_(memory, offset, size, stride)
-            made = fake(self.fake_mode, meta, device)
+            made: torch.Tensor = fake(self.fake_mode, meta, device)
         if not state:
             return made
         with without_modes(), self.fake_mode, torch.set_grad_enabled(bool(state & _NO_LEAF)):

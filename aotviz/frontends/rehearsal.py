@@ -96,7 +96,7 @@ def _check_nodes(form: GraphCall) -> None:
                 continue
             args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta.get("val"))
             try:
-                with mode, mode.shape_env.ignore_fresh_unbacked_symbols(), without_compiled_autograd():
+                with mode, fake_tensors.shape_env(mode).ignore_fresh_unbacked_symbols(), without_compiled_autograd():
                     found = operator(*args, **kwargs)
             except fake_tensors.DEPENDS_ON_DATA:
                 continue

@@ -33,6 +33,7 @@ from aotviz.ir.signature import GraphSignature
 from aotviz.ir.subclass_meta import Wrapping
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
+from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.torchs_log import next_number
 from aotviz.torch_private.what_follows import NOTHING, Follows
 
@@ -176,7 +177,7 @@ class FlatCall(Form):
     descriptors: tuple[PlainInput, ...]  # one per flat input
     duplicate_of: tuple[int | None, ...]  # one per flat input: the earlier input that is the same tensor
     counter_of: tuple[int, ...]  # one per flat input: the first over its memory that has the same version counter
-    fake_mode: Any  # torch's FakeTensorMode
+    fake_mode: FakeTensorMode
     root: torch.nn.Module | None
     is_graph: bool
     convention: Convention

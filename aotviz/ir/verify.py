@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.fx as fx
 
@@ -34,6 +33,9 @@ from aotviz.torch_private import operators
 ALWAYS = os.environ.get("AOTVIZ_VERIFY") == "1"  # set by our tests
 
 
+Promising = TypeVar("Promising")
+
+
 class MalformedForm(AssertionError):
     """A stage returned a form that contradicts itself: a bug in that stage."""
 
@@ -52,11 +54,13 @@ def verify(form: Form, stage: str) -> None:
                     raise MalformedForm(f"stage {stage!r} returned a malformed {kind}: {node.name}: {promise.text}")
 
 
-@dataclass(frozen=True)
 class Promise:
-    form: type[Any]
-    text: str
-    holds: Callable[[Any], bool]
+    """What each form of a class promises, or each node."""
+
+    def __init__(self, form: type[Promising], text: str, holds: Callable[[Promising], bool]) -> None:
+        self.form: type[Any] = form
+        self.text = text
+        self.holds: Callable[[Any], bool] = holds
 
 
 def _graphs(form: Form) -> Iterator[fx.Graph]:

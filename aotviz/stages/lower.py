@@ -26,6 +26,7 @@ from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
+from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.torchs_log import backward_timed
 from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.views import order_of, strides_in
@@ -150,7 +151,9 @@ def boxed(compiled: Callable[..., Any], count: int = 0) -> Callable[[list[Any]],
     return call
 
 
-def _with_first_fake(compiled: Any, graph: Any, strides: Sequence[Any], fake_mode: Any) -> Callable[[list[Any]], Any]:
+def _with_first_fake(
+    compiled: Any, graph: Any, strides: Sequence[Any], fake_mode: FakeTensorMode
+) -> Callable[[list[Any]], Any]:
     """`compiled`, but if the caller asked for it, the first call returns fakes with the reported strides."""
     if not first_call_is_fake():
         return compiled
@@ -194,7 +197,7 @@ def _as_reported(call: Split, strides: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _restrided(value: torch.Tensor, stride: tuple[Any, ...], fake_mode: Any) -> torch.Tensor:
+def _restrided(value: torch.Tensor, stride: tuple[Any, ...], fake_mode: FakeTensorMode) -> torch.Tensor:
     """`value` with the strides that the compiler reports. Compilers report the numbers of the traced call. Comparing
     these with symbolic strides would add guards on them."""
     if tuple(map(hint, value.stride())) == tuple(map(hint, stride)):

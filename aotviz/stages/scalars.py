@@ -10,7 +10,6 @@ the partitioner, or the backward would take floats.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.fx as fx
@@ -18,6 +17,7 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import GraphCall, Reason, TracedCall
 from aotviz.torch_private import dynamo, graph_nodes, scalar_tensors
+from aotviz.torch_private.fake_tensors import FakeTensorMode, shape_env
 from aotviz.torch_private.scalar_tensors import TensorifyScalarRestartAnalysis
 
 _PROVENANCE = ("stack_trace", "nn_module_stack", "fwd_nn_module_stack", "seq_nr", "partitioner_tag", "custom")
@@ -50,7 +50,7 @@ def _reads(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in found if isinstance(node.meta.get("val"), torch.SymFloat)]
 
 
-def _as_tensors(module: fx.GraphModule, fake_mode: Any) -> None:
+def _as_tensors(module: fx.GraphModule, fake_mode: FakeTensorMode) -> None:
     """Compute with tensors instead of symbolic floats, in place.
 
     Raises Dynamo's restart of its analysis if a float must be fixed and Dynamo is running. Otherwise the graph contains
@@ -68,7 +68,7 @@ def _as_tensors(module: fx.GraphModule, fake_mode: Any) -> None:
 
     try:
         with torch.no_grad(), scalar_tensors.told_of_new_nodes(module, created):
-            scalar_tensors.tensorify_python_scalars(module, fake_mode.shape_env, fake_mode)
+            scalar_tensors.tensorify_python_scalars(module, shape_env(fake_mode), fake_mode)
     except TensorifyScalarRestartAnalysis:
         if dynamo.compiling():
             raise

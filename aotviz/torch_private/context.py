@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _device
 
 from aotviz.torch_private import torchs_log
@@ -70,7 +71,9 @@ def unread_draws_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lowering(fake_mode: Any, facts: CompilerFacts, role: str, context: Context | None = None) -> Iterator[list[Any]]:
+def lowering(
+    fake_mode: FakeTensorMode, facts: CompilerFacts, role: str, context: Context | None = None
+) -> Iterator[list[Any]]:
     """The ambient state that a compiler expects for a graph with this role.
 
     Yields the list to which it may add the strides of its outputs.

@@ -15,7 +15,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException as DataDe
 from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
 
 # What is raised where a program without data cannot go on.
 DEPENDS_ON_DATA = DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
@@ -57,6 +58,12 @@ def compare_sizes(operator: Any, arguments: Sequence[Any]) -> None:
             check(*arguments)
 
 
+def shape_env(mode: FakeTensorMode) -> ShapeEnv:
+    """The symbols of a mode. Each of ours has some."""
+    found: Any = mode.shape_env
+    return found
+
+
 def mode_apart() -> FakeTensorMode:
     """A mode for a call that no trace sees. Real constants may meet its fakes."""
     return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
@@ -83,7 +90,7 @@ _LOG = logging.getLogger(FakeTensorMode.__module__)
 _LOG.addFilter(_ToldByTheError())
 
 
-def fake(mode: FakeTensorMode, meta: torch.Tensor, device: str) -> Any:
+def fake(mode: FakeTensorMode, meta: torch.Tensor, device: str) -> FakeTensor:
     """The fake tensor on `device` with the layout of a tensor on the meta device. Over ten times as fast as an operator
     under the mode."""
     return FakeTensor(mode, meta, torch.device(device))

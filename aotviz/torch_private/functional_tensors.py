@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
 from torch._subclasses.functional_tensor import FunctionalTensorMode as FunctionalTensorMode
 
@@ -27,17 +28,18 @@ bases: Callable[[FunctionalTensorMode], Any] = attrgetter("_storage_to_base")
 """The first tensor of each storage that was met in inference mode."""
 
 
-def inference_base(tensor: FunctionalTensor) -> Any:
+def inference_base(tensor: FunctionalTensor) -> torch.Tensor | None:
     """The tensor whose memory a view taken in inference mode shares, or None."""
     return tensor._inference_mode_base
 
 
-def held(tensor: FunctionalTensor) -> Any:
+def held(tensor: FunctionalTensor) -> FakeTensor:
     """The fake tensor that holds the value; writes may be pending."""
-    return torch._from_functional_tensor(tensor.elem)
+    value: Any = torch._from_functional_tensor(tensor.elem)
+    return value
 
 
-def applied(tensor: FunctionalTensor) -> Any:
+def applied(tensor: FunctionalTensor) -> FakeTensor:
     """The fake tensor that holds the value, after all pending writes."""
     torch._sync(tensor)
     return held(tensor)

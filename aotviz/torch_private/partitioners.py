@@ -20,6 +20,7 @@ from torch._functorch.partitioners import default_partition as default_partition
 from torch._functorch.partitioners import functionalize_rng_ops as functionalize_rng_ops
 from torch._functorch.partitioners import min_cut_rematerialization_partition as min_cut_rematerialization_partition
 from torch._functorch.partitioners import must_recompute as must_recompute
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 remat_using_tags_for_fwd_loss_bwd_graph = rematerialization.remat_using_tags_for_fwd_loss_bwd_graph
@@ -55,7 +56,7 @@ def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], 
 
 
 @contextlib.contextmanager
-def _static(fake_mode: Any) -> Iterator[None]:
+def _static(fake_mode: FakeTensorMode) -> Iterator[None]:
     before, fake_mode.static_shapes = fake_mode.static_shapes, True
     try:
         yield
@@ -64,7 +65,7 @@ def _static(fake_mode: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def partitioning(fake_mode: Any, graphsafe_rng: bool = False) -> Iterator[None]:
+def partitioning(fake_mode: FakeTensorMode, graphsafe_rng: bool = False) -> Iterator[None]:
     """The global state for partitioners and joint passes. Graph modules that they make generate their code when first
     run. A tensor that they make fake, such as the state of a generator, has sizes that are numbers."""
     with (

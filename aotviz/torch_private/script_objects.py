@@ -14,6 +14,7 @@ import torch
 from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObject
 from torch._library.fake_class_registry import has_fake_class, maybe_to_fake_obj
 from torch._library.opaque_object import is_opaque_reference_type
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotviz.torch_private.cannot_trace import CannotTrace
 
@@ -38,7 +39,7 @@ def real(value: Any) -> Any:
     return value.real_obj if is_stand_in(value) else value
 
 
-def stand_in(value: Any, fake_mode: Any, name: str) -> Any:
+def stand_in(value: Any, fake_mode: FakeTensorMode, name: str) -> Any:
     """The fake of `value`, which the user calls `name`.
 
     Raises:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 __all__ = ["is_dense", "is_traceable_wrapper_subclass"]
 
 # Generated code calls these three, so they cost no more than the attribute.
-base_of: Callable[[Any], Any] = attrgetter("_base")
+base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
 """The tensor that autograd takes a tensor for a view of, or None."""
 
 write_count: Callable[[Any], int] = attrgetter("_version")

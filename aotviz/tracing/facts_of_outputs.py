@@ -241,7 +241,8 @@ class _Classifier:
     def _refuse_new_history(self, output: Any, root: Any) -> None:
         """Refuse a detached alias of an input that was written with a value that has a `grad_fn`: a view cannot have
         it."""
-        base = output if base_of(output) is None else base_of(output)
+        known_base = base_of(output)
+        base = output if known_base is None else known_base
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
             index = self._input_index(root)
             known = index is not None and index < len(self.input_names)
@@ -362,7 +363,8 @@ class _Classifier:
 
 def _is_new_leaf(view: Any) -> bool:
     """Whether a view or detached alias was itself made to require grad."""
-    tracked = base_of(view) is not None and base_of(view).requires_grad
+    base = base_of(view)
+    tracked = base is not None and base.requires_grad
     return view.requires_grad and not tracked and functional.grad_fn(view) is None
 
 

@@ -27,6 +27,7 @@ from aotviz.torch_private.fake_tensors import (
     FakeTensor,
     FakeTensorMode,
     detect_fake_mode,
+    shape_env,
 )
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.runtime import as_inference_tensor
@@ -63,7 +64,7 @@ def takes_real_tensors(values: Sequence[Any]) -> bool:
 
 def fakes(
     flat: Sequence[Any],
-    fake_mode: Any,
+    fake_mode: FakeTensorMode,
     dynamic: bool,
     static_count: int,
     names: Sequence[str],
@@ -129,7 +130,7 @@ def as_captured(values: Sequence[Any], names: Sequence[str], symbols: Sequence[S
 
 def _fake(
     value: Any,
-    fake_mode: Any,
+    fake_mode: FakeTensorMode,
     dynamic: bool,
     name: str,
     context: Any,
@@ -173,13 +174,13 @@ def _changes_kind(value: Any) -> bool:
     return base is not None and base.is_complex() != value.is_complex()
 
 
-def empty_like_layout(fake_mode: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
+def empty_like_layout(fake_mode: FakeTensorMode, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
     """Create a fake tensor of a given layout without tracing it."""
     with without_modes(), fake_mode:
         return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
-def shell(fake_mode: Any, value: torch.Tensor) -> torch.Tensor:
+def shell(fake_mode: FakeTensorMode, value: torch.Tensor) -> torch.Tensor:
     """Create a fake of `value`'s shape whose elements share one place in memory; see `runtime/edges.py`."""
     with without_modes(), fake_mode:
         made = torch.empty((), dtype=value.dtype, device=value.device)
@@ -247,8 +248,8 @@ def rng_preserved() -> Iterator[None]:
 class SymbolGuards:
     """The conditions on sizes that a symbolic trace depends on, as one expression over the flat inputs."""
 
-    def __init__(self, fake_mode: Any, fakes: Sequence[Any]) -> None:
-        self._shape_env = fake_mode.shape_env
+    def __init__(self, fake_mode: FakeTensorMode, fakes: Sequence[Any]) -> None:
+        self._shape_env = shape_env(fake_mode)
         self._positions = [i for i, fake in enumerate(fakes) if isinstance(fake, (torch.Tensor, torch.SymInt))]
         placeholders = self._leaves(fakes)
         rows = {n.node.expr for fake in fakes if is_subclass(fake) for n in fake.size() if ragged(n)}

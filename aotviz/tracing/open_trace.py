@@ -45,6 +45,7 @@ from aotviz.torch_private.dispatch import (
     leaving_inference_mode,
     without_modes,
 )
+from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
 from aotviz.tracing import corrections, fakes, functional, leaks, overlap, randomness, user_calls

@@ -57,7 +57,7 @@ class Rootless:
             increment_version((self.argument,))
             self.before.version += 1
         root = base_of(self.argument)
-        if operators.version(self.argument) == self.version or root.requires_grad:
+        if root is None or operators.version(self.argument) == self.version or root.requires_grad:
             return []
         self.version = operators.version(self.argument)
         views = [view for view in ledger.views_of(root) if view.requires_grad and id(view) not in leaves]
