@@ -215,7 +215,7 @@ def _relation(places: dict[int, _Place], one: int, other: int) -> str:
     return "apart in one storage" if end <= start or last <= begin else "overlapping views of one storage"
 
 
-def _span(tensor: Any) -> tuple[int, int]:
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """Like `overlap.span`; an empty range for a tensor without elements."""
     where = overlap.hinted(layout(tensor))
     if 0 in where.size:

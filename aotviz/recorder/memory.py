@@ -170,6 +170,7 @@ class _Board:
         tensor = place.tensor
         returned = id(tensor) in self.leaving and self.placing.last[id(tensor)] is place
         role = "output" if returned else "input" if id(tensor) in self.given else "intermediate"
+        node: Any
         if place.by is not None:
             step, node = _step(place.by, place.item), place.by.node
         else:  # a view of it names its node

@@ -29,7 +29,7 @@ from aotviz.tracing.views import layout
 class Place:
     """A tensor from its creation, or from an in-place metadata op, up to the next one."""
 
-    tensor: Any  # of the trace
+    tensor: torch.Tensor  # of the trace
     stand_in: torch.Tensor | None  # None for a tensor without one storage, and where the position is not known
     by: Viewed | Moved | None = None  # the statement that placed it; None for an argument, and for a fresh result
     item: int = 0  # which of the results of `by` it is
@@ -73,7 +73,7 @@ class Placing:
         self.first.setdefault(id(place.tensor), place)
         self.last[id(place.tensor)] = place
 
-    def _at(self, tensor: Any, where: Layout | None = None) -> Place:
+    def _at(self, tensor: torch.Tensor, where: Layout | None = None) -> Place:
         """The current place of a tensor. `where`: the layout of one that is not placed yet; by default, what it has."""
         if id(tensor) not in self.last:
             shared = None
@@ -142,7 +142,7 @@ def _on_meta(fake: Any, symbolic: bool) -> Iterator[None]:
         yield
 
 
-def _fresh(tensor: Any, where: Layout | None, shared: Place | None) -> torch.Tensor | None:
+def _fresh(tensor: torch.Tensor, where: Layout | None, shared: Place | None) -> torch.Tensor | None:
     """A stand-in for a tensor that is not known to be a view: in memory of its own, or in that of an argument."""
     if where is None or (shared is not None and shared.stand_in is None):
         return None

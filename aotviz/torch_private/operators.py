@@ -6,11 +6,12 @@ import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.fx as fx
 from torch._higher_order_ops import effects
+from torch._ops import HigherOrderOperator, OpOverload
 
 from aotviz.torch_private import versions
 from aotviz.torch_private.random_numbers import run_and_save_rng_state
@@ -37,14 +38,14 @@ def of_an_operator(code: CodeType) -> bool:
     return code.co_filename.startswith(_OWN_CODE)
 
 
-def is_operator(target: Any) -> bool:
+def is_operator(target: Any) -> TypeGuard[OpOverload[..., Any]]:
     """Whether a node's target is an operator of the dispatcher."""
-    return isinstance(target, torch._ops.OpOverload)
+    return isinstance(target, OpOverload)
 
 
-def is_higher_order(target: Any) -> bool:
+def is_higher_order(target: Any) -> TypeGuard[HigherOrderOperator]:
     """Whether a node's target is an operator that takes graphs as arguments."""
-    return isinstance(target, torch._ops.HigherOrderOperator)
+    return isinstance(target, HigherOrderOperator)
 
 
 def check_decompositions(table: Any) -> None:

@@ -6,7 +6,7 @@ an input does not begin where its storage does. For such a view, the statements 
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.tracing import functional
@@ -14,7 +14,7 @@ from aotviz.tracing.ledger import Ledger, Moved
 from aotviz.tracing.views import contiguous, layout
 
 
-def callers_layout(ledger: Ledger, tensor: Any) -> Layout:
+def callers_layout(ledger: Ledger, tensor: torch.Tensor) -> Layout:
     """The layout in the caller's memory; the one in the trace, if that cannot be told."""
     root, path = ledger.path(tensor)
     if path and functional.has_storage(root) and functional.data_mutated(root) and layout(root).offset != 0:
@@ -24,7 +24,7 @@ def callers_layout(ledger: Ledger, tensor: Any) -> Layout:
     return layout(tensor)
 
 
-def looks_contiguous(ledger: Ledger, tensor: Any, lies: Layout) -> bool:
+def looks_contiguous(ledger: Ledger, tensor: torch.Tensor, lies: Layout) -> bool:
     """Whether a view of a written tensor is contiguous in the trace but not in the caller's memory. There `contiguous`
     and `reshape` would copy, and the program would behave differently. `lies`: the tensor's layout before the run."""
     if not ledger.is_viewed(tensor) or not lies.concrete:

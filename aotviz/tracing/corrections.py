@@ -51,7 +51,7 @@ from aotviz.tracing.views import contiguous, layout
 aten = torch.ops.aten
 
 
-def _dropout(tensor: Any, p: float, train: bool) -> Any:
+def _dropout(tensor: torch.Tensor, p: float, train: bool) -> Any:
     if tensor.is_nested:
         return aten.native_dropout.default(tensor, p, train)[0]
     if p == 0 or not train or tensor.numel() == 0:
@@ -59,7 +59,7 @@ def _dropout(tensor: Any, p: float, train: bool) -> Any:
     return decompositions.dropout(tensor, p, train)
 
 
-def _multilabel_margin_loss(tensor: Any, target: Any, reduction: int) -> tuple[Any, Any]:
+def _multilabel_margin_loss(tensor: torch.Tensor, target: Any, reduction: int) -> tuple[Any, Any]:
     """The targets of a sample are its labels up to the first -1; every other class must stay a margin of 1 below each
     target."""
     torch._check(tensor.dim() <= 2 and target.shape == tensor.shape, lambda: "target and input differ in shape")
@@ -76,7 +76,7 @@ def _multilabel_margin_loss(tensor: Any, target: Any, reduction: int) -> tuple[A
     return reduced[reduction](), is_target.to(tensor.dtype).reshape(tensor.shape)
 
 
-def _multi_margin_loss(tensor: Any, target: Any, *others: Any, **named: Any) -> Any:
+def _multi_margin_loss(tensor: torch.Tensor, target: Any, *others: Any, **named: Any) -> Any:
     loss = decompositions.multi_margin_loss(tensor, target, *others, **named)
     return loss.squeeze(0) if target.dim() == 0 and loss.dim() == 1 else loss
 
@@ -84,7 +84,7 @@ def _multi_margin_loss(tensor: Any, target: Any, *others: Any, **named: Any) -> 
 def _for_bytes(own: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """`own` for bytes, which have no gradient; else `otherwise`, which is torch's."""
 
-    def traced(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def traced(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return (own if tensor.dtype is torch.uint8 else otherwise)(tensor, *args, **kwargs)
 
     return traced
@@ -99,7 +99,7 @@ def _below_autograd(operator: Any) -> Callable[..., Any]:
 
 
 def _by_size_or_factor(operator: Any) -> Callable[..., Any]:
-    def traced(tensor: Any, size: Any, align_corners: bool, factors: Any = None) -> Any:
+    def traced(tensor: torch.Tensor, size: Any, align_corners: bool, factors: Any = None) -> Any:
         size = decompositions.upsample_compute_output_size(tensor.size(), size, factors)
         return operator(tensor, size, align_corners, *(factors or (None, None)))
 
@@ -160,7 +160,7 @@ def _normalizes(position: int) -> Callable[..., bool]:
 
 
 def _layers(
-    tensor: Any,
+    tensor: torch.Tensor,
     hidden: Sequence[Any],
     params: Sequence[Any],
     has_biases: bool,

@@ -31,7 +31,7 @@ def is_functional(value: Any) -> TypeGuard[torch.Tensor]:
     return isinstance(value, FunctionalTensor)
 
 
-def inner(tensor: Any) -> Any:
+def inner(tensor: torch.Tensor) -> torch.Tensor:
     """The fake tensor that holds the current value, all pending writes applied. For a subclass, one with such parts."""
     if isinstance(tensor, FunctionalTensor):
         return functional_tensors.applied(tensor)
@@ -49,7 +49,7 @@ def stand_in(value: Any, empty: bool = False) -> Any:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
-def wrapped(tensor: Any) -> Any:
+def wrapped(tensor: torch.Tensor) -> torch.Tensor:
     """A functional tensor around a fake one. For a subclass, one with functional parts."""
     if not wrapper_subclasses.is_subclass(tensor):
         return FunctionalTensor.to_functional(tensor)
@@ -61,25 +61,25 @@ def storage(tensor: torch.Tensor) -> StorageWeakRef:
     return StorageWeakRef(tensor.untyped_storage())
 
 
-def _elements(tensor: Any) -> list[Any]:
+def _elements(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [part.elem for part in wrapper_subclasses.parts(tensor) if isinstance(part, FunctionalTensor)]
 
 
-def _written(tensor: Any) -> list[Any]:
+def _written(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The parts that were written, or all parts if none was."""
     elements = _elements(tensor)
     return list(filter(functional_tensors.has_data_mutation, elements)) or elements
 
 
-def data_mutated(tensor: Any) -> bool:
+def data_mutated(tensor: torch.Tensor) -> bool:
     return any(map(functional_tensors.has_data_mutation, _elements(tensor)))
 
 
-def metadata_mutated(tensor: Any) -> bool:
+def metadata_mutated(tensor: torch.Tensor) -> bool:
     return any(map(functional_tensors.has_metadata_mutation, _elements(tensor)))
 
 
-def make_room(tensor: Any, size: Sequence[int]) -> None:
+def make_room(tensor: torch.Tensor, size: Sequence[int]) -> None:
     """Called before `resize_` enlarges a functional tensor. Without this, its storage would become a "meta" storage, of
     which no view can be taken. Nothing else shares it: functionalization refuses to resize a tensor that has views."""
     count = math.prod(size)
@@ -88,22 +88,22 @@ def make_room(tensor: Any, size: Sequence[int]) -> None:
             functional_tensors.place_in(tensor, count + int(tensor.storage_offset()))
 
 
-def storage_replaced(tensor: Any) -> bool:
+def storage_replaced(tensor: torch.Tensor) -> bool:
     """Whether `set_` gave a tensor another storage."""
     return any(map(functional_tensors.was_storage_changed, _elements(tensor)))
 
 
-def held(tensor: Any) -> Any:
+def held(tensor: torch.Tensor) -> torch.Tensor:
     """The fake tensor of a functional one; writes may be pending."""
     return functional_tensors.held(tensor) if isinstance(tensor, FunctionalTensor) else tensor
 
 
-def hidden_from_autograd(tensor: Any) -> bool:
+def hidden_from_autograd(tensor: torch.Tensor) -> bool:
     """Whether all writes went through `.data` or a detached alias."""
     return all(map(functional_tensors.hidden_from_autograd, _written(tensor)))
 
 
-def under_no_grad(tensor: Any) -> bool:
+def under_no_grad(tensor: torch.Tensor) -> bool:
     return all(map(functional_tensors.under_no_grad, _written(tensor)))
 
 
@@ -151,7 +151,7 @@ def edge(argument: Any) -> Any:
     return get_gradient_edge(argument)
 
 
-def is_view_with_history(tensor: Any) -> bool:
+def is_view_with_history(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view, requires grad, and is not a leaf. If its base does not require grad, a write that
     autograd does not see makes autograd replace its `grad_fn` by that of the base, which is None. A view of the leaf
     `torch.arange(6.).reshape(2, 3).requires_grad_()` is such a case, because that leaf is itself a view."""
@@ -204,7 +204,7 @@ def _count_together(one: torch.Tensor, other: torch.Tensor) -> bool:
     return base_of(one) is other or base_of(other) is one or shares_counter(one, other)
 
 
-def point_to(tensor: Any, value: Any) -> None:
+def point_to(tensor: torch.Tensor, value: Any) -> None:
     """`tensor.data = value`, in a way that functionalization sees. It does not bump the version counter."""
     count = None if tensor.is_inference() else write_count(tensor)
     with torch.no_grad():

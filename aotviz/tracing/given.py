@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+import torch
+
 from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private.tensors import base_of
@@ -33,7 +35,7 @@ class Kind(Enum):
     ORPHAN = auto()  # a view of a tensor that does not require grad
 
     @classmethod
-    def of(cls, tensor: Any) -> Kind:
+    def of(cls, tensor: torch.Tensor) -> Kind:
         if tensor.is_leaf or base_of(tensor) is None:
             return cls.OWNER
         return cls.ORPHAN if has_no_root(tensor) else cls.VIEW

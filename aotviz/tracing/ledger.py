@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import hint
@@ -54,16 +55,16 @@ class Mode:
 class Viewed:
     """`results = operator(source, *args, **kwargs)`, each a view or a detached alias of `source`."""
 
-    results: tuple[Any, ...]
+    results: tuple[torch.Tensor, ...]
     layouts: tuple[Layout, ...]  # one per result, at the time of the statement
-    source: Any
+    source: torch.Tensor
     source_layout: Layout  # at the same time
     operator: Any
     args: tuple[Any, ...]  # after the source
     kwargs: Mapping[str, Any]
     several: bool  # the operator returns a list
     mode: Mode
-    node: Any = None  # its node in the graph, if it has one
+    node: fx.Node | None = None  # its node in the graph, if it has one
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +72,12 @@ class Moved:
     """`operator(tensor, *args, **kwargs)` changed the shape or strides of `tensor` in place. `where`: its layout
     afterwards. `tracked`: it required grad, so that autograd records the op in grad mode."""
 
-    tensor: Any
+    tensor: torch.Tensor
     operator: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     mode: Mode
-    node: Any = None
+    node: fx.Node | None = None
     where: Layout | None = None
     tracked: bool = True
 
@@ -86,10 +87,10 @@ class Wrote:
     """`operator` wrote the data of `tensor` in place. `where`: the layout at that time of the tensor that owns the
     memory."""
 
-    tensor: Any
+    tensor: torch.Tensor
     mode: Mode
     operator: Any = None
-    node: Any = None
+    node: fx.Node | None = None
     where: Layout | None = None
 
 
@@ -97,10 +98,10 @@ class Wrote:
 class Marked:
     """The method `requires_grad_` or `detach_` changed whether `tensor` requires grad. `after`: the node before it."""
 
-    tensor: Any
+    tensor: torch.Tensor
     on: bool
     method: str
-    after: Any = None
+    after: fx.Node | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ class TracedHook:
     """A hook that became part of the trace. If it cannot be traced, `why` says so, and the run must be repeated."""
 
     number: int
-    tensor: Any
+    tensor: torch.Tensor
     position: int  # among the events
     why: str
 
@@ -138,10 +139,10 @@ class Left:
 class ResizedStorage:
     """`tensor.untyped_storage().resize_(size)`. `tensor` owns the memory; `after`: the node before the statement."""
 
-    tensor: Any
+    tensor: torch.Tensor
     size: int  # bytes
     was: int  # the size before, in the trace
-    after: Any
+    after: fx.Node
 
 
 Event = Viewed | Moved | Wrote | Marked | Hooked
@@ -176,13 +177,15 @@ class Ledger:
         self._after_move: dict[int, int | GradFn] = {}  # id of one, or of a view of it -> version of its right grad_fn
         self.hidden = HiddenAliases()
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
-        self._orphans: list[Any] = []  # arguments of Kind.ORPHAN
+        self._orphans: list[torch.Tensor] = []  # arguments of Kind.ORPHAN
         self.read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
-        self.assigned: list[Any] = []  # tensors whose `.data` was assigned
+        self.assigned: list[torch.Tensor] = []  # tensors whose `.data` was assigned
         self.left: dict[int, Left | None] = {}  # id of a tensor -> the data left in its first storage, if written
-        self.parted: list[tuple[int, Any, str]] = []  # (number of an event, what it gave another storage, refusal)
+        self.parted: list[
+            tuple[int, torch.Tensor, str]
+        ] = []  # (number of an event, what it gave another storage, refusal)
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
         """Called before the run with each argument, and the tensor that was passed for it."""
@@ -197,7 +200,7 @@ class Ledger:
             if given.kind is Kind.ORPHAN:
                 self._orphans.append(argument)
 
-    def is_itself(self, tensor: Any, value: Any) -> bool:
+    def is_itself(self, tensor: torch.Tensor, value: Any) -> bool:
         """Whether `value` is `tensor`, or a detached alias of all of it. Giving the tensor the memory of such a value
         (by `set_` or `.data`) changes nothing. `module.to(dtype)` does this with each parameter that already has the
         dtype."""
@@ -207,14 +210,14 @@ class Ledger:
         detached = all(event.operator is torch.ops.aten.detach.default for event, _ in path)
         return source is tensor and detached and layout(value) == layout(tensor)
 
-    def leave(self, tensor: Any) -> None:
+    def leave(self, tensor: torch.Tensor) -> None:
         """Called before a tensor is given another storage: others that share the old one must see what was written to
         it."""
         if self.open and id(tensor) not in self.left:
             written = any(isinstance(event, Wrote) and self.root(event.tensor) is tensor for event in self.events)
             self.left[id(tensor)] = Left(functional.inner(tensor), layout(tensor)) if written else None
 
-    def assign(self, tensor: Any, given: bool) -> None:
+    def assign(self, tensor: torch.Tensor, given: bool) -> None:
         """Called after `tensor.data` was assigned, which does not bump the version counter. `given`: it is an input."""
         self.assigned.append(tensor)
         if given:
@@ -252,7 +255,9 @@ class Ledger:
                 if root is tensor and self._is_held(self._source(position), leaving, given):
                     raise Refused(reason, "an intermediate, after set_, and what it was set to")
 
-    def _refuse_shared(self, position: int, tensor: Any, written: Sequence[tuple[int, Any]], given: Set[int]) -> None:
+    def _refuse_shared(
+        self, position: int, tensor: torch.Tensor, written: Sequence[tuple[int, Any]], given: Set[int]
+    ) -> None:
         """Refuse that an input gets the storage of another input which the call writes: both would have to see the
         writes."""
         source = self._source(position)
@@ -263,13 +268,13 @@ class Ledger:
         if whose is tensor or any(seen):
             raise Refused("alias is given another storage", "an input, after set_, and another one")
 
-    def _source(self, position: int) -> Any:
+    def _source(self, position: int) -> torch.Tensor | None:
         """The tensor whose storage the `set_` at this position passes on, or None if the event is not such a `set_`."""
         event = self.events[position] if position < len(self.events) else None
         source = event.args[0] if isinstance(event, Moved) and event.args and _sets_storage(event.operator) else None
         return source if functional.is_functional(source) else None
 
-    def _is_held(self, source: Any, leaving: Iterable[Any], given: Set[int]) -> bool:
+    def _is_held(self, source: torch.Tensor | None, leaving: Iterable[Any], given: Set[int]) -> bool:
         """Whether the caller has a tensor over the storage of `source`: an input or a result."""
         while source is not None:
             root = self.root(source)
@@ -282,12 +287,12 @@ class Ledger:
         """Whether `requires_grad_()` is called on any tensor after this event."""
         return any(isinstance(event, Marked) and event.on for event in self.events[position + 1 :])
 
-    def marks_of(self, tensor: Any) -> list[int]:
+    def marks_of(self, tensor: torch.Tensor) -> list[int]:
         """The positions of the events that set `requires_grad` of a tensor."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor is tensor]
 
     def note(
-        self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: Any = None
+        self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: fx.Node | None = None
     ) -> bool:
         """Called after each operator, with its node. Returns whether the operator concerns aliases."""
         kind = _kind(operator)
@@ -357,7 +362,7 @@ class Ledger:
                 self._taken[id(inside.source)].remove(inside)
         self.note(operator, args, kwargs, result)
 
-    def resize_storage(self, tensor: Any, size: Any, after: Any) -> None:
+    def resize_storage(self, tensor: torch.Tensor, size: Any, after: fx.Node) -> None:
         """Called instead of `untyped_storage().resize_`. The graph computes with values, not with the memory of an
         input, so it needs no such operator; see tracing/storage_sizes.py."""
         root = self.root(tensor)
@@ -367,12 +372,12 @@ class Ledger:
             raise Refused("storage is resized", "a tensor that set_ has given another storage")
         self.resized_storages.append(ResizedStorage(root, int(size), self.size_before(root), after))
 
-    def size_before(self, root: Any) -> int:
+    def size_before(self, root: torch.Tensor) -> int:
         """The bytes of a tensor's storage before the function resizes it."""
         known = self.sizes_before.get(id(root))
         return hint(functional.held(root).untyped_storage().nbytes() if known is None else known)
 
-    def note_resize(self, tensor: Any, size: Sequence[Any]) -> None:
+    def note_resize(self, tensor: torch.Tensor, size: Sequence[Any]) -> None:
         """Called before `resize_`. A view with gaps may then cover other elements, which the trace would not write."""
         if not self.open or id(tensor) not in self._origin or contiguous(layout(tensor)):
             return
@@ -416,14 +421,14 @@ class Ledger:
                     if any(root is orphan for orphan in self._orphans):
                         self.given[id(root)].use()
 
-    def _is_stale(self, tensor: Any) -> bool:
+    def _is_stale(self, tensor: torch.Tensor) -> bool:
         """Whether a view in `_after_move` will have another `grad_fn` than in eager at its next use."""
         good_for = self._after_move[id(tensor)]
         if good_for in (GradFn.WRONG, operators.version(tensor)):
             return good_for is GradFn.WRONG
         return not self._is_repeated(tensor)
 
-    def _is_repeated(self, view: Any) -> bool:
+    def _is_repeated(self, view: torch.Tensor) -> bool:
         """Whether repeating the operators that made a view gives its current layout."""
         base, path = self.path(view, lambda one: one is base_of(view))
         given = self.given.get(id(base)) if base is not base_of(view) else None
@@ -460,7 +465,7 @@ class Ledger:
         several = isinstance(results, list)
         return root, results if isinstance(results, list) else [results], several
 
-    def _misplaces_gradients(self, tensor: Any) -> bool:
+    def _misplaces_gradients(self, tensor: torch.Tensor) -> bool:
         """Whether a write goes through `as_strided` of a tensor that does not begin where its storage begins. Its
         backward has the gradient of the whole tensor in separate memory, and would use the offset there."""
         if id(tensor) not in self.placed or layout(self.root(tensor)).offset == 0:
@@ -470,20 +475,22 @@ class Ledger:
         strided = event.operator is torch.ops.aten.as_strided.default
         return not strided or event.source is not self.root(tensor) or any(offset is not None for offset in place)
 
-    def places_in(self, tensor: Any, before_a_write: bool = False) -> list[Layout]:
+    def places_in(self, tensor: torch.Tensor, before_a_write: bool = False) -> list[Layout]:
         """The layouts of the views of a tensor that `as_strided` made, and of views of those."""
         writes = (k for k, e in enumerate(self.events) if isinstance(e, Wrote) and self.root(e.tensor) is tensor)
         views = self.views_of_memory(tensor, self.events[: max(writes, default=0)] if before_a_write else self.events)
         return [where for view, where in views if id(view) in self.placed]
 
-    def views_of_memory(self, tensor: Any, events: Iterable[Event]) -> Iterator[tuple[Any, Layout]]:
+    def views_of_memory(self, tensor: torch.Tensor, events: Iterable[Event]) -> Iterator[tuple[torch.Tensor, Layout]]:
         """The views of a tensor's memory, each with its layout when it was taken."""
         for event in events:
             if isinstance(event, Viewed):
                 pairs = zip(event.results, event.layouts, strict=True)
                 yield from ((view, where) for view, where in pairs if self.root(view) is tensor)
 
-    def layout_after(self, root: Any, path: Sequence[tuple[Viewed, int]], start: Layout | None = None) -> Layout | None:
+    def layout_after(
+        self, root: torch.Tensor, path: Sequence[tuple[Viewed, int]], start: Layout | None = None
+    ) -> Layout | None:
         """The layout that these statements produce from `start`, or from the layout of `root` in the caller's memory.
         None if it is not known."""
         where, dtype = start or layout(root), root.dtype
@@ -494,24 +501,24 @@ class Ledger:
             where = Layout(*(found[k] if event.several else found))
         return where
 
-    def origin(self, tensor: Any) -> Viewed | None:
+    def origin(self, tensor: torch.Tensor) -> Viewed | None:
         """The statement that made `tensor` as an alias of another, or None if it has memory of its own."""
         return self._origin.get(id(tensor))
 
-    def is_viewed(self, tensor: Any) -> bool:
+    def is_viewed(self, tensor: torch.Tensor) -> bool:
         """Whether the function took a view or detached alias of this very tensor."""
         return id(tensor) in self._taken
 
-    def views_in(self, tensor: Any) -> list[Viewed]:
+    def views_in(self, tensor: torch.Tensor) -> list[Viewed]:
         """The statements that took a view (not a detached alias) of this very tensor."""
         taken = self._taken.get(id(tensor), ())
         return [event for event in taken if event.operator is not torch.ops.aten.detach.default]
 
-    def views_of(self, base: Any) -> list[Any]:
+    def views_of(self, base: torch.Tensor) -> list[torch.Tensor]:
         """The tensors made by the function that autograd knows as views of `base`."""
         return [r for event in dict.fromkeys(self._origin.values()) for r in event.results if base_of(r) is base]
 
-    def path(self, tensor: Any, stop: Any = lambda _: False) -> tuple[Any, list[tuple[Viewed, int]]]:
+    def path(self, tensor: torch.Tensor, stop: Any = lambda _: False) -> tuple[torch.Tensor, list[tuple[Viewed, int]]]:
         """Follow the aliases from `tensor` up to an ancestor for which `stop` holds, or that is not an alias. Returns
         that ancestor, and the statements from there down, each with the number of its result on the path."""
         steps: list[tuple[Viewed, int]] = []
@@ -523,16 +530,16 @@ class Ledger:
             tensor = event.source
         return tensor, steps[::-1]
 
-    def root(self, tensor: Any) -> Any:
+    def root(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor that owns the memory of `tensor`."""
         return self.path(tensor)[0]
 
-    def sets_of(self, tensor: Any) -> int:
+    def sets_of(self, tensor: torch.Tensor) -> int:
         """How often `set_` gave it another storage. Dynamo traces `x.data = ...` as a `set_`, and corrects
         the count."""
         return sum(isinstance(e, Moved) and e.tensor is tensor and _sets_storage(e.operator) for e in self.events)
 
-    def writes_of(self, tensor: Any) -> int:
+    def writes_of(self, tensor: torch.Tensor) -> int:
         """The number of operators that wrote this very tensor, not a view of it.
 
         Under inference mode, operators that wrote or moved its views count too: functional tensors have no version
@@ -542,12 +549,12 @@ class Ledger:
             return self._writes[id(tensor)]
         return sum(isinstance(e, (Moved, Wrote)) and self._counts_for(e.tensor, tensor) for e in self.events)
 
-    def _counts_for(self, alias: Any, tensor: Any) -> bool:
+    def _counts_for(self, alias: torch.Tensor, tensor: torch.Tensor) -> bool:
         source, path = self.path(alias, lambda one: one is tensor)
         apart = (e.operator is torch.ops.aten.view.dtype or self.from_data(e.results[k]) for e, k in path)
         return source is tensor and not any(apart)
 
-    def replacements(self) -> list[tuple[int, Any]]:
+    def replacements(self) -> list[tuple[int, torch.Tensor]]:
         """(Position among the events, tensor) of each tensor that was given another storage."""
         found = []
         for k, event in enumerate(self.events):
@@ -555,11 +562,11 @@ class Ledger:
                 found.append((k, event.tensor))
         return found
 
-    def from_data(self, alias: Any) -> bool:
+    def from_data(self, alias: torch.Tensor) -> bool:
         """Whether the attribute `.data` returned it, so it has its own version counter."""
         return id(alias) in self.read_data
 
-    def moved_views(self) -> list[Any]:
+    def moved_views(self) -> list[torch.Tensor]:
         """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
         moved = (e.tensor for e in self.events if isinstance(e, Moved) and self.is_viewed(e.tensor))
         return [one for one in moved if id(one) in self.given and self.given[id(one)].kind is not Kind.OWNER]

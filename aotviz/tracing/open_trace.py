@@ -124,7 +124,7 @@ class OpenTrace:
     """
 
     def __init__(
-        self, fake_mode: Any, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None,
+        self, fake_mode: FakeTensorMode, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None,
         logs_views: bool = False,
     ) -> None:  # fmt: skip
         self.fake_mode = fake_mode

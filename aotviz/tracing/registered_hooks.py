@@ -108,7 +108,7 @@ def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def is_written(ledger: Ledger, tensor: Any, events: list[Event]) -> bool:
+def is_written(ledger: Ledger, tensor: torch.Tensor, events: list[Event]) -> bool:
     """Whether one of these events changes the `grad_fn` of a tensor: a hook registered after that is a
     different one."""
     root = ledger.root(tensor)

@@ -150,7 +150,7 @@ class Builder:
             if id(tensor) in knows and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
                 self.steps.append(Look(self.refs[id(tensor)]))
 
-    def _need(self, tensor: Any) -> None:
+    def _need(self, tensor: torch.Tensor) -> None:
         while id(tensor) not in self.refs and id(tensor) not in self.needed:
             event = self.ledger.origin(tensor)
             if event is None:
@@ -255,7 +255,7 @@ class Builder:
         self.shapes[key] = then.size
         return True
 
-    def _autograd_root(self, tensor: Any) -> int:
+    def _autograd_root(self, tensor: torch.Tensor) -> int:
         """The id of the tensor that autograd considers its base."""
         while base_of(tensor) is not None:
             event = self.ledger.origin(tensor)
@@ -326,7 +326,7 @@ class Builder:
         grad, inference = event.mode.grad, event.mode.inference
         self.steps.append(View(source, operator, arguments, (), grad, inference, (target,), False))
 
-    def _fresh(self, tensor: Any) -> Ref:
+    def _fresh(self, tensor: torch.Tensor) -> Ref:
         known = self.refs.get(id(tensor))
         if known is None:
             known = self.refs[id(tensor)] = self._variable()
@@ -358,7 +358,7 @@ def _arguments(event: Viewed | Moved) -> tuple[tuple[Any, ...], tuple[tuple[str,
 def _reads_otherwise(event: Viewed) -> bool:
     """Whether a view interprets the same memory differently: by dtype, conjugation or negation."""
 
-    def kind(tensor: Any) -> tuple[Any, ...]:
+    def kind(tensor: torch.Tensor) -> tuple[Any, ...]:
         return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
     return any(kind(result) != kind(event.source) for result in event.results)

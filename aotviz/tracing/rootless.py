@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
@@ -80,7 +81,7 @@ class Watch:
     def __init__(self, ledger: Ledger, given: Sequence[Rootless], made: Sequence[Rootless] | None) -> None:
         self.ledger, self.given, self.made = ledger, given, made
         self.is_needed = bool(given) or made is not None
-        self.forgotten: list[Any] = []  # views that lost their autograd connection to a leaf
+        self.forgotten: list[torch.Tensor] = []  # views that lost their autograd connection to a leaf
 
     def look(self) -> None:
         known = [*self.given, *(self.made or ())]
@@ -89,14 +90,14 @@ class Watch:
             self.forgotten += one.look(self.ledger, leaves)
 
 
-def viewed_like(root: Any, value: torch.Tensor) -> Any:
+def viewed_like(root: torch.Tensor, value: torch.Tensor) -> Any:
     """A leaf that is a view of `root`, which does not require grad, or a view of such a leaf, like `value`."""
     with torch.enable_grad():
         leaf = torch.Tensor.requires_grad_(root.view(root.shape))
         return leaf if value.is_leaf else leaf.view(root.shape)
 
 
-def used_view(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> bool:
+def used_view(ledger: Ledger, graph: fx.Graph, leaf: torch.Tensor, others: Sequence[Any]) -> bool:
     """Whether a view of `leaf` is taken, one of the `others` written, and the view then used, in this order.
 
     Recreating the view in the wrapper after the call is not a use: autograd then looks at the user's tensors.
@@ -118,7 +119,9 @@ def used_view(ledger: Ledger, graph: Any, leaf: Any, others: Sequence[Any]) -> b
     return False
 
 
-def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others: Sequence[Any]) -> bool:
+def used_after(
+    ledger: Ledger, graph: fx.Graph, placeholder: fx.Node, tensor: torch.Tensor, others: Sequence[Any]
+) -> bool:
     """Whether one of the `others` is written or moved, and an input, or an earlier view of it, is used afterwards."""
     writes = [write for _, write in _writes(ledger, others)]
     place = {node: k for k, node in enumerate(graph.nodes)} if writes else {}
@@ -127,18 +130,18 @@ def used_after(ledger: Ledger, graph: Any, placeholder: Any, tensor: Any, others
     return itself or used_view(ledger, graph, tensor, others)
 
 
-def depends_on_later_use(graph: Any, passed: Sequence[Any], mark: Event, nodes: Sequence[Any]) -> bool:
+def depends_on_later_use(graph: fx.Graph, passed: Sequence[Any], mark: Event, nodes: Sequence[Any]) -> bool:
     """Whether one of the `nodes` depends on a use of the placeholders `passed` in grad mode after `mark`."""
     assert isinstance(mark, Marked)
     uses = [use for placeholder in passed for use in _uses_after(graph, placeholder, mark)]
     return bool(uses) and any(map(graphs.dependencies(graph, uses), nodes))
 
 
-def _uses_after(graph: Any, placeholder: Any, mark: Marked) -> list[Any]:
+def _uses_after(graph: fx.Graph, placeholder: fx.Node, mark: Marked) -> list[fx.Node]:
     """The nodes after `mark` that read the data of an input, or of a view of it, in grad mode. Views only lead on to
     what reads them."""
-    place = {node: k for k, node in enumerate(graph.nodes)}
-    found: list[Any] = []
+    place: dict[Any, int] = {node: k for k, node in enumerate(graph.nodes)}
+    found: list[fx.Node] = []
     aliases = [placeholder]
     for alias in aliases:
         for use in alias.users:
@@ -149,14 +152,14 @@ def _uses_after(graph: Any, placeholder: Any, mark: Marked) -> list[Any]:
     return found
 
 
-def written_after_move(ledger: Ledger, tensor: Any, others: Sequence[Any]) -> Moved | None:
+def written_after_move(ledger: Ledger, tensor: torch.Tensor, others: Sequence[Any]) -> Moved | None:
     """The first metadata op on one of the `others` after which this tensor is written in grad mode."""
     moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, Moved)]
     writes = [number for number, event in _writes(ledger, [tensor]) if isinstance(event, Wrote) and event.mode.grad]
     return moves[0][1] if moves and writes and writes[-1] > moves[0][0] else None
 
 
-def seen_later(ledger: Ledger, tensor: Any, outputs: Sequence[Any]) -> bool:
+def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> bool:
     """Whether a view taken under no_grad, of this tensor or of a view of it, is used in grad mode or returned."""
     unseen, sources = list[Viewed](), [tensor]
     for event in (event for source in sources for event in ledger.views_in(source)):
@@ -185,7 +188,7 @@ def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, Moved
             yield number, event
 
 
-def _views(ledger: Ledger, leaf: Any) -> Iterator[tuple[Viewed, int]]:
+def _views(ledger: Ledger, leaf: torch.Tensor) -> Iterator[tuple[Viewed, int]]:
     """Each view of `leaf` that requires grad, and the position of the event that begins its chain of views."""
     for event in ledger.events:
         if isinstance(event, Viewed) and any(result.requires_grad for result in event.results):
@@ -194,6 +197,6 @@ def _views(ledger: Ledger, leaf: Any) -> Iterator[tuple[Viewed, int]]:
                 yield event, ledger.events.index(path[0][0])
 
 
-def _uses(event: Viewed) -> Iterator[Any]:
-    for user in event.node.users:
+def _uses(event: Viewed) -> Iterator[fx.Node]:
+    for user in event.node.users if event.node is not None else ():
         yield from user.users if event.several else (user,)

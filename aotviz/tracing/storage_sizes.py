@@ -44,14 +44,14 @@ class Storages:
     def __init__(self, trace: OpenTrace) -> None:
         self.ledger, self.graph = trace.ledger, trace.graph
 
-    def resize(self, tensor: Any, size: Any) -> None:
+    def resize(self, tensor: torch.Tensor | None, size: Any) -> None:
         if tensor is None:
             raise Refused("storage is resized", "a tensor that is no argument")
         if not self.ledger.open:
             raise Refused("storage is resized", "a tensor, in a backward")
         self.ledger.resize_storage(tensor, size, next(iter(reversed(self.graph.nodes))))
 
-    def size(self, tensor: Any) -> int:
+    def size(self, tensor: torch.Tensor) -> int:
         """The size in bytes that the function reads. Each call must begin with the same size."""
         ledger, root = self.ledger, self.ledger.root(tensor)
         own = ledger.storages.get(id(root), id(root))

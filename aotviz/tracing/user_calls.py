@@ -32,28 +32,30 @@ _HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
 class Listener(Protocol):
     """The tensors that it is told of are functional tensors."""
 
-    def assign_data(self, tensor: Any, value: Any) -> None: ...  # instead of `tensor.data = value`
+    def assign_data(self, tensor: torch.Tensor, value: Any) -> None: ...  # instead of `tensor.data = value`
     def read_data(self, value: Any) -> None: ...  # each value that `tensor.data` returns
     def mark(
-        self, tensor: Any, on: bool, method: str
+        self, tensor: torch.Tensor, on: bool, method: str
     ) -> bool: ...  # before `requires_grad_` and `detach_`: is it done?
-    def is_leaf(self, tensor: Any) -> bool: ...  # is it the caller's leaf, though the trace gave it a `grad_fn`?
-    def use_gradient(self, tensor: Any) -> None: ...  # before `tensor.grad` is read or assigned
+    def is_leaf(self, tensor: torch.Tensor) -> bool: ...  # the caller's, though the trace gave it a `grad_fn`
+    def use_gradient(self, tensor: torch.Tensor) -> None: ...  # before `tensor.grad` is read or assigned
     def take_hook(
-        self, tensor: Any, method: str, *hook: Any
+        self, tensor: torch.Tensor, method: str, *hook: Any
     ) -> Any: ...  # its handle; NotImplemented: register it here
     def handle(self, handle: Any) -> Any: ...  # what the function gets in place of torch's handle of such a hook
     def call_module_hook(
         self, hook: Any
     ) -> None: ...  # each full backward hook and pre-hook of a module that is called
-    def ask(self, tensor: Any, name: str) -> None: ...  # before the user reads state that autograd has for the caller's
-    def stand_in(self, tensor: Any) -> Any: ...  # the object that has its Python attributes
+    def ask(self, tensor: torch.Tensor, name: str) -> None: ...  # before the user reads what autograd knows's
+    def stand_in(self, tensor: torch.Tensor) -> Any: ...  # the object that has its Python attributes
     def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
 
 
 class StorageListener(Protocol):
-    def resize(self, tensor: Any, size: Any) -> None: ...  # instead of `untyped_storage().resize_`; None: not known
-    def size(self, tensor: Any) -> int: ...  # in bytes, when the user reads it
+    def resize(
+        self, tensor: torch.Tensor | None, size: Any
+    ) -> None: ...  # for `untyped_storage().resize_`; None: not known
+    def size(self, tensor: torch.Tensor) -> int: ...  # in bytes, when the user reads it
 
 
 @contextlib.contextmanager
@@ -106,18 +108,18 @@ def kept(items: dict[str, Any], *names: str) -> Iterator[None]:
 def _autograd_state(by: Listener) -> dict[str, Any]:
     plain: Any = torch.Tensor
 
-    def marked(tensor: Any, on: bool = True) -> Any:
+    def marked(tensor: torch.Tensor, on: bool = True) -> Any:
         # `scan` turns it on for its initial values while it traces its function, and off again.
         passing = operators.of_an_operator(sys._getframe(1).f_code)
         if passing or not by.mark(tensor, bool(on), "requires_grad_"):
             plain.requires_grad_(tensor, on)
         return tensor
 
-    def detached(tensor: Any) -> Any:
+    def detached(tensor: torch.Tensor) -> Any:
         by.mark(tensor, False, "detach_")
         return plain.detach_(tensor)
 
-    def read(tensor: Any) -> Any:
+    def read(tensor: torch.Tensor) -> Any:
         value = plain.data.__get__(tensor)
         by.read_data(value)
         return value
@@ -138,7 +140,7 @@ def _gradient(by: Listener) -> Any:
     grad: Any = torch.Tensor.grad
 
     def telling(access: Callable[..., Any]) -> Callable[..., Any]:
-        def used(tensor: Any, *value: Any) -> Any:
+        def used(tensor: torch.Tensor, *value: Any) -> Any:
             if not value and sys._getframe(1).f_code is modules.CONVERTS:
                 return None
             by.use_gradient(tensor)
@@ -153,7 +155,7 @@ def _questions(by: Listener) -> dict[str, Any]:
     """Autograd keeps this state for the caller's tensor: its version, its base, its number among a node's outputs."""
 
     def asking(name: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def answer(tensor: Any) -> Any:
+        def answer(tensor: torch.Tensor) -> Any:
             if not is_library(sys._getframe(1).f_code.co_filename):
                 by.ask(tensor, name)
             return read(tensor)
@@ -165,7 +167,7 @@ def _questions(by: Listener) -> dict[str, Any]:
 
 
 def _noted_storage(noted: dict[int, Any]) -> Callable[[Any], Any]:
-    def note(tensor: Any) -> Any:
+    def note(tensor: torch.Tensor) -> Any:
         storage = torch.Tensor.untyped_storage(tensor)
         noted.setdefault(tensors.key_of(storage), tensor)
         return storage
@@ -195,7 +197,7 @@ def _sizes(by: StorageListener, noted: dict[int, Any]) -> dict[str, Any]:
 
 def _hooks(by: Listener) -> dict[str, Any]:
     def taking(name: str, register: Any) -> Any:
-        def call(tensor: Any, *hook: Any) -> Any:
+        def call(tensor: torch.Tensor, *hook: Any) -> Any:
             handle = by.take_hook(tensor, name, *hook)
             return by.handle(register(tensor, *hook)) if handle is NotImplemented else handle
 
@@ -205,7 +207,7 @@ def _hooks(by: Listener) -> dict[str, Any]:
 
 
 def _python_attributes(by: Listener) -> Callable[[Any, str], Any]:
-    def held(tensor: Any, name: str) -> Any:
+    def held(tensor: torch.Tensor, name: str) -> Any:
         found = getattr(by.stand_in(tensor), "__dict__", {})
         if name not in found:
             raise AttributeError(f"'Tensor' object has no attribute {name!r}")
@@ -217,7 +219,7 @@ def _python_attributes(by: Listener) -> Callable[[Any, str], Any]:
 def _weak_references(by: Listener) -> Callable[[Any], list[Any]]:
     """`swap_tensors` first checks the weak references to both tensors, and would fail because of the trace's own."""
 
-    def asked(tensor: Any) -> list[Any]:
+    def asked(tensor: torch.Tensor) -> list[Any]:
         if not functional.is_functional(tensor):
             return weakref.getweakrefs(tensor)
         by.swap()

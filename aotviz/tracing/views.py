@@ -100,7 +100,7 @@ def _picked(dims: list[tuple[int, int]], start: int, length: int) -> list[tuple[
     return steps
 
 
-def follow(tensor: Any, steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
+def follow(tensor: torch.Tensor, steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> Any:
     for method, arguments in steps:
         if method == "slice":
             tensor = torch.ops.aten.slice.Tensor(tensor, *arguments)
