@@ -320,7 +320,8 @@ class Later:
         """A program that computes the gradients, and that can be differentiated like any other."""
         observer = self._observer.further()
         call: TracedCall = run(GRADIENT, request, observer)
-        program, trace = resume(call, observer), call.forward
+        program = resume(call, observer)
+        trace: Any = call.forward  # a GradientTrace
         of_a_result = request.wanted is not None
         return GradientProgram(program.function, trace.positions, of_a_result, trace.passed, trace.ends, trace.reads)
 

@@ -37,6 +37,9 @@ from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.torchs_log import next_number
 from aotviz.torch_private.what_follows import NOTHING, Follows
 
+if TYPE_CHECKING:  # the one type of a higher layer; pyproject.toml names it
+    from aotviz.tracing.forward import Run
+
 if TYPE_CHECKING:
     from aotviz.ir.dynamo_capture import Capture
 
@@ -192,7 +195,7 @@ class TracedCall(FlatCall):
     """A call whose forward has run. `graph_inputs` are the graph's inputs after all rewrites."""
 
     meta: ViewAndMutationMeta
-    forward: Any  # tracing.forward.Run
+    forward: Run  # or what plays its role: GradientTrace of tracing/second_order.py
     graph_inputs: tuple[InputDescriptor, ...]  # one per graph input
     outputs: tuple[OutputDescriptor, ...]  # one per flat output
     out_spec: Any
@@ -210,7 +213,7 @@ class TracedCall(FlatCall):
         members = descriptor.members if isinstance(descriptor, SyntheticBaseInput) else (descriptor,)
         return {self.counter_of[one.index] for one in members if isinstance(one, PlainInput)}
 
-    def retraced(self, forward: Any, rewrite: Rewrite, static_inputs: tuple[int, ...], **changes: Any) -> TracedCall:
+    def retraced(self, forward: Run, rewrite: Rewrite, static_inputs: tuple[int, ...], **changes: Any) -> TracedCall:
         """This call with another calling convention, traced as `forward`. `changes` has its new graph inputs."""
         forward.describe(changes["graph_inputs"])
         meta = replace(self.meta, **forward.found(), static_input_indices=static_inputs)

@@ -193,7 +193,8 @@ class GradientTrace:
 
     def _value(self, ref: Ref) -> Any:
         forward = self.call.forward
-        return {"input": forward.args, "output": forward.outputs, "member": forward.members}[ref.kind][ref.index]
+        known: dict[str, Any] = {"input": forward.args, "output": forward.outputs, "member": forward.members}
+        return known[ref.kind][ref.index]
 
     def _place(self, ref: Ref) -> torch.autograd.graph.GradientEdge:
         """The gradient edge of a result of the forward."""
