@@ -41,8 +41,9 @@ def run(call: TracedCall) -> ExportCall:
         evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
         return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
     nodes = forward.open.nodes_of([*(forward.args[index] for index in written), *forward.outputs])
-    if export.joint and export.loss is not None:
-        gradients = trace_loss_gradients(forward.open, forward.outputs[export.loss], forward.edges)
+    if export.joint:
+        loss: Any = export.loss
+        gradients = trace_loss_gradients(forward.open, forward.outputs[loss], forward.edges)
         for index, (descriptor, gradient) in enumerate(zip(call.graph_inputs, gradients, strict=True)):
             if not call.meta.input_info[index].requires_grad:
                 continue
