@@ -38,7 +38,7 @@ class Arguments:
     def __post_init__(self) -> None:
         leaks.own(self, "program", "plans", "edges", "part_edges")
 
-    def position(self, tensor: Any) -> int | None:
+    def position(self, tensor: torch.Tensor) -> int | None:
         """The position of a tensor among them, or None."""
         return next((i for i, argument in enumerate(self.args) if argument is tensor), None)
 

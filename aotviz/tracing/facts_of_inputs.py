@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir.graphs import placeholders
 from aotviz.ir.refusals import Refused
@@ -263,7 +264,7 @@ def is_reshaped_leaf(argument: Any, fake: Any, info: InputAliasInfo) -> bool:
     return info.requires_grad and info.is_leaf and moves and fake.shape != argument.shape
 
 
-def used_before_moving(given: Arguments, position: int, info: InputAliasInfo, ledger: Ledger, graph: Any) -> bool:
+def used_before_moving(given: Arguments, position: int, info: InputAliasInfo, ledger: Ledger, graph: fx.Graph) -> bool:
     """Whether autograd records a use of a leaf before the leaf changes shape."""
     argument, known = given.args[position], given.program.known
     if not is_reshaped_leaf(argument, given.program.args[position], info):

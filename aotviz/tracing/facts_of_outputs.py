@@ -108,11 +108,13 @@ class _Classifier:
         for index, output in enumerate(outputs):
             if isinstance(output, torch.Tensor):
                 self.first_output.setdefault(id(output), index)
-        self.bases: list[Any] = []
+        self.bases: list[torch.Tensor] = []
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
-        self.views: list[Any] = []
+        self.views: list[torch.Tensor] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
-        self.leaf_views: list[Any] = []  # views that were made to require grad inside, while their base does not
+        self.leaf_views: list[
+            torch.Tensor
+        ] = []  # views that were made to require grad inside, while their base does not
         self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a grad_fn -> the base that has it
         self.histories: dict[int, Ref] = {}  # id of a view with a grad_fn of its own -> the base that has it
 
@@ -238,7 +240,7 @@ class _Classifier:
             return self._view_of_intermediate(info, output, root, path)
         return self._own(info, output)
 
-    def _refuse_new_history(self, output: Any, root: Any) -> None:
+    def _refuse_new_history(self, output: torch.Tensor, root: torch.Tensor) -> None:
         """Refuse a detached alias of an input that was written with a value that has a `grad_fn`: a view cannot have
         it."""
         known_base = base_of(output)
@@ -249,7 +251,7 @@ class _Classifier:
             source = repr(self.input_names[index or 0]) if known else "an input"
             raise Refused("detached alias is written", f"output {self.first_output[id(output)]}", source)
 
-    def _stands_alone(self, tensor: Any) -> bool:
+    def _stands_alone(self, tensor: torch.Tensor) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
         if id(tensor) in self.named:
             return True
@@ -260,11 +262,11 @@ class _Classifier:
             return True  # a detached alias that was written with a value that has a `grad_fn`
         return not event.mode.grad and functional.from_custom_function(functional.grad_fn(tensor))
 
-    def _input_index(self, tensor: Any) -> int | None:
+    def _input_index(self, tensor: torch.Tensor) -> int | None:
         ref = self.named.get(id(tensor))
         return ref.index if ref and ref.kind == "input" else self.input_of_storage.get(functional.storage(tensor))
 
-    def _own(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
+    def _own(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """An output that the graph returns."""
         source = self.input_of_storage.get(functional.storage(output))
         tangent = output.requires_grad and functional.grad_fn(output) is not None
@@ -279,7 +281,7 @@ class _Classifier:
         kind = OutputType.non_alias if base_of(output) is None else OutputType.unsafe_view_alias
         return replace(info, output_type=kind, has_tangent=tangent)
 
-    def _alias_with_history(self, info: OutputAliasInfo, output: Any) -> OutputAliasInfo:
+    def _alias_with_history(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
         root, path = self.ledger.path(output, lambda t: t is not output and self._stands_alone(t))
         if id(root) not in self.named and not replay.replayable(path):
@@ -289,13 +291,13 @@ class _Classifier:
             return self._view(info, output, OutputType.alias_of_input, self._input_index(root), path)
         return self._view_of_intermediate(info, output, root, path)
 
-    def _keep_history(self, alias: Any, output: Any) -> None:
+    def _keep_history(self, alias: torch.Tensor, output: torch.Tensor) -> None:
         if id(alias) in self.histories or id(alias) in self.rewritten:
             return
         written = base_of(alias) is None and any(isinstance(e, Wrote) and e.tensor is alias for e in self.ledger.events)
         (self.rewritten if written else self.histories)[id(alias)] = self._base(alias, output)
 
-    def _not_replayable(self, info: OutputAliasInfo, output: Any, root: Any) -> OutputAliasInfo:
+    def _not_replayable(self, info: OutputAliasInfo, output: torch.Tensor, root: torch.Tensor) -> OutputAliasInfo:
         """A view whose operator needs a size that is not known before the call. A subclass has no strides that the
         wrapper could give it; the graph returns its parts."""
         if _is_new_leaf(output):
@@ -308,13 +310,18 @@ class _Classifier:
         return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
 
     def _view(
-        self, info: OutputAliasInfo, output: Any, kind: OutputType, base: int | None, path: list[tuple[Viewed, int]]
+        self,
+        info: OutputAliasInfo,
+        output: torch.Tensor,
+        kind: OutputType,
+        base: int | None,
+        path: list[tuple[Viewed, int]],
     ) -> OutputAliasInfo:
         self.views.append(output)
         info = replace(info, output_type=kind, base_index=base, view_chain=tuple(_view_step(*step) for step in path))
         return replace(info, new_leaf=self._turned_on(output, path))
 
-    def _turned_on(self, output: Any, path: list[tuple[Viewed, int]]) -> bool:
+    def _turned_on(self, output: torch.Tensor, path: list[tuple[Viewed, int]]) -> bool:
         """Whether a view is a leaf made to require grad inside, or a view of one. The wrapper turns these on."""
         for view in (*(event.results[k] for event, k in path), output):
             if _is_new_leaf(view):
@@ -326,7 +333,7 @@ class _Classifier:
         return False
 
     def _view_of_intermediate(
-        self, info: OutputAliasInfo, output: Any, root: Any, path: list[tuple[Viewed, int]]
+        self, info: OutputAliasInfo, output: torch.Tensor, root: torch.Tensor, path: list[tuple[Viewed, int]]
     ) -> OutputAliasInfo:
         self.roots.append((root, output))
         if self.ledger.origin(root) is not None:
@@ -345,7 +352,7 @@ class _Classifier:
         base = self._base(root, output)
         return self._view(info, output, OutputType.alias_of_intermediate_save_as_output, base.index, path)
 
-    def _need_memory(self, alias: Any, output: Any) -> None:
+    def _need_memory(self, alias: torch.Tensor, output: torch.Tensor) -> None:
         """Let the graph return the memory of a detached alias, unless the wrapper has it already."""
         root, _ = self.ledger.path(alias, lambda t: t is not alias and self._stands_alone(t))
         if self.ledger.origin(root) is not None and id(root) not in self.named:
@@ -354,14 +361,14 @@ class _Classifier:
         if not held:
             self._base(root, output)
 
-    def _base(self, tensor: Any, output: Any) -> Ref:
+    def _base(self, tensor: torch.Tensor, output: torch.Tensor) -> Ref:
         """Let the graph return `tensor`, because `output` is a view of it."""
         self.bases.append(tensor)
         self.first_view.append(self.first_output[id(output)])
         return Ref("base", len(self.bases) - 1)
 
 
-def _is_new_leaf(view: Any) -> bool:
+def _is_new_leaf(view: torch.Tensor) -> bool:
     """Whether a view or detached alias was itself made to require grad."""
     base = base_of(view)
     tracked = base is not None and base.requires_grad

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir.descriptors import InputDescriptor, parts_of
 from aotviz.ir.graphs import placeholders, prefix
@@ -315,7 +316,7 @@ class Run(Arguments):
             return True
         return passed.is_leaf and passed.shape != argument.shape
 
-    def _uses(self, event: Event, tensor: Any) -> bool:
+    def _uses(self, event: Event, tensor: torch.Tensor) -> bool:
         if isinstance(event, Viewed):
             looks = event.mode.grad and event.operator is not torch.ops.aten.detach.default
             return looks and self.ledger.root(event.source) is tensor
@@ -331,7 +332,7 @@ class Run(Arguments):
             return None if left is None else left.value
         return {"mutation": self.args, "output": self.outputs, "base": self.output_facts.bases}[kind][index]
 
-    def graph(self) -> Any:
+    def graph(self) -> fx.Graph:
         """The forward's nodes, without those that a later stage traced after them."""
         graph = self.open.graph
         return prefix(graph, self.length) if len(graph.nodes) != self.length else graph
@@ -341,7 +342,7 @@ class Run(Arguments):
         node = placeholders(self.open.graph)[index]
         return node, node.meta["val"]
 
-    def closed_from(self) -> Mapping[str, Any]:
+    def closed_from(self) -> Mapping[str, fx.Node]:
         """The nodes of the trace, by the names that they have in the closed graph."""
         return {node.name: node for node in self.open.graph.nodes}
 
@@ -352,7 +353,7 @@ class Run(Arguments):
         for node, part in zip(placeholders(self.open.graph), parts, strict=False):
             node.meta["desc"] = part
 
-    def closed(self, results: Sequence[Any]) -> Any:
+    def closed(self, results: Sequence[Any]) -> fx.GraphModule:
         """The graph module that returns `results`. Nothing can be traced after it."""
         graph = self.open.graph
         output = graph.output(tuple(results))

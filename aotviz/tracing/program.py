@@ -77,7 +77,7 @@ class Program:
 class StandIn:
     """A tensor that a rewrite created inside the function to replace a graph input, and its initial state."""
 
-    tensor: Any
+    tensor: torch.Tensor
     before: Before
     edge: Any  # where its gradient goes
 

@@ -39,7 +39,7 @@ from aotviz.tracing.ledger import Event, Ledger, Marked, Moved, Viewed, Wrote
 class Rootless:
     """Such an argument in the trace."""
 
-    argument: Any  # made by `viewed_like`
+    argument: torch.Tensor  # made by `viewed_like`
     ends: bool  # it is not a leaf itself, and loses its own grad_fn
     before: Before
     others: Sequence[tuple[Any, Before]] = ()  # arguments whose writes bump its version counter

@@ -31,12 +31,12 @@ class RunListener:
         self._together: dict[Any, Any] = {}  # call of `register_multi_grad_hook` -> its handle
         leaks.own(self, "given", "program")
 
-    def stand_in(self, tensor: Any) -> Any:
+    def stand_in(self, tensor: torch.Tensor) -> Any:
         """The fake that an argument of the trace was made from; it has the attributes that the user set."""
         position = self.given.position(tensor) if self.ledger.open else None
         return None if position is None else self.program.args[position]
 
-    def assign_data(self, tensor: Any, value: Any) -> None:
+    def assign_data(self, tensor: torch.Tensor, value: Any) -> None:
         """`tensor.data = value`, allowed if no other result shares the memory of `value`."""
         if self.ledger.is_itself(tensor, value):
             return
@@ -55,7 +55,7 @@ class RunListener:
             functional.point_to(tensor, value)
         self.ledger.assign(tensor, position is not None)
 
-    def mark(self, tensor: Any, on: bool, method: str) -> bool:
+    def mark(self, tensor: torch.Tensor, on: bool, method: str) -> bool:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
         there."""
         if self.ledger.open and tensor.requires_grad != on:
@@ -68,7 +68,7 @@ class RunListener:
         torch.Tensor.detach_(tensor)
         return True
 
-    def is_leaf(self, tensor: Any) -> bool:
+    def is_leaf(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is an argument that is the caller's leaf, though the trace gave it a `grad_fn`."""
         return self.ledger.open and self._leaves.get(id(tensor)) is tensor
 
@@ -79,7 +79,7 @@ class RunListener:
         if self.ledger.open:
             raise Refused("tensors are swapped", "torch.utils.swap_tensors")
 
-    def ask(self, tensor: Any, name: str) -> None:
+    def ask(self, tensor: torch.Tensor, name: str) -> None:
         """Refuse that the function reads state of an argument, or of a view of one, that no trace knows and no guard
         checks."""
         if not self.ledger.open or self.program.is_graph:
@@ -89,7 +89,7 @@ class RunListener:
         if position is not None and not (of_itself and self.program.args[position].is_leaf):
             raise Refused("state of a tensor", self.program.name(position), name)
 
-    def use_gradient(self, tensor: Any) -> None:
+    def use_gradient(self, tensor: torch.Tensor) -> None:
         """Refuse `.grad` of an argument: a trace does not receive it, and would read None.
 
         Dynamo reads it in passing when it traces the branches of a `torch.cond`.
@@ -98,7 +98,7 @@ class RunListener:
         if self.ledger.open and position is not None and not dynamo.at_work():
             raise Refused("gradient of an argument", self.program.name(position))
 
-    def take_hook(self, tensor: Any, method: str, *hook: Any) -> Any:
+    def take_hook(self, tensor: torch.Tensor, method: str, *hook: Any) -> Any:
         """Handle a hook that the function registers; see tracing/registered_hooks.py."""
         together = registered_hooks.registered_together()
         if together is not None and self.ledger.open:
