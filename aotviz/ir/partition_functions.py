@@ -313,7 +313,8 @@ def share(graph: fx.Graph) -> int:
             continue
         if not merged.isdisjoint(node.all_input_nodes) and _lies_elsewhere(node):
             args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
-            node.meta["val"] = node.target(*args, **kwargs)
+            operation: Any = node.target
+            node.meta["val"] = operation(*args, **kwargs)
             merged.add(node)
         writes += operators.writes(node.target)
         if _is_its_own(node) or _storage(node) in returned:
@@ -329,11 +330,10 @@ def share(graph: fx.Graph) -> int:
 
 def _lies_elsewhere(node: fx.Node) -> bool:
     """Whether a view's value, or an item's, is not in the memory of what it is taken from, since that was merged."""
-    source = node.args[0]
     if node.target is operator.getitem:
-        return node.meta["val"] is not source.meta["val"][node.args[1]]
+        return node.meta["val"] is not graphs.argument(node).meta["val"][node.args[1]]
     own = _storage(node) if operators.is_view(node.target) else None
-    return own is not None and own not in {_storage(source)}
+    return own is not None and own not in {_storage(graphs.argument(node))}
 
 
 def _is_its_own(node: fx.Node) -> bool:
