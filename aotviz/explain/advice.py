@@ -7,7 +7,24 @@ from collections.abc import Sequence
 
 from aotviz.explain.cures import backward_cures, guard_cures
 from aotviz.explain.cures.registry import Advice
+from aotviz.recording.spoken import spoken
 
+OF_TENSORS = {  # a fact of a tensor that changed
+    "dtype": guard_cures.DTYPE,
+    "ndim": guard_cures.RANK,
+    "device": guard_cures.DEVICE,
+    "requires_grad": guard_cures.REQUIRES_GRAD,
+}
+OF_MODULES = {  # the same, where the tensor is a parameter or a buffer
+    "dtype": guard_cures.CONVERTED,
+    "device": guard_cures.CONVERTED,
+    "requires_grad": guard_cures.FROZEN,
+}
+LIFTS = {  # a cure -> the cures of the other guards that it lifts
+    guard_cures.FROZEN: {guard_cures.FROZEN},
+    guard_cures.CONVERTED: {guard_cures.CONVERTED, guard_cures.DTYPE, guard_cures.DEVICE},
+}
+ITS_TENSOR = re.compile(r"\._(?:parameters|buffers)\b")
 KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
 
 
@@ -16,6 +33,12 @@ def size(name: str, index: int, after: str, parameter: bool) -> Advice:
         return guard_cures.SIZE_OF_PARAMETER.said(name=name)
     cure = guard_cures.SIZE_1 if after in ("0", "1", "0 or 1") else guard_cures.SIZE
     return cure.said(name=name, index=str(index))
+
+
+def tensor(fact: str, source: str, before: str) -> Advice:
+    """For a fact of the tensor that Dynamo calls `source`."""
+    cure = (OF_MODULES if ITS_TENSOR.search(source) else {}).get(fact, OF_TENSORS[fact])
+    return cure.said(name=spoken(source), before=before)
 
 
 def global_state(names: Sequence[str]) -> Advice:

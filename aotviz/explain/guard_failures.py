@@ -75,12 +75,6 @@ RELATIONS = {  # how two tensors share memory: (in the past, now)
 RELATION = "|".join(RELATIONS)
 NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "Conjugate", "Negative", "ZeroTensor"}
 
-REMEDIES = {
-    "dtype": guard_cures.DTYPE,
-    "ndim": guard_cures.RANK,
-    "device": guard_cures.DEVICE,
-    "requires_grad": guard_cures.REQUIRES_GRAD,
-}
 PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d{1,9})[\])]")  # a size or a stride among a tensor's
 
 Reader = Callable[[re.Match[str]], GuardFailure]
@@ -113,7 +107,7 @@ def _dtype(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"])
     before, after = (DTYPES.get(match[side], match[side]) for side in ("before", "after"))
     words = f"`{name}.dtype` was {before} and is now {after}"
-    fix = guard_cures.DTYPE.said(name=name, before=before)
+    fix = advice.tensor("dtype", match["name"], before)
     return GuardFailure("dtype", f"{name}.dtype", before, after, words, fix, match["name"])
 
 
@@ -127,7 +121,7 @@ def _requires_grad(match: re.Match[str]) -> GuardFailure:
     name, was = spoken(match["name"]), match["before"] in ("1", "True")
     verbs = ("required grad", "does not require grad now") if was else ("did not require grad", "requires grad now")
     words = f"`{name}` {verbs[0]} and {verbs[1]}"
-    subject, fix = f"{name}.requires_grad", guard_cures.REQUIRES_GRAD.said(name=name)
+    subject, fix = f"{name}.requires_grad", advice.tensor("requires_grad", match["name"], "")
     return GuardFailure("requires_grad", subject, str(was), str(not was), words, fix, match["name"])
 
 
@@ -137,7 +131,7 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
     was, now = (_device(keys) for keys in (before, after))
     if was != now:
         words = f"`{name}` was on {was} and is now on {now}"
-        fix = guard_cures.DEVICE.said(name=name, before=was)
+        fix = advice.tensor("device", match["name"], was)
         return GuardFailure("device", f"{name}.device", was, now, words, fix, match["name"])
     if before != after and all(key.startswith(("ADInplaceOrView", "Autograd")) for key in before ^ after):
         was, now = ("a normal", "an inference") if len(before) > len(after) else ("an inference", "a normal")
@@ -153,7 +147,7 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
 def _device_index(match: re.Match[str]) -> GuardFailure:
     name, before, after = spoken(match["name"]), match["before"].strip("() ."), match["after"].strip("() .")
     words = f"`{name}` was on device {before} and is now on device {after}"
-    fix = guard_cures.DEVICE.said(name=name, before=before)
+    fix = advice.tensor("device", match["name"], before)
     return GuardFailure("device", f"{name}.device", before, after, words, fix, match["name"])
 
 
@@ -356,8 +350,8 @@ def _own(match: re.Match[str]) -> GuardFailure:
     if before == "a tensor":
         fix = guard_cures.TENSOR_OR_NONE.said(name=name)
         return GuardFailure("type", name, before, after, words, fix, match["name"])
-    if subject and fact in REMEDIES:
-        fix = REMEDIES[fact].said(name=subject, before=before)
+    if subject and fact in advice.OF_TENSORS:
+        fix = advice.tensor(fact, source, before)
         return GuardFailure({"ndim": "rank"}.get(fact, fact), name, before, after, words, fix, source)
     return GuardFailure("value", name, before, after, words, advice.value(name, before, False, False, False))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aotviz.explain import advice, explained_tables, fixed_sizes, misses
+from aotviz.explain import advice, explained_tables, fixed_sizes, misses, wrapped
 from aotviz.explain.cures import export_cures, guard_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence
@@ -48,7 +48,7 @@ DEPTH = {  # others: 1
     "symbolic": 4,
     "dropped": 5,
 }
-# Shared memory says more than the offsets that follow from it; then what tends to change with every call. Others: 3
+# Shared memory says more than the offsets that follow from it; then what tends to change with every call.
 LIKELY = {"memory": 0, "same tensor": 0, "value": 1, "length": 2}
 MOST_TOLD = 4  # of the other programs that did not fit, and of the guards that one program failed
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
@@ -57,9 +57,6 @@ ANOTHER, OTHERS = "other guard", "other guards"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
 LIMIT_ERROR = "FailOnRecompileLimitHit"
 LIMIT_VALUE = re.compile(r"currently set to (\d{1,9})")
-
-
-WRAPPER = re.compile(r"_dynamo/external_utils\.py:")  # around functions whose own frames Dynamo does not compile
 
 
 @dataclass(frozen=True)
@@ -161,8 +158,8 @@ def _find(facts: Facts) -> list[Recompile]:
         if place < 0 or not record.reasons:
             continue
         reasons = misses.of(facts, place, record.reasons)
-        if WRAPPER.search(facts.frame_place(place)):
-            reasons = tuple(reason for reason in reasons if not _of_another_function(reason))
+        if wrapped.is_wrapper(facts, place):
+            reasons = wrapped.reasons(facts, place, reasons)
             if not reasons:
                 continue
         failed = facts.failure(place)
@@ -187,17 +184,11 @@ def _outcome(error: str, text: str) -> str:
     return "limit error" if error == LIMIT_ERROR else "limit" if LIMIT.search(text) else "failed"
 
 
-def _of_another_function(reason: Reason) -> bool:
-    """Whether an earlier program of Dynamo's wrapper is that of another function that it wraps, its `fn`."""
-    return any(re.search(r"\bfn\b", miss.failure.subject) for miss in reason.misses)
-
-
 def functions(facts: Facts) -> int:
     """How many functions were compiled. Those that Dynamo compiles inside one wrapper of its own count each."""
     again = {recompile.place for recompile in find(facts)}
     asked = {record.origin.compilation for record in facts.data.recompiles if record.reasons}
-    wrapped = [place for place in asked - again if place >= 0 and WRAPPER.search(facts.frame_place(place))]
-    return facts.functions + len(wrapped)
+    return facts.functions + sum(place >= 0 and wrapped.is_wrapper(facts, place) for place in asked - again)
 
 
 def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Recompile]:
@@ -210,7 +201,8 @@ def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Reco
         often = times[_function(facts, recompile)]
 
         def key(miss: Miss) -> tuple[bool, int, int]:
-            return miss.dynamic, -often[miss.root], LIKELY.get(miss.failure.kind, 3)
+            of_module = bool(advice.LIFTS.keys() & {*miss.failure.fix.cures})  # which the inputs follow
+            return miss.dynamic, -often[miss.root], LIKELY.get(miss.failure.kind, 3 if of_module else 4)
 
         reasons = tuple(
             replace(reason, misses=tuple(sorted(reason.misses, key=key))) if len(reason.misses) > 1 else reason
@@ -504,6 +496,12 @@ def _of_member(cause: Cause) -> bool:
     return f"{cause.subject}._value_" in also
 
 
+def _reads_elements(facts: Facts, recompile: Recompile) -> bool:
+    """Whether the new program has a guard on an element of the value whose length failed."""
+    place, name = recompile.place, recompile.main.root
+    return any(guard.startswith(f"{name}[") for guard in facts.guarded(place))
+
+
 def _words_of_class(cause: Cause) -> str:
     if _of_member(cause):
         return f"`{cause.subject}` is another member of its Enum than before"
@@ -521,6 +519,8 @@ def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and _line_that_fixed(facts, cause):
         fix = export_cures.FIXED_SIZE.said()
+    elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
+        fix = guard_cures.ONLY_LENGTH.said(name=usual.main.root)
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
     symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
     if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
@@ -531,7 +531,8 @@ def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
     if any(map(advice.KV_CACHE.search, guards)):
         return guard_cures.WITHOUT_KV_CACHE.said()
     fix = fix.where(cause.reached_limit, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
-    also = {miss.root for recompile in cause.recompiles for miss in recompile.also}
+    lifted = {cure for one in fix.cures for cure in advice.LIFTS.get(one, ())}
+    also = {miss.root for one in cause.recompiles for miss in one.also if not lifted & {*miss.failure.fix.cures}}
     if also and all(recompile.also for recompile in cause.recompiles):
         several = guard_cures.ALSO.said(
             guards="guard" if len(also) == 1 else "guards", names=_listed([f"`{name}`" for name in sorted(also)])
@@ -549,6 +550,8 @@ def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
 
 def _reached(facts: Facts, place: int, reason: Miss) -> str:
     """The user's function that reaches a library's line; "" for a line of the user's own."""
+    if wrapped.is_wrapper(facts, place):
+        return "`fn` is the module or function of torch that was compiled, which this line calls"
     where = facts.frame_place(place) if LIBRARY.search(reason.place) else ""
     return f"The line is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
 

@@ -183,12 +183,16 @@ class Facts:
 
     def guards_about(self, place: int, name: str) -> list[GuardRecord]:
         """The guards of a compilation on one value, by the name that `spoken` gives it."""
+        return self.guarded(place).get(name, [])
+
+    def guarded(self, place: int) -> dict[str, list[GuardRecord]]:
+        """The values that a compilation guards, by the names that `spoken` gives them, and the guards on each."""
         if place not in self._about:
             named: dict[str, list[GuardRecord]] = defaultdict(list)
             for guard in self.about(place, self.data.guards):
                 named[spoken(self.text(guard.source))].append(guard)
             self._about[place] = dict(named)
-        return self._about[place].get(name, [])
+        return self._about[place]
 
     def sibling(self, place: int, compile_id: str) -> int:
         """The compilation of the same function with that compile id, or -1."""

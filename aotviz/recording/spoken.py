@@ -8,6 +8,7 @@ from functools import lru_cache
 BEFORE_BREAK = "those before the graph break"  # what the rest of a function goes on with, by number
 STEPS = (
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
+    (re.compile(r"\._(?:modules|parameters|buffers)\['(\d+)'\]"), r"[\1]"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
     (re.compile(r"\.(?:_modules|_parameters|_buffers)\.(?=\w)"), "."),
     (re.compile(r"\._(?:modules|parameters|buffers)\['([\w.]+)'\]"), r".\1"),
@@ -28,7 +29,7 @@ STRIDE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.stride\(\)\[(?P<index>\d+
 def spoken(expression: str) -> str:
     """
     >>> spoken("L['self']._modules['layers']._modules['0'].__dict__['index']")
-    'self.layers.0.index'
+    'self.layers[0].index'
     >>> spoken("L['x'].size()[0]")
     'x.shape[0]'
     >>> spoken("___stack0")

@@ -64,6 +64,17 @@ REQUIRES_GRAD = Cure(
     kept=ONCE,
 )
 DEVICE = Cure("device", "If you meant to use one device, move it before the call: `{name}.to('{before}')`.", kept=ONCE)
+FROZEN = Cure(
+    "parameter frozen late",
+    "Freeze or unfreeze the parameters before the first call: each set of frozen parameters needs a program.",
+    kept=ONCE,
+)
+CONVERTED = Cure(
+    "module converted late",
+    "Convert the module (`half()`, `to(...)`) before the first call, and pass it inputs to match: each dtype or device "
+    "needs a program.",
+    kept=ONCE,
+)
 TENSOR_KIND = Cure(
     "kind of tensor",
     "Pass the same kind of tensor as `{name}`; `resolve_conj()` and `resolve_neg()` turn conjugated or "
@@ -120,6 +131,11 @@ LENGTH = Cure(
     "length of a list",
     "A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
     "dynamic dimension, or pad to a fixed length.",
+)
+ONLY_LENGTH = Cure(
+    "list of which only the length is read",
+    "Only the length of `{name}` is read. Pass `len({name})` in its place: a number that changes becomes a symbol, so "
+    "other lengths need no new program.",
 )
 MODULE_HOOKS = Cure(
     "hooks of a module",
