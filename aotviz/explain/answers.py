@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from aotviz.explain import (
     cache_misses,
+    call_errors,
     chains,
     compile_time,
     cuda_graphs,
@@ -48,10 +49,6 @@ MOST_NAMED = 3  # compilations of one cause
 LONG = 160  # characters of a title
 USERS = "from user code:"  # before the user's lines in a message of torch's
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
-NO_MEMORY = re.compile(
-    r"out of memory\. Tried to allocate (?P<wanted>[\d.]+ \w+)"
-    r"(?:[^\n]*?total capacity of (?P<all>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free)?"
-)
 
 
 def all_rows(recording: Recorded) -> tuple[RecordingData, Sequence[str]]:
@@ -158,6 +155,7 @@ def sections(facts: Facts) -> list[Explanation]:
         graph_breaks.explain_all(facts),
         Explanation("CUDA graphs that were skipped", tuple(cuda_graphs.points(facts))),
         Explanation("Restarts of Dynamo", tuple(restarts.explain_all(facts))),
+        Explanation("Calls that raised", tuple(call_errors.points(facts))),
         Explanation("Compilations that failed", (*log_ends.found(facts), *_failures(facts, ran_in_eager=False))),
         Explanation("Programs that were refused and ran in eager", tuple(_failures(facts, ran_in_eager=True))),
         cache_misses.explain_all(facts),
@@ -178,6 +176,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     costs = [
         *exports.explain_all(facts),
         *log_ends.found(facts),
+        *call_errors.points(facts),
         *_failures(facts),
         *recompiles.points(facts),
         *_breaks(facts),
@@ -404,9 +403,8 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
         words, fix = graph_breaks.meaning(reason)
         whole = "an export" if is_export else "`fullgraph=True`"
         return f" because {words}, and {whole} allows no graph break", words, fix
-    if full := NO_MEMORY.search(reason):
-        free = f", and {full['free']} of {full['all']} were free" if full["free"] else ""
-        words = f"the device is out of memory: {full['wanted']} were needed at once{free}"
+    if "out of memory" in reason and (needed := call_errors.needed(reason)):
+        words = f"the device is out of memory{needed}"
         return f" because {words}", words, NO_ADVICE
     if backend := BY_BACKEND.match(reason):
         words = f"the backend `{backend['name']}` raised {backend['error'].strip()}"

@@ -18,7 +18,7 @@ from aotviz.explain.expressions import global_state, torchs_setting
 from aotviz.explain.guard_failures import GuardFailure
 from aotviz.explain.rows import Facts
 from aotviz.recording import dynamo_stage
-from aotviz.recording.events import FailedGuard, GuardRecord, RecompileReason
+from aotviz.recording.events import NONE, FailedGuard, GuardRecord, RecompileReason
 from aotviz.recording.sizes import reach
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.spoken import spoken
@@ -106,6 +106,15 @@ def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, s
         for failure in reversed(failures)
     }
     return Reason(facts.id(earlier), tuple(reversed(distinct.values())), tried=True)
+
+
+def of_error(facts: Facts, earlier: str, guard: str) -> Miss:
+    """A guard that a call failed for which no program was made."""
+    try:
+        program = facts.find(earlier)
+    except LookupError:  # compiled before the watch began, or by several ranks
+        program = NONE
+    return _miss(facts, NONE, program, guard_failures.read(guard))
 
 
 def _of_line(facts: Facts, place: int, miss: Miss) -> Miss:

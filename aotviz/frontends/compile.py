@@ -106,7 +106,7 @@ def compile(
     through = Backend(lowering_named(backend, theirs, mode), ours, session)
     run = _by_dynamo(fn, functools.partial(dynamo.compiled, fn, through, dynamic=dynamic, fullgraph=fullgraph))
     # The `__call__` of a module would call the global module hooks again.
-    plainly = _plainly(run.forward if isinstance(fn, torch.nn.Module) else run)
+    plainly = _plainly(run.forward if isinstance(fn, torch.nn.Module) else run, session)
     if compiled_autograd:
         plainly = _with_whole_backwards(plainly, through, bool(dynamic))
     made = CompiledCallable(plainly, session, fn, (_again, (fn, arguments)))
@@ -127,14 +127,18 @@ def _again(fn: Any, arguments: dict[str, Any]) -> Any:
     return compile(fn, **arguments)
 
 
-def _plainly(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, but our errors are raised unchanged, not as Dynamo's error about its backend."""
+def _plainly(run: Callable[..., Any], session: Session) -> Callable[..., Any]:
+    """The same function, but our errors are raised unchanged, not as Dynamo's error about its backend, and those of a
+    call are recorded."""
 
     def plainly(*args: Any, **kwargs: Any) -> Any:
         try:
             return run(*args, **kwargs)
         except dynamo.BackendFailed as failed:
             error = failed.inner_exception
+        except RuntimeError as failed:
+            session.raised(failed)
+            raise
         raise error
 
     return plainly

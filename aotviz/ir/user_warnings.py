@@ -32,6 +32,11 @@ def users_line() -> str:
     return "" if frame is None else traceback.format_list(traceback.extract_stack(frame, limit=1))[0].rstrip()
 
 
+def is_users(file: str) -> bool:
+    """Whether a line of this file is neither aotviz's nor torch's, nor of code that either of them generated."""
+    return not file.startswith((*_OURS, "<")) and "/site-packages/" not in file and "torchinductor" not in file
+
+
 def _users_frame() -> tuple[FrameType | None, int]:
     """That line's frame, and how far it is from the caller of this function."""
     frame = inspect.currentframe()

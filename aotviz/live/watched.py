@@ -260,7 +260,7 @@ class Watched:
     @property
     def rows(self) -> tuple[RecordingData, Sequence[str]]:
         data, texts = self._contents().rows
-        return self._with_what_came_before(data), texts
+        return self._with_what_came_before(replace(data, call_errors=self._own.rows[0].call_errors)), texts
 
     @property
     def listed(self) -> tuple[RecordingData, Sequence[str]]:
@@ -277,6 +277,7 @@ class Watched:
             strings=table.texts,
             producer=self.producer,
             dropped=self.dropped,
+            call_errors=self._own.rows[0].call_errors,
             notes=self._with_what_came_before(found).notes,
         )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from aotviz.live import structured_trace
 from aotviz.live.watched import Watched, WatchedLog
 from aotviz.reading.recording import Recording
-from aotviz.recorder import sessions
+from aotviz.recorder import call_errors, sessions
 from aotviz.recording.store import Store
 from aotviz.torch_private import dynamo
 
@@ -66,7 +66,9 @@ class watch:
     def __enter__(self) -> Recording:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        if error is not None and (found := call_errors.noted(error)) is not None:
+            self._store.raised(found)
         self.stop()
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from aotviz.ir.forms import Executable, Request
 from aotviz.ir.user_warnings import users_line
 from aotviz.pipeline import Observer, Several
 from aotviz.reading.recording import Recording
+from aotviz.recorder import call_errors
 from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.torchs_trace import TorchsTrace
 from aotviz.recording import progress_line
@@ -140,6 +141,12 @@ class Session:
         """Where what is compiled now, in this thread, is recorded."""
         own = () if _blocks.apart else (self.store, *self._open.open, *_blocks.open)
         return [store for store in (*own, *_watched) if store is not None]
+
+    def raised(self, error: Exception) -> None:
+        """Record an error that a call raises, if it is of a kind that a recording keeps."""
+        if (found := call_errors.noted(error)) is not None:
+            for store in self.stores():
+                store.raised(found)
 
     @contextlib.contextmanager
     def recording_into(self, store: Store) -> Iterator[None]:
@@ -283,7 +290,12 @@ def record() -> Iterator[Recording]:
     """
     store = Store()
     with _added(store, _blocks.open):
-        yield live(store)
+        try:
+            yield live(store)
+        except BaseException as error:
+            if (found := call_errors.noted(error)) is not None:
+                store.raised(found)
+            raise
 
 
 @contextlib.contextmanager

@@ -238,6 +238,16 @@ class ErrorRecord(Frozen, frozen=True):
     place: str = ""  # "file:line in function" of the user's code, "" if unknown
 
 
+class CallError(Frozen, frozen=True):
+    """An error that stopped a call of a compiled function, not its compilation. Torch's logs have none of them."""
+
+    type: str
+    message: str  # the first line
+    guards: list[str]  # of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
+    function: str  # the user's, in which it was raised; "" if unknown
+    source: str  # the user's line: "file:line code"; "" if unknown
+
+
 class VisitRecord(Frozen, frozen=True):
     """One node of the autograd graph in a captured backward, in the order in which they run."""
 
@@ -554,3 +564,4 @@ class RecordingData(Frozen, frozen=True):
     plain: list[PlainText] = []  # of the texts of the rows, found in the same way (explain/plain_texts.py)
     overview: OverviewRecord | None = None  # found in the same way (explain/overview.py)
     paintings: list[Painting] = []  # in the order in which they were added
+    call_errors: list[CallError] = []  # in the order in which they were raised

@@ -199,10 +199,11 @@ class Live(Holder):
 
     @property
     def revision(self) -> Hashable:
-        return tuple((number, log.revision) for number, log in self._store.logs())
+        return (len(self._store.call_errors), *((number, log.revision) for number, log in self._store.logs()))
 
     def _merged(self, found: Sequence[tuple[Compilation, CompilationData]]) -> RecordingData:
         data = merge([(data, list(one.strings)) for one, data in found], self._producer, self._store.dropped)
+        data = replace(data, call_errors=[*self._store.call_errors])
         return with_rows(data, [one.rows() if one.rows is not None else None for one, _ in found])
 
     def follow(self, changed: Changed) -> Changed:

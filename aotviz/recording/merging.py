@@ -68,5 +68,6 @@ def of_ranks(recordings: Sequence[RecordingData]) -> RecordingData:
         for rank, data in enumerate(recordings)
         for painting in data.paintings
     ]
-    merged = replace(merged, paintings=paintings)
+    errors = [error for data in recordings for error in data.call_errors]
+    merged = replace(merged, paintings=paintings, call_errors=errors)
     return with_rows(merged, [rows for data in recordings for rows in _rows_of(data)])

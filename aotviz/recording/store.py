@@ -23,6 +23,7 @@ from aotviz.recording import dynamo_stage, own_lookups, progress, replaying
 from aotviz.recording.events import (
     NONE,
     VERSION,
+    CallError,
     CompilationData,
     ErrorRecord,
     ReplayRecord,
@@ -40,6 +41,7 @@ from aotviz.recording.strings import StringTable
 
 STRING_OVERHEAD_BYTES = 150  # of Python objects, for each text in a StringTable
 STAGE_BYTES = 2_000  # estimate for one StageRecord without its texts
+MOST_ERRORS = 20  # of calls
 ROW_BYTES = 600  # estimate for one input, output or saved tensor
 
 _encoder = msgspec.msgpack.Encoder()
@@ -357,6 +359,7 @@ class Store:
         self.max_compilations = max_compilations
         self.max_bytes = max_bytes
         self.paintings = Paintings()
+        self.call_errors: tuple[CallError, ...] = ()  # the first few
         self._lock = threading.RLock()
         self._logs: list[tuple[str, CompilationLog]] = []
         self._added = 0
@@ -368,6 +371,13 @@ class Store:
             self._logs.append((str(self._added), log))
             self._added += 1
         self.trim()
+
+    def raised(self, error: CallError) -> None:
+        """Keep an error of a call. One that is raised through several blocks is kept once."""
+        with self._lock:
+            known = [(one.type, one.message) for one in self.call_errors]
+            if (error.type, error.message) not in known and len(known) < MOST_ERRORS:
+                self.call_errors = (*self.call_errors, error)
 
     def remove(self, log: CompilationLog) -> None:
         """Remove a compilation without counting it as dropped. If it was the newest, its number is used again."""

@@ -65,12 +65,13 @@ def watched(calls: Calls, cured: bool) -> tuple[Recording, object]:
     """What torch.compile did, and what the calls returned or raised."""
     torch._dynamo.reset()
     result: object = None
-    with aotviz.watch() as recording:
-        try:
+    watch = aotviz.watch()
+    try:
+        with watch:
             result = calls(cured)
-        except Exception as error:  # some faults are errors
-            result = error
-    return recording, result
+    except Exception as error:  # some faults are errors
+        result = error
+    return watch.recording, result
 
 
 def compilations(calls: Calls, cured: bool) -> Effect:

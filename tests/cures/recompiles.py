@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from aotviz.explain.cures import guard_cures as cures
-from tests.cures.programs import compiled, program, settled, under
+from tests.cures.programs import compiled, errors, program, settled, under
 
 MARK = "`torch._dynamo.mark_dynamic(x, 0)`"
 
@@ -360,3 +360,60 @@ def a_subclass_sometimes(cured: bool) -> object:
     for x in (torch.ones(3), torch.ones(3).as_subclass(Marked)):
         found.append(step(x.as_subclass(torch.Tensor) if cured else x).as_subclass(torch.Tensor))
     return found
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+
+def of_blocks(late: str, cured: bool, model: torch.nn.Module) -> object:
+    """Call a compiled model twice, the second time frozen or converted, or both times."""
+    step = compiled(model)
+    for changed in (cured, True):
+        if changed and late == "frozen":
+            model.requires_grad_(False)
+        elif changed:
+            model.double()
+        step(torch.ones(2, 3, dtype=next(model.parameters()).dtype))
+    return None
+
+
+@program("a layer of a list that is frozen after the first call", cures.FROZEN, "before the first call")
+def a_frozen_layer(cured: bool) -> object:
+    return of_blocks("frozen", cured, Blocks())
+
+
+@program("a module of torch that is frozen after the first call", cures.FROZEN, "before the first call")
+def a_frozen_module_of_torch(cured: bool) -> object:
+    return of_blocks("frozen", cured, torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()))
+
+
+@program("a model that is converted after the first call", cures.CONVERTED, "before the first call")
+def a_converted_model(cured: bool) -> object:
+    return of_blocks("converted", cured, Blocks())
+
+
+@program("a module of torch that is converted after the first call", cures.CONVERTED, "before the first call")
+def a_converted_module_of_torch(cured: bool) -> object:
+    return of_blocks("converted", cured, torch.nn.Linear(3, 3))
+
+
+@program(
+    "a recompile that is an error",
+    cures.STANCE,
+    "call the function with them before recompiles become errors",
+    measure=errors,
+)
+def a_recompile_that_raises(cured: bool) -> object:
+    step = compiled(lambda x: x * 2)
+    for x in (torch.ones(3), torch.ones(3, 3)) if cured else (torch.ones(3),):
+        step(x)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        return step(torch.ones(3, 3))

@@ -213,6 +213,16 @@ def a_lambda_in_a_loop(cured: bool) -> object:
 
 
 @program(
+    "a list of which only the length is read",
+    cures.ONLY_LENGTH,
+    "Pass `len(lengths)` in its place",
+)
+def a_length(cured: bool) -> object:
+    step = compiled(lambda x, lengths: x / (lengths if cured else len(lengths)))
+    return [step(torch.ones(3), count if cured else [1.5] * count) for count in range(2, 6)]
+
+
+@program(
     "a list that grows",
     cures.LENGTH,
     "Stack the elements into one tensor with a dynamic dimension",

@@ -236,3 +236,8 @@ VALUE = Cure(
     "choice out of the function.",
 )
 ALSO = Cure("several guards at once", "Those calls fail the {guards} on {names} as well.")
+STANCE = Cure(
+    "recompiles are errors",
+    "If such inputs are meant, call the function with them before recompiles become errors "
+    '(`torch.compiler.set_stance("fail_on_recompile")`), so that it has a program for them.',
+)

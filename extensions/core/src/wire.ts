@@ -217,6 +217,15 @@ export interface ErrorRecord {
   readonly place: string; // "file:line in function" of the user's code, "" if unknown
 }
 
+/** An error that stopped a call of a compiled function, not its compilation. Torch's logs have none of them. */
+export interface CallError {
+  readonly type: string;
+  readonly message: string; // the first line
+  readonly guards: string[]; // of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
+  readonly function: string; // the user's, in which it was raised; "" if unknown
+  readonly source: string; // the user's line: "file:line code"; "" if unknown
+}
+
 /** One node of the autograd graph in a captured backward, in the order in which they run. */
 export interface VisitRecord {
   readonly node: string; // e.g. "MulBackward0"
@@ -510,6 +519,7 @@ export interface RecordingData {
   readonly plain: PlainText[]; // of the texts of the rows, found in the same way (explain/plain_texts.py)
   readonly overview: OverviewRecord | null; // found in the same way (explain/overview.py)
   readonly paintings: Painting[]; // in the order in which they were added
+  readonly call_errors: CallError[]; // in the order in which they were raised
 }
 
 /** One of several sets of inputs that a function was compiled for. */
@@ -933,6 +943,16 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["place", "str", ""],
     ],
   },
+  CallError: {
+    array: false,
+    fields: [
+      ["type", "str"],
+      ["message", "str"],
+      ["guards", ["list","str"]],
+      ["function", "str"],
+      ["source", "str"],
+    ],
+  },
   VisitRecord: {
     array: false,
     fields: [
@@ -1245,6 +1265,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["plain", ["list",["record","PlainText"]], []],
       ["overview", ["or",["record","OverviewRecord"],"none"], null],
       ["paintings", ["list",["record","Painting"]], []],
+      ["call_errors", ["list",["record","CallError"]], []],
     ],
   },
   InputSet: {

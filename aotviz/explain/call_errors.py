@@ -1,0 +1,81 @@
+"""Calls of compiled functions that raised: memory ran out, or a new program was needed where none may be made.
+
+A recording has such an error where the call was made inside of `aotviz.watch()` or `aotviz.record()`, or to a function
+of `aotviz.compile` (recorder/call_errors.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from aotviz.explain import misses
+from aotviz.explain.cures import guard_cures
+from aotviz.explain.cures.registry import NO_ADVICE
+from aotviz.explain.explanation import Point, sentence
+from aotviz.explain.rows import Facts
+from aotviz.recording import sizes
+from aotviz.recording.events import CallError
+
+WANTED = re.compile(
+    r"(?:Tried to allocate|tried to allocate) (?P<wanted>[\d.]+ \w+)"
+    r"(?:.*?total capacity of (?P<all>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free)?"
+)
+
+
+def points(facts: Facts) -> Iterator[Point]:
+    for error in facts.data.call_errors:
+        yield _refused(facts, error) if "ecompil" in error.message else _out_of_memory(facts, error)
+
+
+def needed(said: str) -> str:
+    """How much memory was asked for and free, as far as an error says it.
+
+    >>> needed("DefaultCPUAllocator: can't allocate memory: you tried to allocate 2147483648 bytes.")
+    ': 2.00 GiB were needed at once'
+    """
+    found = WANTED.search(said)
+    if found is None:
+        return ""
+    count, _, unit = found["wanted"].partition(" ")
+    wanted = sizes.told(int(count)) if unit == "bytes" and count.isdecimal() else found["wanted"]
+    free = f", and {found['free']} of {found['all']} were free" if found["free"] else ""
+    return f": {wanted} were needed at once{free}"
+
+
+def _out_of_memory(facts: Facts, error: CallError) -> Point:
+    where, _, code = error.source.partition(" ")
+    during = f"while `{error.function}` ran" if error.function.isidentifier() else "during a call"
+    title = f"Memory ran out {during}{needed(error.message)}"
+    kept = {facts.id(place): _kept(facts, place) for place in range(len(facts.data.compilations))}
+    most = max(kept, key=lambda id: kept[id], default="")
+    keeps = ""
+    if total := sum(kept.values()):
+        program = facts.called(facts.find(most))
+        keeps = f"The compiled programs keep {sizes.told(total)} for the backward"
+        keeps += f", {sizes.told(kept[most])} of it {program}" if kept[most] < total else f": that is {program}"
+    ids = (most,) if most and kept[most] else ()
+    return Point(sentence(title, keeps), code, where, NO_ADVICE, True, kind="failed", title=title, ids=ids)
+
+
+def _kept(facts: Facts, place: int) -> int:
+    """Bytes that one call of the program keeps for its backward, as far as they are known."""
+    return sum(max(0, saved.held_bytes or 0) for saved in facts.data.compilations[place].saved_tensors)
+
+
+def _refused(facts: Facts, error: CallError) -> Point:
+    where, _, code = error.source.partition(" ")
+    setting = "stance `fail_on_recompile`" if "stance" in error.message else "`error_on_recompile`"
+    title = f"`{error.function}` raised an error in place of a recompile"
+    fix = guard_cures.STANCE.said()
+    if not error.guards:
+        why = f"it had no program yet, and the {setting} allows none to be made"
+        return Point(sentence(f"{title}: {why}"), code, where, fix, True, kind="failed", title=f"{title}: {why}")
+    id, _, guard = error.guards[0].partition(": ")
+    miss = misses.of_error(facts, id, guard.partition("  # ")[0])
+    if miss.place:
+        where, code = miss.place, miss.code
+    title = f"{title}: {miss.failure.words}"
+    fix = miss.failure.fix.together_with(fix)
+    text = sentence(title, f"The {setting} allows no further program")
+    return Point(text, code, where, fix, True, kind="failed", title=title)
