@@ -351,7 +351,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
         which = named if len(places) == 1 else exports.share(facts, places)
         title = f"{which} failed: {brief}"
-        if is_export and (line := exports.line_of(said)).line:
+        if (is_export or LIBRARY.search(where)) and (line := exports.line_of(said)).line:
             where, code = str(line), line.code
         if break_cures.OF_BACKEND in fix.cures and (frame := _raised_at(facts, places[0])) is not None:
             where, code = str(frame), frame.code

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aotviz.explain import explained_tables, key_parts, own_misses, ranks, recompiles
 from aotviz.explain.cures import cache_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
-from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence
+from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence, without_addresses
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import NONE, CacheLookup
@@ -380,7 +380,7 @@ def _hit(what: str, cache: str, saved: float, candidate: _Candidate) -> _Told:
 
 
 def _bypass(what: str, cache: str, reason: str) -> _Told:
-    line = re.sub(r" at 0x[0-9a-f]+", "", " ".join(reason.split()))
+    line = without_addresses(" ".join(reason.split()))
     for pattern, words, cure in BYPASSES:
         match = re.search(pattern, reason)
         if match:

@@ -156,14 +156,28 @@ def named_ranks(names: list[str]) -> str:
     return f"ranks {listed(parts)}"
 
 
+OBJECT = re.compile(r"<(?:[\w.]+\.)?(\w+) object at 0x[0-9a-f]+>")
+METHOD = re.compile(r"<bound method [\w.]+ of ([\w ]+)>")
+
+
 def sentence(*parts: str) -> str:
     """Parts that say something, as sentences: each begins with a capital and ends in a full stop.
 
-    >>> sentence("", "`torch_dynamo_resume_in_f_at_7` ran twice")
-    'The rest of `f` after line 7 ran twice.'
+    >>> sentence("", "`torch_dynamo_resume_in_f_at_7` ran twice", "found in <torch.ops.Cond object at 0x7f12ab>")
+    'The rest of `f` after line 7 ran twice. Found in Cond.'
     """
-    said = (rests_named(part.strip()) for part in parts if part.strip())
+    said = (without_addresses(rests_named(part.strip())) for part in parts if part.strip())
     return " ".join(part if part[-1] in ".!?:" else part + "." for part in (p[0].upper() + p[1:] for p in said))
+
+
+def without_addresses(text: str) -> str:
+    """
+    >>> without_addresses("<bound method Op.name of <torch.ops.Cond object at 0x7f12ab>> and <function f at 0x7f>")
+    'Cond and <function f>'
+    """
+    if " at 0x" not in text:
+        return text
+    return re.sub(r" at 0x[0-9a-f]+", "", METHOD.sub(r"\1", OBJECT.sub(r"\1", text)))
 
 
 def _line(point: Point) -> str:

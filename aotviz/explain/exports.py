@@ -315,7 +315,9 @@ def _stopped(facts: Facts, place: int, last: Statement) -> Problem:
         brief = f"`{last.operator or last.code}` raised an error that torch does not log"
         told = f"failed in `{last.code.partition(' = ')[2] or last.code}`" + (f" ({types})" if types else "")
         told += "; torch does not log the error's message"
-    return Problem(told, last.source, last.place, export_cures.STOPPED.said(), True, brief)
+    returned = last.type and re.match(r"return\b", last.source)  # the trace was complete
+    fix = (export_cures.RETURNED if returned else export_cures.STOPPED).said()
+    return Problem(told, last.source, last.place, fix, True, brief)
 
 
 def _partial(facts: Facts, place: int) -> int:

@@ -44,6 +44,16 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.ITEM,
     ),
     (
+        r"Operator `aten\.nonzero\.default`'s output shape",
+        "`nonzero`, which indexing with a boolean mask calls too, has an output size that depends on data",
+        break_cures.OUTPUT_SIZE,
+    ),
+    (
+        r"Operator `(?:aten\.)?(?P<operator>[\w.]+?)(?:\.default)?`'s output shape",
+        "the output size of `{operator}` depends on data",
+        break_cures.OUTPUT_SIZE,
+    ),
+    (
         r"capture_dynamic_output_shape_ops|[Dd]ynamic shape operator",
         "an operator's output size depends on data",
         break_cures.OUTPUT_SIZE,

@@ -27,7 +27,7 @@ from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
 from aotviz.recording.events import NONE, CompilationData
 from aotviz.recording.findings import WhyCompiled
-from aotviz.recording.sources import SourceLine
+from aotviz.recording.sources import SourceLine, user_frames
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -519,6 +519,8 @@ def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and _line_that_fixed(facts, cause):
         fix = export_cures.FIXED_SIZE.said()
+    elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
+        fix = guard_cures.PARAMETER_GROUPS.said()
     elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
         fix = guard_cures.ONLY_LENGTH.said(name=usual.main.root)
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
@@ -549,10 +551,13 @@ def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
 
 
 def _reached(facts: Facts, place: int, reason: Miss) -> str:
-    """The user's function that reaches a library's line; "" for a line of the user's own."""
+    """The user's line or function that reaches a library's line; "" for a line of the user's own."""
     if wrapped.is_wrapper(facts, place):
         return "`fn` is the module or function of torch that was compiled, which this line calls"
-    where = facts.frame_place(place) if LIBRARY.search(reason.place) else ""
+    if not LIBRARY.search(reason.place):
+        return ""
+    own = str(misses.own_line(user_frames(facts.text(facts.data.compilations[place].stack))))
+    where = own or facts.frame_place(place)
     return f"The line is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
 
 

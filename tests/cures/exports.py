@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -224,6 +225,29 @@ def a_compared_size(cured: bool) -> object:
 )
 def an_export_that_fails_in_eager_too(cured: bool) -> None:
     exported(lambda self, x: x + torch.ones(4), torch.ones(4 if cured else 3))
+
+
+@dataclass
+class Scores:
+    raw: torch.Tensor
+    positive: torch.Tensor
+
+
+@program(
+    "an export that returns an object of a class of the user's",
+    cures.RETURNED,
+    "return a tensor, or a tuple or dict of tensors",
+    ("pytorch/pytorch#152467",),
+    errors,
+)
+def an_export_of_a_dataclass(cured: bool) -> None:
+    made = dict if cured else Scores
+
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        doubled = x * 2
+        return made(raw=doubled, positive=doubled.relu())
+
+    exported(forward, torch.ones(3))
 
 
 def with_records(active: bool) -> Any:

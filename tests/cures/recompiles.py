@@ -417,3 +417,22 @@ def a_recompile_that_raises(cured: bool) -> object:
         step(x)
     with torch.compiler.set_stance("fail_on_recompile"):
         return step(torch.ones(3, 3))
+
+
+@program(
+    "a parameter group that is added to an optimizer",
+    cures.PARAMETER_GROUPS,
+    "Add all of them before the first step; a group can begin with `lr=torch.tensor(0.0)`",
+)
+def an_added_group(cured: bool) -> object:
+    first, second = (torch.ones(3, requires_grad=True) for _ in range(2))
+    optimizer = torch.optim.SGD([first], lr=torch.tensor(0.1))
+    rest = {"params": [second], "lr": torch.tensor(0.0 if cured else 0.1)}
+    step = compiled(optimizer.step)
+    for began in (cured, True):
+        if began and len(optimizer.param_groups) == 1:
+            optimizer.add_param_group(rest)
+        first.grad, second.grad = torch.ones(3), torch.ones(3)
+        step()
+        rest["lr"].fill_(0.1)
+    return None

@@ -18,7 +18,6 @@ from typing import Any
 from tests import processes
 
 HERE = Path(__file__).parent
-FAMILIES = ("samples", "ranks", "recompiles", "breaks", "failures", "caches")
 DEFINED = (ast.FunctionDef, ast.ClassDef)
 
 

@@ -16,7 +16,8 @@ ITEM = Cure(
 )
 OUTPUT_SIZE = Cure(
     "output size that depends on data",
-    "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size.",
+    "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size: "
+    "for a mask, `torch.where`, or multiply by it.",
     settings={"torch._dynamo.config.capture_dynamic_output_shape_ops": True},
 )
 PRINT = Cure(

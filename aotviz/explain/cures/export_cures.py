@@ -35,6 +35,12 @@ UNFINISHED = Cure(
     "`torch.export.export` prints it.",
 )
 STOPPED = Cure("export that stopped at a line", "Call the module in eager with the same inputs first.")
+RETURNED = Cure(
+    "export that stopped at the end",
+    "All was traced up to this line. If it returns an object of a class of your own, return a tensor, or a tuple or "
+    "dict of tensors, or register the class (`torch.export.register_dataclass`). Otherwise call the module in eager "
+    "first.",
+)
 UNLOGGED = Cure(
     "export without records",
     "Set TORCH_DTRACE=folder in place of TORCH_TRACE: torch then also logs exported programs and decisions.",

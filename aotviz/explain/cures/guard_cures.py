@@ -132,6 +132,11 @@ LENGTH = Cure(
     "A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
     "dynamic dimension, or pad to a fixed length.",
 )
+PARAMETER_GROUPS = Cure(
+    "group added to an optimizer",
+    "A step is compiled for the parameter groups that the optimizer has. Add all of them before the first step; a "
+    "group can begin with `lr=torch.tensor(0.0)`.",
+)
 ONLY_LENGTH = Cure(
     "list of which only the length is read",
     "Only the length of `{name}` is read. Pass `len({name})` in its place: a number that changes becomes a symbol, so "
