@@ -59,7 +59,7 @@ def param_group_added(cured):
 
     @torch.compile(backend="aot_eager")
     def step():
-        optimizer.step()  # here
+        optimizer.step()
 
     for epoch in range(2):
         if epoch == 1 and not cured:
