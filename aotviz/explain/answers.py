@@ -39,13 +39,14 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import EXPORTS, Facts
-from aotviz.recording import log_tables
+from aotviz.recording import guard_texts, log_tables
 from aotviz.recording.events import CompilationData, ErrorRecord, RecordingData
 from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sources import SourceLine, user_frames
 
 MOST_NAMED = 3  # compilations of one cause
+NOT_ALLOWED = "RecompileError"  # of `torch._dynamo.config.error_on_recompile`
 LONG = 160  # characters of a title
 USERS = "from user code:"  # before the user's lines in a message of torch's
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
@@ -340,6 +341,11 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         if not kind or (kind == recompiles.LIMIT_ERROR and place in again):
             continue
         if recompiles.LIMIT.search(reason) or ran_in_eager not in (None, in_eager):
+            continue
+        if kind == NOT_ALLOWED:
+            guards, ids = guard_texts.refused(reason), (facts.id(place),)
+            setting, source = "setting `error_on_recompile`", facts.frame_place(place)
+            points.append(call_errors.refused(facts, facts.function(place), guards, setting, source, ids))
             continue
         causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():

@@ -7,7 +7,7 @@ of `aotviz.compile` (recorder/call_errors.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aotviz.explain import misses
 from aotviz.explain.cures import guard_cures
@@ -17,6 +17,7 @@ from aotviz.explain.rows import Facts
 from aotviz.recording import sizes
 from aotviz.recording.events import CallError
 
+STANCE = "fail_on_recompile"
 WANTED = re.compile(
     r"(?:Tried to allocate|tried to allocate) (?P<wanted>[\d.]+ \w+)"
     r"(?:.*?total capacity of (?P<all>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free)?"
@@ -25,7 +26,10 @@ WANTED = re.compile(
 
 def points(facts: Facts) -> Iterator[Point]:
     for error in facts.data.call_errors:
-        yield _refused(facts, error) if "ecompil" in error.message else _out_of_memory(facts, error)
+        if STANCE in error.message:
+            yield refused(facts, error.function, error.guards, f"stance `{STANCE}`", error.source, ())
+        else:
+            yield _out_of_memory(facts, error)
 
 
 def needed(said: str) -> str:
@@ -63,19 +67,21 @@ def _kept(facts: Facts, place: int) -> int:
     return sum(max(0, saved.held_bytes or 0) for saved in facts.data.compilations[place].saved_tensors)
 
 
-def _refused(facts: Facts, error: CallError) -> Point:
-    where, _, code = error.source.partition(" ")
-    setting = "stance `fail_on_recompile`" if "stance" in error.message else "`error_on_recompile`"
-    title = f"`{error.function}` raised an error in place of a recompile"
+def refused(
+    facts: Facts, function: str, guards: Sequence[str], setting: str, source: str, ids: tuple[str, ...]
+) -> Point:
+    """A call that needed a new program, which the setting forbids to make."""
+    where, _, code = source.partition(" ")
+    title = f"`{function}` raised an error in place of a recompile"
     fix = guard_cures.STANCE.said()
-    if not error.guards:
+    if not guards:
         why = f"it had no program yet, and the {setting} allows none to be made"
         return Point(sentence(f"{title}: {why}"), code, where, fix, True, kind="failed", title=f"{title}: {why}")
-    id, _, guard = error.guards[0].partition(": ")
-    miss = misses.of_error(facts, id, guard.partition("  # ")[0])
+    id, _, guard = guards[0].partition(": ")
+    miss = misses.of_error(facts, id, guard.partition("  # ")[0].strip())
     if miss.place:
         where, code = miss.place, miss.code
     title = f"{title}: {miss.failure.words}"
     fix = miss.failure.fix.together_with(fix)
     text = sentence(title, f"The {setting} allows no further program")
-    return Point(text, code, where, fix, True, kind="failed", title=title)
+    return Point(text, code, where, fix, True, kind="failed", title=title, ids=ids)

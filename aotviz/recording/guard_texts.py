@@ -141,6 +141,15 @@ def parts(said: str) -> list[tuple[str, str]]:
     return [(match["guard"], match["now"] or "") for match in found if match]
 
 
+def refused(said: str) -> list[str]:
+    """The guard that each program failed, in an error in place of a recompile.
+
+    >>> refused("Recompiling function f in a.py:1\\n    triggered by ...:\\n    - 0/0: x is None")
+    ['0/0: x is None']
+    """
+    return re.findall(r"^ *- (\d+/\d+: .*)$", said, re.M)
+
+
 def tree(payload: str) -> Iterator[tuple[str, str, str]]:
     """(kind, source, text) of each check in the tree of guards that Dynamo prints.
 

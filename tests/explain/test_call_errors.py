@@ -1,0 +1,152 @@
+"""Errors that stop a call of a compiled function: memory that ran out, and recompiles that are errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotviz
+from aotviz.reading.recording import Recording
+
+GPU_SAID = "CUDA out of memory. Tried to allocate 20.00 GiB. "
+GPU_SAID += "GPU 0 has a total capacity of 79.15 GiB of which 3.12 GiB is free."
+TOO_MUCH = 1 << 46  # elements: 256 TiB
+
+
+@torch.library.custom_op("call_errors::allocates", mutates_args=())
+def allocates(x: torch.Tensor) -> torch.Tensor:
+    raise torch.OutOfMemoryError(GPU_SAID)
+
+
+allocates.register_fake(torch.empty_like)
+allocates.register_autograd(lambda ctx, gradient: gradient)
+
+
+@torch.library.custom_op("call_errors::allocates_later", mutates_args=())
+def allocates_later(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+allocates_later.register_fake(torch.empty_like)
+allocates_later.register_autograd(lambda ctx, gradient: allocates(gradient))
+
+
+def forward(x: torch.Tensor) -> torch.Tensor:
+    return allocates(x.sin().cos().exp())
+
+
+def on_a_cpu(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(TOO_MUCH) + x.sin().sum()
+
+
+def backward(x: torch.Tensor) -> torch.Tensor:
+    return allocates_later(x.sin().cos()).sum()
+
+
+@contextlib.contextmanager
+def raises(what: str) -> Iterator[None]:
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match=what):
+        yield
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "aotviz_eager"])
+def test_a_watch_says_how_much_memory_was_asked_for_and_where(backend: str) -> None:
+    watch = aotviz.watch()
+    with raises("out of memory"), watch:
+        torch.compile(forward, backend=backend)(torch.ones(3))
+    overview = watch.recording.overview()
+    free = "20.00 GiB were needed at once, and 3.12 GiB of 79.15 GiB were free"
+    assert overview.headline == f"Memory ran out while `allocates` ran: {free}."
+    assert not overview.healthy
+    assert overview.causes.code[0].startswith("raise torch.OutOfMemoryError")
+    assert __file__ in overview.causes.place[0]
+
+
+def test_a_cpu_that_has_too_little_memory_is_told_too() -> None:
+    watch = aotviz.watch()
+    with raises("can't allocate"), watch:
+        torch.compile(on_a_cpu, backend="aot_eager")(torch.ones(3))
+    assert watch.recording.overview().headline == (
+        "Memory ran out while `on_a_cpu` ran: 256.0 TiB were needed at once."
+    )
+
+
+def test_a_function_of_ours_says_what_is_kept_for_the_backward() -> None:
+    compiled = aotviz.compile(forward, backend="eager", cache=False)
+    with raises("out of memory"):
+        compiled(torch.ones(1000, requires_grad=True))
+    kept = sum(one.held_bytes or 0 for one in compiled.recording.data.compilations[0].saved_tensors)
+    assert kept >= 4000
+    told = compiled.recording.explain().sentences[0]
+    assert f"The compiled programs keep {kept / 1024:.2f} KiB for the backward: that is `forward [0/0]`" in told
+
+
+def test_a_backward_that_needs_too_much_ends_the_block() -> None:
+    watch = aotviz.watch()
+    with raises("out of memory"), watch:
+        torch.compile(backward, backend="aotviz_eager")(torch.ones(3, requires_grad=True)).backward()
+    assert watch.recording.explain().sentences[0].startswith("Memory ran out while `allocates` ran: 20.00 GiB")
+
+
+def test_an_error_that_passes_several_recordings_is_in_each_of_them_once(tmp_path: Path) -> None:
+    watch = aotviz.watch()
+    with raises("out of memory"), watch, aotviz.record() as block:
+        compiled = aotviz.compile(forward, backend="eager", cache=False)
+        compiled(torch.ones(3))
+    for recording in (watch.recording, block, compiled.recording):
+        assert len(recording.data.call_errors) == 1
+    watch.recording.save(tmp_path / "kept.aotviz")
+    assert str(aotviz.load(tmp_path / "kept.aotviz").explain()) == str(watch.recording.explain())
+
+
+def refused(calls: int) -> Recording:
+    watch = aotviz.watch()
+    with raises("fail_on_recompile"), watch:
+        compiled = torch.compile(lambda x: x * 2, backend="eager")
+        for _ in range(calls):
+            compiled(torch.ones(3))
+        with torch.compiler.set_stance("fail_on_recompile"):
+            compiled(torch.ones(3, 3))
+    return watch.recording
+
+
+def test_a_recompile_that_a_stance_forbids_is_told_by_its_guard() -> None:
+    recording = refused(1)
+    assert recording.overview().headline == (
+        "`<lambda>` raised an error in place of a recompile: `x` had 1 dimension and now has 2."
+    )
+    explained = recording.explain()
+    assert "The stance `fail_on_recompile` allows no further program." in explained.sentences[0]
+    assert explained.fix.startswith("Give `x` the same number of dimensions in each call")
+    assert "lambda x: x * 2" in explained.source
+
+
+def test_a_function_without_a_program_is_told_where_a_stance_forbids_to_make_one() -> None:
+    told = refused(0).explain()
+    assert "it had no program yet, and the stance `fail_on_recompile` allows none to be made" in told.sentences[0]
+    assert told.fix.startswith("If such inputs are meant, call the function with them before")
+
+
+def test_a_recompile_that_a_setting_forbids_is_told_by_its_guard() -> None:
+    watch = aotviz.watch()
+    with torch._dynamo.config.patch(error_on_recompile=True), raises("Recompiling function"), watch:
+        compiled = torch.compile(lambda x: x * 2, backend="eager")
+        for x in (torch.ones(3), torch.ones(3, dtype=torch.float64)):
+            compiled(x)
+    told = watch.recording.explain()
+    assert "`x.dtype` was float32 and is now float64" in told.sentences[0]
+    assert "The setting `error_on_recompile` allows no further program" in told.sentences[0]
+
+
+def test_other_errors_are_not_kept() -> None:
+    watch = aotviz.watch()
+    with raises("mine"), watch:
+        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(3))
+        raise RuntimeError("mine")
+    assert not watch.recording.data.call_errors
+    assert watch.recording.overview().healthy
