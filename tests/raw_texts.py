@@ -7,6 +7,7 @@ import re
 RAW = re.compile(
     r"___|<class '|\b[LG]\['|0x[0-9a-f]{6}|guard of |\[\d{9,}\]|(?<![.\d])\d{14,}(?![.\d])|torch_dynamo_resume_in"
     r"|FakeTensor\(|9223372036854775807"
+    r"|(?<![\w./-])(?=[a-z]*\d)(?=\d*[a-z])(?:[0-9a-f]{12,}|[a-z2-7]{30,})(?!\w)"  # a bare hash
 )
 
 

@@ -15,10 +15,9 @@ from itertools import zip_longest
 from aotviz.explain.expressions import global_state, torchs_setting
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import CacheLookup
-from aotviz.recording.spoken import spoken
+from aotviz.recording.spoken import spoken, without_hashes
 from aotviz.recording.strings import parsed
 
-SHORT_HASH = 8  # characters of a hash that are shown
 LONGEST = 80  # characters of a value that are shown
 SETTINGS = {
     "dynamo_config": "torch._dynamo.config",
@@ -40,16 +39,16 @@ class Difference:
     before: str
     after: str
     _: KW_ONLY
-    hidden: bool = False  # both print the same: `before` and `after` are hashes
+    hidden: bool = False  # both print the same
 
     @property
     def words(self) -> str:
         if self.hidden:
-            hashes = f"its hash was {self.before} and is now {self.after}"
-            return f"{self.subject} differs in what torch does not print ({hashes})"
-        if not self.before and not self.after:
+            return f"{self.subject} differs in what torch does not print"
+        before, after = short_pair(self.before, self.after)
+        if not before and not after:
             return f"{self.subject} changed"
-        before, after = (f"`{value}`" if value else "absent" for value in short_pair(self.before, self.after))
+        before, after = (f"`{value}`" if value else "absent" for value in (before, after))
         return f"{self.subject} was {before} and is now {after}"
 
 
@@ -83,8 +82,7 @@ def differences(
     for name in sorted(names, key=_order):
         was, now = before.get(name, ("", ""))[1], after.get(name, ("", ""))[1]
         if was == now and name in before and name in after:
-            old, new = (key[name][0][:SHORT_HASH] for key in (before, after))
-            found.append(Difference(name, _subject(name), old, new, hidden=True))
+            found.append(Difference(name, _subject(name), "", "", hidden=True))
         else:
             found.extend(_explained(name, was, now, settings))
     return found
@@ -125,16 +123,22 @@ def settings(facts: Facts, place: int) -> dict[str, str]:
 
 
 def short(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(without_hashes(text).split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
 def short_pair(one: str, other: str) -> tuple[str, str]:
-    """Two texts as `short` writes them; if these would be equal, from shortly before the first difference on.
+    """Two texts as `short` writes them; if these would be equal, from shortly before the first difference on. Both are
+    empty if they differ in hashes only.
 
     >>> short_pair("x" * 100 + " = 1", "x" * 100 + " = 2")
     ('...xxxxxxxxxxxxxxxxx = 1', '...xxxxxxxxxxxxxxxxx = 2')
+    >>> short_pair("all 9: 4a0d09a9d2752c5233ec", "all 9: 5b1e10b0e3863d6344fd")
+    ('', '')
     """
+    one, other = map(without_hashes, (one, other))
+    if one == other:
+        return "", ""
     if one.split() == other.split() or short(one) != short(other):
         return short(one), short(other)
     first, second = (" ".join(text.split()) for text in (one, other))

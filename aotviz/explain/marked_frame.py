@@ -18,7 +18,7 @@ WIDE, LONG = ";min-width:18em", 60  # for a text of at least so many characters
 
 
 class ExplainedTable(pd.DataFrame):
-    """A DataFrame with marked columns and wrapped text."""
+    """A DataFrame with marked columns and wrapped text. Hidden columns are there, but are not shown."""
 
     _metadata = ["marked", "hidden"]  # noqa: RUF012 # pandas' own way to say which attributes a copy keeps
     marked: tuple[str, ...]
@@ -27,6 +27,9 @@ class ExplainedTable(pd.DataFrame):
     @property
     def _constructor(self) -> Any:
         return pd.DataFrame
+
+    def __repr__(self) -> str:
+        return repr(pd.DataFrame(self).drop(columns=[name for name in self.hidden if name in self]))
 
     def _repr_html_(self) -> str:
         columns = [str(name) for name in self.columns if name not in self.hidden]

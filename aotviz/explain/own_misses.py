@@ -158,9 +158,10 @@ def _changed(one: Difference) -> str:
     >>> _changed(Difference("torch", "torch", "2.12", "2.13")), _changed(Difference("program", "the program", "", "%1"))
     ('`2.12` before, now `2.13`', 'nothing before, now `%1`')
     """
-    if not one.before and not one.after:
+    before, after = short_pair(one.before, one.after)
+    if not before and not after:
         return f"{one.subject} changed"
-    before, after = (f"`{value}`" if value else "nothing" for value in short_pair(one.before, one.after))
+    before, after = (f"`{value}`" if value else "nothing" for value in (before, after))
     if one.subject in (one.part, f"the {one.part}"):
         return f"{before} before, now {after}"
     return f"{one.subject} was {before}, now {after}"

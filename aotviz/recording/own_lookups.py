@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording.dynamo_stage import ORIGIN
 from aotviz.recording.events import CacheAnswer, CacheLookup, Differing, KeyDifference, Origin, ReplayRecord
+from aotviz.recording.spoken import without_hashes
 from aotviz.recording.strings import clean
 
 CACHE = "aotviz"
@@ -137,7 +138,9 @@ def _words(lookup: LookUp) -> str:
 
 
 def _differing(name: str, before: str, after: str) -> Differing:
-    was, now = map(clean, _lines(before, after))
+    was, now = (without_hashes(clean(line)) for line in _lines(before, after))
+    if was == now:
+        return Differing(name, "", "")
     absent = "the default" if "settings" in name and (was or now) else ""  # only other settings have a line
     return Differing(name, was or absent, now or absent)
 

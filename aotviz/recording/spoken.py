@@ -40,3 +40,15 @@ def spoken(expression: str) -> str:
         text = pattern.sub(shown, text)
     text = SIZE.sub(r"\g<tensor>.shape[\g<index>]", text)
     return STRIDE.sub(r"\g<tensor>.stride(\g<index>)", text)
+
+
+HASH = re.compile(r"(?<![\w./-])(?=[a-z]*\d)(?=\d*[a-z])(?:[0-9a-f]{12,}|[a-z2-7]{30,})(?!\w)")
+
+
+def without_hashes(text: str) -> str:
+    """A text without bare hashes, of which a reader learns nothing.
+
+    >>> without_hashes("2.13.0+cpu cf30153c4c131c8164ee, CUDA None"), without_hashes("all 9: 4a0d09a9d2752c52")
+    ('2.13.0+cpu, CUDA None', 'all 9')
+    """
+    return re.sub(rf":?\s*{HASH.pattern}", "", text)

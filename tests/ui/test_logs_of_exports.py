@@ -70,7 +70,7 @@ def test_aotinductor_has_stages_and_shows_the_code_that_it_generated(opened, scr
     ("names", "said", "picture"),
     [
         (("restarts",), "again from the first line (2 times; what it had done before took", "restarts"),
-        (("cache_type_first", "cache_type_second"), "differs in what torch does not print (its hash was", "miss"),
+        (("cache_type_first", "cache_type_second"), "differs in what torch does not print", "miss"),
         (("compiled_autograd",), "a leaf.grad was None and is now a tensor", "autograd"),
     ],
 )
