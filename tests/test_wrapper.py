@@ -91,6 +91,14 @@ def test_the_source_is_what_linecache_has_under_the_programs_file_name():
     assert linecache.getlines(f.program.filename)
 
 
+def test_the_end_of_a_slice_is_a_name_in_the_source():
+    compiled = aotviz.compile(lambda x: x[1:], backend="eager")
+    x = torch.arange(4.0)
+    assert compiled(x).tolist() == [1, 2, 3]
+    assert "slice_op(x, 0, 1, end)" in compiled.source
+    assert str(sys.maxsize) not in compiled.source
+
+
 def test_an_error_inside_shows_the_line_of_the_wrapper():
     def failing(graph_module, example_inputs):
         def run(*args):

@@ -320,7 +320,8 @@ def _changed_state(facts: Facts, place: int, earlier: int, failure: GuardFailure
 
 def _state(failure: GuardFailure, name: str, before: str, after: str) -> GuardFailure:
     said = torchs_setting(name)
-    return replace(failure, before=before, after=after, words=f"{said} was {before} and is now {after}")
+    words = f"{said} changed" if "{" in before + after else f"{said} was {before} and is now {after}"
+    return replace(failure, before=before, after=after, words=words)
 
 
 def _laid_out(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> GuardFailure:

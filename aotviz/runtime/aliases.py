@@ -13,6 +13,7 @@ only if nothing that is saved overlaps what is written.
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter
 from typing import Any
 
@@ -412,6 +413,8 @@ class Epilogue:
     def _argument(self, value: Any) -> str:
         if isinstance(value, torch.dtype):
             return self.source.bind(str(value).removeprefix("torch."), value)
+        if type(value) is int and value == sys.maxsize:  # of a slice up to the end
+            return self.source.bind("end", sys.maxsize)
         try:
             return literal(list(value) if isinstance(value, tuple) else value)
         except TypeError:
