@@ -343,9 +343,9 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         if recompiles.LIMIT.search(reason) or ran_in_eager not in (None, in_eager):
             continue
         if kind == NOT_ALLOWED:
-            guards, ids = guard_texts.refused(reason), (facts.id(place),)
             setting, source = "setting `error_on_recompile`", facts.frame_place(place)
-            points.append(call_errors.refused(facts, facts.function(place), guards, setting, source, ids))
+            guards, name, id = guard_texts.refused(reason), facts.function(place), facts.id(place)
+            points.append(call_errors.refused(facts, name, guards, setting, source, (id,)))
             continue
         causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
