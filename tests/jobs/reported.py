@@ -176,7 +176,9 @@ class Classifier(nn.Module):
 
     def forward(self, x):
         hidden = self.linear(x)
-        return {"logits": hidden.relu(), "hidden": hidden} if self.cured else Output(hidden.relu(), hidden)
+        if self.cured:
+            return {"logits": hidden.relu(), "hidden": hidden}
+        return Output(hidden.relu(), hidden)  # here
 
 
 def export_returns_a_dataclass(cured):
