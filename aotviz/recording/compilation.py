@@ -212,7 +212,7 @@ class Compilation:
         >>> f = aotviz.compile(lambda x: x.exp().sin().sum(), backend="eager")
         >>> f(torch.ones(100, requires_grad=True)).backward()
         >>> f.recording[0].memory().peak.nbytes
-        2004
+        1608
         """
         roles = _RUN.get(self.kind) or _RUN["inference"]
         kinds = {one.name: one.kind for one in self.data.inputs}
