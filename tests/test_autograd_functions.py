@@ -438,3 +438,48 @@ def test_results_that_inductor_makes_one_tensor_have_gradients_of_their_own():
         ]
 
     torch.testing.assert_close(gradients(torch.compile(fn, backend="aotviz")), gradients(fn))
+
+
+class Viewed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def written_before(x):
+    x.mul_(0.5)
+    return Viewed.apply(x)
+
+
+def written_unseen(x):
+    with torch.no_grad():
+        x.mul_(0.5)
+    return Viewed.apply(x)
+
+
+def another_view_is_written(x, y):
+    y.mul_(0.5)
+    return Viewed.apply(x)
+
+
+@pytest.mark.parametrize("function", [written_before, written_unseen, another_view_is_written])
+def test_a_view_that_a_function_returns_shares_memory_with_an_input_that_is_written(function):
+    """A graph returns what is written, and not the memory to which the input is written."""
+
+    def ran(fn):
+        leaf = torch.linspace(-1.0, 1.0, 4).requires_grad_()
+        whole = leaf * 1.5
+        result = fn(*[whole.view(4) for _ in range(function.__code__.co_argcount)])
+        result.sum().backward()
+        with torch.no_grad():
+            whole.detach().add_(1)
+        return result.tolist(), leaf.grad.tolist()
+
+    assert ran(torch.compile(function, backend="aotviz_eager")) == ran(function)
+    with pytest.raises(aotviz.Refused, match="returned, or DTensor") as caught:
+        ran(aotviz.aot_function(function, run_graph))
+    assert caught.value.reason == "view of what is written"

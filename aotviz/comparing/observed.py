@@ -26,10 +26,10 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import inside
-from aotviz.ir.wrapper_subclasses import anatomy
+from aotviz.ir.wrapper_subclasses import anatomy, ragged
 from aotviz.runtime.debug_checks import tolerance
 from aotviz.torch_private import tensors
-from aotviz.torch_private.pytree import tree_flatten
+from aotviz.torch_private.pytree import tree_flatten, tree_unflatten
 from aotviz.torch_private.tensors import version
 from aotviz.tracing.functional import leaves_behind
 
@@ -206,7 +206,7 @@ def values(t: torch.Tensor) -> Any:
 
 def _look(t: torch.Tensor) -> tuple[Any, ...]:
     where = tuple(map(id, inside(t).values())) if inside(t) else tensors.storage_key(t)
-    return values(t), tuple(t.shape), t.stride(), t.storage_offset(), where
+    return values(t), _numbers(t.shape), _numbers(t.stride()), t.storage_offset(), where
 
 
 def _seeds(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -240,6 +240,11 @@ class Watched:
         return {k: numbers.setdefault(tensors.storage_key(t), len(numbers)) for k, t in memory}
 
 
+def _numbers(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """Sizes or strides. A jagged one is another number for each tensor of offsets, so it counts as a word."""
+    return tuple("jagged" if ragged(one) else one for one in sizes)
+
+
 def describe(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
     """Record what can be seen of `t` without changing it."""
 
@@ -247,9 +252,10 @@ def describe(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> Non
         facts[f"{label} {kind}"] = Fact(kind, value)
 
     put("dtype", str(t.dtype))
-    put("shape", tuple(t.shape))
-    put("stride", tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ())
-    put("idle stride", tuple(t.stride()))
+    shape, stride = _numbers(t.shape), _numbers(t.stride())
+    put("shape", shape)
+    put("stride", tuple(s for s, n in zip(stride, t.shape, strict=True) if n > 1) if t.numel() else ())
+    put("idle stride", stride)
     put("storage offset", t.storage_offset())
     put("device", str(t.device))
     put("type", type(t).__name__)
@@ -265,8 +271,14 @@ def describe(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> Non
     put("hidden base", base_name)
     put("values", values(t))
     if inside(t):
-        put("context", repr(anatomy(t)[1]))
+        put("context", _context(t))
         put("parts", {name: watched.name(part) for name, part in inside(t).items()})
+
+
+def _context(t: torch.Tensor) -> str:
+    """What a subclass holds beside its tensors, as text. A torch.Size is told as the tuple that it is equal to."""
+    held, spec = tree_flatten(anatomy(t)[1])
+    return repr(tree_unflatten([tuple(one) if isinstance(one, torch.Size) else one for one in held], spec))
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
@@ -279,13 +291,15 @@ def _weights(t: torch.Tensor) -> torch.Tensor:
 def _losses(terms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The losses for a backward: one sum over all plain terms, and a separate loss for each tensor subclass.
 
-    Adding a subclass to the sum would make the sum a subclass.
+    Adding a subclass to the sum would make the sum a subclass, and not each subclass can be multiplied by a plain
+    tensor: a DTensor cannot.
     """
     total = torch.zeros((), dtype=torch.float64)
     found = []
     for k, t in enumerate(terms):
         for part in (t.real, t.imag) if t.is_complex() else (t,):
-            term = (1.0 + 0.1 * k) * (part * _weights(part)).sum().to(torch.float64)
+            weighted = part.sin() if inside(part) else part * _weights(part)
+            term = (1.0 + 0.1 * k) * weighted.sum().to(torch.float64)
             if inside(term):
                 found.append(term)
             else:
@@ -449,6 +463,8 @@ def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if inside(a) or inside(b):
+            return same(values(a), values(b))
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
         if not (a.is_floating_point() or a.is_complex()):

@@ -243,12 +243,19 @@ side effect in a higher-order operator:
 generator before torch 2.13:
   the function draws from a torch.Generator of its own, and graphs of torch {names} cannot take one (those of torch
   2.13 can). Use the default generator, or draw the numbers before the call and pass them.
+collective inside:
+  the function runs a collective of torch.distributed, {names}, that writes to its argument and that Python waits for,
+  as torch.distributed's own functions and distribute_tensor do. A trace sees neither the write nor the wait. Call it
+  outside of the function; or use aotviz.compile(fn).
 random numbers on several devices:
   torch._functorch.config.functionalize_rng_ops is on, and the call draws random numbers on {names}, each of which has
   its own generator. Draw on one device, or switch functionalize_rng_ops off.
 detached alias is written:
   {names} is a detached alias of {operator} and is written with a value that requires grad. Its grad_fn cannot be
   regenerated from {operator}. Return a clone of it, or detach the value before the write.
+view of what is written:
+  {names} is a view of {operator} that a custom autograd.Function returned, or DTensor.from_local and to_local, and its
+  memory is written in the same call. The compiled result would be a copy. Return a clone of it, or write to a clone.
 subclass is not rebuilt:
   a {names} cannot be put together from new inner tensors of the same shapes, as tracing does after a write or a view:
   {names}.__tensor_unflatten__ raised {operator}. If it is a view of another tensor, pass a clone of it.

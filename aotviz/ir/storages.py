@@ -54,10 +54,12 @@ def is_root(
 
 
 def inside(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The inner tensors of a wrapper subclass, by attribute; empty for a tensor with memory of its own."""
+    """The inner tensors of a wrapper subclass, by attribute; empty for a tensor with memory of its own. Other
+    parts, such as the mesh of a DTensor, are left out."""
     if not tensors.is_traceable_wrapper_subclass(tensor):
         return {}
-    return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+    parts = {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+    return {name: part for name, part in parts.items() if isinstance(part, torch.Tensor)}
 
 
 def dense(tensor: torch.Tensor) -> bool:

@@ -213,9 +213,10 @@ class _Wrapper:
             self.source.dedent()
 
     def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
-        """Turn grad mode off, unless it makes no difference."""
+        """Turn grad mode off, unless it makes no difference. In eager, autograd sees no parts of a subclass."""
         source = self.source
-        if not any(info.requires_grad for info in self.inner.meta.input_info) and self.call.meta.grad_enabled:
+        tracked = self.wrapping is not None or any(info.requires_grad for info in self.inner.meta.input_info)
+        if self.call.meta.grad_enabled and not tracked:
             self._guarded(f"out = {compiled}({arguments})", "")
             return
         setter = source.bind("set_grad_enabled", runtime.set_grad_enabled)

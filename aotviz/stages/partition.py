@@ -45,7 +45,7 @@ def run(call: JointGraph) -> Split:
     results = len(call.slots) + tokens
     count = sum(not node.name.startswith("tangents_") for node in inputs)
     joint_inputs = list(graphs.values(inputs[:count])), list(graphs.values(inputs[count:]))
-    with partitioning(call.fake_mode, call.options.graphsafe_rng), compiling(call.number, "joint"):
+    with partitioning(module.graph, call.fake_mode, call.options.graphsafe_rng), compiling(call.number, "joint"):
         custom = call.options.joint_custom_pass
         if custom is not None:
             module = custom(module, joint_inputs)

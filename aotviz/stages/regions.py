@@ -55,7 +55,7 @@ def run(call: JointGraph) -> JointGraph:
     if not any(node.target is _CALL for node in call.graph_module.graph.nodes):
         return replace(call, evidence=())
     module = graphs.copy(call.graph_module)
-    with partitioning(call.fake_mode):
+    with partitioning(module.graph, call.fake_mode):
         regions = cut_regions(module, call.options)
     if not regions:
         return replace(call, evidence=())

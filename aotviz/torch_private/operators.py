@@ -70,6 +70,12 @@ def name(target: Any) -> str:
     return str(target._schema.name)
 
 
+def is_waited_for(target: Any) -> bool:
+    """Whether an operator is a collective that writes later, when Python waits for the `Work` that it returns."""
+    is_collective = getattr(target, "namespace", "") == "c10d"
+    return is_collective and any("c10d.Work" in str(one.type) for one in target._schema.returns)
+
+
 def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
     """The arguments of a call that the operator writes, including the items of list arguments."""
     for position, argument in enumerate(target._schema.arguments):

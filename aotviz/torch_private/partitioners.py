@@ -23,6 +23,8 @@ from torch._functorch.partitioners import must_recompute as must_recompute
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
+from aotviz.torch_private import script_objects
+
 remat_using_tags_for_fwd_loss_bwd_graph = rematerialization.remat_using_tags_for_fwd_loss_bwd_graph
 
 
@@ -64,8 +66,18 @@ def _static(fake_mode: FakeTensorMode) -> Iterator[None]:
         fake_mode.static_shapes = before
 
 
+def _objects_hold_nothing(graph: fx.Graph) -> dict[str, bool]:
+    """The setting by which a partitioner counts objects as 0 bytes, if none of the graph is torchbind's. Without it the
+    partitioner raises, because such an object may hold tensors; a mesh of devices holds none."""
+    values = (node.meta.get("val") for node in graph.nodes)
+    objects = [script_objects.real(value) for value in values if script_objects.is_stand_in(value)]
+    if objects and not any(isinstance(one, torch.ScriptObject) for one in objects):
+        return {name: True for name in ("unsafe_treat_script_objects_as_zero_size",) if hasattr(config, name)}
+    return {}
+
+
 @contextlib.contextmanager
-def partitioning(fake_mode: FakeTensorMode, graphsafe_rng: bool = False) -> Iterator[None]:
+def partitioning(graph: fx.Graph, fake_mode: FakeTensorMode, graphsafe_rng: bool = False) -> Iterator[None]:
     """The global state for partitioners and joint passes. Graph modules that they make generate their code when first
     run. A tensor that they make fake, such as the state of a generator, has sizes that are numbers."""
     with (
@@ -74,6 +86,8 @@ def partitioning(fake_mode: FakeTensorMode, graphsafe_rng: bool = False) -> Iter
         fake_mode,
         _static(fake_mode),
         _use_lazy_graph_module(True),
-        config.patch(graphsafe_rng_functionalization=graphsafe_rng),  # see Note [Random states by value]
+        config.patch(
+            graphsafe_rng_functionalization=graphsafe_rng, **_objects_hold_nothing(graph)
+        ),  # see Note [Random states by value]
     ):
         yield

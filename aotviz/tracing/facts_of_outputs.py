@@ -246,10 +246,12 @@ class _Classifier:
         known_base = base_of(output)
         base = output if known_base is None else known_base
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
-            index = self._input_index(root)
-            known = index is not None and index < len(self.input_names)
-            source = repr(self.input_names[index or 0]) if known else "an input"
+            source = self._input_name(self._input_index(root))
             raise Refused("detached alias is written", f"output {self.first_output[id(output)]}", source)
+
+    def _input_name(self, index: int | None) -> str:
+        known = index is not None and index < len(self.input_names)
+        return repr(self.input_names[index or 0]) if known else "an input"
 
     def _stands_alone(self, tensor: torch.Tensor) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
@@ -271,6 +273,7 @@ class _Classifier:
         source = self.input_of_storage.get(functional.storage(output))
         tangent = output.requires_grad and functional.grad_fn(output) is not None
         if source is not None and functional.from_custom_function(functional.grad_fn(output)):
+            self._refuse_copy(output, source)
             return replace(info, output_type=OutputType.custom_function_view, has_tangent=tangent)
         if self.ledger.origin(output) is not None:
             return self._alias_with_history(info, output)
@@ -280,6 +283,15 @@ class _Classifier:
             return replace(info, output_type=OutputType.non_alias, new_leaf=True)
         kind = OutputType.non_alias if base_of(output) is None else OutputType.unsafe_view_alias
         return replace(info, output_type=kind, has_tangent=tangent)
+
+    def _refuse_copy(self, output: torch.Tensor, source: int) -> None:
+        """Refuse a view that a custom autograd.Function returned if its memory is written: the graph would return what
+        is written, and not the memory that the input is written to."""
+        inputs = zip(self.args, self.input_info, strict=True)
+        written = (arg for arg, info in inputs if info.mutates_data and functional.is_functional(arg))
+        if functional.storage(output) in map(functional.storage, written):
+            name = f"output {self.first_output[id(output)]}"
+            raise Refused("view of what is written", name, self._input_name(source))
 
     def _alias_with_history(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""

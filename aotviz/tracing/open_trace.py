@@ -305,6 +305,8 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
         if func is operators.RESIZE_STORAGE and ledger.open:
             ledger.resize_storage(*args, next(iter(reversed(tracer.graph.nodes))))
             return None
+        if operators.is_waited_for(func):
+            raise CannotTrace("collective inside", operators.name(func).removeprefix("c10d::").removesuffix("_"))
         if operators.writes(func):
             for written in operators.written(func, args, kwargs or {}):
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from hypothesis import strategies as st
 
+from . import dtensor_statements
 from .compare import EagerRaised, Expectation, Setup, Trial, expect
 
 T = TypeVar("T")
@@ -83,8 +84,11 @@ class Draft:
     deep: bool = False  # with gradient hooks and second differentiations
 
     def source(self) -> str:
-        uses = any("Writes.apply" in statement for statement in self.body)
-        lines = ["import torch", *(["", "", *WRITES.splitlines()] if uses else [])]
+        lines = ["import torch"]
+        if "mesh" in "".join((*self.setup, *self.body)):
+            lines += dtensor_statements.HEADER.splitlines()
+        if any("Writes.apply" in statement for statement in self.body):
+            lines += ["", "", *WRITES.splitlines()]
         lines += [*([f"context = {self.context}"] if self.context else []), "", "", "def inputs():"]
         lines += [INDENT + line for line in self.setup]
         lines += [f"{INDENT}return ({', '.join(self.passed)},)", "", ""]
@@ -123,10 +127,13 @@ class Grower:
         self.name = name
         self.space: dict[str, Any] = {"torch": torch}
         exec(WRITES, self.space)
+        if modes:
+            exec(dtensor_statements.HEADER, self.space)
         self.setup: list[str] = []
         self.passed: list[str] = []
         self.body: list[str] = []
-        self.names: list[str] = []  # tensors the body can use, oldest first
+        self.names: list[str] = []  # plain tensors the body can use, oldest first
+        self.placed: list[str] = []  # and DTensors
         self.count = 0
 
     # choices
@@ -214,6 +221,7 @@ class Grower:
         if t.dim() and t.shape[0] > 1:
             offsets = f"torch.tensor([0, 1, {t.shape[0]}])"
             options += [f"{new} = torch.nested.nested_tensor_from_jagged({v} * 2.0, {offsets}).sin().values()"] * 2
+        options += dtensor_statements.statements(v, t, new, self.placed, self.space, self.pick)
         return self.pick(options)
 
     def operand(self, target: torch.Tensor | None, like: torch.Tensor) -> str | None:
@@ -377,11 +385,13 @@ class Grower:
         kind = self.chooser.below(100)
         v = self.name_recent()
         if self.modes and self.chance(35):
-            statement, name = self.mode(v), f"v{self.count}"
+            statement = self.mode(v)
             if self.try_line(statement):
                 self.body.append(statement)
-                if isinstance(self.space.get(name), torch.Tensor):
-                    self.names.append(name)
+                if isinstance(self.space.get(f"d{self.count}"), torch.Tensor):
+                    self.placed.append(f"d{self.count}")
+                if isinstance(self.space.get(f"v{self.count}"), torch.Tensor):
+                    self.names.append(f"v{self.count}")
                     self.count += 1
             return
         unusual = self.chooser.below(100)
@@ -422,10 +432,15 @@ class Grower:
         for _ in range(1 + self.chooser.below(3)):
             if len(self.passed) < 5:
                 self.make_source()
+        if self.modes and self.chance(15):
+            expression = dtensor_statements.argument(self.pick)
+            assert self.try_line(f"placed = {expression}"), expression
+            self.setup.append(f"placed = {expression}")
+            self.passed.append("placed")
         arguments = eval(f"({', '.join(self.passed)},)", self.space)
         for k, t in enumerate(arguments):
             self.space[f"p{k}"] = t
-            self.names.append(f"p{k}")
+            (self.names if type(t) is torch.Tensor else self.placed).append(f"p{k}")
         context = ""
         if self.chance(8):
             context = self.pick(["torch.no_grad", "torch.no_grad", "torch.inference_mode"])

@@ -1,0 +1,124 @@
+"""DTensors inside of a function that takes and returns plain tensors: what the random programs with DTensors found."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._functorch import config
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+
+import aotviz
+import aotviz.frontends.backend  # the backends have names from here on
+from aotviz.lowerings import run_graph
+from tests.oracle import strategy
+
+BACKENDS = ["aotviz_eager", "aotviz"]
+pytestmark = pytest.mark.xdist_group("ranks")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mesh():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def leaf(*shape):
+    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape).requires_grad_()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("budget", [0.0, 0.5])
+def test_a_mesh_takes_nothing_of_a_memory_budget(mesh, backend, budget):
+    """torch's partitioner does not know its size, and its own backends raise."""
+
+    def f(x):
+        return DTensor.from_local(x * 2, mesh, [Replicate()]).sin().exp().cos().to_local()
+
+    def ran(fn):
+        x = leaf(3)
+        fn(x).sum().backward()
+        return x.grad
+
+    with config.patch(activation_memory_budget=budget):
+        torch.testing.assert_close(ran(torch.compile(f, backend=backend)), ran(f))
+
+
+@pytest.mark.parametrize("placement", [Shard(0), Replicate()], ids=str)
+def test_a_collective_that_python_waits_for_is_refused_by_name(mesh, placement):
+    """The graph would return memory that no one has written yet."""
+
+    def f(x):
+        return distribute_tensor(x.detach(), mesh, [placement]).to_local(), x.sin()
+
+    x = leaf(6)
+    with pytest.raises(
+        aotviz.Refused, match=r"a collective of torch\.distributed, (scatter|broadcast), that"
+    ) as caught:
+        aotviz.aot_function(f, run_graph)(x)
+    assert caught.value.reason == "collective inside"
+    assert torch.equal(torch.compile(f, backend="aotviz_eager")(x)[0], x)
+
+
+def test_the_parts_of_a_dtensor_may_be_views_that_autograd_no_longer_accepts(mesh):
+    """In eager, autograd does not see them."""
+
+    def f(x, y):
+        x.add_(1.0)
+        d = DTensor.from_local(y.detach(), mesh, [Shard(0)])
+        torch._dynamo.graph_break()
+        return d.sum(0).to_local()
+
+    def ran(fn):
+        whole = leaf(1, 4) * 1.5
+        return fn(whole[0:], whole.diagonal())
+
+    torch.testing.assert_close(ran(torch.compile(f, backend="aotviz_eager")), ran(f))
+
+
+def test_what_a_dtensor_writes_is_seen_through_the_result(mesh):
+    def f(x):
+        d = DTensor.from_local(x, mesh, [Replicate()])
+        d.mul_(0.5)
+        return d.to_local()
+
+    def ran(fn):
+        x = leaf(4) * 1.5
+        result = fn(x)
+        with torch.no_grad():
+            x.detach().add_(1)
+        return result.tolist()
+
+    assert ran(torch.compile(f, backend="aotviz_eager")) == ran(f)
+    with pytest.raises(aotviz.Refused) as caught:
+        ran(aotviz.aot_function(f, run_graph))
+    assert caught.value.reason == "view of what is written"
+
+
+def number():
+    return 3.0 if torch.compiler.is_compiling() else 2.0
+
+
+def calls(mesh):
+    offsets = torch.tensor([0, 2, 6])
+    d = distribute_tensor(torch.ones(4, 6), mesh, [Shard(0)])
+    yield lambda d, by: d * by(), d
+    yield lambda d, by: (d.sin() * by()).sum(), d.clone().requires_grad_()
+    yield lambda x, by: DTensor.from_local(x * by(), mesh, [Replicate()]).sin(), leaf(4, 6)
+    yield lambda v, by: torch.nested.nested_tensor_from_jagged(v * by(), offsets).sin(), leaf(6, 2)
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_verify_compares_dtensors_and_jagged_tensors(mesh, which):
+    function, argument = list(calls(mesh))[which]
+    assert str(aotviz.verify(lambda x: function(x, lambda: 2.0), argument)).splitlines()[0].endswith(": right")
+    assert str(aotviz.verify(lambda x: function(x, number), argument)).splitlines()[0].endswith(": wrong")
+
+
+def test_random_programs_have_dtensors_as_arguments_and_between_statements():
+    texts = [strategy.from_seed(990, k, modes=True).draft.source() for k in range(60)]
+    bodies = [text.partition("def f(")[2] for text in texts]
+    assert sum("mesh" in body for body in bodies) > 5
+    assert any("placed = distribute_tensor" in text for text in texts)
+    assert any("graph_break()" in body.partition("= DTensor.from_local")[2] for body in bodies)
