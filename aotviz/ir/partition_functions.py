@@ -10,7 +10,7 @@ With a memory budget, torch's min-cut partitioner recomputes random nodes of the
 They would draw other numbers, and the gradient would belong to another result. So the forward saves the random state
 before each such node, as it does for those that a checkpoint's policy recomputes, and the backward draws from that
 state. The state of a generator that the user passes is not saved, nor are the states inside of an operator that runs
-graphs; there the results are.
+graphs, nor that of Inductor's seeds; there the results are.
 
 Note [Recomputing from an input]
 Under a memory budget, the min-cut partitioner saves an input or a result, and recomputes from it what eager saves. But
@@ -112,8 +112,7 @@ def drawing_once(
     first = {node.name: node for node in forward.graph.nodes}
     again = [node for node in backward.graph.nodes if _draws(backward, node) and node.name in first]
     has_tangents = any(absent.is_tangent(node) for node in graphs.placeholders(backward.graph))  # torch asks for one
-    with_state = (n for n in again if operators.is_random(n.target) and n.kwargs.get("generator") is None)
-    by_state = {node.name for node in with_state} if has_tangents else set()
+    by_state = {node.name for node in again if _has_state(node)} if has_tangents else set()
     for node in again:
         if node.name not in by_state:
             _read_saved(forward, backward, results, first[node.name], node)
@@ -164,6 +163,13 @@ def _draws(module: fx.GraphModule, node: fx.Node) -> bool:
         return True
     graphs_run = (getattr(module, str(one.target), None) for one in node.all_input_nodes if one.op == "get_attr")
     return any(_draws(one, inner) for one in graphs_run if isinstance(one, fx.GraphModule) for inner in one.graph.nodes)
+
+
+def _has_state(node: fx.Node) -> bool:
+    """Whether a random node draws from the default generator of its tensors' device, or of `device=`: torch saves no
+    other. Inductor's seeds have a device as an argument by position."""
+    drawn = operators.is_random(node.target) and node.kwargs.get("generator") is None
+    return drawn and not any(isinstance(one, torch.device) for one in node.args)
 
 
 def _read_saved(
