@@ -66,7 +66,7 @@ def _static(fake_mode: FakeTensorMode) -> Iterator[None]:
         fake_mode.static_shapes = before
 
 
-def _objects_hold_nothing(graph: fx.Graph) -> dict[str, bool]:
+def _objects_hold_nothing(graph: fx.Graph) -> dict[str, Any]:
     """The setting by which a partitioner counts objects as 0 bytes, if none of the graph is torchbind's. Without it the
     partitioner raises, because such an object may hold tensors; a mesh of devices holds none."""
     values = (node.meta.get("val") for node in graph.nodes)
@@ -86,8 +86,7 @@ def partitioning(graph: fx.Graph, fake_mode: FakeTensorMode, graphsafe_rng: bool
         fake_mode,
         _static(fake_mode),
         _use_lazy_graph_module(True),
-        config.patch(
-            graphsafe_rng_functionalization=graphsafe_rng, **_objects_hold_nothing(graph)
-        ),  # see Note [Random states by value]
+        config.patch(_objects_hold_nothing(graph)),
+        config.patch(graphsafe_rng_functionalization=graphsafe_rng),  # see Note [Random states by value]
     ):
         yield
