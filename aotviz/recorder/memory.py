@@ -42,6 +42,7 @@ class Memory:
     trace: Any  # the Run that it was read from
     storages: list[StorageRecord]
     outputs: list[Position | None]  # one per output; None for a value without strides
+    inputs: list[tuple[Any, str]]  # the tensor of the trace, and its name, of each tensor that the user passed
 
 
 def of(call: TracedCall, frames: Frames, known: Memory | None = None) -> Memory:
@@ -54,7 +55,7 @@ def of(call: TracedCall, frames: Frames, known: Memory | None = None) -> Memory:
         return known
     if isinstance(call.forward, Run) and _has_all_inputs(call):
         return _Board(call, frames).memory()
-    return Memory(call.forward, [], [stride_and_offset(value) for value in call.forward.outputs])
+    return Memory(call.forward, [], [stride_and_offset(value) for value in call.forward.outputs], [])
 
 
 def _has_all_inputs(call: TracedCall) -> bool:
@@ -115,6 +116,7 @@ class _Board:
             if isinstance(value, torch.Tensor):  # of merged duplicates, only the first is traced
                 kept = descriptor if first is None or descriptor in traced else call.descriptors[first]
                 inputs.append((value, traced[kept], clean(descriptor.name)))
+        self.inputs = [(tensor, name) for _, tensor, name in inputs]
         self.given = {id(tensor) for _, tensor, _ in inputs}
         ledger = call.forward.ledger
         self.placing = Placing(ledger, [(value, tensor) for value, tensor, _ in inputs], self.outputs)
@@ -133,7 +135,7 @@ class _Board:
         ]
 
     def memory(self) -> Memory:
-        return Memory(self.trace, [one.record() for one in self.by_key.values()], self.results)
+        return Memory(self.trace, [one.record() for one in self.by_key.values()], self.results, self.inputs)
 
     def _input(self, value: torch.Tensor, place: Place, name: str) -> None:
         storage = self._storage(place, str(snapshotting.device(value)))
@@ -151,7 +153,7 @@ class _Board:
             storage.left_out += 1
             return
         kind = "data" if isinstance(event, Wrote) else "metadata"
-        name = _operator(event.operator)
+        name = operator_name(event.operator)
         storage.writes.append(StorageWrite(order, number, kind, name, *self._origin(event.node), event.mode.grad))
 
     def _row(self, place: Place) -> tuple[_Storage, int]:
@@ -172,7 +174,7 @@ class _Board:
         role = "output" if returned else "input" if id(tensor) in self.given else "intermediate"
         node: Any
         if place.by is not None:
-            step, node = _step(place.by, place.item), place.by.node
+            step, node = step_text(place.by, place.item), place.by.node
         else:  # a view of it names its node
             views = (one.by.node for one in path if one.source is place and isinstance(one.by, Viewed))
             step, node = "", next((node.args[0] for node in views if node is not None and node.args), None)
@@ -227,14 +229,14 @@ def stride_and_offset(value: Any) -> Position | None:
         return None
 
 
-def _operator(operator: Any) -> str:
+def operator_name(operator: Any) -> str:
     return clean(str(getattr(getattr(operator, "overloadpacket", operator), "__name__", operator)))
 
 
-def _step(event: Viewed | Moved, item: int) -> str:
+def step_text(event: Viewed | Moved, item: int) -> str:
     arguments = [_text(value) for value in event.args] + [f"{name}={_text(v)}" for name, v in event.kwargs.items()]
     index = f"[{item}]" if isinstance(event, Viewed) and event.several else ""
-    text = f"{_operator(event.operator)}({', '.join(arguments)}){index}"
+    text = f"{operator_name(event.operator)}({', '.join(arguments)}){index}"
     return clean(text if len(text) <= LONGEST_STEP else text[: LONGEST_STEP - 1] + "…")
 
 

@@ -31,7 +31,7 @@ from aotviz.ir.dynamo_capture import Capture, Guard
 from aotviz.ir.forms import BackwardRequest, Form, GraphCall, Request, Split, TracedCall
 from aotviz.ir.lookup import LookUp
 from aotviz.pipeline import Observer
-from aotviz.recorder import calls, memory, records, snapshot, summaries, what_if
+from aotviz.recorder import calls, memory, records, run_log, snapshot, summaries, what_if
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
 from aotviz.recording import progress, replaying
 from aotviz.recording.dynamo_stage import Captured
@@ -323,8 +323,11 @@ class Recorder(Observer):
                 fresh = records.inputs(call, self._reasons) if is_new else self._inputs
                 self._inputs = records.with_reasons(fresh, self._reasons)
                 if first_look or self._memory is None:
-                    self._memory = memory.of(call, self.writer.source, self._memory)
+                    known, self._memory = self._memory, memory.of(call, self.writer.source, self._memory)
                     self.log.facts(storages=memory.with_bases(self._memory.storages, call))
+                    if self._memory is not known and self._memory.storages:
+                        text = self.writer.strings.add
+                        self.log.facts(run=run_log.of(call, self._memory, self.writer.source, text))
                 self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons, self._memory.outputs))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved

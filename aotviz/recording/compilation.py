@@ -156,6 +156,27 @@ class Compilation:
         return tables.records(VisitRecord, self.data.visits)
 
     @cached_property
+    def events(self) -> pd.DataFrame:
+        """What the function did with its tensors, in the order of its statements: one row for each event.
+
+        `what` is "argument", "view", "detach", "write", "metadata" (an in-place operator changed the shape or strides),
+        "set_", "resize", "storage resized", "mark" (`requires_grad_`, `detach_`), "hook", "random", "effect" or "result".
+        `of` is what a view was taken of. `made` is the fact that aotviz made of it, with the input or output that has it.
+        Equal numbers in `tensor_number` and `of_number` are one tensor.
+
+        >>> import torch
+        >>> import aotviz
+        >>> def f(x):
+        ...     x.add_(1)
+        ...     return x[0]
+        >>> compiled = aotviz.compile(f, backend="eager")
+        >>> _ = compiled(torch.ones(2))
+        >>> compiled.recording[0].events[["what", "tensor", "of", "operator", "made"]].iloc[1:3].values.tolist()
+        []
+        """
+        return tables.events(self.data, self.strings)
+
+    @cached_property
     def storages(self) -> pd.DataFrame:
         """One row per tensor: its storage, its names, its offset in the storage (elements), and what it is a view of.
 

@@ -186,6 +186,35 @@ class StorageRecord(Frozen, frozen=True):
     left_out: int = 0  # tensors and writes, where there are too many to be shown
 
 
+class RunFact(Frozen, array_like=True, frozen=True):
+    """What was made of an event."""
+
+    subject: Text  # the input or output that it is about; "" for a value inside the graph
+    fact: Text  # a word of terms.toml, e.g. "data", "alias_of_input"; "" if there is none
+    text: Text  # what it means, e.g. "the wrapper writes it after the graph ran"
+
+
+class RunEvent(Frozen, array_like=True, frozen=True):
+    """One thing that the user's function did, as its first run saw it."""
+
+    what: Text  # "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" | "mark" |
+    # "hook" | "random" | "effect" | "result"
+    tensor: int  # its number in RunLog.tensors, -1 for a random draw or an effect
+    of: int  # the number of the tensor that it was taken from, or was set to; -1 if there is none
+    operator: Text  # e.g. "select(0, 1)"
+    node: Text  # its node in the graph of the stage "metadata"
+    source: Text  # the user's source line
+    mode: Text  # "no_grad" | "inference mode"; "" in grad mode, or if unknown
+    made: list[RunFact]
+
+
+class RunLog(Frozen, frozen=True):
+    """What the user's function did with its tensors, in its order: first its arguments, last its results."""
+
+    tensors: list[Text]  # by their numbers: the names that `storages` has for them; "" for one that has none
+    events: list[RunEvent]
+
+
 class WrapperNote(Frozen, frozen=True):
     """Lines first..last (1-based, inclusive) of a generated source stand there because of `fact`."""
 
@@ -321,6 +350,7 @@ class CompilationData(Frozen, frozen=True):
     reset: int = 0  # calls of torch._dynamo.reset() before, as far as they are known of
     cache: CacheAnswer | None = None  # aotviz's cache was asked for it before its first stage
     replayed: ReplayRecord | None = None  # that cache had it
+    run: RunLog | None = None  # of our own
 
 
 class Origin(Frozen, array_like=True, frozen=True):

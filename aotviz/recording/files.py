@@ -207,6 +207,9 @@ def _check_compilation(compilation: CompilationData, texts: int, where: str) -> 
         for index, tensor in enumerate(storage.tensors):  # only earlier tensors, so that no chain of views is a cycle
             _within([tensor.view_of], index, f"{at}, tensor {index}")
         _within([write.tensor for write in storage.writes], tensors, f"{at}, writes", least=0)
+    run = compilation.run
+    if run is not None:
+        _within((n for event in run.events for n in (event.tensor, event.of)), len(run.tensors), f"{where}, run")
     for visit in compilation.visits:
         _within(visit.waits_for, len(compilation.visits), f"{where}, visits", least=0)
     notes = compilation.wrapper.notes if compilation.wrapper else []

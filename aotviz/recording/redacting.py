@@ -48,7 +48,7 @@ EMPTY: dict[type[msgspec.Struct], dict[str, Any]] = {  # fields that are left ou
         "artifacts": [], "paintings": [], "compared": None,
         "rank_differences": [], "why": [], "overview": None, "plain": [],
     },
-    CompilationData: {"wrapper": None, "storages": []},
+    CompilationData: {"wrapper": None, "storages": [], "run": None},
     StageRecord: {"code": {}, "kernels": {}},
     ErrorRecord: {"message": "left out"},
     LogRecord: {"bad": []},

@@ -108,6 +108,7 @@ class CompilationLog:
         rows = len(data.inputs) + len(data.outputs) + sum(2 + len(visit.steps) for visit in data.visits)
         rows += len(self._kept.saved) + len(self._kept.recomputed) if self._kept else 0
         rows += sum(len(storage.tensors) + len(storage.writes) for storage in data.storages)
+        rows += len(data.run.events) if data.run else 0
         texts = self._strings.characters + STRING_OVERHEAD_BYTES * len(self._strings.texts)
         wrapper = len(data.wrapper.source) if data.wrapper else 0
         others = sum(map(len, self._replay.parts)) + replaying.nbytes(self._parts or ()) if self._replay else 0

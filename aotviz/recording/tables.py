@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from aotviz.recording.events import (
     AliasTensor,
     CompilationData,
+    RunEvent,
+    RunLog,
     SavedTensorRecord,
     StageRecord,
     StorageRecord,
@@ -132,6 +134,34 @@ def storages(data: CompilationData) -> pd.DataFrame:
 def writes(data: CompilationData) -> pd.DataFrame:
     """One row per write, in the user's order; `tensor` is an index among the tensors of its storage."""
     return _in_storages(data, StorageWrite, "writes").sort_values("order", ignore_index=True)
+
+
+def events(data: CompilationData, strings: Sequence[str]) -> pd.DataFrame:
+    """One row per thing that the function did, in the order of the user's statements."""
+    run = data.run or RunLog([], [])
+
+    def text(number: int) -> str:
+        return strings[number] if number >= 0 else ""
+
+    def tensor(number: int) -> str:
+        return (text(run.tensors[number]) or f"tensor {number}") if number >= 0 else ""
+
+    def made(event: RunEvent) -> str:
+        return "; ".join(": ".join(filter(None, map(text, (one.subject, one.fact, one.text)))) for one in event.made)
+
+    columns: Columns = {
+        "what": ("str", lambda event: text(event.what)),
+        "tensor": ("str", lambda event: tensor(event.tensor)),
+        "of": ("str", lambda event: tensor(event.of)),
+        "operator": ("str", lambda event: text(event.operator)),
+        "mode": ("str", lambda event: text(event.mode)),
+        "made": ("str", made),
+        "source": ("str", lambda event: text(event.source)),
+        "node": ("str", lambda event: text(event.node)),
+        "tensor_number": ("int64", lambda event: event.tensor),
+        "of_number": ("int64", lambda event: event.of),
+    }
+    return table(columns, run.events)
 
 
 def evidence(data: CompilationData) -> pd.DataFrame:

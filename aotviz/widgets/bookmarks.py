@@ -23,6 +23,7 @@ VIEWS = {  # the text of a tab, in lower case: the view's id in extensions/core/
     "graph": "graph",
     "backward": "backward",
     "aliasing": "aliasing",
+    "events": "events",
     "saved tensors": "saved",
     "wrapper": "wrapper",
     "evidence": "evidence",

@@ -257,6 +257,16 @@ def storage(draw: st.DrawFn) -> events.StorageRecord:
 
 
 @st.composite
+def run(draw: st.DrawFn, strings: int) -> events.RunLog:
+    count = draw(st.integers(0, 3))
+    facts = st.lists(of(events.RunFact, strings), max_size=2)
+    tensor = st.integers(NONE, count - 1)
+    event = of(events.RunEvent, strings, tensor=tensor, of=tensor, made=facts)
+    names = draw(st.lists(st.integers(NONE, strings - 1), min_size=count, max_size=count))
+    return events.RunLog(names, draw(st.lists(event, max_size=3)))
+
+
+@st.composite
 def visits(draw: st.DrawFn) -> list[events.VisitRecord]:
     count = draw(st.integers(0, 3))
     which = st.lists(st.integers(0, count - 1), max_size=2) if count else st.just([])
@@ -285,6 +295,7 @@ def compilation(draw: st.DrawFn, number: int, strings: int) -> events.Compilatio
             recomputed=st.lists(of(events.RecomputedRecord), max_size=2),
             storages=st.lists(storage(), max_size=2),
             visits=visits(),
+            run=st.none() | run(strings),
             wrapper=st.none() | of(events.WrapperRecord, notes=notes),
             error=st.none() | of(events.ErrorRecord),
             cache=st.none() | of(events.CacheAnswer, saved_at_unix_s=st.floats(0, 2e9)),

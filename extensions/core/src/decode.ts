@@ -216,6 +216,8 @@ function checkIndices(data: RecordingData): void {
         `${where}.storages[${j}].writes`,
       );
     }
+    const { run } = compilation;
+    for (const { tensor, of } of run?.events ?? []) within([tensor, of], run!.tensors.length, `${where}.run`);
     for (const stage of compilation.stages) {
       within([...stage.graphs.values()], compilation.graphs.length, `${where}.stages.${stage.name}.graphs`);
     }

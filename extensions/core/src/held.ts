@@ -57,6 +57,7 @@ function outline(head: CompilationHead): CompilationData {
     recomputed: [],
     storages: [],
     visits: [],
+    run: null,
   };
 }
 

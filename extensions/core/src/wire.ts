@@ -170,6 +170,31 @@ export interface StorageRecord {
   readonly left_out: number; // tensors and writes, where there are too many to be shown
 }
 
+/** What was made of an event. */
+export interface RunFact {
+  readonly subject: number; // the input or output that it is about; "" for a value inside the graph
+  readonly fact: number; // a word of terms.toml, e.g. "data", "alias_of_input"; "" if there is none
+  readonly text: number; // what it means, e.g. "the wrapper writes it after the graph ran"
+}
+
+/** One thing that the user's function did, as its first run saw it. */
+export interface RunEvent {
+  readonly what: number; // "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" | "mark" |
+  readonly tensor: number; // its number in RunLog.tensors, -1 for a random draw or an effect
+  readonly of: number; // the number of the tensor that it was taken from, or was set to; -1 if there is none
+  readonly operator: number; // e.g. "select(0, 1)"
+  readonly node: number; // its node in the graph of the stage "metadata"
+  readonly source: number; // the user's source line
+  readonly mode: number; // "no_grad" | "inference mode"; "" in grad mode, or if unknown
+  readonly made: RunFact[];
+}
+
+/** What the user's function did with its tensors, in its order: first its arguments, last its results. */
+export interface RunLog {
+  readonly tensors: number[]; // by their numbers: the names that `storages` has for them; "" for one that has none
+  readonly events: RunEvent[];
+}
+
 /** Lines first..last (1-based, inclusive) of a generated source stand there because of `fact`. */
 export interface WrapperNote {
   readonly first: number;
@@ -294,6 +319,7 @@ export interface CompilationData {
   readonly reset: number; // calls of torch._dynamo.reset() before, as far as they are known of
   readonly cache: CacheAnswer | null; // aotviz's cache was asked for it before its first stage
   readonly replayed: ReplayRecord | null; // that cache had it
+  readonly run: RunLog | null; // of our own
 }
 
 /** Where in the logs a record stands, and what it is about. */
@@ -891,6 +917,34 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["left_out", "int", 0],
     ],
   },
+  RunFact: {
+    array: true,
+    fields: [
+      ["subject", "int"],
+      ["fact", "int"],
+      ["text", "int"],
+    ],
+  },
+  RunEvent: {
+    array: true,
+    fields: [
+      ["what", "int"],
+      ["tensor", "int"],
+      ["of", "int"],
+      ["operator", "int"],
+      ["node", "int"],
+      ["source", "int"],
+      ["mode", "int"],
+      ["made", ["list",["record","RunFact"]]],
+    ],
+  },
+  RunLog: {
+    array: false,
+    fields: [
+      ["tensors", ["list","int"]],
+      ["events", ["list",["record","RunEvent"]]],
+    ],
+  },
   WrapperNote: {
     array: false,
     fields: [
@@ -1026,6 +1080,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["reset", "int", 0],
       ["cache", ["or",["record","CacheAnswer"],"none"], null],
       ["replayed", ["or",["record","ReplayRecord"],"none"], null],
+      ["run", ["or",["record","RunLog"],"none"], null],
     ],
   },
   Origin: {

@@ -6,6 +6,7 @@ import { code } from "./code";
 import { compared } from "./compared";
 import { compilations } from "./compilations";
 import { diff } from "./diff";
+import { events } from "./events";
 import { evidence } from "./evidence";
 import { graph } from "./graph";
 import { overview } from "./overview";
@@ -24,6 +25,7 @@ export const VIEWS: readonly View[] = [
   graph,
   backward,
   aliasing,
+  events,
   saved,
   wrapper,
   evidence,

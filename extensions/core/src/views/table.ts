@@ -1,7 +1,8 @@
 // A table with a caption, a head and rows of text. A column with an order is sortable. A row may be clicked, or reached
 // with Tab and chosen with Enter. When the selection changes, `reselect` marks other rows in a table that stays.
 
-import { type Child, h, replace } from "../dom";
+import { append, type Child, h, replace } from "../dom";
+import { thousands } from "../format";
 import { explained } from "../terms";
 
 const MOST_ROWS = 1500;
@@ -40,8 +41,27 @@ export function table<Row>(
   // A column that is empty in every row is left out.
   const used = columns.filter((column) => rows.some((row) => !isEmpty(column.cell(row))));
   const body = h("tbody");
-  const fill = (sorted: readonly Row[]): void =>
-    replace(body, ...sorted.slice(0, MOST_ROWS).map((row) => line(row, used, options)));
+  const rest = h("p", { class: "muted" });
+  const lines = (some: readonly Row[]): HTMLElement[] => some.map((row) => line(row, used, options));
+  const fill = (sorted: readonly Row[], room = MOST_ROWS): void => {
+    replace(body, lines(sorted.slice(0, room)));
+    tell(sorted, room);
+  };
+  const tell = (sorted: readonly Row[], room: number): void => {
+    const more = (): void => {
+      append(body, lines(sorted.slice(room, room + MOST_ROWS)));
+      tell(sorted, room + MOST_ROWS);
+    };
+    const left = sorted.length - room;
+    rest.hidden = left <= 0;
+    if (left <= 0) return;
+    const next = `show ${thousands(Math.min(left, MOST_ROWS))} more`;
+    replace(
+      rest,
+      `and ${thousands(left)} more rows: `,
+      h("button", { type: "button", class: "link", on: { click: more } }, next),
+    );
+  };
   const heads = used.map((column) =>
     h(
       "th",
@@ -70,8 +90,7 @@ export function table<Row>(
     "div",
     { class: "table" },
     h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body),
-    rows.length > MOST_ROWS &&
-      h("p", { class: "muted" }, `and ${rows.length - MOST_ROWS} more, in the DataFrame of the same name`),
+    rest,
   );
 }
 
@@ -100,7 +119,7 @@ function line<Row>(row: Row, columns: readonly Column<Row>[], { onRow, selected 
   if (onRow) {
     element.addEventListener("click", () => onRow(row));
     element.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") onRow(row);
+      if (event.key === "Enter" && event.target === element) onRow(row); // not a link in it
     });
   }
   return element;

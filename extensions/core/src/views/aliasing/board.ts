@@ -146,7 +146,7 @@ function card(state: State, storage: StorageRecord, index: number, lit: Readonly
       "ol",
       { class: "windows" },
       chains(storage.tensors).map(({ index: i, depth }) =>
-        row(state, storage, storage.tensors[i]!, depth, written.has(i), lit),
+        row(state, storage, storage.tensors[i]!, `${index}.${i}`, depth, written.has(i), lit),
       ),
     ),
     storage.left_out > 0 &&
@@ -201,6 +201,7 @@ function row(
   state: State,
   storage: StorageRecord,
   tensor: AliasTensor,
+  place: string,
   depth: number,
   written: boolean,
   lit: ReadonlySet<string>,
@@ -209,7 +210,10 @@ function row(
   const name = tensor.names.join(" = ") || tensor.node || "unnamed";
   const item = h(
     "li",
-    { class: `window ${tensor.role}${lit.has(tensorKey(tensor.names[0] ?? tensor.node)) ? " lit" : ""}` },
+    {
+      class: `window ${tensor.role}${lit.has(tensorKey(tensor.names[0] ?? tensor.node)) ? " lit" : ""}`,
+      data: { place },
+    },
     h(
       "div",
       { class: "who" },

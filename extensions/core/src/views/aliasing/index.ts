@@ -7,7 +7,7 @@ import type { InputRecord, OutputRecord, StorageRecord } from "../../wire";
 import { notYet } from "../absent";
 import { chip, type Column, reselect, table } from "../table";
 import type { Context, Mounted, View } from "../view";
-import { takeAsked } from "./asked";
+import { onBoard, takeAsked } from "./asked";
 import { board } from "./board";
 
 /**
@@ -105,11 +105,15 @@ export const aliasing: View = {
     let asked = ""; // the row of an input or an output
     const update = (): void => {
       build();
-      const name = takeAsked(state);
-      if (name === null) return;
-      asked = name;
+      const wanted = takeAsked(state);
+      if (wanted === null) return;
+      asked = wanted.name;
       reselect(parent);
-      const row = parent.querySelector("tr[aria-current]");
+      for (const lit of parent.querySelectorAll(".window.lit")) lit.classList.remove("lit");
+      const place = onBoard(state.compilation).get(asked)?.join(".");
+      const window = parent.querySelector(`.window[data-place="${place}"]`);
+      window?.classList.add("lit");
+      const row = (wanted.onBoard && window) || parent.querySelector("tr[aria-current]") || window;
       if (row) bring(row, parent);
     };
     const selected = ({ name }: { readonly name: string }): boolean => name === asked;
