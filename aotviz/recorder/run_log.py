@@ -14,6 +14,7 @@ alias with which autograd saves an operator's own result.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -24,7 +25,7 @@ from torch import fx
 
 from aotviz.ir import effects
 from aotviz.ir.forms import TracedCall
-from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputAliasInfo, OutputType
+from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
 from aotviz.recorder.memory import Frames, Memory, operator_name, step_text
 from aotviz.recorder.naming import target_name
 from aotviz.recording.events import NONE, RunEvent, RunFact, RunLog
@@ -58,19 +59,22 @@ def of(call: TracedCall, memory: Memory, frames: Frames, text: Text) -> RunLog:
 class _Log:
     def __init__(self, call: TracedCall, memory: Memory, frames: Frames, text: Text) -> None:
         self.run, self.frames = call.forward, frames
-        self.text = lambda one: text(one or None)
+        self.text: Callable[[str], int] = lambda one: text(one) if one else NONE
         self.ledger: Ledger = call.forward.ledger
         self.numbers: dict[int, int] = {}  # id of a tensor -> its number
         self.names: list[str] = []  # one per tensor
         self.lines: dict[str, int] = {}  # stack -> the user's line
         self.rows: list[RunEvent] = []
-        names = [clean(descriptor.name) for descriptor in call.descriptors]
+        self.extras: list[_Extra] = []  # the last first
+        names: list[str] = [clean(descriptor.name) for descriptor in call.descriptors]
         by_name = dict(zip(names, call.user_input_info.input_info, strict=True))
         self.arguments = [(tensor, name, by_name[name]) for tensor, name in memory.inputs]
         results = zip(call.forward.outputs, call.outputs, call.meta.output_info, strict=True)
         self.results = [(value, clean(str(one)), info) for value, one, info in results if _is_tensor(value)]
         self.named = {id(value): name for value, name, _ in reversed([*self.arguments, *self.results])}
-        self.same = {name: names[first] for name, first in zip(names, call.duplicate_of, strict=True) if first is not None}
+        self.same = {
+            name: names[first] for name, first in zip(names, call.duplicate_of, strict=True) if first is not None
+        }
         self.facts_of = {id(value): (name, info) for value, name, info in reversed(self.arguments)}
 
     def read(self) -> RunLog:
@@ -82,21 +86,21 @@ class _Log:
             known[name] = self._number(tensor)
             self._put("argument", tensor, operator=f"passed as {name} too" if first else "")
         places = {node: k for k, node in enumerate(islice(self.run.trace.graph.nodes, self.run.forward_length))}
-        extras, rebuilt, hooks, now = self._extras(places), self._rebuilt(), defaultdict(list), -1.0
+        self.extras, rebuilt, again = self._extras(places), self._rebuilt(), self._taken_again()
+        hooks = defaultdict(list)
         for hook in self.ledger.hooked:
             hooks[hook.position].append(hook.tensor)
-        again = self._taken_again()
-        for position, event in enumerate(self.ledger.events):
-            self._traced_hooks(hooks[position])
-            if event in again:
-                continue
-            now = max(now, _place(event, places))
-            while extras and extras[-1].after < now:
-                self._extra(extras.pop().what)
-            self._event(event, rebuilt)
-        self._traced_hooks(hooks[len(self.ledger.events)])
-        for one in reversed(extras):
-            self._extra(one.what)
+        events = self.ledger.events
+        now, after = -1.0, [_place(event, places) for event in events]
+        for position, event in enumerate(events):
+            now = max(now, after[position])
+            if hooks[position] or isinstance(event, Hooked):  # it has no node
+                self._hooks(hooks[position], event, after[position:])
+            self._put_extras(now)
+            if event not in again:
+                self._event(event, rebuilt)
+        self._hooks(hooks[len(events)], None, [])
+        self._put_extras(math.inf)
         for value, name, info in self.results:
             self._put("result", value, made=[_of_result(name, info)])
         return RunLog(list(map(self.text, self.names)), self.rows)
@@ -109,7 +113,9 @@ class _Log:
                 self._number(result, f"{_name(event.node)}[{item}]" if event.several else _name(event.node))
                 operator = ".data" if self.ledger.from_data(result) else step_text(event, item)
                 made = rebuilt.get((id(event), item), ())
-                self._put("detach" if detached else "view", result, event.source, operator, event.node, event.mode, made)
+                self._put(
+                    "detach" if detached else "view", result, event.source, operator, event.node, event.mode, made
+                )
         elif isinstance(event, Moved):
             what = {"set_": "set_", "resize_": "resize"}.get(operator_name(event.operator), "metadata")
             given = next(filter(_is_tensor, event.args), None)
@@ -117,17 +123,21 @@ class _Log:
         elif isinstance(event, Wrote):
             self._change("write", event, operator_name(event.operator) if event.operator is not None else ".data =")
         elif isinstance(event, Marked):
-            operator = "requires_grad_(False)" if event.method == "requires_grad_" and not event.on else f"{event.method}()"
+            operator = (
+                "requires_grad_(False)" if event.method == "requires_grad_" and not event.on else f"{event.method}()"
+            )
             self._put("mark", event.tensor, operator=operator, made=self._of_change(event.tensor, "mark"))
         elif isinstance(event, Hooked):
             for tensor in event.tensors:
-                made = (self.named.get(id(tensor), ""), "", "the wrapper registers it in each call")
-                self._put("hook", tensor, operator=event.method, made=[made])
+                registered = (self.named.get(id(tensor), ""), "", "the wrapper registers it in each call")
+                self._put("hook", tensor, operator=event.method, made=[registered])
 
     def _taken_again(self) -> set[Any]:
         """The views that autograd took, not the user; see Note [Views that autograd takes]."""
         tensors = [value for value, _, _ in (*self.arguments, *self.results)]
-        used, nodes, again = set(map(id, tensors)), set(), set()
+        used = set(map(id, tensors))
+        nodes: set[Any] = set()
+        again: set[Any] = set()
         for position, event in reversed(list(enumerate(self.ledger.events))):
             if not isinstance(event, Viewed):
                 used.update(map(id, event.tensors if isinstance(event, Hooked) else (event.tensor,)))
@@ -141,7 +151,7 @@ class _Log:
 
     def _repeats(self, position: int, event: Viewed, others: set[Any]) -> bool:
         """Whether nothing reads a view, its statement does something else too, and it is an earlier view again."""
-        node, earlier = event.node, self.ledger.events[:position]
+        node = event.node
         if not isinstance(node, fx.Node) or not others.issuperset(node.users):
             return False
         if any(map(self.ledger.from_data, event.results)):
@@ -150,6 +160,7 @@ class _Log:
             return True  # the user has no such line
         if event.operator is torch.ops.aten.detach.default and _saves(node):
             return True
+        earlier = self.ledger.events[:position]
         if not any(isinstance(one, Wrote | Moved) for one in earlier) or not _does_more(node):
             return False
         says = step_text(event, 0)
@@ -170,9 +181,18 @@ class _Log:
         else:
             self._put("random", None, operator=target_name(what.target), node=what)
 
-    def _traced_hooks(self, tensors: Iterable[Any]) -> None:
-        for tensor in tensors:
+    def _hooks(self, traced: Iterable[Any], event: Any, after: Iterable[float]) -> None:
+        """Put hooks that became part of the trace. One on what the function has computed comes after what was drawn
+        for it: before the next event that has a node."""
+        tensors = [*traced, *(event.tensors if isinstance(event, Hooked) else ())]
+        if not all(id(tensor) in self.facts_of for tensor in tensors):
+            self._put_extras(next((place for place in after if place >= 0), math.inf))
+        for tensor in traced:
             self._put("hook", tensor, operator="register_hook", made=[IN_BACKWARD])
+
+    def _put_extras(self, until: float) -> None:
+        while self.extras and self.extras[-1].after < until:
+            self._extra(self.extras.pop().what)
 
     def _put(
         self,
@@ -209,8 +229,10 @@ class _Log:
     def _extras(self, places: Mapping[fx.Node, int]) -> list[_Extra]:
         """The last first. A random write is an event, and not here as well."""
         known = {event.node for event in self.ledger.events if isinstance(event, Wrote)}
-        drawn = (n for n in places if operators.is_random(n.target) or effects.has_effects(n.target))
-        found = [_Extra(places[node] - 0.5, node) for node in drawn if node not in known]
+        targets = {node.target for node in places}
+        wanted = {one for one in targets if operators.is_random(one) or effects.has_effects(one)}
+        drawn = (node for node in places if node.target in wanted and node not in known) if wanted else ()
+        found = [_Extra(places[node] - 0.5, node) for node in drawn]
         found += (_Extra(places.get(one.after, -1), one) for one in self.ledger.resized_storages)
         return sorted(found, key=lambda one: one.after, reverse=True)
 

@@ -160,9 +160,9 @@ class Compilation:
         """What the function did with its tensors, in the order of its statements: one row for each event.
 
         `what` is "argument", "view", "detach", "write", "metadata" (an in-place operator changed the shape or strides),
-        "set_", "resize", "storage resized", "mark" (`requires_grad_`, `detach_`), "hook", "random", "effect" or "result".
-        `of` is what a view was taken of. `made` is the fact that aotviz made of it, with the input or output that has it.
-        Equal numbers in `tensor_number` and `of_number` are one tensor.
+        "set_", "resize", "storage resized", "mark" (`requires_grad_`, `detach_`), "hook", "random", "effect" or
+        "result". `of` is what a view was taken of. `made` is the fact that aotviz made of it, with the input or output
+        that has it. Equal numbers in `tensor_number` and `of_number` are one tensor.
 
         >>> import torch
         >>> import aotviz
@@ -171,8 +171,10 @@ class Compilation:
         ...     return x[0]
         >>> compiled = aotviz.compile(f, backend="eager")
         >>> _ = compiled(torch.ones(2))
-        >>> compiled.recording[0].events[["what", "tensor", "of", "operator", "made"]].iloc[1:3].values.tolist()
-        []
+        >>> compiled.recording[0].events[["what", "tensor", "of", "operator"]].values.tolist()[1:3]
+        [['write', 'x', '', 'add_'], ['view', 'output[0]', 'x', 'select(0, 0)']]
+        >>> compiled.recording[0].events.made.tolist()[1:3]
+        ['x: data: the wrapper writes it after the graph ran', 'output[0]: alias_of_input: a view of an input']
         """
         return tables.events(self.data, self.strings)
 

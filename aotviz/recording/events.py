@@ -197,7 +197,9 @@ class RunFact(Frozen, array_like=True, frozen=True):
 class RunEvent(Frozen, array_like=True, frozen=True):
     """One thing that the user's function did, as its first run saw it."""
 
-    what: Text  # "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" | "mark" |
+    what: (
+        Text  # "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" | "mark" |
+    )
     # "hook" | "random" | "effect" | "result"
     tensor: int  # its number in RunLog.tensors, -1 for a random draw or an effect
     of: int  # the number of the tensor that it was taken from, or was set to; -1 if there is none

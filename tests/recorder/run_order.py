@@ -7,7 +7,7 @@ must be the same real tensor in every row that has the number, and another one i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -104,6 +104,8 @@ class _Calls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         before, self.seeing.call = self.seeing.call, func
+        if func is linear and (len(args) > 2 or (kwargs or {}).get("bias") is not None):
+            self.seeing.call = None  # then a trace sees the same views
         try:
             return func(*args, **(kwargs or {}))
         finally:

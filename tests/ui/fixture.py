@@ -467,8 +467,27 @@ def inference(strings: Strings) -> events.CompilationData:
             events.OutputRecord("out[0]", "alias_of_input", "torch.float32", [4], "cpu", False, "b", ["select(0, 0)"], False, "a view of input b: rebuilt from it, so that autograd and the user see one tensor"),  # noqa: E501
             events.OutputRecord("out[1]", "alias_of_input", "torch.float32", ["4*s0"], "cpu", False, "a", ["view([-1])"], False, ""),  # noqa: E501
         ],
-        saved_tensors=[], wrapper=None, error=None, storages=shared_memory(shape),
+        saved_tensors=[], wrapper=None, error=None, storages=shared_memory(shape), run=run(strings),
     )  # fmt: skip
+
+
+def run(strings: Strings) -> events.RunLog:
+    """Of `inference`."""
+    line = strings(f"update.py:7 a.mul_(2)  # {MARKUP}")
+
+    def event(what: str, tensor: int, of: int, operator: str, node: str, *fact: str) -> events.RunEvent:
+        made = [events.RunFact(*map(strings, fact))] if fact else []
+        place = line if node else events.NONE
+        return events.RunEvent(strings(what), tensor, of, strings(operator), strings(node), place, events.NONE, made)
+
+    none = events.NONE
+    return events.RunLog([*map(strings, ("a", "b", "c", f"out[0]{MARKUP}"))], [
+        event("argument", 0, none, "", ""), event("argument", 1, none, "", ""), event("argument", 2, none, "", ""),
+        event("write", 0, none, "mul_", "mul", "a", "data", "the wrapper writes it after the graph ran"),
+        event("view", 3, 1, f"select(0, 0){MARKUP}", "view", f"out[0]{MARKUP}", "alias_of_input", "a view of an input"),
+        event("random", none, none, "aten.rand.default", "full"),
+        event("result", 3, none, "", "", f"out[0]{MARKUP}", "alias_of_input", "a view of an input"),
+    ])  # fmt: skip
 
 
 def shared_memory(shape: list[int | str]) -> list[events.StorageRecord]:

@@ -179,7 +179,7 @@ export interface RunFact {
 
 /** One thing that the user's function did, as its first run saw it. */
 export interface RunEvent {
-  readonly what: number; // "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" | "mark" |
+  readonly what: number;
   readonly tensor: number; // its number in RunLog.tensors, -1 for a random draw or an effect
   readonly of: number; // the number of the tensor that it was taken from, or was set to; -1 if there is none
   readonly operator: number; // e.g. "select(0, 1)"
