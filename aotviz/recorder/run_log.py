@@ -32,6 +32,7 @@ from aotviz.recording.events import NONE, RunEvent, RunFact, RunLog
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import operators
+from aotviz.tracing.forward import Run
 from aotviz.tracing.ledger import Hooked, Ledger, Marked, Mode, Moved, ResizedStorage, Viewed, Wrote
 
 Text = Callable[[str], int]  # gives a text its number
@@ -58,7 +59,8 @@ def of(call: TracedCall, memory: Memory, frames: Frames, text: Text) -> RunLog:
 
 class _Log:
     def __init__(self, call: TracedCall, memory: Memory, frames: Frames, text: Text) -> None:
-        self.run, self.frames = call.forward, frames
+        self.run: Run = call.forward
+        self.frames = frames
         self.text: Callable[[str], int] = lambda one: text(one) if one else NONE
         self.ledger: Ledger = call.forward.ledger
         self.numbers: dict[int, int] = {}  # id of a tensor -> its number
@@ -85,7 +87,7 @@ class _Log:
                 self.numbers[id(tensor)] = known[first]
             known[name] = self._number(tensor)
             self._put("argument", tensor, operator=f"passed as {name} too" if first else "")
-        places = {node: k for k, node in enumerate(islice(self.run.trace.graph.nodes, self.run.forward_length))}
+        places = {node: k for k, node in enumerate(islice(self.run.open.graph.nodes, self.run.length))}
         self.extras, rebuilt, again = self._extras(places), self._rebuilt(), self._taken_again()
         hooks = defaultdict(list)
         for hook in self.ledger.hooked:
