@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from types import UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -44,7 +45,8 @@ def changed(record: R, new: Sequence[int]) -> R:
 def _plan(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
     """(field, form) of the fields that contain text numbers.
 
-    A form is "text", "record", "arguments" (a list or mapping of them), or ("list" or "dict", the form inside).
+    A form is "text", "record", "arguments" (a list or mapping of them), or ("list", "dict" or "optional", the form
+    inside).
     """
     hints = get_type_hints(kind, include_extras=True)
     forms = ((field, ARGUMENTS.get((kind, field)) or _form(hints[field])) for field in kind.__struct_fields__)
@@ -60,6 +62,9 @@ def _form(hint: Any) -> Any:
     if origin in (list, dict):
         inner = _form(arguments[-1])
         return None if inner is None else (origin.__name__, inner)
+    if origin is UnionType and arguments[1:] == (type(None),):
+        inner = _form(arguments[0])
+        return None if inner is None else ("optional", inner)
     is_record = isinstance(hint, type) and issubclass(hint, msgspec.Struct)
     return "record" if is_record and _plan(hint) else None
 
@@ -75,6 +80,8 @@ def _numbers(value: Any, form: Any) -> Iterator[int]:
                 yield number
     elif form == ("list", "text"):  # the long columns of graphs
         yield from value
+    elif form[0] == "optional":
+        yield from () if value is None else _numbers(value, form[1])
     else:
         for part in value if form[0] == "list" else value.values():
             yield from _numbers(part, form[1])
@@ -89,6 +96,8 @@ def _changed(value: Any, form: Any, new: Sequence[int]) -> Any:
         return _mapped(value, lambda part: _argument(part, new))
     if form == ("list", "text"):
         return [new[number] for number in value]
+    if form[0] == "optional":
+        return None if value is None else _changed(value, form[1], new)
     return _mapped(value, lambda part: _changed(part, form[1], new))
 
 

@@ -154,6 +154,16 @@ def test_a_recording_without_events_still_opens() -> None:
     assert "made" in opened.events.columns
 
 
+def test_events_of_several_compilations_keep_their_texts(tmp_path) -> None:
+    with aotviz.record() as recording:
+        for fn in (lambda x: x.sin().view(-1), lambda x: x.add_(1)[0]):
+            alone(fn)(torch.ones(2))
+    recording.save(tmp_path / "two.aotviz")
+    for before, after in zip(recording, aotviz.load(tmp_path / "two.aotviz"), strict=True):
+        assert after.events.equals(before.events)
+        assert before.events.what[0] == "argument"
+
+
 def test_events_survive_a_file(tmp_path) -> None:
     f = aotviz.compile(lambda x: x.add_(1)[0], backend="eager")
     f(torch.ones(2))
