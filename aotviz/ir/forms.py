@@ -39,6 +39,8 @@ from aotviz.torch_private.what_follows import NOTHING, Follows
 
 if TYPE_CHECKING:  # the one type of a higher layer; pyproject.toml names it
     from aotviz.tracing.forward import Run
+else:
+    Run = Any  # for those who resolve the annotations: the cache
 
 if TYPE_CHECKING:
     from aotviz.ir.dynamo_capture import Capture
