@@ -54,7 +54,7 @@ def run(request: GradientRequest) -> TracedCall:
         convention=Convention("boxed"),
         static_inputs=(),
         meta=meta,
-        forward=forward,  # type: ignore[arg-type] # it plays the role of a Run
+        forward=forward,
         graph_inputs=descriptors,
         outputs=outputs,
         out_spec=None,
