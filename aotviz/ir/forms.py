@@ -197,8 +197,7 @@ class TracedCall(FlatCall):
     """A call whose forward has run. `graph_inputs` are the graph's inputs after all rewrites."""
 
     meta: ViewAndMutationMeta
-    # The cache resolves the types of fields when it loads one, so this is no `Run`, which only mypy imports here.
-    forward: Any  # Run of tracing/forward.py, or what plays its role: GradientTrace of tracing/second_order.py
+    forward: Run  # or what plays its role: GradientTrace of tracing/second_order.py
     graph_inputs: tuple[InputDescriptor, ...]  # one per graph input
     outputs: tuple[OutputDescriptor, ...]  # one per flat output
     out_spec: Any

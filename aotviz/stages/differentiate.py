@@ -54,7 +54,7 @@ def run(request: GradientRequest) -> TracedCall:
         convention=Convention("boxed"),
         static_inputs=(),
         meta=meta,
-        forward=forward,
+        forward=forward,  # type: ignore[arg-type] # it plays the role of a Run
         graph_inputs=descriptors,
         outputs=outputs,
         out_spec=None,
