@@ -66,7 +66,7 @@ class watch:
     def __enter__(self) -> Recording:
         return self.start()
 
-    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if error is not None and (found := call_errors.noted(error)) is not None:
             self._store.raised(found)
         self.stop()
