@@ -22,6 +22,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -328,6 +329,7 @@ class Recorder(Observer):
                     if self._memory is not known and self._memory.storages:
                         text = self.writer.strings.add
                         self.log.facts(run=run_log.of(call, self._memory, self.writer.source, text))
+                        self._memory = replace(self._memory, inputs=[])  # or they count as kept by another
                 self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons, self._memory.outputs))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved
