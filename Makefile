@@ -89,6 +89,7 @@ goldens: $(READY) ## write the golden files anew; look at the diff before commit
 images: $(READY) ## docs/images/: views of GPT-2, of an aliasing puzzle and of a backward, and logs; look at each before committing
 	$(BIN)/python -m tests.ui.images
 	$(BIN)/python -m tests.ui.log_images
+	$(BIN)/python -m tests.ui.overview_images
 
 notebooks: $(READY) ## run the notebooks that have stored outputs, and store them; others by ARGS=notebooks/FILE.ipynb
 	$(BIN)/python -m tests.stored_notebooks $(ARGS)

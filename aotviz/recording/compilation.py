@@ -160,7 +160,7 @@ class Compilation:
         """What the function did with its tensors, in the order of its statements: one row for each event.
 
         `what` is "argument", "view", "detach", "write", "metadata" (an in-place operator changed the shape or strides),
-        "set_", "resize", "storage resized", "mark" (`requires_grad_`, `detach_`), "hook", "random", "effect" or
+        `"set_"`, "resize", "storage resized", "mark" (`requires_grad_`, `detach_`), "hook", "random", "effect" or
         "result". `of` is what a view was taken of. `made` is the fact that aotviz made of it, with the input or output
         that has it. Equal numbers in `tensor_number` and `of_number` are one tensor.
 
