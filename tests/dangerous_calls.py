@@ -14,6 +14,7 @@ CACHE = "a folder or file of the cache: tests/cache attacks it"
 SEAM = "names of torch and its sources, from this package's own text"
 
 REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; the calls of a file, sorted
+    ("recorder/call_errors.py", "noted: getline"): "a line of the file that an error of this process names",
     (
         "torch_private/inductor_code.py",
         "_libraries: glob; _libraries: read_bytes; _libraries: with_suffix; put_in: /; taken_out: iterdir; "

@@ -29,10 +29,9 @@ def run(call: TracedCall) -> JointCall:
     try:
         return _differentiated(call, call.forward.take())
     except RuntimeError as error:  # see Note [Differentiated inside] in tracing/program.py
-        known = call.forward.program.known
-        if "backward through the graph a second time" not in str(error) or known.retains_graph:
+        if "backward through the graph a second time" not in str(error) or call.forward.program.known.retains_graph:
             raise
-    return _differentiated(call, call.forward.take(replace(known, retains_graph=True)))
+    return _differentiated(call, call.forward.take(replace(call.forward.program.known, retains_graph=True)))
 
 
 def _differentiated(call: TracedCall, forward: Run) -> JointCall:
