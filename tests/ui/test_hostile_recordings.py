@@ -109,7 +109,7 @@ def numbers_replaced(value: Any, number: int, untouched: frozenset[type]) -> Any
     if isinstance(value, msgspec.Struct):
         if type(value) in untouched:
             return value
-        checked = {"graphs", "values", "version", "view_of", "tensor", "log", "stack", "graph_texts"}
+        checked = {"graphs", "values", "version", "view_of", "tensor", "of", "log", "stack", "graph_texts"}
         names = [name for name in value.__struct_fields__ if name not in checked]
         return replace(value, **{name: numbers_replaced(getattr(value, name), number, untouched) for name in names})
     if isinstance(value, list):

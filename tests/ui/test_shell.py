@@ -355,6 +355,8 @@ def test_keys_work_wherever_a_click_left_the_focus(page: Page, tmp_path: Path) -
     selected(page, "trace")
     page.locator("[role=tab][data-view=saved]").click()  # on a tab
     page.keyboard.press("ArrowLeft")
+    expect(tab).to_have_attribute("data-view", "events")
+    page.keyboard.press("ArrowLeft")
     expect(tab).to_have_attribute("data-view", "aliasing")
     page.keyboard.press("?")
     page.keyboard.press("Escape")
