@@ -75,8 +75,9 @@ def test_a_table_shows_what_was_typed_while_it_was_open(page: Page) -> None:
 
 def test_a_node_has_one_name_in_the_drawing_the_outline_and_the_code(page: Page) -> None:
     page.locator('.stage[data-stage="dynamo"]').click()
-    code = page.locator(".cm-line", has_text="= l_").all_inner_texts()
-    names = [line.split(":")[0].strip() for line in code]
+    code = page.locator(".cm-line", has_text="= l_")
+    expect(code.first).to_be_visible()
+    names = [line.split(":")[0].strip() for line in code.all_inner_texts()]
     page.locator("[role=tab][data-view=graph]").click()
     expect(page.locator(".outline .row").first).to_be_visible()
     labels = page.locator(".outline .row .label").all_inner_texts()
