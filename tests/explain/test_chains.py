@@ -185,5 +185,6 @@ def test_where_little_is_said_to_gain_the_cure_gains_little_and_elsewhere_more(
     def spent(read: Recording) -> float:  # on this function: the time of the other one varies by more than the gain
         return sum(row.seconds for row in read.overview().functions.itertuples() if row.name == changed.__name__)
 
-    gained = spent(before) - spent(after)
+    cured = min(spent(after), *(spent(recorded(True)) for _ in range(2)))  # other processes run beside it
+    gained = min(spent(before), *(spent(recorded(False)) for _ in range(2))) - cured
     assert (gained < chains.SMALL * total) == is_little
