@@ -39,6 +39,7 @@ def prepare():
     import re
 
     import pandas
+    from aotviz.explain.marked_frame import ExplainedTable
     from aotviz.widgets import packing
     from IPython import get_ipython
 
@@ -51,7 +52,8 @@ def prepare():
     packing.MOST_KEPT = 10**8
     formatters = get_ipython().display_formatter.formatters
     formatters["text/html"].for_type(pandas.DataFrame, lambda frame: without_times(frame)._repr_html_())
-    formatters["text/plain"].for_type(pandas.DataFrame, lambda frame, page, _: page.text(repr(without_times(frame))))
+    for kind in (pandas.DataFrame, ExplainedTable):  # IPython prefers a class's own __repr__ to its base's formatter
+        formatters["text/plain"].for_type(kind, lambda frame, page, _: page.text(repr(without_times(frame))))
 
 prepare()
 del prepare
