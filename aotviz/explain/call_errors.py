@@ -14,7 +14,7 @@ from aotviz.explain.cures import guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, sentence
 from aotviz.explain.rows import Facts
-from aotviz.recording import sizes
+from aotviz.recording import saved, sizes
 from aotviz.recording.events import CallError
 
 STANCE = "fail_on_recompile"
@@ -51,7 +51,8 @@ def _out_of_memory(facts: Facts, error: CallError) -> Point:
     where, _, code = error.source.partition(" ")
     during = f"while `{error.function}` ran" if error.function.isidentifier() else "during a call"
     title = f"Memory ran out {during}{needed(error.message)}"
-    kept = {facts.id(place): _kept(facts, place) for place in range(len(facts.data.compilations))}
+    programs = enumerate(facts.data.compilations)
+    kept = {facts.id(place): sum(saved.held(program.saved_tensors)) for place, program in programs}
     most = max(kept, key=lambda id: kept[id], default="")
     keeps = ""
     if total := sum(kept.values()):
@@ -60,11 +61,6 @@ def _out_of_memory(facts: Facts, error: CallError) -> Point:
         keeps += f", {sizes.told(kept[most])} of it {program}" if kept[most] < total else f": that is {program}"
     ids = (most,) if most and kept[most] else ()
     return Point(sentence(title, keeps), code, where, NO_ADVICE, True, kind="failed", title=title, ids=ids)
-
-
-def _kept(facts: Facts, place: int) -> int:
-    """Bytes that one call of the program keeps for its backward, as far as they are known."""
-    return sum(max(0, saved.held_bytes or 0) for saved in facts.data.compilations[place].saved_tensors)
 
 
 def refused(

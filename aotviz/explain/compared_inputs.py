@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from aotviz.explain.explanation import counted, listed
+from aotviz.recording import saved
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import (
     AliasTensor,
@@ -222,12 +223,12 @@ def _output_grad(record: OutputRecord) -> str:
 
 
 def _saved(data: CompilationData) -> str:
-    saved = data.saved_tensors
-    if not saved:
+    values = data.saved_tensors
+    if not values:
         return ABSENT["saved"]
-    held = [record.held_bytes for record in saved if record.held_bytes is not None and record.held_bytes >= 0]
-    size = f", {counted(sum(held), 'byte')} beside the inputs" if len(held) == len(saved) else ""
-    return f"the forward saves {_first([f'`{record.name}`' for record in saved])} for the backward{size}"
+    held = saved.held(values)
+    size = f", {counted(sum(held), 'byte')} beside the inputs" if len(held) == len(values) else ""
+    return f"the forward saves {_first([f'`{record.name}`' for record in values])} for the backward{size}"
 
 
 def last_graphs(data: CompilationData) -> tuple[dict[str, int], str]:

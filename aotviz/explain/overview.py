@@ -16,6 +16,7 @@ from aotviz.explain import chains, compile_time, explained_tables, exports, flam
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.explain.time_parts import ORDER
+from aotviz.recording import saved
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import CompilationData
 from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
@@ -171,9 +172,8 @@ def _function(facts: Facts, places: Sequence[int], line: int, again: set[int]) -
 
 
 def _kept(compilation: CompilationData) -> int:
-    sizes = [one.held_bytes for one in compilation.saved_tensors]
-    known = [size for size in sizes if size is not None and size >= 0]
-    return sum(known) if compilation.stages and len(known) == len(sizes) else -1
+    known = saved.held(compilation.saved_tensors)
+    return sum(known) if compilation.stages and len(known) == len(compilation.saved_tensors) else -1
 
 
 def _aliases(compilation: CompilationData) -> str:

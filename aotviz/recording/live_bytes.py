@@ -239,19 +239,13 @@ class _Plan:
 
     def _in(self, graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
         """The storage, and the bytes up to its end, of each tensor that a node's value is or has."""
-        pending = [node.value_id] if node.op != "output" else []
-        while pending:
-            number = pending.pop()
-            if number < 0:
-                continue
+        if node.op == "output" or node.value_id < 0:
+            return
+        for number in sizes.tensors([node.value_id], graph.values):
             value = graph.values[number]
-            pending += value.parts
-            if value.kind == "tensor":
-                shape, stride = map(self._known, value.shape), map(self._known, value.stride)
-                end = sizes.reach(self._known(value.offset), [*shape], [*stride])
-                elements = end if end is not None else 0
-                nbytes = elements * sizes.element_bytes(graph.text(value.dtype))
-                yield (value.storage if value.storage >= 0 else ~number), nbytes
+            shape, stride = map(self._known, value.shape), map(self._known, value.stride)
+            end = sizes.reach(self._known(value.offset), [*shape], [*stride]) or 0
+            yield (value.storage if value.storage >= 0 else ~number), end * sizes.element_bytes(graph.text(value.dtype))
 
     def _known(self, size: int | str) -> int:
         return size if isinstance(size, int) else sizes.evaluated(size, self._symbols)

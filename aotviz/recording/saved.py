@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aotviz.recording.events import NONE, GraphSnapshot, RecomputedRecord, SavedTensorRecord, ValueRecord
@@ -194,6 +194,11 @@ def cost(record: SavedTensorRecord) -> int | None:
     if record.held_bytes != NONE:
         return record.held_bytes
     return 0 if costs_nothing(record.name, record.memory_of) else record.nbytes
+
+
+def held(records: Iterable[SavedTensorRecord]) -> list[int]:
+    """The bytes that each value holds, of those for which they are known."""
+    return [one.held_bytes for one in records if one.held_bytes is not None and one.held_bytes >= 0]
 
 
 def readers(graph: GraphSnapshot) -> list[list[int]]:

@@ -86,7 +86,7 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
     given = {
         values[number].storage for op, number in zip(graph.op, graph.value, strict=True) if op == "p" and number >= 0
     }
-    for number in _tensors(_made(graph), values):
+    for number in tensors(_made(graph), values):
         value = values[number]
         if value.storage >= 0 and value.storage in given:
             continue
@@ -106,7 +106,7 @@ def made_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Seq
     seen: set[int] = set()
 
     def made(number: int) -> int | None:
-        new = [other for other in _tensors([number] if number >= 0 else [], values) if other not in seen]
+        new = [other for other in tensors([number] if number >= 0 else [], values) if other not in seen]
         sizes: list[int | None] = []
         for other in new:
             seen.add(other)
@@ -138,7 +138,7 @@ def storage_bytes(
     A storage ends where the last element of its values ends. None if a size is symbolic.
     """
     found: dict[int, int | None] = {}
-    for number in _tensors([*known, *_made(graph)], values):
+    for number in tensors([*known, *_made(graph)], values):
         value = values[number]
         if value.storage >= 0:
             before, end = found.get(value.storage, 0), reach(value.offset, value.shape, value.stride)
@@ -199,7 +199,7 @@ def _made(graph: GraphSnapshot) -> list[int]:
     return [number for op, number in zip(graph.op, graph.value, strict=True) if op not in "po" and number >= 0]
 
 
-def _tensors(numbers: Sequence[int], values: Sequence[ValueRecord]) -> Iterator[int]:
+def tensors(numbers: Sequence[int], values: Sequence[ValueRecord]) -> Iterator[int]:
     """The tensors among the values, and those inside tuples, each once."""
     pending, seen = list(numbers), set[int]()  # a tuple may contain a value twice, and may itself occur twice
     while pending:

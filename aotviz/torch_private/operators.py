@@ -27,7 +27,8 @@ if not versions.has("a failing linear algebra is an effect"):
 
 # `tensor.untyped_storage().resize_(size)` as an operator: Dynamo puts it into its graphs.
 RESIZE_STORAGE = torch.ops.inductor.resize_storage_bytes_.default
-STAY_IN_GRAPH = ("fsdp::copy_", "inductor::resize_storage_bytes_")  # operators whose writes are not functionalized
+FILLS = "fsdp::copy_"  # it writes the memory that FSDP has made room for
+STAY_IN_GRAPH = (FILLS, "inductor::resize_storage_bytes_")  # operators whose writes are not functionalized
 
 
 _OWN_CODE = os.path.dirname(effects.__file__)

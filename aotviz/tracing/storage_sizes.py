@@ -25,8 +25,6 @@ from aotviz.tracing import functional
 from aotviz.tracing.ledger import Ledger, Wrote
 from aotviz.tracing.open_trace import OpenTrace
 
-FILLS = "fsdp::copy_"
-
 
 def of_input(argument: Any, ledger: Ledger, results: Iterable[Any]) -> tuple[int, int] | None:
     """Return the largest and the last size, in bytes, that the wrapper gives the storage of an input; None if it does
@@ -109,4 +107,4 @@ def _stays_in_graph(ledger: Ledger, argument: Any, results: Iterable[Any]) -> bo
 def is_filled(ledger: Ledger, argument: Any) -> bool:
     """Whether an operator that stays in the graph writes an input."""
     written = (event for event in ledger.events if isinstance(event, Wrote) and event.operator is not None)
-    return any(operators.name(e.operator) == FILLS and ledger.root(e.tensor) is argument for e in written)
+    return any(operators.name(e.operator) == operators.FILLS and ledger.root(e.tensor) is argument for e in written)
