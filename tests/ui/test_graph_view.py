@@ -174,6 +174,7 @@ def test_gpt2_is_readable_before_anything_is_clicked(page: Page, gpt2: Path, wid
         there = "names => names.every(name => window.texts.some(([words]) => words === name))"
         page.wait_for_function(there, arg=sorted(whole))
         texts = page.evaluate("window.texts")
+        assert whole <= {words for words, _ in texts}
         assert min(size for _, size in texts) > 9.9, texts
     page.screenshot(path=screenshots / f"graph-gpt2-first-{width}.png")
     page.get_by_label("Search the recording").fill("name:addmm")
