@@ -23,7 +23,8 @@ def main(wanted: list[str]) -> None:
             faulty = running.run(job, False, Path(folder, "faulty"))
             cured = running.run(job, True, Path(folder, "cured"))
             told = judging.Told.of(Path(folder, "faulty", "log"))
-        rows.append(table.Row(job, faulty, cured, told, judging.wrong(job, told)))
+        wrong = judging.wrong(job, told) + judging.cure_failed(job, faulty, cured)
+        rows.append(table.Row(job, faulty, cured, told, wrong))
         print(rows[-1].printed(), flush=True)
     if not wanted:
         DOCS.write_text(table.page(rows))

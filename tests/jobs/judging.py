@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from pathlib import Path
 
 import aotviz
@@ -51,6 +52,14 @@ def wrong(job: Job, told: Told) -> list[str]:
     opened = " ".join((told.headline, told.cause, told.cause_source))
     found += [f"the overview has no {words!r}" for words in _missing(job.noted["says"], opened)]
     return found
+
+
+def cure_failed(job: Job, faulty: Counter[str], cured: Counter[str]) -> list[str]:
+    """What the cure should have made fewer and did not; an empty list if it did, or if there is nothing to count."""
+    gone = job.noted.get("gone", "none")
+    if gone == "none" or cured[gone] <= job.noted["at_most"] < faulty[gone]:
+        return []
+    return [f"{gone}: {faulty[gone]} → {cured[gone]}, and the cure should leave {job.noted['at_most']} at most"]
 
 
 def _missing(wanted: list[str], text: str) -> list[str]:
