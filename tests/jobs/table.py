@@ -38,7 +38,9 @@ right print_in_forward (breaks: 1 → 0)
 | job | what was done | at the first run | `explain` says first, now | the cure, and what it did |
 | --- | --- | --- | --- | --- |
 """
-TIMED = re.compile(r" (?:Compilations? [^.]*? cost|Compiling (?:it|them) took|It cost) [\d.,]+ m?s\.?")
+TIMED = re.compile(
+    r" (?:Compilations? [^.]*? cost|Compiling (?:it|them) took|It cost) [\d.,]+ m?s\.?| That is \d+% of [^.]*\."
+)
 
 FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.-]+/)+")
 
