@@ -22,7 +22,7 @@ from aotviz.frontends.export import aot_export_joint_simple, aot_export_joint_wi
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.functional_tensors import FunctionalTensor
-from aotviz.tracing import leaks, who_holds
+from aotviz.python_state import leaks, reference_search
 from tests.tiers import slow
 
 
@@ -353,7 +353,7 @@ LEAVING_NOTHING: dict[str, tuple[Any, ...]] = {
 def searched(monkeypatch):
     """The tensors for which the objects of the process are searched."""
     found: list[Any] = []
-    monkeypatch.setattr(who_holds, "any_of", lambda kept, roots: found.append(kept))
+    monkeypatch.setattr(reference_search, "any_of", lambda kept, roots: found.append(kept))
     return found
 
 

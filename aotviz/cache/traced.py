@@ -16,6 +16,7 @@ import torch
 
 from aotviz.cache import bypasses
 from aotviz.cache.canonical import Program, Symbols
+from aotviz.ir import autograd_graph
 from aotviz.ir.forms import TracedCall
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes
@@ -94,7 +95,7 @@ def _autograd(program: Program, call: TracedCall) -> Iterator[str]:
         for i, value in enumerate(values):
             if functional.is_functional(value) and value.requires_grad:
                 roots[f"{kind} {i}"] = functional.grad_fn(value)
-    nodes = [node for node in functional.nodes_behind(filter(None, roots.values())) if node is not None]
+    nodes = [node for node in autograd_graph.nodes_behind(filter(None, roots.values())) if node is not None]
     made = sorted(dict.fromkeys(nodes), key=autograd_nodes.number)
     leaves = [node for node in made if getattr(node, "variable", None) is not None]
     numbers = {node: i for i, node in enumerate(node for node in made if node not in leaves)}
@@ -110,7 +111,7 @@ def _autograd(program: Program, call: TracedCall) -> Iterator[str]:
 
 
 def _name(program: Program, node: Any) -> str:
-    if not functional.from_custom_function(node):
+    if not autograd_graph.from_custom_function(node):
         return str(node.name())
     state = program.value(dict(sorted(vars(node).items())))
     return f"{program.kind(function_of(node))} {state}"

@@ -9,11 +9,10 @@ import torch
 import torch.fx as fx
 
 from aotviz.frontends.functions import aot_function
-from aotviz.frontends.requests import Modules
 from aotviz.ir.graphs import copy
 from aotviz.lowerings import run_graph
+from aotviz.python_state.free_variables import Modules, modules
 from aotviz.torch_private import oracle
-from aotviz.tracing.outside import modules
 
 Door = Callable[..., Callable[..., Any]]
 

@@ -18,9 +18,9 @@ import torch
 
 from aotviz.comparing.judging import Expectation, expect, judge
 from aotviz.comparing.observed import Candidate, EagerRaised, Setup, Trial
+from aotviz.python_state.free_variables import modules, references
 from aotviz.runtime.tensor_copies import copies
 from aotviz.torch_private import pytree
-from aotviz.tracing.outside import modules, references
 
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.autograd_graph import leaves_behind
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import inside
 from aotviz.ir.wrapper_subclasses import anatomy, ragged
@@ -31,7 +32,6 @@ from aotviz.runtime.debug_checks import tolerance
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten, tree_unflatten
 from aotviz.torch_private.tensors import version
-from aotviz.tracing.functional import leaves_behind
 
 Function = Callable[..., Any]
 

@@ -29,11 +29,11 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
 from aotviz.lowerings import EAGER, run_graph
 from aotviz.options import Export, Options, compilers
+from aotviz.python_state.user_objects import Attributes
 from aotviz.recorder.sessions import CompiledCallable, Session
 from aotviz.torch_private import operators, pytree
 from aotviz.torch_private.partitioners import default_partition
 from aotviz.tracing import fakes
-from aotviz.tracing.user_objects import Attributes
 
 __all__ = [
     "BackwardSignature",

@@ -21,20 +21,11 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
 from aotviz.ir.wrapper_subclasses import parts
 from aotviz.options import Options
+from aotviz.python_state.free_variables import Modules, modules, outside
 from aotviz.torch_private import context, dynamo, operators, pytree, script_objects
 from aotviz.tracing import fakes
-from aotviz.tracing.outside import modules, outside
 
 _PARALLEL = ("torch.nn.parallel.distributed", "torch.nn.parallel.data_parallel", "torch.distributed.fsdp")
-
-
-class Modules(torch.nn.Module):
-    """Holds the modules that a function refers to, under the function's names for them."""
-
-    def __init__(self, modules: dict[str, torch.nn.Module]) -> None:
-        super().__init__()
-        for name, module in modules.items():
-            self.add_module(name, module)
 
 
 def root_of(fn: Any) -> torch.nn.Module | None:

@@ -16,12 +16,11 @@ from typing import Any
 
 import torch
 
-from aotviz.frontends.requests import Modules
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library, variables
+from aotviz.python_state.free_variables import Modules, reachable
 from aotviz.tracing import fakes
-from aotviz.tracing.outside import reachable
 
 
 def in_words(error: BaseException, request: Request) -> Exception | None:

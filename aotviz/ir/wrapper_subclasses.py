@@ -76,6 +76,11 @@ def parts(value: Any) -> Iterator[torch.Tensor]:
     return (part for _, part in parts_by_path(value))
 
 
+def is_functional(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether a trace follows a tensor, or a part of it."""
+    return any(isinstance(part, FunctionalTensor) for part in parts(value))
+
+
 def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     """A value of the same structure, each plain tensor replaced by `fn` of it. It has no `grad_fn`."""
     if not is_subclass(value):

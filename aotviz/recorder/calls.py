@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from aotviz.python_state.free_variables import modules
 from aotviz.recording.noted_calls import Made, NotedCall, NotMade
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.context import Surroundings
 from aotviz.torch_private.tensors import dynamic_marks
-from aotviz.tracing.outside import modules
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, enum.Enum)
 

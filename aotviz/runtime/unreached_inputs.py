@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aotviz.ir import absent, graphs
+from aotviz.ir import absent, autograd_graph, graphs
 from aotviz.ir.forms import Split
 from aotviz.runtime import gradient_hooks
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional
 
 MANY_NODES = 1000  # nodes of the autograd graph in which leaves with hooks are searched
 
@@ -43,7 +42,7 @@ class UnreachedInputs:
         if not unreached:
             return
         following = ctx.next_functions
-        tensors = functional.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
+        tensors = autograd_graph.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
         inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
         tensors += [*inputs, *(base for base in map(base_of, inputs) if base is not None)]
         gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))

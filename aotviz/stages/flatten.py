@@ -19,12 +19,13 @@ from aotviz.ir.forms import FlatCall, Reason, Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import exact
 from aotviz.ir.wrapper_subclasses import closed_class, is_subclass
+from aotviz.python_state import randomness, user_objects
 from aotviz.torch_private import pytree
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.modules import flat_weights_kept, tensors_of
 from aotviz.torch_private.operators import named_slots
 from aotviz.torch_private.tensors import belongs_to_a_transform
-from aotviz.tracing import fakes, functional, randomness, user_objects
+from aotviz.tracing import fakes, functional
 
 _LIFTED = {"parameter": ParameterInput, "buffer": BufferInput, "object": PlainInput}
 

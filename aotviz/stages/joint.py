@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir import descriptors
+from aotviz.ir import autograd_graph, descriptors
 from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Move, OutputType, Ref
@@ -144,7 +144,7 @@ def _together(outputs: list[Any], passed: list[set[Any]]) -> tuple[tuple[int, ..
     if len(outputs) < 2:
         return ()
     below = [{functional.grad_fn(one), *nodes} for one, nodes in zip(outputs, passed, strict=True)]
-    nodes = dict.fromkeys(n for nodes in below for n in nodes if functional.from_custom_function(n))
+    nodes = dict.fromkeys(n for nodes in below for n in nodes if autograd_graph.from_custom_function(n))
     custom = [node for node in nodes if len(autograd_nodes.results(node)) > 1]
     groups = (tuple(i for i, nodes in enumerate(below) if node in nodes) for node in custom)
     return tuple(dict.fromkeys(group for group in groups if len(group) > 1))

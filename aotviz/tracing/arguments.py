@@ -16,7 +16,8 @@ import torch
 
 from aotviz.ir.subclass_meta import Plan, plan
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
-from aotviz.tracing import functional, leaks
+from aotviz.python_state import leaks
+from aotviz.tracing import functional
 from aotviz.tracing.functional import Before
 from aotviz.tracing.open_trace import OpenTrace
 from aotviz.tracing.program import Program, StandIn
@@ -36,7 +37,7 @@ class Arguments:
     rootless: tuple[Rootless, ...]  # those of `program.known.rootless`
 
     def __post_init__(self) -> None:
-        leaks.own(self, "program", "plans", "edges", "part_edges")
+        leaks.exclude_from_search(self, "program", "plans", "edges", "part_edges")
 
     def position(self, tensor: torch.Tensor) -> int | None:
         """The position of a tensor among them, or None."""

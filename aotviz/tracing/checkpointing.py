@@ -21,10 +21,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts, noop_context_fn
 
+from aotviz.python_state.patched import items_kept
 from aotviz.torch_private import checkpoints, tracers
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.tracing import functional
-from aotviz.tracing.user_calls import kept
 
 _reentrant = checkpoint.CheckpointFunction
 _EMPTY = (torch.ops.aten.empty_like.default, torch.ops.aten.empty.memory_format)
@@ -76,7 +76,7 @@ def _region(watch: Watch, context_fn: Callable[[], Any] = noop_context_fn) -> It
     if not torch.is_grad_enabled():
         yield
         return
-    tags_kept = kept(fx_traceback.current_meta, "recompute", "ac_graph_id")
+    tags_kept = items_kept(fx_traceback.current_meta, "recompute", "ac_graph_id")
     with tags_kept, watch(), saved_tensors_hooks(_pack, _unpack), _tagging_mode(context_fn):
         yield
 

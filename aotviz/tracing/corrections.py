@@ -40,12 +40,12 @@ from typing import Any
 import torch
 
 from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.python_state.patched import patched
 from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
 from aotviz.torch_private.tensors import is_dense
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
-from aotviz.tracing.user_calls import placed
 from aotviz.tracing.views import contiguous, layout
 
 aten = torch.ops.aten
@@ -127,7 +127,7 @@ def _settled(
     def traced(*args: Any, **kwargs: Any) -> Any:
         if running.inside or is_certain(*args):
             return NotImplemented
-        with placed(running, inside=True):
+        with patched(running, inside=True):
             result = operator(*args, **kwargs)
         first, *others = result if isinstance(result, tuple) else (result,)
         if first is not None:  # None for a gradient that is not needed

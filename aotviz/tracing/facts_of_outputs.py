@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from aotviz.ir import autograd_graph
 from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import SYMBOLIC, is_concrete
 from aotviz.ir.view_and_mutation import (
@@ -175,7 +176,7 @@ class _Classifier:
         outputs = (output for output in self.outputs if id(output) not in again)
         bases = (root for root, output in self.roots if output.requires_grad)
         leaving = [t for t in (*self.args, *outputs, *bases) if isinstance(t, torch.Tensor)]
-        known = functional.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
+        known = autograd_graph.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 
@@ -262,7 +263,7 @@ class _Classifier:
             return True
         if base_of(tensor) is None and tensor.requires_grad and functional.grad_fn(tensor) is not None:
             return True  # a detached alias that was written with a value that has a `grad_fn`
-        return not event.mode.grad and functional.from_custom_function(functional.grad_fn(tensor))
+        return not event.mode.grad and autograd_graph.from_custom_function(functional.grad_fn(tensor))
 
     def _input_index(self, tensor: torch.Tensor) -> int | None:
         ref = self.named.get(id(tensor))
@@ -272,7 +273,7 @@ class _Classifier:
         """An output that the graph returns."""
         source = self.input_of_storage.get(functional.storage(output))
         tangent = output.requires_grad and functional.grad_fn(output) is not None
-        if source is not None and functional.from_custom_function(functional.grad_fn(output)):
+        if source is not None and autograd_graph.from_custom_function(functional.grad_fn(output)):
             self._refuse_copy(output, source)
             return replace(info, output_type=OutputType.custom_function_view, has_tangent=tangent)
         if self.ledger.origin(output) is not None:

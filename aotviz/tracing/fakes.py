@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import (
 from aotviz.ir.storages import of_other_kind
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.ir.wrapper_subclasses import has_ragged_sizes, is_subclass, parts, ragged
+from aotviz.python_state import randomness
 from aotviz.torch_private import context as contexts
 from aotviz.torch_private import pytree, script_objects
 from aotviz.torch_private.dispatch import no_python_dispatcher, without_modes
@@ -32,7 +33,6 @@ from aotviz.torch_private.fake_tensors import (
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.runtime import as_inference_tensor
 from aotviz.torch_private.tensors import base_of, mirror_autograd
-from aotviz.tracing import randomness
 
 
 def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:

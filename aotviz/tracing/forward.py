@@ -28,6 +28,8 @@ from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, line_in, translated
 from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
 from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.python_state import leaks
+from aotviz.python_state.patched import patched
 from aotviz.torch_private import pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.tracers import telling_of_compilation
@@ -37,7 +39,6 @@ from aotviz.tracing import (
     facts_of_outputs,
     functional,
     late_writes,
-    leaks,
     registered_hooks,
     storage_sizes,
     user_calls,
@@ -137,7 +138,7 @@ def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
     keeping = user_calls.RetainingGraphs() if known.retains_graph else nullcontext()
     telling = telling_of_compilation() if known.is_compiling else nullcontext()
     grad_mode = torch.is_grad_enabled()
-    with user_calls.placed(opened.ledger, open=True):
+    with patched(opened.ledger, open=True):
         with watching, keeping, telling:
             result = program.fn(*given.args)
         watch.look()
@@ -235,7 +236,7 @@ class Run(Arguments):
     length: int  # of the forward's graph, in nodes
 
     def __post_init__(self) -> None:
-        leaks.own(self, *_WITHOUT_TENSORS)
+        leaks.exclude_from_search(self, *_WITHOUT_TENSORS)
 
     @property
     def ledger(self) -> Ledger:
@@ -262,7 +263,7 @@ class Run(Arguments):
 
     def placing_views(self) -> AbstractContextManager[None]:
         """If the function wrote through `as_strided`, so do its gradients, and the ledger must watch these too."""
-        return user_calls.placed(self.ledger, open=bool(self.ledger.placed))
+        return patched(self.ledger, open=bool(self.ledger.placed))
 
     def differentiated(
         self, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts
@@ -363,7 +364,7 @@ class Run(Arguments):
     def take(self, known: Known | None = None) -> Run:
         """This run, to be continued. A second caller, or one with something else `known`, gets a new run."""
         if known is None and self.open.take():
-            leaks.own(self, *_WITHOUT_TENSORS)
+            leaks.exclude_from_search(self, *_WITHOUT_TENSORS)
             return self
         again = self.rerun() if known is None else self.rerun(known=known)
         for node, described in zip(placeholders(again.open.graph), placeholders(self.open.graph), strict=False):

@@ -6,29 +6,22 @@ For a subclass, its parts are asked: these are the functional tensors that are w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
-from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from aotviz.ir import wrapper_subclasses
+from aotviz.ir import autograd_graph, wrapper_subclasses
+from aotviz.ir.wrapper_subclasses import is_functional as is_functional
 from aotviz.torch_private import autograd_nodes, functional_tensors
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.functional_tensors import FunctionalTensor, FunctionalTensorMode
 from aotviz.torch_private.operators import version
 from aotviz.torch_private.tensors import base_of, set_write_counts, storage_key, write_count
-
-
-def is_functional(value: Any) -> TypeGuard[torch.Tensor]:
-    """Whether the trace follows a tensor, or a part of it."""
-    if wrapper_subclasses.is_subclass(value):
-        return any(map(is_functional, wrapper_subclasses.parts(value)))
-    return isinstance(value, FunctionalTensor)
 
 
 def inner(tensor: torch.Tensor) -> torch.Tensor:
@@ -213,11 +206,6 @@ def point_to(tensor: torch.Tensor, value: Any) -> None:
         set_write_counts((tensor,), (count,))
 
 
-def from_custom_function(node: Any) -> bool:
-    """Whether an autograd node belongs to a user's `autograd.Function`."""
-    return isinstance(node, BackwardCFunction)
-
-
 def is_copy_slices(node: Any) -> bool:
     """Whether an autograd node is that of a tensor of which a view was written."""
     return node is not None and node.name().endswith("CopySlices")
@@ -226,7 +214,7 @@ def is_copy_slices(node: Any) -> bool:
 def saved_tensors_of(node: Any) -> Iterator[torch.Tensor]:
     """What an autograd node saved, except tensors that were written or freed since, or were packed by the
     user's hooks."""
-    for held, name in autograd_nodes.saved(node, from_custom_function(node)):
+    for held, name in autograd_nodes.saved(node, autograd_graph.from_custom_function(node)):
         try:
             if any(getattr(one, "unpack_hook", one) is not None for one in _each(held())):
                 continue  # packed, or this release does not tell
@@ -246,28 +234,10 @@ def has_storage(value: Any) -> TypeGuard[torch.Tensor]:
     return strided and not wrapper_subclasses.is_subclass(value)
 
 
-def nodes_behind(roots: Iterable[Any], limit: float = math.inf) -> list[Any]:
-    """The autograd nodes that gradients reach from these, which are included. At most `limit` nodes are visited."""
-    seen: dict[Any, None] = {}
-    stack = list(roots)
-    while stack and len(seen) < limit:
-        node = stack.pop()
-        if node is not None and node not in seen:
-            seen[node] = None
-            stack.extend(following for following, _ in node.next_functions)
-    return list(seen)
-
-
 def nodes_below(output: Any) -> set[Any]:
     """The autograd nodes that a gradient of `output` (a functional tensor) reaches after its `grad_fn`."""
     first = grad_fn(output)
-    return set(nodes_behind([first])) - {first}
-
-
-def leaves_behind(nodes: Iterable[Any], limit: float = math.inf) -> list[torch.Tensor]:
-    """The leaves that gradients reach from these autograd nodes. At most `limit` nodes are visited."""
-    found = (getattr(node, "variable", None) for node in nodes_behind(nodes, limit))
-    return [leaf for leaf in found if isinstance(leaf, torch.Tensor)]
+    return set(autograd_graph.nodes_behind([first])) - {first}
 
 
 def increment_version(tensors: Sequence[torch.Tensor]) -> None:

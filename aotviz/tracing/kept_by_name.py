@@ -18,7 +18,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.ir import graphs
+from aotviz.ir import autograd_graph, graphs
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.tracing import functional
@@ -30,7 +30,7 @@ _READS = "reads_kept_by_name"  # in a node's `meta`: the names of such tensors t
 def found(trace: OpenTrace, nodes: Sequence[Any]) -> Mapping[fx.Node, set[int]]:
     """Map the graph node of each tensor that only an attribute of `ctx` keeps to the numbers of its autograd nodes."""
     kept: defaultdict[fx.Node, set[int]] = defaultdict(set)
-    custom = list(filter(functional.from_custom_function, nodes))
+    custom = list(filter(autograd_graph.from_custom_function, nodes))
     if not custom:
         return kept
     with trace.active("is_forward"):

@@ -24,9 +24,11 @@ import torch.fx as fx
 import torch.fx.traceback as fx_traceback
 from torch.fx.experimental import proxy_tensor
 
-from aotviz.ir import effects, graphs, user_code
+from aotviz.ir import autograd_graph, effects, graphs, user_code
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass, leaves, ragged
+from aotviz.python_state import leaks, randomness
+from aotviz.python_state.patched import items_kept, patched
 from aotviz.torch_private import (
     autograd_nodes,
     decompositions,
@@ -48,7 +50,7 @@ from aotviz.torch_private.dispatch import (
 from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
-from aotviz.tracing import corrections, fakes, functional, leaks, overlap, randomness, user_calls
+from aotviz.tracing import corrections, fakes, functional, overlap
 from aotviz.tracing.callers_layouts import callers_layout
 
 
@@ -129,10 +131,10 @@ class OpenTrace:
     ) -> None:  # fmt: skip
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
-        leaks.own(functional_tensors.bases(self.functional_mode))
+        leaks.exclude_from_search(functional_tensors.bases(self.functional_mode))
         self.tracer = _Tracer(keeps_stacks)
         if ledger is not None:
-            leaks.own(ledger)
+            leaks.exclude_from_search(ledger)
             _watch(self.functional_mode, ledger, self.tracer)
         functional_tensors.keep_tokens(self.functional_mode, effects.Tokens(self.tracer))
         self._make_fx = tracers.MakeFx(corrections.corrected(table or {}))
@@ -171,9 +173,9 @@ class OpenTrace:
                 enter(self._make_fx.current())
                 enter(fx_traceback.preserve_node_meta())
                 meta = fx_traceback.current_meta
-                enter(user_calls.kept(meta, "partitioner_tag"))
+                enter(items_kept(meta, "partitioner_tag"))
                 meta["partitioner_tag"] = tag  # for the nodes of torch's tracers, which trace subgraphs
-                enter(user_calls.placed(self.tracer, half=tag))
+                enter(patched(self.tracer, half=tag))
                 if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
                     enter(tracers.tracing_flag())
                 enter(decompositions.lstm_chosen_by(_chosen_lstm))
@@ -360,7 +362,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
         return result
 
     mode.__torch_dispatch__ = method = types.MethodType(watched, mode)  # type: ignore[method-assign]
-    leaks.own(method)
+    leaks.exclude_from_search(method)
 
 
 def _computing(graph: fx.Graph, length: int) -> fx.Node | None:
@@ -379,11 +381,11 @@ def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Trace
 
     def named(self: Any, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         lazy = tracer.enable_thunkify or any(map(ragged, args))
-        with user_calls.placed(tracer, enable_thunkify=lazy):
+        with patched(tracer, enable_thunkify=lazy):
             return dispatch(func, kinds, args, kwargs)
 
     mode.__sym_dispatch__ = method = types.MethodType(named, mode)  # type: ignore[method-assign]
-    leaks.own(method)
+    leaks.exclude_from_search(method)
 
 
 class _SubclassLog(TorchDispatchMode):
@@ -400,7 +402,7 @@ class _SubclassLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.inside or not (self.ledger.open and args and is_subclass(args[0])):
             return func(*args, **(kwargs or {}))
-        with user_calls.placed(self, inside=True):  # a class may run it again, to correct the metadata that it shows
+        with patched(self, inside=True):  # a class may run it again, to correct the metadata that it shows
             result = func(*args, **(kwargs or {}))
         self.ledger.note_of_subclass(func, args, kwargs or {}, result)
         return result
@@ -489,7 +491,7 @@ def link_backward_to_forward(graph: fx.Graph) -> None:
 
 def mark_backward(roots: Sequence[Any]) -> None:
     """Hook the autograd graph of `roots`, so that nodes traced while it runs carry the autograd sequence numbers."""
-    for node in functional.nodes_behind(roots):
+    for node in autograd_graph.nodes_behind(roots):
         _hook(node)
 
 

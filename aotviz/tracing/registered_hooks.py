@@ -12,7 +12,6 @@ on a result from which others are computed, and the backward is cut there (`runt
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
@@ -24,6 +23,7 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import variables
+from aotviz.python_state.free_variables import captured
 from aotviz.tracing import functional, pure_hooks
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, Wrote
 
@@ -34,6 +34,8 @@ _DEPTH = 4  # nested containers and functions that a hook refers to
 
 class Handle:
     """The handle that registering a hook returns inside the function. It can be removed only there."""
+
+    __slots__ = ("_ledger", "_undo")  # no attributes, in which a search for tensors of the trace would look
 
     def __init__(self, ledger: Ledger, undo: Callable[[], Any]) -> None:
         self._ledger, self._undo = ledger, undo
@@ -156,15 +158,6 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, (torch.nn.Module, type | types.ModuleType)):
         return []  # a module's tensors are the caller's, and only replaced during the trace
     return list(getattr(value, "__dict__", {}).values())
-
-
-def captured(function: types.FunctionType) -> dict[str, Any]:
-    """The variables of outer functions that a function refers to, except those that are assigned later."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with contextlib.suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
 
 
 def registered_together() -> tuple[Any, tuple[torch.Tensor, ...], Any, str] | None:

@@ -28,9 +28,10 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
+from aotviz.python_state import leaks
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, leaks
+from aotviz.tracing import functional
 from aotviz.tracing.functional import Before, edge, increment_version
 from aotviz.tracing.ledger import Event, Ledger, Marked, Moved, Viewed, Wrote
 
@@ -46,7 +47,7 @@ class Rootless:
     counted: int = 0  # number of such writes
 
     def __post_init__(self) -> None:
-        leaks.own(self)
+        leaks.exclude_from_search(self)
         self.version = operators.version(self.argument)  # at which the views' grad_fn were last read
 
     def look(self, ledger: Ledger, leaves: Set[int]) -> list[Any]:

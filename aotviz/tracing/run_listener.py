@@ -12,9 +12,11 @@ import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.python_state import leaks
+from aotviz.python_state.patched import patched
 from aotviz.torch_private import dynamo
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, late_writes, leaks, registered_hooks, user_calls
+from aotviz.tracing import functional, late_writes, registered_hooks
 from aotviz.tracing.arguments import Arguments
 from aotviz.tracing.ledger import Hooked, Marked, TracedHook
 from aotviz.tracing.open_trace import OpenTrace
@@ -29,7 +31,7 @@ class RunListener:
         self._leaves = {id(a): a for was, a in pairs if isinstance(a, torch.Tensor) and a.requires_grad and was.is_leaf}
         self._hook_numbers = itertools.count()
         self._together: dict[Any, Any] = {}  # call of `register_multi_grad_hook` -> its handle
-        leaks.own(self, "given", "program")
+        leaks.exclude_from_search(self, "given", "program")
 
     def stand_in(self, tensor: torch.Tensor) -> Any:
         """The fake that an argument of the trace was made from; it has the attributes that the user set."""
@@ -51,7 +53,7 @@ class RunListener:
             known = position is not None and position < len(self.program.names)
             raise Refused("data is assigned", self.program.name(position or 0) if known else "an intermediate")
         self.ledger.leave(tensor)
-        with user_calls.placed(self.ledger, open=False):
+        with patched(self.ledger, open=False):
             functional.point_to(tensor, value)
         self.ledger.assign(tensor, position is not None)
 

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library
+from aotviz.python_state.patched import patched
 from aotviz.torch_private import dynamo, modules, operators, tensors
 from aotviz.torch_private.context import Surroundings
 from aotviz.torch_private.dispatch import is_tracing
@@ -65,44 +66,16 @@ def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) ->
     noted: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
     attributes["untyped_storage"] = _noted_storage(noted)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(placed(FunctionalTensor, **attributes))
-        stack.enter_context(placed(torch.UntypedStorage, **_sizes(storages, noted)))
+        stack.enter_context(patched(FunctionalTensor, **attributes))
+        stack.enter_context(patched(torch.UntypedStorage, **_sizes(storages, noted)))
         of_leaves = {"grad": _gradient(by), **{name: attributes[name] for name in ("grad_fn", "is_leaf")}}
         for kind in {FunctionalTensor, *subclasses}:
             if "grad" not in vars(kind):
-                stack.enter_context(placed(kind, **of_leaves))
-        stack.enter_context(placed(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
-        stack.enter_context(placed(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
+                stack.enter_context(patched(kind, **of_leaves))
+        stack.enter_context(patched(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
+        stack.enter_context(patched(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
         stack.enter_context(_modes_restored())
         yield
-
-
-@contextlib.contextmanager
-def placed(owner: Any, **values: Any) -> Iterator[None]:
-    """Give a module, class or object other attributes inside the block."""
-    before = {name: vars(owner)[name] for name in values if name in vars(owner)}
-    for name, value in values.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            if name in before:
-                setattr(owner, name, before[name])
-            else:
-                delattr(owner, name)
-
-
-@contextlib.contextmanager
-def kept(items: dict[str, Any], *names: str) -> Iterator[None]:
-    """Restore these items of a dict after the block."""
-    before = {name: items[name] for name in names if name in items}
-    try:
-        yield
-    finally:
-        for name in names:
-            items.pop(name, None)
-        items.update(before)
 
 
 def _autograd_state(by: Listener) -> dict[str, Any]:

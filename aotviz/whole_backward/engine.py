@@ -25,13 +25,13 @@ import torch.fx as fx
 from torch.autograd.function import BackwardCFunction
 
 from aotviz import pipeline
+from aotviz.ir.autograd_graph import nodes_behind
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import briefly
 from aotviz.options import Options
 from aotviz.runtime.capturable import Capturable, sizes_vary
 from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
-from aotviz.tracing.functional import nodes_behind
 from aotviz.whole_backward import current_node
 from aotviz.whole_backward.captured import FIRST, BackwardCall, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture

@@ -11,7 +11,8 @@ from typing import Any
 
 from aotviz.ir import forms
 from aotviz.ir.view_and_mutation import OutputType
-from aotviz.tracing import corrections, forward, user_calls
+from aotviz.python_state.patched import patched
+from aotviz.tracing import corrections, forward
 from aotviz.tracing.forward import Run
 from aotviz.tracing.given import Kind
 
@@ -104,8 +105,8 @@ def noted() -> Iterator[set[str]]:
     plain_run, plain_retraced = forward.run, forms.TracedCall.retraced
     plain_strides, plain_misfits = corrections.changing_strides, corrections.misfits
     with (
-        user_calls.placed(forward, run=run),
-        user_calls.placed(forms.TracedCall, retraced=retraced),
-        user_calls.placed(corrections, changing_strides=changing_strides, misfits=misfits),
+        patched(forward, run=run),
+        patched(forms.TracedCall, retraced=retraced),
+        patched(corrections, changing_strides=changing_strides, misfits=misfits),
     ):
         yield met

@@ -6,21 +6,30 @@ that meets one is refused, and says which one it is. `aotviz.compile` leaves all
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, MappingProxyType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
 
+from aotviz.python_state.user_objects import PLAIN
 from aotviz.torch_private.modules import tensors_of
-from aotviz.tracing.registered_hooks import captured
-from aotviz.tracing.user_objects import PLAIN
 
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...
+
+
+class Modules(torch.nn.Module):
+    """Holds the modules that a function refers to, under the function's names for them."""
+
+    def __init__(self, modules: dict[str, torch.nn.Module]) -> None:
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,15 @@ def _steps(code: CodeType) -> Iterator[dis.Instruction]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _steps(constant)
+
+
+def captured(function: FunctionType) -> dict[str, Any]:
+    """The variables of outer functions that a function refers to, except those that are assigned later."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def reachable(fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Reached]:

@@ -3,7 +3,7 @@
 A traced function can store a tensor anywhere: in a cache behind `lru_cache`, a dict that a helper fills, an attribute
 of some object. Eager code that finds this fake later breaks. The places cannot be listed in advance, so the search
 starts from the tensors: each functional tensor of a trace is remembered by a weak reference. Those that are alive
-afterwards and are held by more than the trace itself have leaked. `who_holds.py` finds the holders, removes the
+afterwards and are held by more than the trace itself have leaked. `reference_search.py` finds the holders, removes the
 tensors, and describes the places.
 
 Note [References are counted first]
@@ -29,11 +29,12 @@ from typing import Any, cast
 
 import torch
 
+from aotviz.ir import autograd_graph
 from aotviz.ir.refusals import Refused
+from aotviz.python_state import reference_search
 from aotviz.torch_private import functional_tensors
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.tensors import base_of, is_kept_by_autograd
-from aotviz.tracing import functional, who_holds
 
 _ITERATORS: tuple[type, ...] = (zip, map, enumerate, type(iter([])), type(iter(())))
 _CONTAINERS = (list, tuple, dict, set, frozenset, CellType, FunctionType, *_ITERATORS)
@@ -60,7 +61,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def own(holder: Any, *apart: str) -> None:
+def exclude_from_search(holder: Any, *apart: str) -> None:
     """Record that `holder`, an object of the trace, may keep tensors in attributes other than `apart`."""
     if _thread.open:
         _thread.open[-1].owners.append((weakref.ref(holder), apart))
@@ -77,7 +78,7 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
     Raises:
         Refused: "tensor is kept", if tensors were found and the block itself has not failed.
     """
-    made, before = _Made(), who_holds.Before()
+    made, before = _Made(), reference_search.Before()
     found: tuple[str, ...] = ()
     _thread.open.append(made)
     try:
@@ -98,26 +99,26 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
 
 
 def _taken_out(
-    made: _Made, before: who_holds.Before, roots: Sequence[Any], frames: Sequence[FrameType]
+    made: _Made, before: reference_search.Before, roots: Sequence[Any], frames: Sequence[FrameType]
 ) -> tuple[str, ...]:
     """Remove the tensors; return descriptions of their places."""
     if not _held_elsewhere(made, frames):
         return ()
     kept = _held_elsewhere(made, frames, _custom_functions(made))
-    if not kept or not who_holds.any_of(kept, roots):
+    if not kept or not reference_search.any_of(kept, roots):
         return ()
     kept.clear()
     gc.collect()  # what only cycles hold is not reachable
     kept = _held_elsewhere(made, frames)
-    return who_holds.taken_out(kept, before, roots)
+    return reference_search.taken_out(kept, before, roots)
 
 
 def _custom_functions(made: _Made) -> list[Any]:
     """The autograd nodes of custom Functions that the tensors' gradients reach. Their attributes can be tensors."""
     alive = (tensor for reference in made.tensors if (tensor := reference()) is not None)
     # To read the `grad_fn` of a view may make autograd regenerate it.
-    nodes = functional.nodes_behind(tensor.grad_fn for tensor in alive if base_of(tensor) is None)
-    return list(filter(functional.from_custom_function, nodes))
+    nodes = autograd_graph.nodes_behind(tensor.grad_fn for tensor in alive if base_of(tensor) is None)
+    return list(filter(autograd_graph.from_custom_function, nodes))
 
 
 def _frames(error: BaseException) -> list[FrameType]:

@@ -20,7 +20,6 @@ import torch.fx as fx
 
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import modules, script_objects
-from aotviz.tracing.registered_hooks import Handle
 
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
 _FXS = frozenset(vars(fx.GraphModule(torch.nn.Module(), fx.Graph())))  # some are created when its code is first read
@@ -186,7 +185,7 @@ def _at(container: Any, key: Any) -> Any:
 def _holds_tensors(value: Any, depth: int) -> bool:
     if isinstance(value, torch.Tensor):
         return True
-    if depth == 0 or isinstance(value, (torch.nn.Module, type, Handle)):  # using a handle after the trace is refused
+    if depth == 0 or isinstance(value, (torch.nn.Module, type)):
         return False
     held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else None
     if held is None:

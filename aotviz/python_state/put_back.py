@@ -1,0 +1,151 @@
+"""What the user's Python looks like before a trace, and what of it is put back afterwards.
+
+`kept` is the one entry. Under torch.compile Dynamo has captured the program's Python, and of what the graph calls only
+custom operators and custom autograd Functions still run: their tensors are looked for, and modes and attributes of
+modules are put back. A function that is traced as it is may also change its arguments, variables and generators.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from aotviz.ir.forms import Request
+from aotviz.ir.refusals import Refused
+from aotviz.ir.user_warnings import warn
+from aotviz.ir.wrapper_subclasses import is_functional
+from aotviz.python_state import leaks, randomness, user_objects
+from aotviz.python_state.free_variables import Modules, outside, plain_function, reachable, references
+from aotviz.torch_private import context, graph_modes, random_numbers
+from aotviz.torch_private.modules import hooks_of
+
+
+@contextlib.contextmanager
+def kept(request: Request) -> Iterator[None]:
+    """Undo what the traced function changes in Python objects.
+
+    Raises:
+        Refused: "argument is changed", "tensor is kept", "random state inside".
+    """
+    roots = (request.fn, request.root, *request.args, *request.kwargs.values())
+    with contextlib.ExitStack() as kept:
+        kept.enter_context(context.Surroundings().kept())
+        kept.enter_context(graph_modes.put_back())
+        kept.enter_context(leaks.undone(request.name, roots))
+        kept.enter_context(_attributes_kept(request.root, request.name))
+        if not request.is_graph:
+            kept.enter_context(_names_kept(request))
+            kept.enter_context(_draws_kept(request))
+        yield
+
+
+@contextlib.contextmanager
+def _names_kept(request: Request) -> Iterator[None]:
+    """Refuse a function that assigns a tensor to a global or nonlocal variable, and restore the variable. Also refuse
+    a hook of a module that stores a tensor in an object that it refers to, in the forward or in the backward.
+
+    Raises:
+        Refused: "argument is changed".
+    """
+    known = dict(request.references)
+    try:
+        with user_objects.unchanged(request.name, (), _in_reach_of_hooks(request)):
+            yield
+    finally:
+        assigned = [key for key, now in outside(request.fn) if is_functional(now)]
+        for key in assigned:
+            _assign(getattr(request.fn, "forward", request.fn), key, known)
+    if assigned:
+        raise Refused("argument is changed", repr(assigned[0]), request.name)
+
+
+def _in_reach_of_hooks(request: Request) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what the hooks of modules, the function, and its custom autograd Functions refer to."""
+    for module in request.root.modules() if request.root is not None else ():
+        for hook in (hook for hooks in hooks_of(module) for hook in hooks.values()):
+            yield from references(hook)
+    for name, value in request.references:
+        yield name, value
+        if inspect.isclass(value) and torch.autograd.Function in value.__mro__:
+            custom: Any = value
+            yield from references(custom.backward)
+
+
+def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:
+    """Give a global or nonlocal variable of a function its value in `known` again, or delete it."""
+    fn = plain_function(fn)
+    if key in fn.__code__.co_freevars:
+        cell = fn.__closure__[fn.__code__.co_freevars.index(key)]
+        if key in known:
+            cell.cell_contents = known[key]
+        else:
+            del cell.cell_contents
+    elif key in known:
+        fn.__globals__[key] = known[key]
+    else:
+        del fn.__globals__[key]
+
+
+@contextlib.contextmanager
+def _draws_kept(request: Request) -> Iterator[None]:
+    """Refuse a function that draws from a random generator that it makes, or that seeds one that it reaches. A graph
+    would use the same generator in every call, and each call would draw the numbers that follow. Also refuse an
+    iterator as an argument, because a compiled call would not advance it.
+
+    Raises:
+        Refused: "random state inside", "argument is changed".
+    """
+    for name, value in request.arguments().items():
+        if isinstance(value, Iterator):
+            raise Refused("argument is changed", f"the iterator {name!r}", request.name)
+    known = dict(_generators(request))
+    own = [(path, value) for path, value in known.items() if value is not torch.default_generator]  # see `followed`
+    with randomness.states_kept(own), randomness.met() as met:
+        yield
+    if met.keys() - set(map(random_numbers.identity, (torch.default_generator, *known.values()))):
+        randomness.refuse("torch.Generator(), or uses a generator that it does not reach by a name")
+
+
+def _generators(request: Request) -> Iterator[tuple[str, torch.Generator]]:
+    """(path, generator) of those that a call can reach, including those in the user's modules and classes."""
+    namespaces: set[int] = set()  # those already searched: each function of a model reaches `torch`
+    for found in reachable(request.fn, request.arguments()):
+        if isinstance(found.value, torch.Generator):
+            yield found.path, found.value
+        elif not isinstance(found.value, torch.Tensor) and id(found.value) not in namespaces:
+            namespaces.add(id(found.value))
+            own = ((f"{found.path}.{name}", held) for name, held in vars(found.value).items())
+            yield from ((path, held) for path, held in own if isinstance(held, torch.Generator))
+
+
+@contextlib.contextmanager
+def _attributes_kept(root: torch.nn.Module | None, name: str) -> Iterator[None]:
+    """Warn about what tracing assigns to attributes of modules, because a compiled call will not assign it again.
+
+    Raises:
+        Refused: a tensor is assigned, which later code would read.
+    """
+    if root is None:
+        yield
+        return
+    held = user_objects.Attributes(root, "" if isinstance(root, Modules) else "self")
+    try:
+        yield
+    except BaseException:
+        held.restore()
+        raise
+    changes = held.changes()
+    assigned = [change.path for change in changes if change.is_tensor]
+    if assigned or held.mirrors:
+        held.restore()
+    if assigned:
+        raise Refused("attribute is assigned", " and ".join(assigned), name)
+    for change in changes:
+        warn(
+            f"{name} changes {change.path} from {change.before!r} to {change.now!r} while it runs; a compiled call "
+            "does so only when it is compiled, and not in later calls",
+        )
