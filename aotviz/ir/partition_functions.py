@@ -53,6 +53,9 @@ GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in 
 Halves = tuple[fx.GraphModule, fx.GraphModule]
 
 
+BY_NAME: dict[str, Callable[..., Any]] = {"default": default_partition, "min-cut": min_cut_rematerialization_partition}
+
+
 def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
     """The partitioner that a region itself requests (`torch.compiler.nested_compile_region(options=...)`)."""
     config = call.meta.get("custom", {}).get("nested_region_config")
@@ -65,16 +68,16 @@ def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
 def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
     """The partitioner with this name, or the given function. Raises ValueError, TypeError.
 
-    >>> named("default_partition").__name__
-    'default_partition'
+    >>> named("default").__name__, named("default_partition").__name__
+    ('default_partition', 'default_partition')
     """
-    known = {fn.__name__: fn for fn in (default_partition, min_cut_rematerialization_partition)}
     if isinstance(partition_fn, str):
+        known = {fn.__name__: fn for fn in BY_NAME.values()} | BY_NAME
         if partition_fn not in known:
             raise ValueError(f"there is no partitioner {partition_fn!r}; there are {', '.join(known)}")
         return known[partition_fn]
     if not callable(partition_fn):
-        raise TypeError(f"partition_fn must be callable or a name ({', '.join(known)}), and it is {partition_fn!r}")
+        raise TypeError(f"partition_fn must be callable or a name ({', '.join(BY_NAME)}), and it is {partition_fn!r}")
     return partition_fn
 
 
@@ -177,7 +180,7 @@ def _read_saved(
 ) -> None:
     """Let the forward save what `first` draws, and let the backward read that instead of running `again`."""
     pairs = [(first, again)]
-    if not isinstance(first.meta.get("val"), torch.Tensor):
+    if isinstance(first.meta.get("val"), (tuple, list)):
         items = {user.args[1]: user for user in first.users}
         pairs = [(items.get(user.args[1]) or _item(first, user), user) for user in again.users]
     for drawn, read in pairs:
@@ -220,7 +223,7 @@ def _draw_from_state(
 
 
 def _name_states(forward: fx.GraphModule, backward: fx.GraphModule, again: Sequence[fx.Node]) -> None:
-    """Give each random state one name in both halves, and what the backward draws from it the forward's name and value.
+    """Give each random state one name and one value in both halves, and what the backward draws from it the forward's.
 
     torch numbers the states from 0 each time, in the order of the joint graph's nodes, which are `again`.
     """
@@ -230,6 +233,9 @@ def _name_states(forward: fx.GraphModule, backward: fx.GraphModule, again: Seque
         graph_nodes.rename(first, f"{RANDOM_STATE}of_{first.name}")
         graph_nodes.rename(state, first.name)
         state.target = state.name
+        state.meta["val"] = first.meta["val"]  # one tensor, whose storage both halves have
+        run = graphs.argument(first)
+        run.meta.setdefault("val", tuple(one.meta["val"] for one in sorted(run.users, key=lambda one: str(one.args[1]))))
     left = {node.name for node in forward.graph.nodes}
     drawn = [node for node in again if operators.is_random(node.target) and node.name not in left]
     if len(drawn) == len(states):  # torch leaves out what only one of the halves has

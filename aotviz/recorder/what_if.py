@@ -38,6 +38,12 @@ class CutsAgain:
     program: weakref.ref[Program]
     recorder: Any
 
+    def reads_budget(self, partition_fn: str | Callable[..., Any] | None) -> bool:
+        program = self.program()
+        if partition_fn is None:
+            return program is None or program.call.options.partition_fn is not partitioners.default_partition
+        return partition_functions.named(partition_fn) is partitioners.min_cut_rematerialization_partition
+
     def cut(
         self,
         partition_fn: str | Callable[..., Any] | None,

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from msgspec.structs import replace
 
 from aotviz.recording import plots, tables, terminal
+from aotviz.recording.costs import Speed
 from aotviz.recording.diff import diff
 from aotviz.recording.dynamo_stage import Rows, plain_name
 from aotviz.recording.events import (
@@ -29,10 +30,13 @@ from aotviz.recording.events import (
 from aotviz.recording.graph import Graph
 from aotviz.recording.live_bytes import Memory
 from aotviz.recording.live_program import LiveProgram
+from aotviz.recording.plans import Plans, plan
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
+
+Partitioner = str | Callable[..., Any]
 
 _RUN = {  # by the kind of a compilation: the roles of the graphs that run, in order
     "training": ("forward", "backward"),
@@ -265,40 +269,93 @@ class Compilation:
         """
         return diff(self._graphs_of(stage_a), self._graphs_of(stage_b))
 
+    @overload
     def what_if(
         self,
-        partition_fn: str | Callable[..., Any] | None = None,
+        partition_fn: Partitioner | None = None,
         memory_budget: float | None = None,
         on_stage: Callable[[str], None] | None = None,
-    ) -> Compilation:
+    ) -> Compilation: ...
+
+    @overload
+    def what_if(
+        self,
+        partition_fn: Partitioner | list[Partitioner] | tuple[Partitioner, ...] | None = None,
+        memory_budget: float | list[float] | tuple[float, ...] | None = None,
+        on_stage: Callable[[str], None] | None = None,
+        *,
+        symbols: Mapping[str, int] = ...,
+        speed: Speed = ...,
+    ) -> Compilation | Plans: ...
+
+    def what_if(
+        self,
+        partition_fn: Partitioner | list[Partitioner] | tuple[Partitioner, ...] | None = None,
+        memory_budget: float | list[float] | tuple[float, ...] | None = None,
+        on_stage: Callable[[str], None] | None = None,
+        *,
+        symbols: Mapping[str, int] = MappingProxyType({}),
+        speed: Speed = Speed(),  # noqa: B008
+    ) -> Compilation | Plans:
         """Partition the joint graph again in another way, to see what would be saved. The program does not change.
 
-        Args:
-            partition_fn: "default_partition", "min_cut_rematerialization_partition", or a function with the same
-                signature; None means the partitioner that the compilation used.
-            memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may save.
-            on_stage: called with the name of each stage before it runs; an error that it raises stops the partition.
+        With a list of partitioners or of budgets, the result is a table with a row for each: what is saved and
+        recomputed, the peaks of forward and backward, and an estimated time. Nothing runs.
 
-        Returns a compilation with the stages that ran: compare its `saved_tensors` and `recomputed` with this one's.
+        Args:
+            partition_fn: "default" (or "default_partition"), "min-cut" (or "min_cut_rematerialization_partition"), an
+                `aotviz.policy`, or a function with the same signature as torch's; None means the partitioner that the
+                compilation used. A list of these: a row for each.
+            memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may save. A list of
+                shares: a row for each, for the partitioners that read one.
+            on_stage: called with the name of each stage before it runs; an error that it raises stops the partition.
+            symbols: for a list, the value of each symbolic size, such as {"s0": 16}, if the program has some.
+            speed: for a list, how fast the device is, for the estimated times.
+
+        Returns a compilation with the stages that ran: compare its `saved_tensors` and `recomputed` with this one's. Or
+        `Plans`, which is such compilations with their table, `.knees`, `.reversals` and `.plot()`.
 
         Raises:
             LookupError: there is nothing to partition: the recording is from a file or of torch's own compiler, the
                 compilation is of inference, or the compiled function no longer exists.
-            ValueError: there is no partitioner of that name, or the memory budget is out of range.
+            ValueError: there is no partitioner of that name, the memory budget is out of range, or a symbolic size has
+                no value in `symbols`.
 
         >>> import torch
         >>> import aotviz
         >>> f = aotviz.compile(lambda x: x.sin().cos().sum(), backend="eager")
         >>> _ = f(torch.ones(3, requires_grad=True))
         >>> here = f.recording[0]
-        >>> there = here.what_if(partition_fn="default_partition")
+        >>> there = here.what_if(partition_fn="default")
         >>> int(here.saved_tensors.held_bytes.sum()), int(there.saved_tensors.held_bytes.sum())
         (0, 12)
+        >>> plans = here.what_if(["min-cut", "default"])
+        >>> plans.table[["partitioner", "saved_bytes", "recomputed", "peak_forward", "peak_backward"]].values.tolist()
+        [['min-cut', 0, 1, 36, 52], ['default', 12, 0, 40, 52]]
         """
         if self._live_program is None:
             why = "it is an inference graph, which saves nothing" if self.kind == "inference" else _NOT_LIVE
             raise LookupError(f"{self.name} cannot be partitioned again: {why}.")
-        data, strings = self._live_program.cut(partition_fn, memory_budget, on_stage)
+        if not isinstance(partition_fn, list | tuple) and not isinstance(memory_budget, list | tuple):
+            return self._cut_again(self._live_program, partition_fn, memory_budget, on_stage)
+        partitioners = [*partition_fn] if isinstance(partition_fn, list | tuple) else [partition_fn]
+        budgets = [*memory_budget] if isinstance(memory_budget, list | tuple) else [memory_budget]
+        kinds = {one.name: one.kind for one in self.data.inputs}
+        found = []
+        for chosen in partitioners:
+            for budget in budgets if self._live_program.reads_budget(chosen) else [None]:
+                cut = self._cut_again(self._live_program, chosen, budget, on_stage)
+                found.append(plan(_called(chosen), budget, cut, kinds, symbols, speed))
+        return Plans(self.name, found)
+
+    def _cut_again(
+        self,
+        live_program: LiveProgram,
+        partition_fn: Partitioner | None,
+        memory_budget: float | None,
+        on_stage: Callable[[str], None] | None,
+    ) -> Compilation:
+        data, strings = live_program.cut(partition_fn, memory_budget, on_stage)
         return Compilation(replace(data, id=f"{self.id} what if"), strings)
 
     def plot_saved_tensors(self) -> Figure:
@@ -359,3 +416,10 @@ class Compilation:
 
     def _stage_names(self) -> list[str]:
         return [record.name for record in self.data.stages]
+
+
+def _called(partition_fn: Partitioner | None) -> str:
+    """How a plan is called after its partitioner."""
+    if partition_fn is None:
+        return "as compiled"
+    return partition_fn if isinstance(partition_fn, str) else str(getattr(partition_fn, "__name__", partition_fn))

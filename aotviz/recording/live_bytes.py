@@ -97,9 +97,21 @@ class Memory:
         return tables.table(_MOMENTS, self._plan.moments)
 
     @property
+    def rows(self) -> list[Moment]:
+        """The moments, before they are a table."""
+        return self._plan.moments
+
+    @property
     def peak(self) -> Peak:
         """The moment at which most bytes are alive; the first one, if there are several."""
-        most = max(self._plan.moments, key=lambda moment: moment.alive, default=None)
+        return self._most(self._plan.moments)
+
+    def peak_of(self, phase: str) -> Peak:
+        """The moment of a phase ("forward", "inference" or "backward") at which most bytes are alive."""
+        return self._most([moment for moment in self._plan.moments if moment.phase == phase])
+
+    def _most(self, moments: Sequence[Moment]) -> Peak:
+        most = max(moments, key=lambda moment: moment.alive, default=None)
         if most is None:
             return Peak(0, "", "", 0, "", "")
         node = most.node
@@ -117,8 +129,21 @@ class Memory:
         moment = self.peak.at if at is None else at
         if not 0 <= moment < max(count, 1):
             raise IndexError(f"there is no moment {at}: the moments of {self.name} are 0 to {count - 1}")
+        return tables.records(Holder, self._alive(moment))
+
+    @property
+    def at_peak(self) -> list[Holder]:
+        """The storages that are alive at the peak, the largest first."""
+        return self._alive(self.peak.at)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that the forward keeps for the backward, beside what the caller holds."""
+        return sum(one.nbytes for one in self._plan.holders if one.kind == "saved")
+
+    def _alive(self, moment: int) -> list[Holder]:
         largest_first = sorted(self._plan.holders, key=lambda one: -one.nbytes)
-        return tables.records(Holder, [one for one in largest_first if one.made_at <= moment <= one.held_until])
+        return [one for one in largest_first if one.made_at <= moment <= one.held_until]
 
     def plot(self) -> Figure:
         """The alive bytes over forward and backward, by kind, as a plotly figure."""
@@ -145,7 +170,9 @@ class Memory:
         return figure
 
 
-class _Moment(NamedTuple):
+class Moment(NamedTuple):
+    """A node that runs, and the bytes that are alive."""
+
     at: int
     phase: str
     node: Node
@@ -155,7 +182,7 @@ class _Moment(NamedTuple):
     by_kind: dict[str, int]
 
 
-def _bytes_of(kind: str) -> tuple[str, Callable[[_Moment], int]]:
+def _bytes_of(kind: str) -> tuple[str, Callable[[Moment], int]]:
     return "int64", lambda moment: moment.by_kind.get(kind, 0)
 
 
@@ -259,7 +286,7 @@ class _Plan:
             return "tangent"
         return kinds.get(node.descriptor, "input")
 
-    def _moments(self, steps: Sequence[tuple[str, Node]]) -> list[_Moment]:
+    def _moments(self, steps: Sequence[tuple[str, Node]]) -> list[Moment]:
         begin: dict[int, list[_Storage]] = {}
         end: dict[float, list[_Storage]] = {}
         for one in self._storages.values():
@@ -277,7 +304,7 @@ class _Plan:
             for one in end.get(at, []):
                 by_kind[one.kind] -= one.nbytes
             made = sum(one.nbytes for one in fresh if one.maker is node)
-            moments.append(_Moment(at, phase, node, made, alive, sum(by_kind.values()), during))
+            moments.append(Moment(at, phase, node, made, alive, sum(by_kind.values()), during))
         return moments
 
 

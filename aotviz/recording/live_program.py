@@ -17,3 +17,7 @@ class LiveProgram(Protocol):
     ) -> tuple[CompilationData, list[str]]:
         """Partition its joint graph again. Returns what was recorded of that, and its strings."""
         ...
+
+    def reads_budget(self, partition_fn: str | Callable[..., Any] | None) -> bool:
+        """Whether a partitioner keeps to a memory budget. None is the partitioner of the program."""
+        ...

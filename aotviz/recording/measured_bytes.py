@@ -1,0 +1,90 @@
+"""Planned memory beside measured memory, node by node.
+
+The measurement is a list of the operators that ran, each with the storages that were alive when it returned, and when
+the next one began (`torch_private/live_storages.py`). The nodes of the plan that are operators are found in that list,
+in order; what others made, such as autograd's own nodes or the wrapper, does not count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aotviz.recording.live_bytes import Memory, Moment
+
+_OTHERS = ["parameter", "buffer", "input", "constant", "tangent"]  # what the compiled function does not make
+
+
+class Made(NamedTuple):
+    """A storage that an operator made."""
+
+    nbytes: int
+    by: int  # the number of the operator that made it
+
+
+class Ran(NamedTuple):
+    """An operator that ran."""
+
+    operator: str
+    alive: tuple[Made, ...]  # when it returned
+    after: tuple[Made, ...]  # when the next one began
+
+
+class Beside(NamedTuple):
+    """A node of the plan, with the bytes that are alive while it runs and after it: planned, and measured."""
+
+    phase: str
+    node: str
+    operator: str
+    planned: tuple[int, int]
+    measured: tuple[int, int]
+    given: int  # planned bytes of inputs, parameters and tangents, which others make
+
+    def __str__(self) -> str:
+        plan = f"planned {self.planned[0]} and {self.planned[1]} bytes"
+        found = f"measured {self.measured[0]} and {self.measured[1]}"
+        return f"{self.phase} {self.node} ({self.operator}): {plan}, {found}"
+
+
+def beside(memory: Memory, ran: Sequence[Ran]) -> list[Beside]:
+    """Each operator of the plan beside what was measured. Bytes of inputs, parameters and tangents are left out.
+
+    Raises LookupError if an operator of the plan did not run.
+    """
+    planned: list[tuple[Moment, int, int]] = []  # an operator, the bytes that are left after it, and those of others
+    for moment, following in itertools.zip_longest(memory.rows, memory.rows[1:]):
+        others = sum(moment.by_kind.get(kind, 0) for kind in _OTHERS)
+        passed = moment.by_kind.get("tangent", 0)
+        if following is not None and moment.phase == "backward":
+            passed -= following.by_kind.get("tangent", 0)  # those that are still held
+        kept = moment.after - others + passed
+        if _is_operator(moment.node.target):
+            planned.append((moment, kept, others))
+        elif planned:
+            planned[-1] = (planned[-1][0], kept, planned[-1][2])  # its items are taken
+    left, numbers = enumerate(ran), list[int]()
+    for moment, _, _ in planned:
+        number = next((number for number, one in left if one.operator == moment.node.target), None)
+        if number is None:
+            raise LookupError(f"{moment.phase} {moment.node.name}: {moment.node.target} did not run")
+        numbers.append(number)
+    ours, found = set(numbers), []
+    for number, (moment, kept, others) in zip(numbers, planned, strict=True):
+        one, node = ran[number], moment.node
+        alive, after = (sum(made.nbytes for made in some if made.by in ours) for some in (one.alive, one.after))
+        plan = moment.alive - others, kept
+        found.append(Beside(moment.phase, node.name, node.target, plan, (alive, after), others))
+    return found
+
+
+def _is_operator(target: str) -> bool:
+    return target.count(".") == 2 or target.startswith("higher_order.")
+
+
+def differences(memory: Memory, ran: Sequence[Ran]) -> list[str]:
+    """Where the plan and the memory that a call needed differ: a line for each node."""
+    try:
+        return [str(one) for one in beside(memory, ran) if one.planned != one.measured]
+    except LookupError as error:
+        return [str(error.args[0])]
