@@ -235,7 +235,8 @@ def _name_states(forward: fx.GraphModule, backward: fx.GraphModule, again: Seque
         state.target = state.name
         state.meta["val"] = first.meta["val"]  # one tensor, whose storage both halves have
         run = graphs.argument(first)
-        run.meta.setdefault("val", tuple(one.meta["val"] for one in sorted(run.users, key=lambda one: str(one.args[1]))))
+        items = sorted(run.users, key=lambda one: str(one.args[1]))
+        run.meta.setdefault("val", tuple(one.meta["val"] for one in items))
     left = {node.name for node in forward.graph.nodes}
     drawn = [node for node in again if operators.is_random(node.target) and node.name not in left]
     if len(drawn) == len(states):  # torch leaves out what only one of the halves has
