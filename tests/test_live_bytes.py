@@ -11,6 +11,7 @@ from torch import nn
 
 import aotviz
 from aotviz.lowerings import run_graph
+from aotviz.torch_private import configs
 from tests.measured_bytes import differences
 from tests.oracle.models import FAMILIES, MORE
 from tests.tiers import slow
@@ -138,18 +139,39 @@ def test_the_peak_says_where_it_is_and_who_holds_the_memory() -> None:
         memory.holders(999)
 
 
-def test_symbolic_sizes_need_the_sizes_of_a_call() -> None:
+def test_symbolic_sizes_are_those_of_the_recorded_call_or_others() -> None:
     f = aotviz.compile(lambda x: torch.cat([x, x[1:]]).exp().sum(), backend="eager", dynamic=True)
     f(leaf(4)).backward()
     compilation = f.recording[0]
-    with pytest.raises(ValueError, match=r"the size '.*s\d+.*' is not known: give the value of (s\d+), as in symbols"):
-        compilation.memory()
     (symbol,) = {size for shape in compilation.inputs["shape"] for size in shape if isinstance(size, str)}
     g = aotviz.compile(lambda x: torch.cat([x, x[1:]]).exp().sum(), backend="eager", dynamic=False)
     g(leaf(4)).backward()
-    assert compilation.memory({symbol: 4}).peak.nbytes == g.recording[0].memory().peak.nbytes
-    with pytest.raises(ValueError, match="is not known"):
-        compilation.memory({"another": 4})
+    assert compilation.memory().peak.nbytes == g.recording[0].memory().peak.nbytes
+    g(leaf(64)).backward()
+    assert compilation.memory(sizes={symbol: 64}).peak.nbytes == g.recording[1].memory().peak.nbytes
+    assert compilation.memory().holders(0).name[0] == "x"
+
+
+def test_a_size_that_depends_on_data_must_be_given() -> None:
+    with configs.patched({"torch._dynamo.config.capture_dynamic_output_shape_ops": True}):
+        f = aotviz.compile(lambda x: (x.nonzero() * 2).sum(), backend="eager")
+        f(torch.ones(5))
+    compilation = f.recording[0]
+    with pytest.raises(ValueError, match=r"the size 'u1' is not known: give the value of u1, as in sizes="):
+        compilation.memory()
+    assert compilation.memory(sizes={"u1": 5}).peak.nbytes == 20 + 2 * 40
+
+
+def test_what_dynamo_passes_as_inputs_are_the_parameters_and_buffers() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    f = aotviz.compile(model, backend="eager")
+    f(torch.ones(5, 3)).sum().backward()
+    g = aotviz.aot_module(model, run_graph)
+    g(torch.ones(5, 3)).sum().backward()
+    by_kind = [one.recording[0].memory().holders(0).groupby("kind").nbytes.sum().to_dict() for one in (f, g)]
+    assert by_kind[0] == by_kind[1]
+    assert by_kind[0]["parameter"] == sum(4 * one.numel() for one in model.parameters())
+    assert by_kind[0]["buffer"] == sum(one.nbytes for one in model.buffers())
 
 
 def test_a_saved_file_has_the_same_plan(tmp_path) -> None:

@@ -253,6 +253,7 @@ class Assembler:
             stack=found.stack,
             frame=frame,
             reset=found.reset,
+            sizes=found.sizes,
         )
 
     def _log(self) -> LogRecord:

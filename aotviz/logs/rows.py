@@ -150,6 +150,10 @@ def shape(assembler: Assembler, record: Record, place: Place) -> None:
     value = first(content, "val", "value", "result", "vr")
     source = first(content, "source", "sources", "symbol_to_sources", "arguments")
     reason = first(content, "reason", "method", "prefix")
+    if record.kind == "create_symbol" and place.compilation is not None:
+        size = number_in(value or "")
+        if expression and size is not None:
+            place.compilation.sizes[clean(expression)] = size
     assembler.data.shapes.append(
         ShapeRecord(
             origin=place.origin,
@@ -172,6 +176,15 @@ def first(content: Mapping[str, Any], *names: str) -> str | None:
         if value not in (None, "", [], {}):
             return value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return None
+
+
+def number_in(text: str) -> int | None:
+    """The size that a text of a log is; None if it is none that a recording can store.
+
+    >>> number_in("128"), number_in("1.5"), number_in("9" * 30)
+    (128, None, None)
+    """
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def fits(number: Any) -> bool:

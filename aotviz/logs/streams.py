@@ -58,6 +58,7 @@ class Compilation:
     logs_result: bool = False  # of an export: whether it logs its program, as with TORCH_DTRACE
     finished: bool = False  # of an export: whether its program was logged
     called: str = ""  # what the recording calls it, if that is not its compile id
+    sizes: dict[str, int] = field(default_factory=dict)  # of each symbol
 
 
 @dataclass

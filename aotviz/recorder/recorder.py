@@ -330,6 +330,7 @@ class Recorder(Observer):
                         text = self.writer.strings.add
                         self.log.facts(run=run_log.of(call, self._memory, self.writer.source, text))
                         self._memory = replace(self._memory, inputs=[])  # or they count as kept by another
+                self.log.facts(sizes=records.call_sizes(call))
                 self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons, self._memory.outputs))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from aotviz.ir import symbolic_sizes
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
 from aotviz.ir.forms import Executable, GraphCall, Reason, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
@@ -26,7 +27,7 @@ from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private import snapshotting
 from aotviz.whole_backward.captured import PartedBackward, ReplayedBackward
 
-KINDS = {ParameterInput: "parameter", BufferInput: "buffer"}
+KINDS: dict[type[InputDescriptor], str] = {ParameterInput: "parameter", BufferInput: "buffer"}
 
 
 class ReasonBook:
@@ -64,7 +65,7 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
         records.append(
             InputRecord(
                 name=names[index],
-                kind=KINDS.get(type(descriptor), "input"),
+                kind=_kind(descriptor, value, index in static),
                 **_described(value),
                 requires_grad=info.requires_grad,
                 is_leaf=info.is_leaf,
@@ -85,6 +86,25 @@ def inputs(call: TracedCall, reasons: ReasonBook) -> list[InputRecord]:
             )
         )
     return records
+
+
+def _kind(descriptor: InputDescriptor, value: Any, is_static: bool) -> str:
+    """What an input is to the user's module. Dynamo passes parameters and buffers as inputs that keep their memory."""
+    if type(descriptor) in KINDS or not is_static:
+        return KINDS.get(type(descriptor), "input")
+    return "parameter" if isinstance(value, torch.nn.Parameter) else "buffer"
+
+
+def call_sizes(call: TracedCall) -> dict[str, int]:
+    """The sizes that are symbolic in the inputs, in the call that is being compiled."""
+    numbers: list[Any] = []
+    for value in call.args:
+        numbers += value.shape if isinstance(value, torch.Tensor) else [value]
+    return {
+        str(number): symbolic_sizes.hint(number)
+        for number in numbers
+        if isinstance(number, torch.SymInt) and symbolic_sizes.is_symbol(number) and symbolic_sizes.has_hint(number)
+    }
 
 
 def with_reasons(records: list[InputRecord], reasons: ReasonBook) -> list[InputRecord]:

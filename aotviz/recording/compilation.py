@@ -221,18 +221,18 @@ class Compilation:
         """One row per value that the backward recomputes: the bytes that this saves, its producer, its consumers."""
         return tables.records(RecomputedRecord, self.data.recomputed)
 
-    def memory(self, symbols: Mapping[str, int] = MappingProxyType({})) -> Memory:
+    def memory(self, sizes: Mapping[str, int] = MappingProxyType({})) -> Memory:
         """Which bytes are alive at each node of the forward and the backward, and what holds them, as planned.
 
         This is exact for graphs that run operator by operator (`backend="eager"`), but for what an operator allocates
         for itself. Inductor fuses nodes and reuses buffers: it needs at most this much for the same graphs.
 
         Args:
-            symbols: the value of each symbolic size, such as {"s0": 16}, if the program has some.
+            sizes: values of symbolic sizes, such as {"s0": 16}. The others are as in the recorded call.
 
         Raises:
             LookupError: the compilation has no graph that runs; it failed before, or ran in eager.
-            ValueError: a symbolic size has no value in `symbols`.
+            ValueError: a symbolic size is not known: it depends on data, or a log does not say it.
 
         >>> import torch
         >>> import aotviz
@@ -243,7 +243,7 @@ class Compilation:
         """
         roles = _RUN.get(self.kind) or _RUN["inference"]
         kinds = {one.name: one.kind for one in self.data.inputs}
-        return Memory(self.name, [self.graph(role) for role in roles], kinds, symbols)
+        return Memory(self.name, [self.graph(role) for role in roles], kinds, {**self.data.sizes, **sizes})
 
     @cached_property
     def evidence(self) -> pd.DataFrame:

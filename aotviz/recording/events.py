@@ -353,6 +353,7 @@ class CompilationData(Frozen, frozen=True):
     cache: CacheAnswer | None = None  # aotviz's cache was asked for it before its first stage
     replayed: ReplayRecord | None = None  # that cache had it
     run: RunLog | None = None  # of our own
+    sizes: dict[str, int] = {}  # by its symbol, each symbolic size in the call that was compiled
 
 
 class Origin(Frozen, array_like=True, frozen=True):

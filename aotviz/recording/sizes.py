@@ -175,7 +175,7 @@ def evaluated(size: str, symbols: Mapping[str, int]) -> int:
         return int(_value(ast.parse(size[:LONGEST], mode="eval").body, symbols))
     except (SyntaxError, KeyError, TypeError, ZeroDivisionError, OverflowError, RecursionError):
         names = ", ".join(sorted(set(re.findall(r"\b(?:s|u|zuf|z)\d+", size[:LONGEST])) - symbols.keys()))
-        missing = f"give the value of {names}, as in symbols={{'{names.split(', ')[0]}': 4}}" if names else "unreadable"
+        missing = f"give the value of {names}, as in sizes={{'{names.split(', ')[0]}': 4}}" if names else "unreadable"
         raise ValueError(f"the size {size[:LONGEST]!r} is not known: {missing}") from None
 
 

@@ -25,6 +25,7 @@ VIEWS = {  # the text of a tab, in lower case: the view's id in extensions/core/
     "aliasing": "aliasing",
     "events": "events",
     "saved tensors": "saved",
+    "memory": "memory",
     "wrapper": "wrapper",
     "evidence": "evidence",
     "compilations": "compilations",

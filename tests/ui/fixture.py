@@ -18,6 +18,7 @@ from typing import Any
 from aotviz.explain import answers
 from aotviz.recording import events, files
 from aotviz.recording.compilation import Compilation
+from aotviz.recording.live_bytes import Memory
 from aotviz.widgets import packing, parts
 
 COLUMNS = ("op", "name", "target", "args", "value", "stack", "module", "sequence", "backward")
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "extensions" / "core" / "test" / "fixture.aotviz"
 PARTS = TARGET.with_name("fixture.parts.json")
 PAGE = TARGET.with_name("fixture.page")
+MEMORY = TARGET.with_name("fixture.memory.json")
 
 
 class FixtureRecording:
@@ -451,7 +453,7 @@ def inference(strings: Strings) -> events.CompilationData:
     shape: list[int | str] = ["s0", 4]
     return events.CompilationData(
         id="1", name=f"update{MARKUP}", kind="inference", started_unix_ns=1_790_000_001_000_000_000,
-        options={"dynamic": "True"},
+        options={"dynamic": "True"}, sizes={"s0": 6},
         stages=[
             events.StageRecord("metadata", "FlatCall", "a is mutated; b shares its memory.", True, False, 0, 900_000, {}, [events.Evidence("a", "mul_ wrote to it")], {}),  # noqa: E501
             events.StageRecord("synthetic bases", "FlatCall", f"a and b became views of one base {MARKUP}.", True, False, 900_000, 80_000, {}, [], {}),  # noqa: E501
@@ -549,8 +551,26 @@ def packed_parts() -> dict[str, bytes]:
     return {json.dumps(question, separators=(",", ":")): answer for question, answer in answers.items()}
 
 
+def planned_memory() -> dict[str, dict[str, Any]]:
+    """The plan of memory of each compilation that has one, as Python makes it; of symbolic sizes, for others too."""
+    made = recording().compilations
+    cases: list[tuple[Compilation, dict[str, int]]] = [(made[0], {}), (made[1], {}), (made[1], {"s0": 100})]
+    return {
+        " ".join([one.id, *(f"{name}={size}" for name, size in sizes.items())]): plan_of(one.memory(sizes))
+        for one, sizes in cases
+    }
+
+
+def plan_of(memory: Memory) -> dict[str, Any]:
+    moments = memory.moments[["node", "alive"]].values.tolist()
+    columns = ["made_at", "name", "kind", "nbytes", "held_until", "held_by"]
+    held = {tuple(row) for at in range(len(moments)) for row in memory.holders(at)[columns].values.tolist()}
+    return {"moments": moments, "holders": sorted(held)}
+
+
 if __name__ == "__main__":
     recording().save(TARGET)
+    MEMORY.write_text(json.dumps(planned_memory(), indent=1) + "\n")
     PAGE.write_bytes(packing.pack(recording().data))
     PARTS.write_text(json.dumps({k: base64.b64encode(v).decode() for k, v in packed_parts().items()}, indent=1) + "\n")
     print(f"wrote {TARGET.relative_to(ROOT)}", file=sys.stderr)

@@ -21,7 +21,7 @@ from aotviz.widgets import bookmarks, packing, parts, subshells, summary, workbe
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests import corpus
-from tests.ui.fixture import MARKUP, PAGE, PARTS, ROOT, TARGET, packed_parts, recording
+from tests.ui.fixture import MARKUP, MEMORY, PAGE, PARTS, ROOT, TARGET, packed_parts, planned_memory, recording
 
 
 def test_the_typescript_types_are_those_of_events_py() -> None:
@@ -59,6 +59,11 @@ def test_the_parts_of_the_typescript_tests_are_current() -> None:
     assert kept == {question: gzip.decompress(part) for question, part in packed_parts().items()}, (
         "run python -m tests.ui.fixture"
     )
+
+
+def test_the_plans_of_memory_of_the_typescript_tests_are_current() -> None:
+    kept, made = json.loads(MEMORY.read_text()), json.loads(json.dumps(planned_memory()))
+    assert kept == made, "run python -m tests.ui.fixture"
 
 
 def test_the_widgets_import_no_torch() -> None:
@@ -205,7 +210,7 @@ def test_a_recording_is_shown_with_graphs_beside_each_other() -> None:
         ({"beside": ["cut"]}, "no stage 'cut'. Stages: ["),
         ({"beside": [("partition", "joint")]}, "stage 'partition' has ['backward', 'forward']"),
         ({"beside": ["trace", "trace", "trace"]}, "beside has 3 graphs; at most 2 are drawn"),
-        ({"view": "memory"}, "no view 'memory'; the workbench has side by side, code, diff"),
+        ({"view": "weights"}, "no view 'weights'; the workbench has side by side, code, diff"),
         ({"stage": "cut"}, "no stage 'cut'. Stages: ["),
         ({"stage": "partition", "graph": "joint"}, "stage 'partition' has ['backward', 'forward']"),
         ({"graph": "joint"}, "a graph needs a stage"),

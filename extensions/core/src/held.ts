@@ -58,6 +58,7 @@ function outline(head: CompilationHead): CompilationData {
     storages: [],
     visits: [],
     run: null,
+    sizes: new Map(),
   };
 }
 

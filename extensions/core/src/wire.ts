@@ -320,6 +320,7 @@ export interface CompilationData {
   readonly cache: CacheAnswer | null; // aotviz's cache was asked for it before its first stage
   readonly replayed: ReplayRecord | null; // that cache had it
   readonly run: RunLog | null; // of our own
+  readonly sizes: ReadonlyMap<string, number>; // by its symbol, each symbolic size in the call that was compiled
 }
 
 /** Where in the logs a record stands, and what it is about. */
@@ -1081,6 +1082,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["cache", ["or",["record","CacheAnswer"],"none"], null],
       ["replayed", ["or",["record","ReplayRecord"],"none"], null],
       ["run", ["or",["record","RunLog"],"none"], null],
+      ["sizes", ["map","str","int"], {}],
     ],
   },
   Origin: {

@@ -17,6 +17,9 @@ import {
 
 import { quoted, replace } from "../dom";
 import { needsOf, stepsOf } from "../tour/steps";
+import { mountEvents } from "../views/events/view";
+import { aliveOf } from "../views/memory/alive";
+import { mountMemory } from "../views/memory/view";
 import { Flame } from "../views/timeline/flame";
 import { PROGRAMS } from "./programs";
 import { theme } from "./theme";
@@ -212,5 +215,7 @@ export const editor: Editor = {
   reader,
   diff,
   flame: (state, tell) => new Flame(state, tell),
+  alive: aliveOf,
+  views: { events: mountEvents, memory: mountMemory },
   tour: { needsOf, stepsOf },
 };

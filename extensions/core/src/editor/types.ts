@@ -1,9 +1,11 @@
 // The editor's interface for the views, so that the core bundle does not depend on CodeMirror.
 
 import type { Span } from "../code/diff";
+import type { Graph } from "../graph";
 import type { Need } from "../model";
 import type { State } from "../state";
 import type { Doors, Step } from "../tour/steps";
+import type { LaterMount } from "../views/mounted";
 import type { Flame } from "../views/timeline/flame";
 
 export interface Note {
@@ -45,6 +47,10 @@ export interface Editor {
   diff(options: DiffOptions): { destroy(): void };
   /** The compile time by module and line; `tell` is given what the readout says. */
   flame(state: State, tell: (words: (HTMLElement | string)[]) => void): Flame;
+  /** The views that are loaded later, by id. */
+  /** The bytes that are alive while each node runs; null for one that does not, and without a plan. */
+  alive(state: State, graph: Graph): readonly (number | null)[];
+  readonly views: Readonly<Record<string, LaterMount>>;
   /** The steps of the tour through the open compilation, and what must be loaded for them. */
   readonly tour: {
     needsOf(state: State): Need[];

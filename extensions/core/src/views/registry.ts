@@ -9,6 +9,7 @@ import { diff } from "./diff";
 import { events } from "./events";
 import { evidence } from "./evidence";
 import { graph } from "./graph";
+import { memory } from "./memory";
 import { overview } from "./overview";
 import { records } from "./records";
 import { saved } from "./saved";
@@ -27,6 +28,7 @@ export const VIEWS: readonly View[] = [
   aliasing,
   events,
   saved,
+  memory,
   wrapper,
   evidence,
   compilations,

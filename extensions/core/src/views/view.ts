@@ -6,6 +6,7 @@ import type { Need } from "../model";
 import type { Search } from "../search/search";
 import type { State } from "../state";
 import type { CompilationData } from "../wire";
+import type { Mounted } from "./mounted";
 
 export interface Context {
   readonly state: State;
@@ -15,11 +16,7 @@ export interface Context {
   readonly search: Search;
 }
 
-export interface Mounted {
-  /** Called after each change of the selection while the view is shown. */
-  update(): void;
-  destroy(): void;
-}
+export type { Mounted };
 
 export interface View {
   readonly id: string;

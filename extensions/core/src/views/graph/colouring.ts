@@ -10,6 +10,7 @@ import type { Graph, Node } from "../../graph";
 import { madeBytes } from "../../sizes";
 import type { State } from "../../state";
 import type { Painting, ValueRecord } from "../../wire";
+import { aliveIn } from "./alive";
 import { operator } from "./labels";
 import { CATEGORIES, RAMP } from "./palette";
 import { scaleOf, shown, together, type Value, valuesIn } from "./painting";
@@ -22,6 +23,7 @@ export const COLOURINGS = {
   storage: "shared storage",
   fate: "saved / recomputed",
   bytes: "bytes allocated (≈ cost)",
+  alive: "bytes alive",
 } as const;
 export type ColourBy = keyof typeof COLOURINGS;
 const PAINTED = "painted"; // with the user's own values
@@ -89,7 +91,8 @@ export function colouring(state: State, graph: Graph, boxes: readonly Box[], by:
   const { painting, stage } = state;
   if (painting) return byValue(painting, valuesIn(painting, graph, stage?.name ?? "").of, graph, boxes);
   if (by === "direction") return { by, ramp: false, legend: [], tints: boxes.map(() => null) };
-  if (by === "bytes") return byBytes(state, graph, boxes);
+  if (by === "bytes") return byBytes(by, madeBytes(state, graph), (a, b) => a + b, boxes);
+  if (by === "alive") return byBytes(by, aliveIn(state, graph), Math.max, boxes);
   return byCategory(graph, boxes, by, keys(state, graph, by));
 }
 
@@ -188,12 +191,17 @@ function byValue(
   };
 }
 
-function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {
-  const sizes = madeBytes(state, graph);
+/** `together`: of two nodes in a closed group. */
+function byBytes(
+  by: "bytes" | "alive",
+  sizes: readonly (number | null)[],
+  together: (a: number, b: number) => number,
+  boxes: readonly Box[],
+): Colouring {
   const totals = boxes.map((box) => {
     if (!box.group) return sizes[box.node] ?? 0;
     let sum = 0;
-    eachNode(box.group, (node) => (sum += sizes[node] ?? 0));
+    eachNode(box.group, (node) => (sum = together(sum, sizes[node] ?? 0)));
     return sum;
   });
   const most = totals.reduce((a, b) => Math.max(a, b), 1);
@@ -206,14 +214,18 @@ function byBytes(state: State, graph: Graph, boxes: readonly Box[]): Colouring {
     count: totals.filter((total) => total > 0 && step(total) === colour).length,
   })).filter(({ count }) => count > 0);
   return {
-    by: "bytes",
+    by,
     ramp: true,
     legend,
     tints: totals.map((total) => (total > 0 ? { colour: step(total), shares: [] } : null)),
   };
 }
 
-function keys(state: State, graph: Graph, by: Exclude<ColourBy, "direction" | "bytes">): (node: Node) => string {
+function keys(
+  state: State,
+  graph: Graph,
+  by: Exclude<ColourBy, "direction" | "bytes" | "alive">,
+): (node: Node) => string {
   const { recording } = state;
   const tensor = ({ value }: Node): ValueRecord | null => (value?.kind === "tensor" ? value : null);
   if (by === "kind") return kindOf;

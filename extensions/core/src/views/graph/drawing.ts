@@ -24,7 +24,7 @@ import { becameIn, counterparts, type Seen } from "./identity";
 import { gone } from "./gone";
 import { label, rowTexts } from "./labels";
 import type { Peers } from "./in_step";
-import { fateNeeds, type Kept, keptOf } from "./kept";
+import { loadColours, type Kept, keptOf } from "./kept";
 import { minimap, overviewOf } from "./minimap";
 import { closedLane, outline, type Row, rowsOf } from "./outline";
 import { type Drawn, NOTHING } from "./paint";
@@ -524,15 +524,14 @@ export class Drawing implements Mounted {
   }
 
   private recolour(): void {
-    const { recording } = this.state;
-    const coming = this.wishes.by === "fate" ? recording.load(fateNeeds(this.state)) : null;
+    const coming = loadColours(this.state, this.context.host);
     const done = (): void => {
       if (this.shown && this.drawn)
         this.redraw({ colouring: colouring(this.state, this.shown, this.drawn.scene.picture.boxes, this.wishes.by) });
     };
     if (coming)
       coming.then(done, (error: unknown) =>
-        replace(this.note, `The saved tensors could not be loaded: ${String(error)}`),
+        replace(this.note, `What the colours show could not be loaded: ${String(error)}`),
       );
     else done();
   }

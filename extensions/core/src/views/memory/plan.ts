@@ -1,0 +1,285 @@
+// Which memory is alive when, planned from the forward and the backward. The same as aotviz/recording/live_bytes.py,
+// which says why; a test compares the two.
+
+import { type Graph, type Node, referred } from "../../graph";
+import { isSaved, written } from "../../meaning";
+import { elementBytes } from "../../sizes";
+import type { CompilationData, ValueRecord } from "../../wire";
+import { evaluated, type Sizes, symbolsIn } from "./sizes";
+
+/** What a storage is to the call: KINDS of live_bytes.py. What stays for long comes first, so it is drawn at the bottom. */
+export const KINDS = [
+  "parameter",
+  "buffer",
+  "input",
+  "constant",
+  "saved",
+  "output",
+  "update",
+  "tangent",
+  "gradient",
+  "intermediate",
+] as const;
+export type Kind = (typeof KINDS)[number];
+
+const OF_THE_CALLER: ReadonlySet<string> = new Set(["parameter", "buffer", "input", "constant"]);
+const END = 2 ** 53; // held by the caller when everything has run
+
+/** A storage, from the moment at which it is made to the last that holds it. */
+export interface Holder {
+  readonly maker: Node;
+  readonly half: number; // the graph of the maker
+  readonly value: ValueRecord;
+  readonly madeAt: number;
+  kind: Kind;
+  nbytes: number;
+  until: number; // a moment, or half a moment less: gone before it begins
+  by: string; // the last node that reads it, or who holds it then
+}
+
+/** What runs. */
+export interface Moment {
+  readonly half: number;
+  readonly phase: string; // "forward", "inference" or "backward"
+  readonly node: Node;
+}
+
+export interface Plan {
+  readonly moments: readonly Moment[];
+  readonly holders: readonly Holder[];
+  readonly alive: Float64Array; // bytes, per moment
+  readonly peak: number; // a moment; -1 if there is none
+  readonly momentOf: readonly Int32Array[]; // per half and node, its moment; that of what runs next for an input
+  readonly holderOf: ReadonlyMap<number, Holder>; // by the number of a value
+}
+
+/** Thrown if the sizes of some symbols are not known. */
+export class UnknownSizes extends Error {
+  constructor(readonly symbols: readonly string[]) {
+    super(`the sizes ${symbols.join(", ")} are not known`);
+  }
+}
+
+/** The symbols in the sizes of a compilation's tensors, in the order in which they occur. */
+export function symbolsOf(graphs: readonly Graph[]): string[] {
+  const found = new Set<string>();
+  for (const { nodes } of graphs)
+    for (const { value } of nodes)
+      for (const size of value?.shape ?? []) symbolsIn(size).forEach((one) => found.add(one));
+  return [...found];
+}
+
+/** `halves`: the graphs that run, in order. `text`: the text of a number. Throws UnknownSizes. */
+export function planOf(
+  halves: readonly Graph[],
+  { values, inputs }: Pick<CompilationData, "values" | "inputs">,
+  text: (number: number) => string,
+  sizes: Sizes,
+): Plan {
+  return new Planner(halves, values, new Map(inputs.map(({ name, kind }) => [name, kind as Kind])), text, sizes).plan();
+}
+
+class Planner {
+  private readonly storages = new Map<number, Holder>();
+  private readonly holderOf = new Map<number, Holder>();
+  private readonly moments: Moment[] = [];
+  private readonly ends = new Map<ValueRecord, number>(); // bytes up to the end of a tensor in its storage
+  private readonly unknown = new Set<string>();
+
+  constructor(
+    private readonly halves: readonly Graph[],
+    private readonly values: readonly ValueRecord[],
+    private readonly kinds: ReadonlyMap<string, Kind>,
+    private readonly text: (number: number) => string,
+    private readonly sizes: Sizes,
+  ) {}
+
+  plan(): Plan {
+    const momentOf = this.halves.map((_, half) => this.read(half));
+    const { moments } = this;
+    if (this.unknown.size) throw new UnknownSizes([...this.unknown]);
+    const holders = [...this.storages.values()];
+    for (const one of holders)
+      if (OF_THE_CALLER.has(one.kind) || one.kind === "output" || one.until === END) {
+        one.until = moments.length;
+        one.by = one.kind === "constant" ? "the compiled program" : "the caller";
+      }
+    const alive = aliveOf(holders, moments.length);
+    const peak = alive.reduce((most, bytes, at) => (most < 0 || bytes > alive[most]! ? at : most), -1);
+    return { moments, holders, alive, peak, momentOf, holderOf: this.holderOf };
+  }
+
+  /** Adds a graph's storages, and until when its nodes hold them. Returns the moment of each node. */
+  private read(half: number): Int32Array {
+    const graph = this.halves[half]!;
+    const { nodes } = graph;
+    const { op } = graph.snapshot;
+    const phase = graph.role.split(" ")[0]!;
+    const begins = this.moments.length;
+    const at = new Int32Array(nodes.length);
+    for (let i = 0; i < nodes.length; i++) {
+      at[i] = this.moments.length;
+      if (op[i] !== "p" && op[i] !== "o") this.moments.push({ half, phase, node: nodes[i]! });
+    }
+    const { returned, updates, saved } = resultsOf(graph, this.halves[half + 1]);
+    const passed = new Set<number>();
+    for (let i = 0; i < nodes.length; i++)
+      if (op[i] === "p") for (const number of this.tensors(graph, i)) passed.add(this.storage(number));
+    const [last, isRead] = readersOf(graph);
+    const end = this.moments.length - 0.5; // before anything else runs
+    for (let i = 0; i < nodes.length; i++) {
+      for (const number of this.tensors(graph, i)) {
+        const storage = this.storage(number);
+        const key = (passed.has(storage) ? 0 : begins) * 2 ** 26 + storage; // what is recomputed has the forward's number
+        const nbytes = this.bytes(this.values[number]!);
+        let known = this.storages.get(key);
+        if (!known)
+          this.storages.set(
+            key,
+            (known = {
+              maker: nodes[i]!,
+              half,
+              value: this.values[number]!,
+              madeAt: at[i]!,
+              kind: this.kindOf(graph, nodes[i]!),
+              nbytes: 0,
+              until: -1,
+              by: "",
+            }),
+          );
+        this.holderOf.set(number, known);
+        known.nbytes = Math.max(known.nbytes, nbytes);
+        if (returned.has(i)) {
+          known.until = END;
+          if (known.kind === "intermediate") known.kind = phase === "backward" ? "gradient" : "output";
+        } else if (updates.has(i)) {
+          [known.until, known.by] = [end, "the wrapper, which copies it into an input"];
+          if (known.kind === "intermediate") known.kind = "update";
+        }
+        if (saved.has(i) && known.until !== END) {
+          [known.until, known.by] = [end, "the saved tensors"];
+          if (known.kind === "intermediate" || known.kind === "update") known.kind = "saved";
+        }
+        if ((isRead[i] || op[i] !== "p") && known.until <= at[last[i]!]!)
+          [known.until, known.by] = [at[last[i]!]!, nodes[last[i]!]!.name];
+      }
+    }
+    return at;
+  }
+
+  /** The tensors that a node's value is or has. */
+  private tensors({ snapshot }: Graph, node: number): number[] {
+    const whole = snapshot.value[node]!;
+    if (whole < 0 || snapshot.op[node] === "o") return [];
+    if (this.values[whole]?.kind === "tensor") return [whole];
+    const found: number[] = [];
+    const seen = new Set<number>();
+    for (const pending = [whole]; pending.length;) {
+      const number = pending.pop()!;
+      const value = this.values[number];
+      if (!value || seen.has(number)) continue;
+      seen.add(number);
+      pending.push(...value.parts);
+      if (value.kind === "tensor") found.push(number);
+    }
+    return found;
+  }
+
+  private storage(number: number): number {
+    const { storage } = this.values[number]!;
+    return storage >= 0 ? storage : 2 ** 25 + number; // unknown: the value by itself
+  }
+
+  private bytes(value: ValueRecord): number {
+    let bytes = this.ends.get(value);
+    if (bytes === undefined) this.ends.set(value, (bytes = this.end(value) * elementBytes(this.text(value.dtype))));
+    return bytes;
+  }
+
+  /** Elements from the beginning of the storage to the end of the tensor. */
+  private end({ offset, shape, stride }: ValueRecord): number {
+    const [first, sizes, steps] = [
+      this.known(offset),
+      shape.map((size) => this.known(size)),
+      stride.map((size) => this.known(size)),
+    ];
+    if (sizes.includes(0) || sizes.length !== steps.length) return 0;
+    return sizes.reduce((last, size, i) => last + (size - 1) * steps[i]!, first) + 1;
+  }
+
+  private known(size: number | string): number {
+    if (typeof size === "number") return size;
+    const value = evaluated(size, this.sizes);
+    if (value === null)
+      for (const one of symbolsIn(size).length ? symbolsIn(size) : [size])
+        if (!this.sizes.has(one)) this.unknown.add(one);
+    return value ?? 1;
+  }
+
+  private kindOf({ role }: Graph, { op, descriptor }: Node): Kind {
+    if (op === "a") return "constant";
+    if (op !== "p") return "intermediate";
+    if (role.startsWith("backward") && this.storages.size) return "tangent";
+    return this.kinds.get(descriptor) ?? "input";
+  }
+}
+
+function aliveOf(holders: readonly Holder[], length: number): Float64Array {
+  const change = new Float64Array(length + 1);
+  for (const one of holders) {
+    change[one.madeAt]! += one.nbytes;
+    const gone = goneAt(one);
+    if (gone <= length) change[gone]! -= one.nbytes;
+  }
+  const alive = new Float64Array(length);
+  for (let at = 0, sum = 0; at < length; at++) alive[at] = sum += change[at]!;
+  return alive;
+}
+
+/** The first moment at which a storage is not held. */
+export function goneAt({ until }: Holder): number {
+  return Number.isInteger(until) ? until + 1 : until + 0.5;
+}
+
+export function isAlive(holder: Holder, moment: number): boolean {
+  return holder.madeAt <= moment && moment < goneAt(holder);
+}
+
+/** For each node, the last node that reads it, itself if there is none; and whether there is one. */
+function readersOf({ nodes, inputs: { starts, all }, snapshot }: Graph): [Int32Array, Uint8Array] {
+  const last = Int32Array.from(nodes, (_, i) => i);
+  const isRead = new Uint8Array(nodes.length);
+  for (let i = 0; i < nodes.length; i++) {
+    if (snapshot.op[i] === "o") continue;
+    for (let k = starts[i]!; k < starts[i + 1]!; k++) {
+      last[all[k]!] = i;
+      isRead[all[k]!] = 1;
+    }
+  }
+  return [last, isRead];
+}
+
+/** The nodes that the caller gets, that the wrapper copies into inputs, and that are saved for the backward. */
+function resultsOf(graph: Graph, following: Graph | undefined): Record<"returned" | "updates" | "saved", Set<number>> {
+  const found = { returned: new Set<number>(), updates: new Set<number>(), saved: new Set<number>() };
+  const output = graph.nodes[graph.nodes.length - 1];
+  if (output?.op !== "o") return found;
+  const list =
+    output.args.length === 1 && Array.isArray(output.args[0]) && output.args[0][0] === "L"
+      ? output.args[0].slice(1)
+      : output.args;
+  const said = list.map((_, place) => graph.outputDescriptors[place] ?? "");
+  let begins = list.length; // of the saved ones
+  if (following) {
+    const taken = following.nodes.filter(({ op, name }) => op === "p" && !name.startsWith("tangents_")).length;
+    const first = said.findIndex(isSaved);
+    begins = first >= 0 ? first : said.some(Boolean) ? list.length : list.length - taken; // a log does not say
+  }
+  list.forEach((arg, place) => {
+    const node = referred(arg, output.index);
+    if (node < 0) return;
+    const into = place >= begins ? found.saved : written(said[place]!) ? found.updates : found.returned;
+    into.add(node);
+  });
+  return found;
+}

@@ -1,0 +1,440 @@
+// Which memory is alive when: a drawing over the forward and then the backward, and below it a table of who holds what
+// at one moment. The moment is chosen in the drawing; a selected node's life is lit in it. Nothing is measured: it is
+// planned from the recorded sizes, so it works for a file and for a log as well.
+
+import { type Child, h, notice, replace } from "../../dom";
+import type { Node } from "../../graph";
+import { bytes, dtype, place, plural, shape, thousands } from "../../format";
+import styles from "../../styles/memory.css";
+import type { Column } from "../table";
+import type { LaterMount, Tools } from "../mounted";
+import { Chart, FILLS, readColours } from "./chart";
+import { graphsOf, halvesIn } from "./halves";
+import { type Layer, layersOf, REST, type StackedBy } from "./layers";
+import { goneAt, type Holder, KINDS, type Plan, planOf, symbolsOf, UnknownSizes } from "./plan";
+import { follow } from "./pointer";
+import { layersIn, lineOf, type Row, rowsAt } from "./rows";
+
+const STEP = 0.15; // of the window, for Shift and an arrow key
+const ZOOM = 1.6;
+const LARGEST = 4; // times the recorded size, at the end of a slider
+const KEYS =
+  "Click, or ← →: a moment. Drag, or Shift ← →: pan. Ctrl and the wheel, or + −: zoom. ↑: the peak. Enter: its node.";
+
+export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
+  const chart = new Chart();
+  const [lead, legend, list, said, sliders] = [
+    h("p", { class: "lead" }),
+    h("div", { class: "legend" }),
+    h("div", { class: "page" }),
+    h("output", { class: "said", "aria-live": "polite" }),
+    h("span", { class: "sizes" }),
+  ];
+  const by = h(
+    "select",
+    { "aria-label": "Stacked by" },
+    h("option", { value: "kind" }, "by kind"),
+    h("option", { value: "module" }, "by module"),
+  );
+  const button = (text: string, label: string, click: () => void): HTMLElement =>
+    h("button", { type: "button", class: "small", title: label, "aria-label": label, on: { click } }, text);
+  const middle = (): number => {
+    const { from, to } = chart.window;
+    return chart.pinned >= from && chart.pinned < to ? chart.pinned + 0.5 : (from + to) / 2;
+  };
+  const bar = h(
+    "div",
+    { class: "bar" },
+    by,
+    h(
+      "span",
+      {},
+      button("−", "Zoom out (-)", () => chart.zoom(1 / ZOOM, middle())),
+      " ",
+      button("+", "Zoom in (+)", () => chart.zoom(ZOOM, middle())),
+      " ",
+      button("Fit", "Show everything (0)", () => chart.move(chart.whole)),
+      " ",
+      button("Peak", "Go to the peak (↑)", () => plan && pin(plan.peak)),
+    ),
+    sliders,
+  );
+  const view = h(
+    "div",
+    { class: "memory-view" },
+    h("style", {}, styles),
+    lead,
+    bar,
+    chart.canvas,
+    legend,
+    h("div", { class: "readout" }, said),
+    list,
+  );
+
+  let plan: Plan | null = null;
+  let layers: Layer[] = [];
+  let shown: unknown;
+  let sizes = new Map<string, number>();
+  let seen = ""; // the selection that was last drawn
+
+  const halves = (): ReturnType<typeof halvesIn> => halvesIn(state.compilation);
+  const openNode = ({ maker, half }: Pick<Holder, "maker" | "half">): void => {
+    const { stage, role } = halves()[half]!;
+    if (state.selection.stage === stage && state.selection.role === role) state.openNode(maker.index);
+    else state.openNamed(stage, role, maker.name);
+  };
+  /** Chooses a moment; `andNode`: and its node. */
+  const pin = (moment: number, andNode = false): void => {
+    if (!plan || moment < 0 || moment >= plan.moments.length) return;
+    chart.pinned = moment;
+    chart.reveal(moment);
+    chart.ask();
+    tell(moment);
+    fillList();
+    const { half, node } = plan.moments[moment]!;
+    if (andNode) openNode({ half, maker: node });
+  };
+  const tell = (moment: number): void => {
+    const at = moment < 0 ? chart.pinned : moment;
+    if (!plan || at < 0) return;
+    replace(said, ...describe(plan, at), h("br"), h("span", { class: "muted" }, KEYS));
+    paintLegend(at);
+  };
+  const paintLegend = (moment: number): void => {
+    const { fills } = readColours(chart.canvas);
+    const entries = layers.map(({ name, bytes: of }, i) => {
+      const box = h("i");
+      box.style.background = fills[fillOf(name, i)]!;
+      const about = by.value === "kind" ? tools.explained("colours", `memory: ${name}`) : { title: name };
+      return h("span", about, box, `${name} ${bytes(of[moment] ?? 0)}`);
+    });
+    replace(legend, ...entries.reverse());
+  };
+  const fillOf = (name: string, layer: number): number =>
+    by.value === "kind"
+      ? KINDS.indexOf(name as (typeof KINDS)[number])
+      : name === REST
+        ? 0
+        : 1 + ((layer + 1) % (FILLS - 1));
+  const fillList = (): void => {
+    if (!plan) return;
+    const rows = rowsAt(plan, chart.pinned);
+    const text = search.textIn("memory").trim().toLowerCase();
+    const found = rows.filter((row) =>
+      `${row.name} ${row.module} ${row.holders[0]!.kind} ${lineOf(row.holders[0]!)}`.toLowerCase().includes(text),
+    );
+    const values = rows.reduce((sum, { holders }) => sum + holders.length, 0);
+    const { node, phase } = plan.moments[chart.pinned]!;
+    const of = found.length < rows.length ? `, ${found.length} of ${rows.length} rows` : "";
+    replace(
+      list,
+      tools.table(
+        `Alive while ${node.name} runs in the ${phase}: ${bytes(plan.alive[chart.pinned]!)} in ${plural(values, "value")}${of}`,
+        columns(plan, (number) => state.recording.text(number), tools),
+        found,
+        { onRow: openRow, selected: (row) => row.holders.some((one) => chart.lit.includes(one)) },
+      ),
+    );
+  };
+  const openRow = ({ holders }: Row): void => {
+    const [first] = holders as [Holder];
+    chart.lit = holders;
+    const { stage, role } = halves()[first.half]!;
+    const there = state.selection.stage === stage && state.selection.role === role;
+    seen = there ? `${stage} ${role} ${first.maker.index}` : `${stage} ${role} `; // this selection moves no moment
+    kept = holders;
+    if (there) state.openNodes(holders.map(({ maker }) => maker.index));
+    else openNode(first);
+  };
+  let kept: readonly Holder[] | null = null; // lit by a row of the table, until another node is selected
+
+  /** The moment of a node of any stage: of the node itself, else of the one with its value. -1 if it does not run. */
+  const momentOf = ({ moments, momentOf: of }: Plan, node: Node): number => {
+    if (node.op === "p" || node.op === "o") return -1;
+    const half = graphsOf(state).indexOf(state.graph!);
+    if (half >= 0) return of[half]![node.index]!;
+    const { valueIndex, backward } = node;
+    return moments.findIndex(
+      ({ node: { valueIndex: number }, phase }) =>
+        number === valueIndex && number >= 0 && backward === (phase === "backward"),
+    );
+  };
+
+  /** What is selected elsewhere: its life is lit, and if it runs, it is the moment. */
+  const select = (): void => {
+    if (!plan) return;
+    const { node, selection } = state;
+    const now = `${selection.stage} ${selection.role} ${node?.index ?? ""}`;
+    const known = node ? plan.holderOf.get(node.valueIndex) : undefined;
+    if (kept && (!node || kept.some((one) => one === known))) {
+      if (node) seen = now;
+    } else {
+      kept = null;
+      chart.lit = known ? [known] : [];
+      const at = node ? momentOf(plan, node) : -1;
+      if (at >= 0 && seen !== now && at !== chart.pinned) pin(at);
+      seen = now;
+    }
+    tools.reselect(list);
+    chart.ask();
+  };
+
+  const restack = (): void => {
+    if (!plan) return;
+    layers = layersOf(plan, by.value as StackedBy);
+    chart.show(
+      plan,
+      layers,
+      layers.map(({ name }, i) => fillOf(name, i)),
+    );
+    tell(chart.pinned);
+  };
+  by.addEventListener("change", restack);
+
+  const replan = (): void => {
+    const graphs = graphsOf(state);
+    try {
+      plan = planOf(graphs, state.compilation, (number) => state.recording.text(number), sizes);
+    } catch (error) {
+      if (!(error instanceof UnknownSizes)) throw error;
+      plan = null;
+      replace(
+        lead,
+        `The sizes ${error.symbols.join(", ")} depend on data or are not in the log, so nothing can be planned. Choose a value for each.`,
+      );
+    }
+    for (const part of [chart.canvas, legend, said, list, by]) part.hidden = !plan;
+    if (!plan) return;
+    chart.pinned = Math.min(chart.pinned, plan.moments.length - 1);
+    if (chart.pinned < 0) chart.pinned = plan.peak;
+    replace(lead, ...sentence(plan, state.compilation.kind));
+    chart.canvas.ariaLabel = `Live bytes over ${plural(plan.moments.length, "node")}: at most ${bytes(plan.alive[plan.peak] ?? 0)}, at ${plan.moments[plan.peak]?.node.name ?? "no node"}. Arrow keys go from node to node.`;
+    restack();
+    fillList();
+  };
+
+  const offerSizes = (): void => {
+    const recorded = state.compilation.sizes;
+    const symbols = symbolsOf(graphsOf(state));
+    sizes = new Map(symbols.flatMap((name) => (recorded.has(name) ? [[name, recorded.get(name)!] as const] : [])));
+    const inputs = symbols.map((name) => {
+      const value = sizes.get(name);
+      const most = LARGEST * Math.max(value ?? 1, 16);
+      const range = h("input", {
+        type: "range",
+        min: "1",
+        max: most,
+        value: value ?? 1,
+        "aria-label": `${name}, as a slider`,
+      });
+      const exact = h("input", { type: "number", min: "0", value, "aria-label": `${name}, as a number` });
+      const set = (from: HTMLInputElement, other: HTMLInputElement): void => {
+        const chosen = Math.floor(Number(from.value));
+        if (!from.value || !(chosen >= 0)) return;
+        other.value = String(chosen);
+        sizes.set(name, chosen);
+        replan();
+      };
+      range.addEventListener("input", () => set(range, exact));
+      exact.addEventListener("input", () => set(exact, range));
+      return h(
+        "label",
+        { title: value === undefined ? "This size is not recorded." : `In the recorded call: ${thousands(value)}` },
+        h("code", {}, name),
+        range,
+        exact,
+      );
+    });
+    replace(sliders, ...inputs);
+  };
+
+  const update = (): void => {
+    const graphs = graphsOf(state);
+    const key = graphs.map(({ snapshot }) => snapshot);
+    const same =
+      Array.isArray(shown) && shown.length === key.length && key.every((one, i) => one === (shown as unknown[])[i]);
+    if (same && plan) return select();
+    if (same) return;
+    shown = key;
+    plan = null;
+    chart.pinned = -1;
+    if (graphs.every(({ nodes }) => nodes.every(({ op }) => op === "p" || op === "o")))
+      return replace(
+        parent,
+        notice("empty", "Nothing runs, so no memory is needed.", "The graph only returns its inputs."),
+      );
+    if (view.parentElement !== parent) {
+      replace(parent, view);
+      const body = view.closest(".workbench");
+      if (body) themes.observe(body, { attributes: true, attributeFilter: ["data-theme"] });
+      resized.observe(chart.canvas);
+    }
+    offerSizes();
+    replan();
+    select();
+  };
+
+  const stop = follow(chart, {
+    hover(moment) {
+      chart.hover = moment;
+      tell(moment);
+      chart.ask();
+    },
+    click: (moment) => pin(moment, true),
+  });
+  chart.canvas.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !plan) return;
+    const { key, shiftKey } = event;
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (key === "+" || key === "=") chart.zoom(ZOOM, middle());
+    else if (key === "-") chart.zoom(1 / ZOOM, middle());
+    else if (key === "0") chart.move(chart.whole);
+    else if (by && shiftKey) chart.pan(by * STEP);
+    else if (by) pin(chart.pinned + by);
+    else if (key === "Home") pin(0);
+    else if (key === "End") pin(plan.moments.length - 1);
+    else if (key === "ArrowUp") pin(plan.peak);
+    else if (key === "Enter" || key === " ") pin(chart.pinned, true);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  const resized = new ResizeObserver(() => chart.ask());
+  const themes = new MutationObserver(() => {
+    chart.repaint();
+    tell(chart.pinned);
+  });
+  update();
+  const unsubscribe = search.subscribe(fillList);
+  return {
+    update,
+    destroy() {
+      chart.destroy();
+      resized.disconnect();
+      themes.disconnect();
+      unsubscribe();
+      stop();
+    },
+  };
+};
+
+/** What the peak is made of, in two sentences. */
+function sentence({ moments, alive, peak, holders }: Plan, kind: string): Child[] {
+  const { node, phase } = moments[peak]!;
+  const most = alive[peak]!;
+  const by = new Map<string, number>();
+  for (const one of holders)
+    if (one.madeAt <= peak && peak < goneAt(one)) by.set(one.kind, (by.get(one.kind) ?? 0) + one.nbytes);
+  const shares = [...by]
+    .sort((a, b) => b[1] - a[1])
+    .filter(([, nbytes]) => nbytes >= 0.05 * most)
+    .slice(0, 3)
+    .map(([name, nbytes]) => `${Math.round((100 * nbytes) / most)} % ${NAMES[name] ?? name}`);
+  const module = node.modules[node.modules.length - 1]?.path;
+  const half = kind === "inference" ? "" : ` of the ${phase}`;
+  return [
+    "At most ",
+    h("b", {}, bytes(most)),
+    " are alive at once: while ",
+    h("code", {}, node.name),
+    `${half} runs`,
+    module && [", in ", h("code", {}, module)],
+    node.source?.file && [` (${place(node.source.file, node.source.line)} `, h("code", {}, node.source.code), ")"],
+    shares.length ? `. Of these, ${shares.join(", ")}.` : ".",
+  ];
+}
+
+const NAMES: Readonly<Record<string, string>> = {
+  parameter: "are parameters",
+  buffer: "are buffers",
+  input: "are inputs",
+  constant: "are constants",
+  saved: "are saved for the backward",
+  output: "are outputs",
+  update: "are new values of inputs",
+  tangent: "are incoming gradients",
+  gradient: "are gradients that the backward returns",
+  intermediate: "are intermediates",
+};
+
+/** The moment in words. */
+function describe({ moments, alive }: Plan, at: number): Child[] {
+  const { node, phase } = moments[at]!;
+  const module = node.modules[node.modules.length - 1]?.path;
+  return [
+    h("b", {}, node.name),
+    ` · ${phase}, node ${thousands(at + 1)} of ${thousands(moments.length)} · ${bytes(alive[at]!)} alive`,
+    module && [" · ", h("code", {}, module)],
+    node.source?.file && [` · ${place(node.source.file, node.source.line)} `, h("code", {}, node.source.code)],
+  ];
+}
+
+function columns(plan: Plan, text: (number: number) => string, { codeText }: Tools): Column<Row>[] {
+  const first = (row: Row): Holder => row.holders[0]!;
+  const moment = (at: number): Child => {
+    const found = plan.moments[at];
+    return found ? [codeText(found.node.name, 14), h("small", {}, found.phase)] : "";
+  };
+  const typed = ({ value }: Holder): string => dtype(text(value.dtype)) + shape(value.shape);
+  return [
+    {
+      title: "Value",
+      term: "Value alive",
+      kind: "code",
+      order: (row) => row.name,
+      cell: (row) => [
+        row.holders.length > 1 && `${row.holders.length} × `,
+        codeText(row.name),
+        h("small", {}, codeText(typed(first(row)), 16)),
+        row.odd && h("small", {}, `differs from ${row.odd.holders.length} equal ones: ${typed(first(row.odd))}`),
+      ],
+    },
+    {
+      title: "Kind",
+      term: "Kind of memory",
+      order: (row) => first(row).kind,
+      cell: (row) => first(row).kind,
+    },
+    {
+      title: "Bytes",
+      kind: "number",
+      order: (row) => -row.nbytes,
+      cell: (row) => [bytes(row.nbytes), row.holders.length > 1 && h("small", {}, `${bytes(first(row).nbytes)} each`)],
+    },
+    {
+      title: "Module",
+      kind: "code",
+      order: (row) => row.module,
+      cell: (row) => [codeText(row.module), layersIn(row) && h("small", {}, `layers ${layersIn(row)}`)],
+    },
+    {
+      title: "Line",
+      kind: "code",
+      order: (row) => lineOf(first(row)),
+      cell: (row) => [
+        lineOf(first(row)),
+        lineOf(first(row)) && h("small", { class: "line" }, first(row).maker.source?.code),
+      ],
+    },
+    {
+      title: "Born at",
+      kind: "code",
+      order: (row) => first(row).madeAt,
+      cell: (row) => (first(row).maker.op === "p" ? "" : moment(first(row).madeAt)),
+    },
+    {
+      title: "Freed after",
+      kind: "code",
+      order: (row) => first(row).until,
+      cell: (row) => moment(goneAt(first(row)) - 1),
+    },
+    { title: "Held until then by", kind: "prose", order: (row) => first(row).by, cell: (row) => held(row) },
+  ];
+}
+
+/** A node that reads it last is in the column before. */
+function held({ holders: [first] }: Row): string {
+  const { by, kind } = first!;
+  if (by.startsWith("the ")) return by;
+  return kind === "saved" ? "the saved tensors, for its last reader" : "its last reader";
+}

@@ -1,0 +1,99 @@
+import { readFileSync } from "node:fs";
+
+import { expect, test } from "vitest";
+
+import { decodeRecording } from "../src/decode";
+import { Recording } from "../src/model";
+import { State } from "../src/state";
+import { graphsOf } from "../src/views/memory/halves";
+import { layersOf } from "../src/views/memory/layers";
+import { type Plan, planOf, UnknownSizes } from "../src/views/memory/plan";
+import { layersIn, rowsAt } from "../src/views/memory/rows";
+import { evaluated } from "../src/views/memory/sizes";
+
+interface Planned {
+  readonly moments: readonly [node: string, alive: number][];
+  readonly holders: readonly (string | number)[][];
+}
+
+const read = (name: string): Uint8Array => new Uint8Array(readFileSync(new URL(name, import.meta.url)));
+const kept = JSON.parse(new TextDecoder().decode(read("fixture.memory.json"))) as Record<string, Planned>;
+
+async function opened(id: string): Promise<State> {
+  const recording = Recording.whole(await decodeRecording(read("fixture.aotviz")));
+  const state = new State(recording, { compilation: id });
+  recording.load([{ what: "compilation", compilation: state.selection.compilation }]);
+  const count = state.compilation.stages.flatMap(({ graphs }) => [...graphs.values()]);
+  recording.load(count.map((graph) => ({ what: "graph", compilation: state.selection.compilation, graph })));
+  return state;
+}
+
+function planIn(state: State, sizes = state.compilation.sizes): Plan {
+  return planOf(graphsOf(state), state.compilation, (number) => state.recording.text(number), sizes);
+}
+
+test.each(Object.keys(kept))("the plan of %s is that of Python", async (name) => {
+  const [id, ...given] = name.split(" ");
+  const state = await opened(id!);
+  const sizes = given.map((one) => one.split("=")).map(([symbol, size]) => [symbol!, Number(size)] as const);
+  const plan = planIn(state, new Map([...state.compilation.sizes, ...sizes]));
+  expect(plan.moments.map(({ node }, at) => [node.name, plan.alive[at]])).toEqual(kept[name]!.moments);
+  const holders = plan.holders.map((one) => [
+    one.madeAt,
+    one.maker.descriptor || one.maker.name,
+    one.kind,
+    one.nbytes,
+    Math.floor(one.until),
+    one.by,
+  ]);
+  const last = plan.moments.length - 1; // what is made after everything has run is at no moment
+  const seen = holders.filter(([made]) => (made as number) <= last);
+  expect(sorted(seen)).toEqual(sorted(kept[name]!.holders));
+});
+
+function sorted(rows: readonly (readonly unknown[])[]): unknown[] {
+  return rows.map((row) => JSON.stringify(row)).sort();
+}
+
+test.each(["kind", "module"] as const)("the layers by %s add up to what is alive", async (by) => {
+  const plan = planIn(await opened("0"));
+  const layers = layersOf(plan, by);
+  expect(layers.length).toBeGreaterThan(1);
+  plan.alive.forEach((alive, at) => expect(layers.reduce((sum, { bytes }) => sum + bytes[at]!, 0)).toBe(alive));
+});
+
+test("the rows of a moment add up to what is alive, and equal layers are one row", async () => {
+  const plan = planIn(await opened("0"));
+  for (let at = 0; at < plan.moments.length; at++) {
+    const rows = rowsAt(plan, at);
+    expect(rows.reduce((sum, { nbytes }) => sum + nbytes, 0)).toBe(plan.alive[at]);
+  }
+  const folded = rowsAt(plan, 0).find(({ holders }) => holders.length > 1)!;
+  expect(folded.module).toContain("*");
+  expect(layersIn(folded)).toMatch(/^0–\d+$/);
+});
+
+test("what differs from equal layers has a row that says so", async () => {
+  const plan = planIn(await opened("0"));
+  const { holders } = rowsAt(plan, 0).find((row) => row.holders.length > 2)!;
+  holders[1]!.nbytes += 4;
+  const odd = rowsAt(plan, 0).filter((row) => row.odd);
+  expect(odd.map((row) => row.holders)).toEqual([[holders[1]]]);
+  expect(odd[0]!.odd!.holders).toHaveLength(holders.length - 1);
+});
+
+test("sizes that are not known are told, not guessed", async () => {
+  const state = await opened("1");
+  expect(() => planIn(state, new Map())).toThrow(UnknownSizes);
+  expect(() => planIn(state, new Map())).toThrow("s0");
+});
+
+test("a symbolic size is read as Python reads it", () => {
+  const sizes = new Map([
+    ["s0", 3],
+    ["s1", 9],
+  ]);
+  const of = (text: string): number | null => evaluated(text, sizes);
+  expect(["2*s0 + s1//4", "Max(1, s0)", "-(s0 - 5) % 4", "Mod(-1, 4)", "7"].map(of)).toEqual([8, 3, 2, 3, 7]);
+  expect(["s2", "2 *", "constructor(1)", "s0 + (1", "", "1/0", "s0//0"].map(of)).toEqual(Array(7).fill(null));
+});

@@ -1,0 +1,243 @@
+"""The view of memory says what `memory()` says, by mouse and by keys; its moment and the selected node follow each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+from torch import nn
+
+import aotviz
+from aotviz.lowerings import run_graph
+from aotviz.recording import sizes
+from aotviz.widgets.html import write_html
+
+PAINTED = "() => performance.getEntriesByName('aotviz memory painted').length > 0"
+Open = Callable[..., Page]
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.wide = nn.Linear(width, inner)
+        self.back = nn.Linear(inner, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.back(torch.relu(self.wide(x)))
+
+
+class Model(nn.Module):
+    """Five equal blocks, and one that is twice as wide inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block(16, 128 if layer == 2 else 64) for layer in range(6)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(x).square().sum()
+
+
+def trained() -> aotviz.Recording:
+    torch.manual_seed(0)
+    model = aotviz.aot_module(Model(), run_graph)
+    model(torch.ones(32, 16)).backward()
+    return model.recording
+
+
+def dynamic() -> aotviz.Recording:
+    f = aotviz.compile(lambda x, w: torch.cat([x, x[1:]]).exp() @ w, backend="eager", dynamic=True)
+    f(torch.ones(5, 3, requires_grad=True), torch.ones(3, 3)).sum().backward()
+    return f.recording
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    problems: list[str] = []
+    pages: list[Page] = []
+
+    def opened(recording: aotviz.Recording, width: int = 1280, theme: str = "light", node: str = "") -> Page:
+        page = browser.new_page(
+            viewport={"width": width, "height": 800}, offline=True, reduced_motion="reduce",
+            color_scheme="dark" if theme == "dark" else "light",
+        )  # fmt: skip
+        pages.append(page)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(write_html(recording, tmp_path / "page.html").as_uri() + f"#view=memory{node}")
+        page.wait_for_function(PAINTED)
+        return page
+
+    yield opened
+    assert problems == []
+    for page in pages:
+        page.close()
+
+
+def canvas(page: Page) -> Locator:
+    return page.locator(".memory-view canvas.live")
+
+
+def caption(page: Page) -> str:
+    return page.locator(".memory-view caption").inner_text()
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_peak_is_the_one_that_python_says(opened: Open, width: int, theme: str, screenshots: Path) -> None:
+    recording = trained()
+    page = opened(recording, width, theme)
+    page.screenshot(path=screenshots / f"memory-{width}-{theme}.png")
+    memory = recording[0].memory()
+    peak = memory.peak
+    lead = page.locator(".memory-view .lead")
+    expect(lead).to_contain_text(f"At most {sizes.told(peak.nbytes)} are alive at once: while {peak.node} of the")
+    holders = memory.holders()
+    assert caption(page) == (
+        f"Alive while {peak.node} runs in the {peak.phase}: {sizes.told(peak.nbytes)} in {len(holders)} values"
+    )
+    shares = (100 * holders.groupby("kind").nbytes.sum() / peak.nbytes).round().astype(int)
+    assert f"{shares.parameter} % are parameters" in lead.inner_text()
+    frame = page.locator(".memory-view").bounding_box()
+    assert frame is not None
+    assert frame["x"] + frame["width"] <= width
+
+
+@pytest.mark.parametrize("made", [trained, dynamic])
+def test_every_moment_has_the_bytes_of_the_plan_in_python(opened: Open, made: Callable[[], aotviz.Recording]) -> None:
+    recording = made()
+    page = opened(recording)
+    canvas(page).focus()
+    page.keyboard.press("Home")
+    for moment in recording[0].memory().moments.itertuples():
+        said = f"Alive while {moment.node} runs in the {moment.phase}: {sizes.told(moment.alive)} in "
+        assert caption(page).startswith(said)
+        page.keyboard.press("ArrowRight")
+
+
+def test_equal_layers_are_one_row_and_the_other_one_says_what_differs(opened: Open) -> None:
+    recording = trained()
+    page = opened(recording)
+    rows = page.locator(".memory-view tbody tr")
+    folded = rows.filter(has_text="blocks.*.wide.weight")
+    expect(folded).to_contain_text("5 × ")
+    expect(folded).to_contain_text("20.0 KiB")
+    expect(folded).to_contain_text("layers 0–1, 3–5")
+    expect(folded).to_contain_text("the caller")
+    odd = rows.filter(has_text="blocks.2.wide.weight")
+    expect(odd).to_contain_text("differs from 5 equal ones: f32[64, 16]")
+    moments = recording[0].memory().moments
+    canvas(page).focus()
+    page.keyboard.press("Home")
+    for _ in range((moments.phase == "forward").sum() - 1):
+        page.keyboard.press("ArrowRight")
+    saved = rows.filter(has_text="saved").filter(has_text=re.compile(r"5 × relu"))
+    expect(saved).to_contain_text("return x + self.back(torch.relu(self.wide(x)))")
+    expect(saved).to_contain_text("the saved tensors, for its last reader")
+
+
+def test_a_click_chooses_a_moment_and_its_node_in_every_view(opened: Open) -> None:
+    page = opened(trained())
+    box = canvas(page).bounding_box()
+    assert box is not None
+    canvas(page).hover(position={"x": box["width"] / 5, "y": 60})
+    hovered = page.locator(".memory-view .said b").inner_text()
+    canvas(page).click(position={"x": box["width"] / 5, "y": 60})
+    assert f" {hovered} runs in the forward" in caption(page)
+    expect(page.locator(".facts h3")).to_have_text(hovered)
+    page.locator("[role=tab][data-view=code]").click()
+    expect(page.locator(".aot-marked").first).to_contain_text(hovered)
+
+
+@pytest.mark.parametrize("by", ["mouse", "keys"])
+def test_a_row_selects_its_nodes_and_the_moment_stays(opened: Open, by: str) -> None:
+    page = opened(trained())
+    before = caption(page)
+    row = page.locator(".memory-view tbody tr").filter(has_text="blocks.*.back.weight")
+    if by == "mouse":
+        row.locator("td").first.click()
+    else:
+        row.focus()
+        page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_be_visible()
+    expect(page.locator(".memory-view tr[aria-current=true]")).to_have_count(1)
+    assert caption(page) == before
+
+
+@pytest.mark.parametrize(("stage", "role"), [("lower backward", "backward"), ("trace", "joint")])
+def test_a_node_that_is_selected_elsewhere_is_the_moment(opened: Open, stage: str, role: str) -> None:
+    recording = trained()
+    moments = recording[0].memory().moments
+    node = moments[moments.phase == "backward"].node.iloc[3]
+    page = opened(recording, node=f"&stage={stage}&role={role}&node={node}")
+    expect(page.locator(".memory-view caption")).to_contain_text(f"Alive while {node} runs in the backward")
+
+
+def test_zoom_and_pan_by_wheel_drag_and_keys(opened: Open) -> None:
+    page = opened(trained())
+
+    def painted() -> int:
+        return page.evaluate("performance.getEntriesByName('aotviz memory painted').length")
+
+    before = canvas(page).screenshot()
+    canvas(page).focus()
+    for act in (lambda: page.keyboard.press("+"), lambda: page.mouse.wheel(0, -300)):
+        count, shown = painted(), canvas(page).screenshot()
+        canvas(page).hover()
+        act()
+        page.wait_for_function(f"{PAINTED[:-4]} > {count}")
+        assert canvas(page).screenshot() != shown
+    page.keyboard.press("0")
+    page.mouse.move(0, 0)
+    page.wait_for_function(
+        "document.querySelector('#workbench').shadowRoot.querySelector('canvas.live').ariaBusy === 'false'"
+    )
+    assert canvas(page).screenshot() != b""
+    assert len(before) > 1000
+
+
+def test_stacked_by_module(opened: Open, screenshots: Path) -> None:
+    page = opened(trained())
+    page.get_by_label("Stacked by").select_option("module")
+    legend = page.locator(".memory-view .legend")
+    expect(legend).to_contain_text("blocks.*.wide")
+    page.screenshot(path=screenshots / "memory-modules.png")
+
+
+def test_other_sizes_can_be_tried_without_a_kernel(opened: Open, screenshots: Path) -> None:
+    recording = dynamic()
+    page = opened(recording)
+    (symbol, *_) = recording[0].data.sizes
+    exact = page.get_by_label(f"{symbol}, as a number")
+    expect(exact).to_have_value(str(recording[0].data.sizes[symbol]))
+    exact.fill("640")
+    peak = recording[0].memory(sizes={symbol: 640}).peak
+    expect(page.locator(".memory-view .lead")).to_contain_text(f"At most {sizes.told(peak.nbytes)}")
+    page.get_by_label(f"{symbol}, as a slider").fill("7")
+    peak = recording[0].memory(sizes={symbol: 7}).peak
+    expect(page.locator(".memory-view .lead")).to_contain_text(f"At most {sizes.told(peak.nbytes)}")
+    page.screenshot(path=screenshots / "memory-sizes.png")
+
+
+def test_a_recording_without_a_plan_has_no_such_tab(opened: Open, browser: Browser, tmp_path: Path) -> None:
+    def no_compiler(graph, inputs):
+        raise RuntimeError("this compiler knows no sin")
+
+    with aotviz.record() as recorded, pytest.raises(NotImplementedError):
+        aotviz.aot_function(lambda x: x if x.sum() > 0 else -x, run_graph)(torch.ones(4))
+    page = browser.new_page(offline=True)
+    page.goto(write_html(recorded, tmp_path / "none.html").as_uri() + "#view=memory")
+    expect(page.locator("[role=tab][data-view=code]")).to_be_visible()
+    expect(page.locator("[role=tab][data-view=memory]")).to_have_count(0)
+    page.close()
+
+
+def test_the_colours_of_the_graph_show_the_bytes_alive(opened: Open, screenshots: Path) -> None:
+    page = opened(trained(), node="&stage=lower backward&role=backward")
+    page.locator("[role=tab][data-view=graph]").click()
+    page.wait_for_function("() => performance.getEntriesByName('aotviz graph painted').length > 0")
+    page.get_by_label("Colour by").select_option("alive")
+    expect(page.locator(".graph-foot .legend")).to_contain_text("up to ")
+    page.screenshot(path=screenshots / "memory-paint.png")
