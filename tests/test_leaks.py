@@ -21,8 +21,8 @@ import aotviz
 from aotviz.frontends.export import aot_export_joint_simple, aot_export_joint_with_descriptors, aot_export_module
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
-from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.python_state import leaks, reference_search
+from aotviz.torch_private.functional_tensors import FunctionalTensor
 from tests.tiers import slow
 
 

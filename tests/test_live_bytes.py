@@ -153,7 +153,7 @@ def test_symbolic_sizes_are_those_of_the_recorded_call_or_others() -> None:
 
 
 def test_a_size_that_depends_on_data_must_be_given() -> None:
-    with configs.patched({"torch._dynamo.config.capture_dynamic_output_shape_ops": True}):
+    with configs.MODULES[configs.DYNAMO].patch(capture_dynamic_output_shape_ops=True):
         f = aotviz.compile(lambda x: (x.nonzero() * 2).sum(), backend="eager")
         f(torch.ones(5))
     compilation = f.recording[0]

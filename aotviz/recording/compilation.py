@@ -341,11 +341,12 @@ class Compilation:
         partitioners = [*partition_fn] if isinstance(partition_fn, list | tuple) else [partition_fn]
         budgets = [*memory_budget] if isinstance(memory_budget, list | tuple) else [memory_budget]
         kinds = {one.name: one.kind for one in self.data.inputs}
+        known = {**self.data.sizes, **symbols}
         found = []
         for chosen in partitioners:
             for budget in budgets if self._live_program.reads_budget(chosen) else [None]:
                 cut = self._cut_again(self._live_program, chosen, budget, on_stage)
-                found.append(plan(_called(chosen), budget, cut, kinds, symbols, speed))
+                found.append(plan(_called(chosen), budget, cut, kinds, known, speed))
         return Plans(self.name, found)
 
     def _cut_again(

@@ -16,7 +16,7 @@ from torch._inductor import list_mode_options
 MODULES: dict[str, Any] = {
     "torch._functorch.config": config,
     "torch._inductor.config": inductor_config,
-    "torch._dynamo.config": dynamo_config,
+    (DYNAMO := "torch._dynamo.config"): dynamo_config,
 }
 
 

@@ -1,4 +1,5 @@
-"""The view of memory says what `memory()` says, by mouse and by keys; its moment and the selected node follow each other."""
+"""The view of memory says what `memory()` says, by mouse and by keys; its moment and the selected node follow each
+other."""
 
 from __future__ import annotations
 
