@@ -20,8 +20,10 @@ OF_MODULES = {  # the same, where the tensor is a parameter or a buffer
     "device": guard_cures.CONVERTED,
     "requires_grad": guard_cures.FROZEN,
 }
+MODULES_CHANGED = frozenset(OF_MODULES.values())
 LIFTS = {  # a cure -> the cures of the other guards that it lifts
     guard_cures.FROZEN: {guard_cures.FROZEN},
+    guard_cures.GRADIENT: {guard_cures.GRADIENT},
     guard_cures.CONVERTED: {guard_cures.CONVERTED, guard_cures.DTYPE, guard_cures.DEVICE},
 }
 ITS_TENSOR = re.compile(r"\._(?:parameters|buffers)\b")

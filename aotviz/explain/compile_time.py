@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables, timeline
+from aotviz.explain.cures import time_cures
+from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, seconds, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import GRAPH_LINE, Facts
@@ -32,6 +34,7 @@ ROLES = ("dynamo", "export", "inference", "forward")
 STATEMENT = re.compile(r"^\s+(?!#|return\b|class\b|def\b)[A-Za-z_]\w*(?:: \"[^\"]*\")? = (?P<value>.*)")
 BLOCK = re.compile(r"(?<![^.])\d+(?![^.])")  # a number in a module's path: one of several equal ones
 MOST_TOLD = 3
+UNROLLED = 200  # operators of one line in one graph: the line stands in a loop
 COVERED = 0.95  # of a compilation's time: events that last longer are all of it
 PARTS = {CAPTURE: "capture", GUARDS: "guards", AOT: "aotautograd", KERNELS: "kernels", UNKNOWN: "other"}
 
@@ -54,6 +57,10 @@ class Share:
     def seconds(self) -> float:
         return sum(self.parts.values())
 
+    @property
+    def is_unrolled(self) -> bool:
+        return self.operators >= UNROLLED * len(self.compilations)
+
 
 def shares(facts: Facts, by: str = "line", only: int | None = None) -> list[Share]:
     """The costliest first. What no operator of the user's stands for has no line and no module."""
@@ -66,7 +73,7 @@ def shares(facts: Facts, by: str = "line", only: int | None = None) -> list[Shar
         counts = counts or Counter([(NO_LINE, "", "")])
         for (line, module, kind), count in counts.items():
             folded = BLOCK.sub("*", module)
-            key: object = (folded, kind) if by == "module" else line
+            key: object = (folded, kind) if by == "module" else str(line)  # a line may stand in two functions
             one = found.get(key)
             if one is None:
                 one = found[key] = Share(line if by == "line" else NO_LINE, folded, kind)
@@ -156,17 +163,19 @@ def frame(facts: Facts, only: int | None = None, *, by: str = "line") -> Explain
 
 
 def points(facts: Facts) -> list[Point]:
-    """The lines of the user's that compiling spent most on; nothing where one line has all."""
+    """The lines of the user's that compiling spent most on; nothing where one line has all and is in no loop."""
     found = shares(facts)
     total = sum(one.seconds for one in found)
     own = [one for one in found if one.line.line and not LIBRARY.search(one.line.file)]
-    if len(own) < 2 or not total:
+    unrolled = [one for one in own[:MOST_TOLD] if one.is_unrolled]
+    if not total or (len(own) < 2 and not unrolled):
         return []
     told = [
         " ".join(filter(None, (str(one.line), one.line.code and f"`{one.line.code}`", f"{one.seconds / total:.0%}")))
-        + f" ({seconds(one.seconds)})"
+        + f" ({seconds(one.seconds)}{f', {one.operators:,} operators' if one in unrolled else ''})"
         for one in own[:MOST_TOLD]
     ]
     more = f"; {counted(len(own) - MOST_TOLD, 'other line')}" if len(own) > MOST_TOLD else ""
     note = "A compilation's time is shared among the operators of its graph; `recording.compile_time()` has all lines"
-    return [Point(sentence(f"By source line, most was spent on {'; '.join(told)}{more}", note))]
+    fix = time_cures.UNROLLED.said() if unrolled else NO_ADVICE
+    return [Point(sentence(f"By source line, most was spent on {'; '.join(told)}{more}", note), fix=fix)]

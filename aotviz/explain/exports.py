@@ -35,6 +35,8 @@ EQUAL = re.compile(
 RANGE = re.compile(
     r"Not all values of \w+ = \S+ in the specified range (?P<range>.+?) satisfy the generated guard (?P<guard>.+)"
 )
+BOUND = re.compile(r"(?P<symbol>s\d{1,9}) (?P<than><=|>=) (?P<bound>\d{1,9})")  # a guard on one size
+GIVEN = re.compile(r"\[(?P<least>[^,\]]{1,30}), (?P<most>[^,\]]{1,30})\]")  # the range of a size
 STOPPED = re.compile(  # the last statement of the graph that was traced: `gt: "Sym(u0 > 3)" = item > 3`
     r"tracing stopped in: \w+(?:: \"(?:Sym\((?P<condition>[^\"<>=]*+[<>=][^\"]*)\)|[^\"]*)\")? = (?P<call>[^\n]*)"
 )
@@ -168,6 +170,31 @@ def _too_wide(match: re.Match[str], at: SourceLine) -> Problem:
     return Problem(f"failed because {brief}", at.code, str(at), export_cures.GUARDED.said(), True, brief)
 
 
+def _out_of_bounds(facts: Facts, rows: Sequence[ShapeRecord]) -> Iterator[Problem]:
+    """The guards that cut the range which `dynamic_shapes` gives a dimension, for which torch refuses the export."""
+    ranges = {facts.text(row.expression): row for row in rows if row.kind == "create_symbol"}
+    for row in rows:
+        guard = BOUND.fullmatch(facts.text(row.expression)) if row.kind.startswith("guard_added") else None
+        made = ranges.get(guard["symbol"]) if guard else None
+        given = GIVEN.fullmatch(_mapping(facts.text(made.fields)).get("vr", "")) if made else None
+        if guard is None or made is None or given is None:
+            continue
+        at, bound, is_upper = _user_line(facts, row), int(guard["bound"]), guard["than"] == "<="
+        if at.line and (_limit(given["most"]) > bound if is_upper else _limit(given["least"]) < bound):
+            most = given["most"]
+            allowed = f"sizes up to {most}" if most.isdecimal() else "any size"
+            allowed = allowed if is_upper else f"sizes from {given['least']}"
+            size = spoken(facts.text(made.source))
+            brief = f"this line needs `{size} {guard['than']} {bound}`, and `dynamic_shapes` allows {allowed}"
+            fix = export_cures.BOUND.said(bound=f"{'max' if is_upper else 'min'}={bound}")
+            yield Problem(f"did not finish: {brief}", at.code, str(at), fix, True, brief)
+
+
+def _limit(text: str) -> float:
+    """An end of a range, which is a number or a kind of infinity."""
+    return float(text) if text.isdecimal() else float("inf")
+
+
 def _problems(facts: Facts, place: int) -> Iterator[Problem]:
     compilation = facts.data.compilations[place]
     rows = facts.about(place, facts.data.shapes)
@@ -195,6 +222,9 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
     elif compilation.error is not None and not compilation.error.type:
         guards = dict.fromkeys(facts.text(row.expression) for row in rows if row.kind.startswith("guard_added"))
         met = f" Torch had added the guards {', '.join(f'`{guard}`' for guard in guards)}." if guards else ""
+        if (bound := next(_out_of_bounds(facts, rows), None)) is not None:
+            yield bound
+            return
         if fixed := next((one for one in fixed_sizes.found(facts, place) if one.line.line), None):
             told = f"did not finish: this line made `{fixed.size}` the constant {fixed.value}, which was dynamic"
             brief = f"this line made `{fixed.size}` the constant {fixed.value}, which was dynamic"

@@ -8,43 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
-from aotviz.explain import advice
-from aotviz.explain.cures import backward_cures, guard_cures
+from aotviz.explain import advice, failed_in_backwards
+from aotviz.explain.cures import guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.expressions import is_global, of_module, torchs_setting
+from aotviz.explain.guard_failure import GuardFailure
 from aotviz.recording.spoken import BEFORE_BREAK, spoken
-
-
-@dataclass(frozen=True)
-class GuardFailure:
-    """One check that a call did not pass."""
-
-    kind: str  # the kind of reason: "size", "dtype", "value", ...
-    subject: str  # what it is about, as the user would write it, e.g. "self.steps"
-    before: str  # what it was when the earlier program was compiled; "" if unknown
-    after: str  # what it is now; "" if unknown
-    words: str  # what happened, as the end of a sentence that begins with "because"
-    fix: Advice  # what to do
-    source: str = ""  # the expression that the guard checks, as torch writes it
-
-    def with_after(self, value: str) -> GuardFailure:
-        """The same failure, given the value of the new call."""
-        if self.kind == "length" and value.isdecimal():
-            before = "0" if self.before == "empty" else self.before
-            name = self.subject.removeprefix("len(").removesuffix(")")
-            words = f"`{name}` had length {before} and now has {value}"
-            return replace(self, subject=f"len({name})", before=before, after=value, words=words)
-        if self.after or not value or value == self.before:
-            return self
-        if self.kind == "type":
-            article = "" if self.before in ("None", "something", "a tensor") else "a "
-            words = f"`{self.subject}` was {article}{self.before} and is now {article}{value}"
-            return replace(self, after=value, words=words)
-        return replace(self, after=value, words=f"`{self.subject}` was {self.before} and is now {value}")
-
 
 DTYPES = {
     "Float": "float32",
@@ -236,9 +208,21 @@ def _contains(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("keys", name, before, after, words, guard_cures.KEYS.said(name=name), match["source"])
 
 
+def _key(match: re.Match[str]) -> GuardFailure:
+    """One key of a dictionary, by its place: the keys and their order are guarded one by one."""
+    name, before = spoken(match["source"]), match["before"].strip()
+    words = f"`{name}` was {before} and is another key now"
+    fix = guard_cures.KEY_ORDER.said(name=name.rpartition(".keys()")[0])
+    return GuardFailure("key", name, before, "", words, fix, match["source"])
+
+
 def _dict_length(match: re.Match[str]) -> GuardFailure:
     """Torch's reason for a dictionary; `before` is the number that the program was compiled for."""
     name, count = spoken(match["source"]), int(match["before"])
+    if name.endswith("._modules"):  # of a ModuleList, a Sequential or another container
+        name, modules = name.removesuffix("._modules"), f"{count} {'module' if count == 1 else 'modules'}"
+        words = f"`{name}` had {modules} and now has more or fewer"
+        return GuardFailure("modules", name, modules, "", words, guard_cures.MODULES.said(name=name), match["source"])
     keys = f"{count} {'key' if count == 1 else 'keys'}"
     words = f"`{name}` had {keys} and now has more or fewer"
     return GuardFailure("keys", name, keys, "", words, guard_cures.KEYS.said(name=name), match["source"])
@@ -277,7 +261,8 @@ def _none(match: re.Match[str]) -> GuardFailure:
     name, was_none = spoken(match["source"]), not match["negated"]
     before, after = ("None", "something") if was_none else ("something", "None")
     words = f"`{name}` was {before} and is now {after}"
-    return GuardFailure("type", name, before, after, words, guard_cures.TENSOR_OR_NONE.said(name=name), match["source"])
+    fix = guard_cures.GRADIENT.said() if name.endswith(".grad") else guard_cures.TENSOR_OR_NONE.said(name=name)
+    return GuardFailure("type", name, before, after, words, fix, match["source"])
 
 
 def _value(match: re.Match[str]) -> GuardFailure:
@@ -327,7 +312,7 @@ def _gone(match: re.Match[str]) -> GuardFailure:
 
 def _modes(match: re.Match[str]) -> GuardFailure:
     words = "other `__torch_function__` modes are active than before"
-    return GuardFailure("global state", "torch function modes", "", "", words, advice.global_state(["torch_function"]))
+    return GuardFailure("global state", "torch function modes", "", "", words, guard_cures.MODES.said())
 
 
 def _metadata(match: re.Match[str]) -> GuardFailure:
@@ -367,87 +352,6 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
 
 
 AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d{1,9})\]")
-COMPILED = re.compile(r"CompiledFunctionBackward\d*|backward of .+ \[[^\[\]]+\]")  # autograd nodes of compiled forwards
-
-
-def _another_node(match: re.Match[str]) -> GuardFailure:
-    number, before, after = match["number"], match["before"], match["after"]
-    words = f"node {number} of the autograd graph was `{before}` and is now `{after}`"
-    if COMPILED.fullmatch(before) and COMPILED.fullmatch(after):
-        words = f"the forward ran another compiled program: node {number} of the autograd graph was `{before}` and is "
-        words += f"now `{after}`"
-        return GuardFailure(
-            "autograd graph", "the compiled forward", before, after, words, backward_cures.FORWARD.said()
-        )
-    if "absent" in (before, after):
-        words = f"the autograd graph {'has' if before == 'absent' else 'no longer has'} a node {number}, "
-        words += f"`{after if before == 'absent' else before}`"
-    return GuardFailure(
-        "autograd graph", f"autograd node {number}", before, after, words, backward_cures.AUTOGRAD_GRAPH.said()
-    )
-
-
-def _another_gradient(match: re.Match[str]) -> GuardFailure:
-    name, before, after = match["name"], match["before"], match["after"]
-    words = f"`{name}.grad` was {before} and is now {after}"
-    return GuardFailure("gradient", f"{name}.grad", before, after, words, backward_cures.GRADIENT.said())
-
-
-def _another_number_of_hooks(match: re.Match[str]) -> GuardFailure:
-    what, where, before, after = match["kind"], match["where"], match["before"], match["after"]
-    words = f"the number of {what} at {where} was {before} and is now {after}"
-    return GuardFailure("hooks", f"{what} at {where}", before, after, words, backward_cures.HOOKS.said())
-
-
-def _size_in_a_backward(match: re.Match[str]) -> GuardFailure:
-    name, dimension, before, after = match["name"], match["dimension"], match["before"], match["after"]
-    reads, fix = (
-        (", which the backward reads,", backward_cures.KEPT_SIZE.said())
-        if match["kept"]
-        else ("", advice.taken_size(after))
-    )
-    words = f"dimension {dimension} of `{name}`{reads} had size {before} and now has size {after}"
-    return GuardFailure("size", f"{name}.shape[{dimension}]", before, after, words, fix)
-
-
-def _taken_number(match: re.Match[str]) -> GuardFailure:
-    name, before, after = match["name"], match["before"], match["after"]
-    words = f"the number `{name}`, which the backward reads, was {before} and is now {after}"
-    return GuardFailure("value", name, before, after, words, advice.taken_size(after))
-
-
-def _taken_strides(match: re.Match[str]) -> GuardFailure:
-    name, before, after = match["name"], match["before"], match["after"]
-    words = f"the memory layout of `{name}` changed: its strides were {before} and are now {after}"
-    return GuardFailure("stride", f"{name}.stride()", before, after, words, backward_cures.TAKEN_STRIDES.said())
-
-
-def _kept_otherwise(match: re.Match[str]) -> GuardFailure:
-    name, what = match["name"], match["what"]
-    words = f"`{name}`, which the backward reads, had {what} {match['before']} and now has {match['after']}"
-    return GuardFailure(what, name, match["before"], match["after"], words, backward_cures.AUTOGRAD_GRAPH.said())
-
-
-def _kept_number(match: re.Match[str]) -> GuardFailure:
-    words = f"a number that the autograd node `{match['node']}` keeps changed, such as the start of a slice"
-    return GuardFailure("value", match["node"], "", "", words, backward_cures.KEPT_SIZE.said())
-
-
-def _kept_sizes(match: re.Match[str]) -> GuardFailure:
-    words = "sizes that the backward reads changed, and became symbols"
-    return GuardFailure("size", "sizes", "", "", words, backward_cures.SIZES_OF_TORCHS.said())
-
-
-def _kept_something(match: re.Match[str]) -> GuardFailure:
-    words = "the autograd graph changed, in something that the captured graph does not show"
-    return GuardFailure("autograd graph", "the autograd graph", "", "", words, backward_cures.AUTOGRAD_GRAPH.said())
-
-
-def _dropped(match: re.Match[str]) -> GuardFailure:
-    words = "all captures were dropped since: by `reset()`, a change of autocast, or a backward that was not captured"
-    return GuardFailure("dropped", "aotviz.compiled_autograd", "", "", words, backward_cures.DROPPED.said())
-
-
 MOST_READ = 2000  # characters of a guard; some forms take the square of them
 NAME = r"tensor '(?P<name>.*?)' "
 FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
@@ -488,32 +392,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _type,
         ),
         (r"CodeGuardAccessor: Not a function on (?P<source>.+)(?P<of>)", _object),
-        (r"autograd node (?P<number>\d+) was (?P<before>.+) and is (?P<after>.+)", _another_node),
-        (r"(?P<name>.+)\.grad was (?P<before>None|a tensor) and is (?P<after>None|a tensor)", _another_gradient),
-        (
-            r"the number of (?P<kind>.*?hooks) at (?P<where>.+) changed from (?P<before>\d{1,9}) to (?P<after>\d+)",
-            _another_number_of_hooks,
-        ),
-        (
-            r"(?:(?P<kept>the backward keeps)|the part takes) (?P<name>\S+), whose size (?P<dimension>\d+) was "
-            r"(?P<before>\d+) and is (?P<after>\d+)",
-            _size_in_a_backward,
-        ),
-        (
-            r"the backward keeps (?P<name>\S+), whose (?P<what>dtype) was (?P<before>\S+) and is (?P<after>\S+)",
-            _kept_otherwise,
-        ),
-        (
-            r"the backward keeps (?P<name>\S+), whose (?P<what>number of dimensions) was (?P<before>\d+) and is "
-            r"(?P<after>\d+)",
-            _kept_otherwise,
-        ),
-        (r"the part takes (?P<name>\S+), whose strides were (?P<before>.+) and are (?P<after>.+)", _taken_strides),
-        (r"the part takes (?P<name>\S+), which was (?P<before>.+) and is (?P<after>.+)", _taken_number),
-        (r"a number that (?P<node>.+) keeps changed", _kept_number),
-        (r"sizes that autograd's nodes keep changed", _kept_sizes),
-        (r"something else that autograd's nodes keep changed|what .+ does changed", _kept_something),
-        (r"all captures were dropped since", _dropped),
+        *failed_in_backwards.FORMS,
         (r"the sizes do not fulfil (?P<condition>.*)", _symbolic),
         (
             rf"(?P<one>.+?) and (?P<other>.+?) were (?P<before>{RELATION}) and are (?P<after>{RELATION})",
@@ -540,6 +419,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r".*invalidated because (?P<name>.*?) got deallocated.*", _gone),
         (r"___check_torch_function_mode_stack\(\).*", _modes),
         (r"___check_metadata_[\w/]++(?:\((?P<source>[^)]*+)\))?+.*", _metadata),
+        (r"(?P<source>list\(dict\.keys\([^()]*\)\)\[\d{1,9}\]) == (?P<before>[^=<>]+)", _key),
         (r"(?P<source>[A-Za-z_][^<>=!+*/%]*?) == (?P<before>[^=<>]+)", _value),
         (r"not (?P<source>[A-Za-z_][\w.\[\]'\"]*)", _empty),
         (r"(?P<condition>[^#\n]*(?:<=|>=|==|!=|<|>|Eq\(|Ne\(|Mod\()[^#\n]*)", _symbolic),

@@ -15,7 +15,7 @@ from functools import lru_cache
 from aotviz.explain import guard_failures
 from aotviz.explain.cures import backward_cures
 from aotviz.explain.expressions import global_state, torchs_setting
-from aotviz.explain.guard_failures import GuardFailure
+from aotviz.explain.guard_failure import GuardFailure
 from aotviz.explain.rows import Facts
 from aotviz.recording import dynamo_stage
 from aotviz.recording.events import NONE, FailedGuard, GuardRecord, RecompileReason
@@ -35,7 +35,7 @@ IDENTITY = re.compile(r"___check_obj_id\(.*, (\d+)\)")
 LIBRARY = re.compile(
     r"^(?:torch|nn|utils|_\w+|functional)/|^contextlib\.py|/site-packages/|/lib/python3\.\d+/"
 )  # as torch shortens paths
-COMPARED = frozenset({"value", "length", "object", "type", "keys", "attribute"})  # kinds that two guards can differ in
+COMPARED = frozenset({"value", "length", "object", "type", "key", "keys", "attribute"})  # kinds of guards
 
 Key = tuple[str, str]  # what a guard is about: its kind, and the value or a property of it
 Made = GuardRecord | FailedGuard | RecompileReason  # a guard, with the line that made it
@@ -90,12 +90,31 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
             if first.failure.kind == "size":  # only torch's own words say that a tensor is a parameter
                 misses = [first if miss.failure.subject == first.failure.subject else miss for miss in misses]
         else:
-            misses = [first, *_compared(facts, place, program, now, first.root)]
+            misses = [first, *_compared(facts, place, program, now, first)]
         distinct: dict[str, Miss] = {}
-        for miss in misses:
+        for miss in _keys_together(misses):
             distinct.setdefault(miss.root, miss)
         found.append(Reason(facts.id(program) or reason.earlier, tuple(distinct.values()), bool(reason.failed)))
     return tuple(found)
+
+
+def _keys_together(misses: Sequence[Miss]) -> list[Miss]:
+    """One miss for all keys of a dictionary, which may only be in another order."""
+    keys: dict[str, list[Miss]] = {}
+    for miss in misses:
+        if miss.failure.kind == "key":
+            keys.setdefault(miss.root, []).append(miss)
+    found = [miss for miss in misses if keys.get(miss.root, [miss])[0] is miss]
+    return [_in_another_order(miss, keys[miss.root]) if miss.failure.kind == "key" else miss for miss in found]
+
+
+def _in_another_order(first: Miss, misses: Sequence[Miss]) -> Miss:
+    before, after = ([getattr(miss.failure, side) for miss in misses] for side in ("before", "after"))
+    if len(misses) < 2 or sorted(before) != sorted(after):
+        return first
+    name, was, now = first.root, ", ".join(before), ", ".join(after)
+    words = f"`{name}` has the same keys in another order: {was}, and now {now}"
+    return replace(first, failure=replace(first.failure, subject=name, before=was, after=now, words=words))
 
 
 def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, str]]) -> Reason:
@@ -133,7 +152,7 @@ def own_line(frames: Sequence[SourceLine]) -> SourceLine:
 @lru_cache(8192)  # asked of each guard of each program
 def root(subject: str) -> str:
     """The value that a subject is about, so that all sizes of one tensor count as one cause."""
-    name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\))", "", subject.partition(",")[0])
+    name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\)|\.keys\(\)\[\d+\])", "", subject.partition(",")[0])
     return name.removeprefix("len(").removesuffix(")") if name.startswith("len(") else name
 
 
@@ -188,8 +207,9 @@ def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
     return replace(miss, failure=failure, code=code, place=where)
 
 
-def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str], told: str) -> Iterator[Miss]:
-    """The other guards that the call failed, found by comparing the guards of both: none on `told`."""
+def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str], told: Miss) -> Iterator[Miss]:
+    """The other guards that the call failed, found by comparing the guards of both: none on the value of `told`, but
+    for the other keys of a dictionary."""
     for key, held in required(facts, earlier).items():
         after = now.get(key, held.value)
         if after == held.value or ("something" in (after, held.value) and "None" not in (after, held.value)):
@@ -202,7 +222,8 @@ def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str], to
         else:
             failure = guard_failures.read(held.text)
             failure = failure if kind in ("object", "keys", "attribute") else failure.with_after(after)
-        if root(failure.subject) != told:
+        another_key = failure.kind == "key" and failure.subject != told.failure.subject
+        if another_key or root(failure.subject) != told.root:
             yield _miss(facts, place, earlier, failure, held.record)
 
 
@@ -258,7 +279,7 @@ def _key(failure: GuardFailure) -> Key:
         return "tensor", failure.subject
     if failure.kind == "keys":
         return "keys", f"{failure.subject} {failure.before.partition(' ')[2]}"
-    return failure.kind, root(failure.subject)
+    return failure.kind, failure.subject if failure.kind == "key" else root(failure.subject)
 
 
 def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> tuple[GuardFailure, bool]:

@@ -126,7 +126,15 @@ def _healthy(facts: Facts) -> str:
         return sentence(told + (f", {seconds(saved)} saved" if saved else ""))
     often = "once" if len(compiled) == 1 else f"{len(compiled)} times"
     took = f", {seconds(spent)}" if spent else ""
-    return sentence(f"Compiled {often}{took}", "Nothing was compiled again, and no graph broke")
+    return sentence(f"Compiled {often}{took}", "Nothing was compiled again, and no graph broke", _repeated(facts))
+
+
+def _repeated(facts: Facts) -> str:
+    """Where most of the time is one line's: a loop that became many operators."""
+    line = next((one for one in compile_time.shares(facts)[:1] if one.is_unrolled and one.line.line), None)
+    if line is None:
+        return ""
+    return f"{line.operators:,} operators come from one line that is repeated, {str(line.line).rpartition('/')[2]}"
 
 
 def _times(facts: Facts) -> list[TimeShare]:

@@ -201,7 +201,7 @@ def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Reco
         often = times[_function(facts, recompile)]
 
         def key(miss: Miss) -> tuple[bool, int, int]:
-            of_module = bool(advice.LIFTS.keys() & {*miss.failure.fix.cures})  # which the inputs follow
+            of_module = bool(advice.MODULES_CHANGED & {*miss.failure.fix.cures})  # which the inputs follow
             return miss.dynamic, -often[miss.root], LIKELY.get(miss.failure.kind, 3 if of_module else 4)
 
         reasons = tuple(
@@ -430,7 +430,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         elif any(r.main.dynamic for r in cause.recompiles):
             opening += f" `{cause.subject}` became symbolic after the first recompiles."
     main, fix = telling.main, _fix(facts, cause, usual)
-    if fixed and export_cures.FIXED_SIZE in fix.cures:
+    if fixed and {export_cures.FIXED_SIZE, guard_cures.FIXED_NUMBER} & {*fix.cures}:
         main = replace(main, code=fixed.code, place=str(fixed))
         opening = sentence(opening, f"Dynamo made `{cause.subject}` a symbol, and this line made it a constant again")
     ids = f"Compilation {first.id}" if count == 1 else f"Compilations {first.id} to {last.id}"
@@ -519,6 +519,8 @@ def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and _line_that_fixed(facts, cause):
         fix = export_cures.FIXED_SIZE.said()
+    elif guard_cures.NUMBER in fix.cures and _line_that_fixed(facts, cause):
+        return guard_cures.FIXED_NUMBER.said()
     elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
         fix = guard_cures.PARAMETER_GROUPS.said()
     elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
@@ -577,11 +579,8 @@ def _values(cause: Cause) -> str:
     """The values in order, if they are short."""
     seen = [r.main.failure.before for r in cause.recompiles] + [cause.recompiles[-1].main.failure.after]
     values = list(dict.fromkeys(value for value in seen if value and not re.search(r"[<>=]", value)))
-    return f" (values seen: {_short(values)})" if len(values) > 2 and max(map(len, values)) <= 24 else ""
-
-
-def _short(values: list[str]) -> str:
-    return ", ".join(values) if len(values) <= 8 else f"{', '.join(values[:5])}, ... {values[-1]}"
+    shown = ", ".join(values if len(values) <= 8 else [*values[:5], f"... {values[-1]}"])
+    return f" (values seen: {shown})" if len(values) > 2 and max(map(len, values)) <= 24 else ""
 
 
 def _ids(reasons: Sequence[Reason], words: str) -> str:

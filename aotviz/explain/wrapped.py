@@ -18,7 +18,7 @@ from aotviz.explain.rows import Facts
 from aotviz.recording.sources import user_frames
 
 WRAPPER = re.compile(r"_dynamo/external_utils\.py:")
-OF_ONE_MODULE = {*advice.LIFTS, guard_cures.TRAINING, guard_cures.MODULE_HOOKS}  # cures of what changes in a module
+OF_ONE_MODULE = advice.MODULES_CHANGED | {guard_cures.TRAINING, guard_cures.MODULE_HOOKS}
 
 
 def is_wrapper(facts: Facts, place: int) -> bool:

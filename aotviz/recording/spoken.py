@@ -20,6 +20,7 @@ STEPS = (
     (re.compile(r"\.cell_contents\b"), ""),
     (re.compile(r"\b___stack(\d+)\b"), rf"value \1 of {BEFORE_BREAK}"),
     (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
+    (re.compile(r"\blist\(dict\.keys\(([^()]*)\)\)\[(\d+)\]"), r"\1.keys()[\2]"),
 )
 SIZE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.size\(\)\[(?P<index>\d+)\]")
 STRIDE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.stride\(\)\[(?P<index>\d+)\]")
@@ -32,6 +33,8 @@ def spoken(expression: str) -> str:
     'self.layers[0].index'
     >>> spoken("L['x'].size()[0]")
     'x.shape[0]'
+    >>> spoken("list(dict.keys(L['batch']))[0]")
+    'batch.keys()[0]'
     >>> spoken("___stack0")
     'value 0 of those before the graph break'
     """

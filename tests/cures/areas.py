@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.cures import backwards, breaks, cuda_graphs, exports, keys, ranks, recompiles, torch_caches, values
+from tests.cures import (
+    backwards,
+    breaks,
+    compile_times,
+    cuda_graphs,
+    exports,
+    keys,
+    ranks,
+    recompiles,
+    torch_caches,
+    values,
+)
 from tests.cures.programs import PROGRAMS, Program
 
 AREAS = {
@@ -13,6 +24,7 @@ AREAS = {
     "Graph breaks and restarts": breaks,
     "Exports and sizes that became constants": exports,
     "CUDA graphs": cuda_graphs,
+    "Time of compiling": compile_times,
     "Whole backwards": backwards,
     "Ranks of a job": ranks,
     "torch's caches": torch_caches,

@@ -291,3 +291,17 @@ def two_names_of_a_dimension(cured: bool) -> None:
     rows = torch.export.Dim("rows")
     shapes = {"x": {0: rows}, "y": {0: rows if cured else torch.export.Dim("others")}}
     exported(lambda self, x, y: x + y, torch.ones(4), torch.ones(4), dynamic_shapes=shapes, strict=True)
+
+
+@program(
+    "an export with longer sizes than a table has rows",
+    cures.BOUND,
+    "`torch.export.Dim(..., max=16)`",
+    ("pytorch/TensorRT#2922",),
+    errors,
+)
+def a_table_that_is_too_short(cured: bool) -> None:
+    table = torch.ones(16, 4)
+    shapes = {"x": {0: torch.export.Dim("length", max=16 if cured else 1024)}}
+    with with_records(active=True):
+        exported(lambda self, x: x + table[: x.shape[0]], torch.ones(8, 4), dynamic_shapes=shapes)

@@ -152,6 +152,41 @@ def an_optional_tensor(cured: bool) -> object:
     return [step(torch.ones(3), bias) for bias in (torch.ones(3), torch.zeros(3) if cured else None)]
 
 
+@program(
+    "an optimizer whose gradients are None in some steps",
+    cures.GRADIENT,
+    "`optimizer.zero_grad(set_to_none=False)`",
+    ("pytorch/pytorch#115607",),
+)
+def gradients_that_are_none(cured: bool) -> object:
+    experts = [nn.Linear(2, 1, bias=False) for _ in range(2)]
+    weights = [expert.weight for expert in experts]
+    for weight in weights:
+        torch.nn.init.ones_(weight)
+        weight.grad = torch.zeros_like(weight) if cured else None
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    step = compiled(optimizer.step)
+    for number in range(4):
+        optimizer.zero_grad(set_to_none=not cured)
+        experts[number % 2](torch.ones(2)).sum().backward()
+        step()
+    return [weight.detach() for weight in weights]
+
+
+@program(
+    "a mode that is entered around some calls",
+    cures.MODES,
+    "around every call of the function",
+    ("pytorch/pytorch#151202",),
+)
+def a_mode(cured: bool) -> object:
+    step, found = compiled(lambda x: x + torch.ones(x.shape)), []
+    for number in range(2):
+        with under(torch.device("cpu"), cured or number == 1):
+            found.append(step(torch.ones(3)))
+    return found
+
+
 @program("one tensor for two arguments", cures.DUPLICATES, "`x.clone()`", ("pytorch/pytorch#111562",))
 def one_tensor_twice(cured: bool) -> object:
     step = compiled(lambda x, y: x * y)

@@ -351,3 +351,73 @@ def a_class_made_in_a_loop(cured: bool) -> object:
         kind = outside if cured else collections.namedtuple("Batch", ["x", "y"])
         found.append(step(kind(torch.ones(3), torch.zeros(3))))
     return found
+
+
+@program(
+    "a loop from one number to another",
+    cures.FIXED_NUMBER,
+    "such as a slice in place of the loop",
+    ("pytorch/pytorch#114293",),
+)
+def a_loop_over_a_range(cured: bool) -> object:
+    def by_a_loop(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        result = x[start]
+        for i in range(start + 1, end):
+            result = result + x[i]
+        return result
+
+    def by_a_slice(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        return x[start:end].sum(0)
+
+    step = compiled(by_a_slice if cured else by_a_loop)
+    return [step(torch.ones(12, 2), start, start + 4) for start in (2, 3, 4, 5)]
+
+
+@program("a dict whose keys are in another order", cures.KEY_ORDER, "`{key: batch[key] for key in sorted(batch)}`")
+def keys_in_another_order(cured: bool) -> object:
+    step, found = compiled(lambda batch: sum(batch.values())), []
+    for names in ("ab", "ba"):
+        batch = {name: torch.ones(2) for name in names}
+        found.append(step({key: batch[key] for key in sorted(batch)} if cured else batch))
+    return found
+
+
+class Stages(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList()
+
+    def add(self) -> None:
+        self.blocks.append(nn.Linear(2, 2))
+        torch.nn.init.eye_(self.blocks[-1].weight)
+        torch.nn.init.zeros_(self.blocks[-1].bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@program("a block that is appended after the first call", cures.MODULES, "Add all of them before the first call")
+def a_block_that_is_appended(cured: bool) -> object:
+    model = Stages()
+    step, found = compiled(model), []
+    for _ in range(3 if cured else 1):
+        model.add()
+    for _ in range(3):
+        found.append(step(torch.ones(1, 2)))
+        if not cured:
+            model.add()
+    return found
+
+
+@program("a block that is appended, each compiled", cures.MODULES, "compile each of them (`block.compile()`)")
+def each_block_compiled(cured: bool) -> object:
+    model = Stages()
+    step, found = model if cured else compiled(model), []
+    for _ in range(3):
+        model.add()
+        if cured:
+            model.blocks[-1].compile(backend="eager")
+        found.append(step(torch.ones(1, 2)))
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import types
 
 import torch
 import torch.nn.functional as F
@@ -201,3 +202,145 @@ def compiled_inside_ddp(cured):
     for _ in range(2):
         trained(torch.randn(2, 4)).sum().backward()
     torch.distributed.destroy_process_group()
+
+
+def smooth(x):
+    return x * torch.sigmoid(x)
+
+
+class Gated(nn.Module):
+    def __init__(self, shared):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.gate = smooth if shared else types.FunctionType(smooth.__code__.replace(co_name="gate"), globals())
+
+    def forward(self, x):
+        return x + self.gate(self.linear(x))  # here
+
+
+def own_gate_for_each_block(cured):
+    blocks = [Gated(cured) for _ in range(5)]
+    for block in blocks:
+        block.compile(backend="aot_eager")
+    x = torch.randn(2, 4)
+    for block in blocks:
+        x = block(x)
+
+
+def prefix_by_a_loop(cured):
+    @torch.compile(backend="aot_eager")
+    def accumulate(x, start, end):
+        if cured:
+            return x[start:end].sum(0)
+        result = x[start]
+        for i in range(start + 1, end):  # here
+            result = result + x[i]
+        return result
+
+    for start in range(2, 7):
+        accumulate(torch.randn(12, 3), start, start + 5 + start % 2)
+
+
+def device_context(cured):
+    @torch.compile(backend="aot_eager")
+    def noisy(x):  # here
+        return x + torch.ones(x.shape)  # here
+
+    noisy(torch.randn(3))
+    if cured:
+        noisy(torch.randn(3))
+        return
+    with torch.device("cpu"):
+        noisy(torch.randn(3))
+
+
+def seeded_inside(cured):
+    @torch.compile(backend="aot_eager")
+    def mask(x, noise):
+        if not cured:
+            noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0))  # here
+        return x * (noise > 0.5)
+
+    mask(torch.randn(8), torch.rand(8, generator=torch.Generator().manual_seed(0)))
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(16, 4))
+
+    def forward(self, x):
+        return x + self.table[: x.shape[1]]  # here
+
+
+def table_too_short_for_export(cured):
+    length = torch.export.Dim("length", max=16 if cured else 1024)
+    torch.export.export(Positions(), (torch.randn(2, 8, 4),), dynamic_shapes=({1: length},))
+
+
+def some_gradients_missing(cured):
+    experts = [nn.Linear(4, 1) for _ in range(2)]
+    optimizer = torch.optim.SGD([p for expert in experts for p in expert.parameters()], lr=torch.tensor(0.1))
+
+    @torch.compile(backend="aot_eager")
+    def step():
+        optimizer.step()
+
+    for number in range(4):
+        for expert in experts:
+            for parameter in expert.parameters():
+                parameter.grad = torch.zeros_like(parameter) if cured else None
+        experts[number % 2](torch.randn(2, 4)).sum().backward()
+        step()
+
+
+def keys_in_another_order(cured):
+    @torch.compile(backend="aot_eager")
+    def total(batch):
+        return sum(value.sum() for value in batch.values())  # here
+
+    for names in (("image", "text"), ("text", "image")):
+        total({name: torch.randn(3) for name in (sorted(names) if cured else names)})
+
+
+class Growing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(4, 4)])
+
+    def forward(self, x):  # here
+        for block in self.blocks:
+            x = block(x).relu()
+        return x
+
+
+def blocks_appended(cured):
+    model = Growing()
+    compiled = torch.compile(model, backend="aot_eager")
+    if cured:
+        model.blocks.extend(nn.Linear(4, 4) for _ in range(3))
+    for _ in range(3):
+        compiled(torch.randn(2, 4))
+        if not cured:
+            model.blocks.append(nn.Linear(4, 4))
+
+
+def int_of_a_tensor(cured):
+    @torch.compile(backend="aot_eager")
+    def area(box, scale):
+        if cured:
+            return (box[2] - box[0]) * scale
+        return int(box[2] - box[0]) * scale  # here
+
+    for seed in range(3):
+        area(torch.arange(4) + torch.tensor([0, 0, seed, 0]), torch.ones(3))
+
+
+def steps_unrolled(cured):
+    @torch.compile(backend="aot_eager")
+    def integrate(x, rate):
+        for _ in range(400):
+            x = x - rate * torch.sin(x)  # here
+        return x
+
+    integrate(torch.randn(3), torch.ones(3))

@@ -23,8 +23,8 @@ were noted, and for {noted} more whose note was too narrow (the page says why). 
 
 Eight of them were added later, by somebody who had read that code: `one_rank_evaluates`, `training_flag`,
 `tied_inputs`, `unbatched_input`, `activation_passed`, `hook_added_late`, `file_read` and `raises_itself`. At their
-first run, 4 of the 8 were right as noted, and 2 had a program that did not show its fault, or not its cure. The last
-thirteen, of `tests/jobs/reported.py`, were added later too: 5 were right as noted.
+first run, 4 of the 8 were right as noted, and 2 had a program that did not show its fault, or not its cure. Those of
+`tests/jobs/reported.py` were added later too: of the first thirteen, 5 were right as noted, and 4 of the last ten.
 
 `python -m tests.jobs` runs all and writes this page; `python -m tests.jobs NAME` runs one. The notes are in
 `tests/jobs/expected.toml`, the findings of the first run in `tests/jobs/first_run.toml`.

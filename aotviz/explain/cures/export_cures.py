@@ -25,6 +25,11 @@ GUARDED = Cure(
     "If the guard always holds, give the dimension that range or relation in `dynamic_shapes` (`torch.export.Dim`);"
     " otherwise change the line that needs it.",
 )
+BOUND = Cure(
+    "bound of a dimension",
+    "Give the dimension this bound in `dynamic_shapes`: `torch.export.Dim(..., {bound})`. If other sizes are needed, "
+    "change what the line reads: a table of positions, for example, needs a row for each.",
+)
 ONE_DIMENSION = Cure(
     "dimensions that have to be equal",
     "If they are always equal, give both the same dimension in `dynamic_shapes`: `{other}` in place of `{one}`.",

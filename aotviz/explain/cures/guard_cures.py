@@ -127,6 +127,30 @@ KEYS = Cure(
     "Give `{name}` the same keys in each call, with None or a neutral value for missing entries, or pass "
     "the value itself instead of the dictionary.",
 )
+KEY_ORDER = Cure(
+    "order of a dictionary's keys",
+    "Keys are guarded in their order. Give `{name}` the same keys in the same order in each call, for example "
+    "`{{key: {name}[key] for key in sorted({name})}}`.",
+    kept=ONCE,
+)
+MODULES = Cure(
+    "modules added late",
+    "A program is compiled for the modules that `{name}` has. Add all of them before the first call, or compile each "
+    "of them (`block.compile()`) in place of the whole: equal ones then share a program.",
+)
+GRADIENT = Cure(
+    "gradients that are None in some steps",
+    "A step is compiled for the parameters that have a gradient. Give all of them one before the first step, "
+    "`p.grad = torch.zeros_like(p)`, and keep it with `optimizer.zero_grad(set_to_none=False)`. Momentum and weight "
+    "decay then act on these too.",
+    kept=KEPT,
+)
+MODES = Cure(
+    "torch function mode",
+    "Enter the mode, such as `torch.device(...)` or one of your own, around every call of the function, or around no "
+    "call.",
+    kept=ONCE,
+)
 LENGTH = Cure(
     "length of a list",
     "A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
@@ -195,6 +219,12 @@ CONSTANT_NUMBER = Cure(
     "number that stays constant",
     "Each value of `{name}` is a constant of a program of its own here. Pass `torch.tensor({name})`, or compile "
     "with `dynamic=None`, where a number that changes becomes a symbol.",
+)
+FIXED_NUMBER = Cure(
+    "line that needs the value of a number",
+    "A number that changes becomes a symbol, but this line needs its value: a loop over a `range`, for example, is "
+    "unrolled. Use operations on tensors, such as a slice in place of the loop, or loop outside of the compiled "
+    "function.",
 )
 NUMBER = Cure(
     "number",
