@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _NAMES = {  # module -> the public names that it holds
     "aotviz.frontends.compile": "compile",
     "aotviz.frontends.plans": "plans",
+    "aotviz.frontends.policies": "policy",
     "aotviz.frontends.backwards": "compiled_autograd",
     "aotviz.frontends.stepping": "trace_stages",
     "aotviz.frontends.functions": "aot_function aot_module aot_module_simplified aot_autograd_decompositions "

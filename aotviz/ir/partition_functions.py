@@ -113,9 +113,9 @@ def drawing_once(
     if writable:
         _recompute_from_none(joint, forward, backward, results, writable)
     first = {node.name: node for node in forward.graph.nodes}
-    again = [node for node in backward.graph.nodes if _draws(backward, node) and node.name in first]
+    again = [node for node in backward.graph.nodes if draws(backward, node) and node.name in first]
     has_tangents = any(absent.is_tangent(node) for node in graphs.placeholders(backward.graph))  # torch asks for one
-    by_state = {node.name for node in again if _has_state(node)} if has_tangents else set()
+    by_state = {node.name for node in again if has_state(node)} if has_tangents else set()
     for node in again:
         if node.name not in by_state:
             _read_saved(forward, backward, results, first[node.name], node)
@@ -160,15 +160,15 @@ def _is_unread(node: fx.Node) -> bool:
     return several and operators.is_random(node.target) and all(not user.users for user in node.users)
 
 
-def _draws(module: fx.GraphModule, node: fx.Node) -> bool:
+def draws(module: fx.GraphModule, node: fx.Node) -> bool:
     """Whether a node draws random numbers, itself or in a graph that it runs."""
     if operators.is_random(node.target) or node.target is run_and_save_rng_state:
         return True
     graphs_run = (getattr(module, str(one.target), None) for one in node.all_input_nodes if one.op == "get_attr")
-    return any(_draws(one, inner) for one in graphs_run if isinstance(one, fx.GraphModule) for inner in one.graph.nodes)
+    return any(draws(one, inner) for one in graphs_run if isinstance(one, fx.GraphModule) for inner in one.graph.nodes)
 
 
-def _has_state(node: fx.Node) -> bool:
+def has_state(node: fx.Node) -> bool:
     """Whether a random node draws from the default generator of its tensors' device, or of `device=`: torch saves no
     other. Inductor's seeds have a device as an argument by position."""
     drawn = operators.is_random(node.target) and node.kwargs.get("generator") is None

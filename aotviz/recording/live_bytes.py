@@ -239,12 +239,16 @@ class _Plan:
             at[node.index] = moment
             moment += node.op not in ("placeholder", "output")
         returned, updates, saved = _results(graph, following)
-        passed = {key for node in graph.rows if node.op == "placeholder" for key, _ in self._in(graph, node)}
+        within: list[set[tuple[int, int]]] = []  # the storages that each node's value is in
         for node in graph.rows:
             users = [user for user in graph.users[node.index] if graph.rows[user].op != "output"]
             last = graph.rows[max(users, default=node.index)]
+            read = set[tuple[int, int]]().union(*(within[i] for i in node.inputs))
+            within.append(set())
             for storage, nbytes in self._in(graph, node):
-                key = storage, 0 if storage in passed else begins  # what is recomputed has the forward's number
+                # What is recomputed has the forward's number, also where a view of the forward's value is saved.
+                key = storage, 0 if node.op == "placeholder" or (storage, 0) in read else begins
+                within[-1].add(key)
                 known = self._storages.get(key)
                 if known is None:
                     known = self._storages[key] = _Storage(node, at[node.index], self._kind(graph, node, kinds))

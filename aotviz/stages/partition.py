@@ -249,6 +249,8 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
         return "the random state before a node that the backward recomputes"
     if _is_clone_of_input(node):
         return "the function cloned this input, and the input may be written before the backward"
+    if "policy" in node.meta:
+        return str(node.meta["policy"])
     tag = node.meta.get("recompute")
     if tag is not None:
         return f"tagged {getattr(tag, 'name', tag)} by checkpointing"

@@ -40,6 +40,13 @@ def memory_budget(share: float) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def offloading(wanted: bool) -> Iterator[None]:
+    """Let a partitioner move the saved values whose node has `should_offload` to the CPU, and back."""
+    with config.patch(enable_activation_offloading=True) if wanted else contextlib.nullcontext():
+        yield
+
+
 def saves_memory() -> bool:
     """Whether a memory budget asks the min-cut partitioner to keep less than it would."""
     return bool(config.activation_memory_budget < 1)
@@ -47,8 +54,12 @@ def saves_memory() -> bool:
 
 @contextlib.contextmanager
 def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], graph: fx.Graph) -> Iterator[None]:
-    """Replace the elimination of common subexpressions, with which torch's min-cut partitioner begins, by `share`."""
-    if partition_fn is not min_cut_rematerialization_partition or not config.cse:
+    """Replace the elimination of common subexpressions, with which torch's min-cut partitioner begins, by `share`.
+
+    A partitioner that hands on to another one names that as `otherwise`.
+    """
+    last = getattr(partition_fn, "otherwise", partition_fn)
+    if last not in ("min-cut", min_cut_rematerialization_partition) or not config.cse:
         yield
         return
     graph.eliminate_dead_code()

@@ -1,0 +1,222 @@
+"""`aotviz.policy`: a partitioner that follows a table: which values are saved, recomputed, or kept on the CPU.
+
+A rule's pattern names values by their module, their operator or their size; the first rule that matches decides, and
+another partitioner decides about the rest. The decisions become the tags of torch's selective checkpointing, so torch's
+partitioners carry them out. What passes from one matching module to the next one is saved, as with one
+`torch.utils.checkpoint` per module. A view follows the value that it is a view of.
+
+What draws random numbers draws the same ones again, because its random state is saved; where that is not possible (a
+generator of the user's), and where running twice would have an effect twice, the value is saved.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import operator
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.utils.checkpoint import CheckpointPolicy
+
+from aotviz.ir import graphs
+from aotviz.ir.partition_functions import Halves, draws, has_state, must_save, named
+from aotviz.recording.sources import module_path
+from aotviz.torch_private import operators
+from aotviz.torch_private.partitioners import offloading
+from aotviz.torch_private.pytree import tree_leaves
+
+ACTIONS = ("save", "recompute", "offload")
+_SIZE = re.compile(r"(?P<sign>[<>]=?) *(?P<number>\d{1,12}(?:\.\d{1,6})?) *(?P<unit>[KMGT]?)i?B?")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_OPERATOR = re.compile(r"(?:aten|prims|higher_order)\.|.+::")
+_MOST_NAMED = 6  # module paths in a message
+
+
+def policy(rules: Mapping[str, str], otherwise: str = "default") -> Policy:
+    """A partitioner that follows a table of rules, for `partition_fn=` of `aotviz.compile` and the others.
+
+    Args:
+        rules: pattern -> "save", "recompute" or "offload"; the first that matches a value decides. A pattern is a
+            module's path ("*.attn.*", "h.0", "layers.*"), an operator ("aten.gelu", "mylib::op"), or a size in bytes
+            (">= 1 MiB"). `*` stands for any text, dots included. For a module, what is inside of it counts too.
+        otherwise: the partitioner for all other values: "default" (save what the backward reads) or "min-cut".
+
+    "recompute" recomputes each matching module by itself, and saves what goes into it. "offload" moves a saved value to
+    the CPU after its last use in the forward, and back before its first in the backward. A value that a
+    `torch.utils.checkpoint` decides about is left to that. If no rule matches any value of a graph, a warning says so.
+
+    Raises:
+        ValueError: there is no such action, or no such partitioner. When it partitions: a value that should be
+            offloaded is on the CPU.
+
+    >>> import torch
+    >>> import aotviz
+    >>> rules = aotviz.policy({"aten.tanh": "recompute"})
+    >>> f = aotviz.compile(lambda x: x.sin().tanh().sum(), backend="eager", partition_fn=rules)
+    >>> f(torch.ones(3, requires_grad=True)).backward()
+    >>> f.recording[0].recomputed.name.tolist(), f.recording[0].saved_tensors.name.tolist()
+    (['tanh'], ['primals_1', 'sin'])
+    """
+    for pattern, action in rules.items():
+        if action not in ACTIONS:
+            raise ValueError(f"the policy for {pattern!r} is {action!r}; it can be {', '.join(map(repr, ACTIONS))}")
+    named(otherwise)
+    return Policy(tuple(rules.items()), otherwise)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What `policy` returns. Its content is part of the key of the cache."""
+
+    rules: tuple[tuple[str, str], ...]  # (pattern, action)
+    otherwise: str
+
+    @property
+    def __name__(self) -> str:
+        rules = ", ".join(f"{pattern}: {action}" for pattern, action in self.rules)
+        return f"policy {rules}" + (f"; otherwise {self.otherwise}" if self.otherwise != "default" else "")
+
+    def __repr__(self) -> str:
+        return f"<aotviz {self.__name__}>"
+
+    def __call__(self, joint: fx.GraphModule, joint_inputs: Any, **others: Any) -> Halves:
+        """Partition a joint graph, as torch's partitioners do."""
+        decided = dict(self._decisions(joint.graph))
+        if not decided:
+            self._warn(joint.graph)
+        regions = itertools.count(1 + max((n.meta.get("ac_graph_id", 0) for n in joint.graph.nodes), default=0))
+        numbers: dict[str, int] = {}  # of modules that are recomputed, in the order in which they begin
+        for node, decision in decided.items():
+            _tag(joint, node, decision)
+            if node.meta["recompute"] == CheckpointPolicy.MUST_RECOMPUTE and decision.module is not None:
+                if decision.module not in numbers:
+                    numbers[decision.module] = next(regions)
+                node.meta["ac_graph_id"] = numbers[decision.module]
+        partition = named(self.otherwise)
+        with offloading(any(one.action == "offload" for one in decided.values())):
+            halves: Halves = partition(joint, joint_inputs, **others)
+        return halves
+
+    def _decisions(self, graph: fx.Graph) -> Iterator[tuple[fx.Node, _Decision]]:
+        """What is decided about each value of the forward that a rule matches."""
+        for node in graph.nodes:
+            if node.op != "call_function" or "recompute" in node.meta or _is_backward(node) or not _is_tensors(node):
+                continue
+            source = _source(node)
+            found = self._decision(source) if source.op == "call_function" else None
+            if found is not None:
+                yield node, found
+
+    def _decision(self, node: fx.Node) -> _Decision | None:
+        path = _module(node)
+        for matcher in self._matchers:
+            found = matcher.matches(node, path)
+            if found is not None:
+                return found
+        return None
+
+    @cached_property
+    def _matchers(self) -> list[_Matcher]:
+        return [_Matcher(pattern, action) for pattern, action in self.rules]
+
+    def _warn(self, graph: fx.Graph) -> None:
+        paths = dict.fromkeys(path for node in graph.nodes if not _is_backward(node) if (path := _module(node)))
+        some = ", ".join(itertools.islice(paths, _MOST_NAMED))
+        modules = f" Modules in it: {some}." if some else " It has no modules."
+        patterns = ", ".join(repr(pattern) for pattern, _ in self.rules)
+        warnings.warn(f"aotviz.policy: no value of this graph matches {patterns}.{modules}", stacklevel=3)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    action: str
+    pattern: str
+    module: str | None  # the module that matched, if the pattern is one
+
+
+@dataclass(frozen=True)
+class _Matcher:
+    """A rule."""
+
+    pattern: str
+    action: str
+
+    def matches(self, node: fx.Node, path: str) -> _Decision | None:
+        size = _SIZE.fullmatch(self.pattern.strip())
+        if size is not None:
+            known = [nbytes for one in tree_leaves(node.meta["val"]) if (nbytes := graphs.nbytes(one)) is not None]
+            return self._decision(None) if known and _compares(max(known), size) else None
+        if _OPERATOR.match(self.pattern):
+            name, pattern = str(node.target), self.pattern.replace("::", ".")
+            matched = any(fnmatch.fnmatchcase(one, pattern) for one in (name, name.rpartition(".")[0]))
+            return self._decision(None) if matched else None
+        parts = path.split(".")
+        for i in range(len(parts)):
+            prefix = ".".join(parts[: i + 1])
+            if any(fnmatch.fnmatchcase(one, self.pattern) for one in (prefix, f"{prefix}.", f".{prefix}.")):
+                each = self.pattern.endswith(".*") and parts[i + 1 : i + 2]  # of the modules in a list
+                return self._decision(".".join([prefix, *each]) if each and each[0].isdigit() else prefix)
+        return None
+
+    def _decision(self, module: str | None) -> _Decision:
+        return _Decision(self.action, self.pattern, module)
+
+
+def _compares(nbytes: int, size: re.Match[str]) -> bool:
+    limit = float(size["number"]) * _UNITS[size["unit"]]
+    less, equal = size["sign"].startswith("<"), size["sign"].endswith("=")
+    return (nbytes < limit if less else nbytes > limit) or (equal and nbytes == limit)
+
+
+def _tag(joint: fx.GraphModule, node: fx.Node, decision: _Decision) -> None:
+    """Put a decision on a node, in torch's words."""
+    source = _source(node)
+    runs_once = (draws(joint, source) and not has_state(source)) or _has_effects(source)
+    node.meta["policy"] = f"your policy: {decision.pattern!r}: {decision.action!r}"
+    if decision.action == "recompute" and not runs_once:
+        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+        return
+    if decision.action == "recompute":
+        node.meta["policy"] += ", but it cannot run twice with the same result"
+    must_save(node)
+    if decision.action == "offload":
+        if all(one.device.type == "cpu" for one in tree_leaves(node.meta["val"]) if isinstance(one, torch.Tensor)):
+            raise ValueError(
+                f"the policy for {decision.pattern!r} is 'offload', and {node.name} is on the CPU already. Offload "
+                "moves values from an accelerator to the CPU; on a CPU, choose 'save' or 'recompute'."
+            )
+        node.meta["should_offload"] = True
+
+
+def _source(node: fx.Node) -> fx.Node:
+    """The node that computes a value: not a view of it, nor the item of a tuple."""
+    source = graphs.owner(node)
+    while source.target is operator.getitem:
+        source = source.args[0]
+    return source
+
+
+def _has_effects(node: fx.Node) -> bool:
+    return node.is_impure() and not operators.is_random(node.target)
+
+
+def _is_backward(node: fx.Node) -> bool:
+    return str(node.meta.get("partitioner_tag")).endswith("backward")
+
+
+def _is_tensors(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, (torch.Tensor, tuple, list))
+
+
+def _module(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    entries = list(stack.values())
+    return module_path(str(entries[-1][0])) if entries else ""
