@@ -62,7 +62,7 @@ def policy(rules: Mapping[str, str], otherwise: str = "default") -> Policy:
     >>> f = aotviz.compile(lambda x: x.sin().tanh().sum(), backend="eager", partition_fn=rules)
     >>> f(torch.ones(3, requires_grad=True)).backward()
     >>> f.recording[0].recomputed.name.tolist(), f.recording[0].saved_tensors.name.tolist()
-    (['tanh'], ['primals_1', 'sin'])
+    (['tanh', 'detach'], ['primals_1', 'sin'])
     """
     for pattern, action in rules.items():
         if action not in ACTIONS:

@@ -37,7 +37,8 @@ class LiveStorages(TorchDispatchMode):
     def close(self) -> None:
         """Note what is left after the last operator."""
         if self._is_open:
-            self.ran[-1] = self.ran[-1]._replace(after=self._alive())
+            last = self.ran[-1]
+            self.ran[-1] = Ran(last.operator, last.alive, self._alive())
             self._is_open = False
 
     def _alive(self) -> tuple[Made, ...]:
