@@ -22,8 +22,8 @@ import aotviz  # noqa: E402
 NAVIGATION = {
     "Begin": "gallery",
     "Compile": "compiling subclasses programs refusals export cache security",
-    "Look": "overview workbench recordings memory graph-view jupyterlab watching recompiles cures jobs cache-misses traces "
-    "command-line",
+    "Look": "overview workbench recordings memory graph-view jupyterlab watching recompiles cures jobs cache-misses "
+    "traces command-line",
     "The backward": "backward compiled-autograd",
     "Change and check": "stepping comparing-inputs verify teaching",
     "Look up": "stages glossary site/reference parity benchmarks",
