@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +16,13 @@ from torch import nn
 import aotviz
 from aotviz.lowerings import run_graph
 from aotviz.torch_private import configs
+from tests import corpus
 from tests.measured_bytes import differences
 from tests.oracle.models import FAMILIES, MORE
 from tests.tiers import slow
 
 PARTITIONERS = ["default_partition", "min_cut_rematerialization_partition"]
+ROOT = Path(__file__).resolve().parents[1]
 QUICK = ("bert", "gpt2")
 MODELS = [
     *QUICK,
@@ -180,3 +186,42 @@ def test_a_saved_file_has_the_same_plan(tmp_path) -> None:
     f.recording.save(tmp_path / "f.aotviz")
     loaded = aotviz.load(tmp_path / "f.aotviz")[0].memory()
     assert loaded.moments.equals(f.recording[0].memory().moments)
+
+
+def test_a_log_of_two_ranks_has_a_plan_for_each(tmp_path) -> None:
+    """The second rank compiled the same function for five rows too, with a symbolic size: for four rows, it needs what
+    the first program needs."""
+    log = aotviz.read_trace(corpus.folder("ranks"), index=False)
+    first, static, dynamic = (log[name].memory() for name in ("rank 0: 0/0", "rank 1: 0/0", "rank 1: 0/1"))
+    assert first.moments.equals(static.moments)
+    (symbol,) = log["rank 1: 0/1"].data.sizes
+    assert log["rank 1: 0/1"].data.sizes == {symbol: 5}
+    again = log["rank 1: 0/1"].memory(sizes={symbol: 4})
+    assert again.peak.nbytes == static.peak.nbytes < dynamic.peak.nbytes
+    assert static.peak.source.partition(" ")[2] in corpus.source("ranks")
+
+
+def test_a_job_of_torchs_own_has_the_plan_of_the_same_program_here(tmp_path) -> None:
+    """Torch's backend aot_eager runs the graphs of the min-cut partitioner operator by operator, as this one does."""
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    environment = {**os.environ, "TORCH_TRACE": str(tmp_path / "trace"), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, script], check=True, env=environment, capture_output=True)
+    (compilation,) = aotviz.read_trace(tmp_path / "trace", index=False)
+    names: dict[str, Any] = {}
+    exec(JOB.rpartition("torch.compile")[0].rpartition("\n")[0], names)
+    model = aotviz.compile(names["model"], backend="eager", partition_fn=PARTITIONERS[1])
+    model(names["x"]).sum().backward()
+    here, there = model.recording[0].memory(), compilation.memory()
+    columns = ["target", "alive", "parameter", "buffer", "saved", "gradient"]
+    assert here.moments[columns].values.tolist() == there.moments[columns].values.tolist()
+
+
+JOB = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 4))
+x = torch.randn(16, 8)
+torch.compile(model, backend="aot_eager")(x).sum().backward()
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,30 @@ from tests import corpus
 ROUNDED_US = SLACK_US + 0.5  # what moves, and what a float of a unix time can't hold
 
 
-def chrome(recording: aotviz.Recording, folder: Path) -> list[dict[str, Any]]:
+def chrome(recording: aotviz.Recording, folder: Path, memory: bool = False) -> list[dict[str, Any]]:
     path = folder / "trace.json"
-    recording.to_chrome_trace(path)
+    recording.to_chrome_trace(path, memory=memory)
     events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
     return events
+
+
+@pytest.mark.parametrize("program", ["training", "ranks", "dynamic_shapes"])
+def test_the_counters_are_the_live_bytes_of_each_plan(program: str, tmp_path: Path) -> None:
+    recording = aotviz.read_trace(corpus.folder(program), index=False)
+    events = chrome(recording, tmp_path, memory=True)
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    planned = 0
+    for pid, name in names.items():
+        if not name.startswith("planned memory of "):
+            continue
+        planned += 1
+        memory = recording[re.findall(r" \[(.*)\]", name)[0]].memory()
+        counters = [event for event in events if event["ph"] == "C" and event["pid"] == pid]
+        assert [sum(event["args"].values()) for event in counters] == memory.moments.alive.tolist()
+        nodes = [event["name"] for event in events if event["ph"] == "X" and event["pid"] == pid]
+        assert nodes == memory.moments.node.tolist()
+    assert planned > 0
+    assert not any(event["ph"] == "C" for event in chrome(recording, tmp_path))
 
 
 def crossing(events: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.logs.texts import Texts
+from aotviz.recording import sizes
 from aotviz.recording.events import (
     NONE,
     CompilationData,
@@ -45,10 +46,6 @@ USER_OUTPUT = re.compile(r"PlainAOTOutput\(idx=(\d{1,9})\)")
 OTHER = re.compile(r"[^a-zA-Z0-9]+")
 DONATED = re.compile(r"bw_donated_idxs=\[([\d, ]*)\]")
 SAVED = "SavedForBackwards"
-VIEW = re.compile(  # the operators in torch's decomposed graphs that allocate no memory
-    r"aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|"
-    r"unbind|unsqueeze|view|view_as_complex|view_as_real)\.\w+"
-)
 OF_INPUTS = ("alias_of_input", "is_input", "custom_function_view")
 
 METADATA = "aot_forward_graph_fw_metadata"  # the artifact with AOTAutograd's metadata
@@ -172,7 +169,7 @@ def recomputed(forward: Graph, backward: Graph) -> list[RecomputedRecord]:
     for node in backward.rows:
         if node.name in read:
             consumers, dies_at = read[node.name]
-            facts = _value(backward, node) | ({"nbytes": 0} if VIEW.fullmatch(node.target) else {})
+            facts = _value(backward, node) | ({"nbytes": 0} if sizes.VIEW.fullmatch(node.target) else {})
             records.append(RecomputedRecord(**facts, consumers=consumers, made_at=node.index, dies_at=dies_at))
     return records
 

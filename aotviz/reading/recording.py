@@ -25,7 +25,7 @@ from aotviz.explain import (
     timeline,
 )
 from aotviz.explain.overview import Overview
-from aotviz.recording import files, log_tables, merging, paintings, redacting, trace_files
+from aotviz.recording import files, live_tracks, log_tables, merging, paintings, redacting, trace_files
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError
@@ -465,11 +465,12 @@ class Recording:
         write_html(self.redacted() if redact else self, path)
         return redacting.LEFT_OUT if redact else ""
 
-    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+    def to_chrome_trace(self, path: str | os.PathLike[str], *, memory: bool = True) -> None:
         """Write what happened when, of all ranks, in Chromium's trace event format (JSON).
 
         Open it at https://ui.perfetto.dev. A rank is a process; compilations, stages and torch's events are its spans;
-        cache lookups, restarts, graph breaks and failures are its marks. A path that ends in ".gz" is compressed.
+        cache lookups, restarts, graph breaks and failures are its marks. With `memory`, the planned live bytes of each
+        compilation are a counter; all graphs are read for it. A path that ends in ".gz" is compressed.
         Raises RecordingError if the recording contains no times, or the path cannot be written.
 
         >>> import aotviz, json, pathlib, tempfile, torch
@@ -480,7 +481,7 @@ class Recording:
         >>> [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"][1:4]
         ['dynamo', 'flatten', 'metadata']
         """
-        self._trace(path, trace_files.chrome_trace)
+        self._trace(path, live_tracks.chrome_trace(self.compilations if memory else ()))
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the same as `to_chrome_trace` in Perfetto's own format, a protobuf.
@@ -489,8 +490,7 @@ class Recording:
         >>> f = aotviz.compile(lambda x: x + 1, backend="eager")
         >>> _ = f(torch.ones(3))
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.pftrace"
-        >>> f.recording.to_perfetto(path)
-        >>> b"flatten" in path.read_bytes()
+        >>> f.recording.to_perfetto(path); b"flatten" in path.read_bytes()
         True
         """
         self._trace(path, trace_files.perfetto_trace)

@@ -10,6 +10,7 @@ gradients belong to the caller at the end. The incoming gradients are counted un
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -218,6 +219,7 @@ class _Plan:
     def __init__(self, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int]) -> None:
         self._symbols = symbols
         self._storages: dict[tuple[int, int], _Storage] = {}
+        self._owners: dict[int, int] = {}  # of values whose storage a log does not say: the value that has it
         steps: list[tuple[str, Node]] = []  # what runs, in order
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
             self._read(graph, kinds, len(steps), following)
@@ -238,6 +240,8 @@ class _Plan:
         for node in graph.rows:
             at[node.index] = moment
             moment += node.op not in ("placeholder", "output")
+        for view, owner in _views(graph):
+            self._owners[view] = self._owners.get(owner, owner)
         returned, updates, saved = _results(graph, following)
         within: list[set[tuple[int, int]]] = []  # the storages that each node's value is in
         for node in graph.rows:
@@ -270,13 +274,18 @@ class _Plan:
 
     def _in(self, graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
         """The storage, and the bytes up to its end, of each tensor that a node's value is or has."""
-        if node.op == "output" or node.value_id < 0:
+        if node.op == "output":
             return
-        for number in sizes.tensors([node.value_id], graph.values):
+        whole = [node.value_id]
+        if node.value_id < 0:  # a log does not say what a tuple has: its items do
+            users = (graph.rows[user] for user in graph.users[node.index])
+            whole = [user.value_id for user in users if user.target == _ITEM]
+        for number in sizes.tensors([number for number in whole if number >= 0], graph.values):
             value = graph.values[number]
             shape, stride = map(self._known, value.shape), map(self._known, value.stride)
             end = sizes.reach(self._known(value.offset), [*shape], [*stride]) or 0
-            yield (value.storage if value.storage >= 0 else ~number), end * sizes.element_bytes(graph.text(value.dtype))
+            storage = value.storage if value.storage >= 0 else ~self._owners.get(number, number)
+            yield storage, end * sizes.element_bytes(graph.text(value.dtype))
 
     def _known(self, size: int | str) -> int:
         return size if isinstance(size, int) else sizes.evaluated(size, self._symbols)
@@ -288,7 +297,12 @@ class _Plan:
             return "intermediate"
         if graph.role.startswith("backward") and self._storages:
             return "tangent"
-        return kinds.get(node.descriptor, "input")
+        said = _OF_TORCH.match(node.descriptor)  # in a log: the number of an input, or a name
+        if said is None:
+            return kinds.get(node.descriptor, "input")
+        names = [*kinds]
+        number = int(said["number"] or len(names))
+        return kinds.get(names[number] if number < len(names) else said["name"] or "", "input")
 
     def _moments(self, steps: Sequence[tuple[str, Node]]) -> list[Moment]:
         begin: dict[int, list[_Storage]] = {}
@@ -314,6 +328,23 @@ class _Plan:
 
 _END = 1 << 60  # held by the caller when everything has run
 
+_ITEM = "operator.getitem"
+_IN_PLACE = re.compile(r"[^_]_\.\w+$")
+_OF_TORCH = re.compile(r"\w+AOTInput\((?:idx=(?P<number>\d{1,9})|target='(?P<name>[^']*)')\)")
+_SAID_SAVED = re.compile(r"saved |SavedForBackwards")
+_SAID_UPDATED = re.compile(r" after mutation$|^InputMutationAOTOutput\(")
+
+
+def _views(graph: Graph) -> Iterator[tuple[int, int]]:
+    """(value, value whose memory it has) of the views and writes, by their operators."""
+    owners: dict[int, int] = {}  # by node
+    for node in graph.rows:
+        first = node.inputs[0] if node.inputs else -1
+        shares = sizes.VIEW.fullmatch(node.target) or _IN_PLACE.search(node.target)
+        if first >= 0 and (shares or (node.target == _ITEM and first in owners)):
+            owners[node.index] = owner = owners.get(first, first)
+            yield node.value_id, graph.rows[owner].value_id
+
 
 def _results(graph: Graph, saved_for: Graph | None) -> tuple[set[int], set[int], set[int]]:
     """The nodes that the caller gets, those that the wrapper copies into inputs, and those that are saved for the
@@ -323,10 +354,10 @@ def _results(graph: Graph, saved_for: Graph | None) -> tuple[set[int], set[int],
     saved = len(outputs)  # where the saved ones begin
     if saved_for is not None:
         taken = sum(n.op == "placeholder" and not n.name.startswith("tangents_") for n in saved_for.rows)
-        begins = (place for place, text in enumerate(said) if text.startswith("saved "))
+        begins = (place for place, text in enumerate(said) if _SAID_SAVED.match(text))
         saved = next(begins, len(outputs) - taken if not any(said) else len(outputs))  # a log does not say
     found: tuple[set[int], set[int], set[int]] = (set(), set(), set())
     for place, (name, text) in enumerate(zip(outputs, said, strict=True)):
         if name in names:
-            found[2 if place >= saved else 1 if text.endswith(" after mutation") else 0].add(names[name])
+            found[2 if place >= saved else 1 if _SAID_UPDATED.search(text) else 0].add(names[name])
     return found

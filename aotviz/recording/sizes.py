@@ -30,6 +30,11 @@ _FUNCTIONS: Mapping[str, Callable[..., int]] = {
     "TruncToInt": math.trunc,
 }
 
+VIEW = re.compile(  # operators that allocate no memory: their results are in their first argument
+    r"aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|"
+    r"unbind|_?unsafe_view|unsqueeze|view|view_as_complex|view_as_real)\.\w+"
+)
+
 
 def element_bytes(dtype: str) -> int:
     """The bytes of one element of a dtype, given by name. Dtypes smaller than a byte count as one byte.

@@ -40,23 +40,24 @@ def write(data: RecordingData, strings: Sequence[str], path: str | os.PathLike[s
 Encode = Callable[[list[Process], dict[str, str]], bytes]
 
 
-def chrome_trace(found: list[Process], producer: dict[str, str]) -> bytes:
-    """The trace as JSON. `ts` and `dur` are microseconds."""
+def chrome_trace(found: list[Process], producer: dict[str, str], others: Sequence[dict[str, Any]] = ()) -> bytes:
+    """The trace as JSON, with `others` as its last events. `ts` and `dur` are microseconds."""
     events: list[dict[str, Any]] = []
     for process in found:
         pid = process.number
-        events.append(_named("process_name", pid, 0, process.name))
+        events.append(named("process_name", pid, 0, process.name))
         events.append({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
         for tid, (name, track) in enumerate(_threads(process), 1):
-            events.append(_named("thread_name", pid, tid, name))
+            events.append(named("thread_name", pid, tid, name))
             events += [_complete(pid, tid, *placed) for placed in track]
         if process.marks:
-            events.append(_named("thread_name", pid, 0, MARKS))
+            events.append(named("thread_name", pid, 0, MARKS))
             events += [_instant(pid, mark) for mark in process.marks]
-    return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms", "otherData": producer})
+    return msgspec.json.encode({"traceEvents": [*events, *others], "displayTimeUnit": "ms", "otherData": producer})
 
 
-def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    """What a process or a thread is called."""
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 

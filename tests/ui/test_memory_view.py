@@ -16,6 +16,7 @@ import aotviz
 from aotviz.lowerings import run_graph
 from aotviz.recording import sizes
 from aotviz.widgets.html import write_html
+from tests import corpus
 
 PAINTED = "() => performance.getEntriesByName('aotviz memory painted').length > 0"
 Open = Callable[..., Page]
@@ -106,7 +107,22 @@ def test_the_peak_is_the_one_that_python_says(opened: Open, width: int, theme: s
     assert frame["x"] + frame["width"] <= width
 
 
-@pytest.mark.parametrize("made", [trained, dynamic])
+def logged() -> aotviz.Recording:
+    return aotviz.read_trace(corpus.folder("ranks"), index=False)
+
+
+def test_each_rank_of_a_log_of_a_job_has_its_own(opened: Open, screenshots: Path) -> None:
+    log = logged()
+    for rank, name in enumerate(("rank 0: 0/0", "rank 1: 0/1")):
+        page = opened(log, node=f"&compilation={name}")
+        peak = log[name].memory().peak
+        lead = page.locator(".memory-view .lead")
+        expect(lead).to_contain_text(f"At most {sizes.told(peak.nbytes)} are alive at once: while {peak.node} of the")
+        expect(page.locator(".memory-view .sizes label")).to_have_count(rank)  # of a symbolic size
+    page.screenshot(path=screenshots / "memory-log.png")
+
+
+@pytest.mark.parametrize("made", [trained, dynamic, logged])
 def test_every_moment_has_the_bytes_of_the_plan_in_python(opened: Open, made: Callable[[], aotviz.Recording]) -> None:
     recording = made()
     page = opened(recording)

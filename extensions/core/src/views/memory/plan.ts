@@ -23,6 +23,10 @@ export const KINDS = [
 export type Kind = (typeof KINDS)[number];
 
 const OF_THE_CALLER: ReadonlySet<string> = new Set(["parameter", "buffer", "input", "constant"]);
+const VIEW =
+  /^aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|unbind|_?unsafe_view|unsqueeze|view|view_as_complex|view_as_real)\.\w+$/;
+const IN_PLACE = /[^_]_\.\w+$/;
+const OF_TORCH = /^\w+AOTInput\((?:idx=(\d{1,9})|target='([^']*)')\)/;
 const END = 2 ** 53; // held by the caller when everything has run
 
 /** A storage, from the moment at which it is made to the last that holds it. */
@@ -76,7 +80,7 @@ export function planOf(
   text: (number: number) => string,
   sizes: Sizes,
 ): Plan {
-  return new Planner(halves, values, new Map(inputs.map(({ name, kind }) => [name, kind as Kind])), text, sizes).plan();
+  return new Planner(halves, values, inputs, text, sizes).plan();
 }
 
 class Planner {
@@ -85,14 +89,18 @@ class Planner {
   private readonly moments: Moment[] = [];
   private readonly ends = new Map<ValueRecord, number>(); // bytes up to the end of a tensor in its storage
   private readonly unknown = new Set<string>();
+  private readonly owners = new Map<number, number>(); // of values whose storage a log does not say: the value that has it
+  private readonly kinds: ReadonlyMap<string, Kind>;
 
   constructor(
     private readonly halves: readonly Graph[],
     private readonly values: readonly ValueRecord[],
-    private readonly kinds: ReadonlyMap<string, Kind>,
+    private readonly inputs: CompilationData["inputs"],
     private readonly text: (number: number) => string,
     private readonly sizes: Sizes,
-  ) {}
+  ) {
+    this.kinds = new Map(inputs.map(({ name, kind }) => [name, kind as Kind]));
+  }
 
   plan(): Plan {
     const momentOf = this.halves.map((_, half) => this.read(half));
@@ -121,6 +129,7 @@ class Planner {
       at[i] = this.moments.length;
       if (op[i] !== "p" && op[i] !== "o") this.moments.push({ half, phase, node: nodes[i]! });
     }
+    for (const [view, owner] of viewsOf(graph)) this.owners.set(view, this.owners.get(owner) ?? owner);
     const { returned, updates, saved } = resultsOf(graph, this.halves[half + 1]);
     const passed = new Set<number>();
     for (let i = 0; i < nodes.length; i++)
@@ -168,13 +177,18 @@ class Planner {
   }
 
   /** The tensors that a node's value is or has. */
-  private tensors({ snapshot }: Graph, node: number): number[] {
+  private tensors({ snapshot, nodes }: Graph, node: number): number[] {
     const whole = snapshot.value[node]!;
-    if (whole < 0 || snapshot.op[node] === "o") return [];
+    if (snapshot.op[node] === "o") return [];
     if (this.values[whole]?.kind === "tensor") return [whole];
     const found: number[] = [];
     const seen = new Set<number>();
-    for (const pending = [whole]; pending.length;) {
+    // A log does not say what a tuple has: its items do.
+    const items = (): number[] =>
+      nodes[node]!.users.map((user) => nodes[user]!)
+        .filter(isItem)
+        .map(({ valueIndex }) => valueIndex);
+    for (const pending = whole < 0 ? items() : [whole]; pending.length;) {
       const number = pending.pop()!;
       const value = this.values[number];
       if (!value || seen.has(number)) continue;
@@ -187,7 +201,7 @@ class Planner {
 
   private storage(number: number): number {
     const { storage } = this.values[number]!;
-    return storage >= 0 ? storage : 2 ** 25 + number; // unknown: the value by itself
+    return storage >= 0 ? storage : 2 ** 25 + (this.owners.get(number) ?? number); // a log does not say it
   }
 
   private bytes(value: ValueRecord): number {
@@ -220,8 +234,28 @@ class Planner {
     if (op === "a") return "constant";
     if (op !== "p") return "intermediate";
     if (role.startsWith("backward") && this.storages.size) return "tangent";
-    return this.kinds.get(descriptor) ?? "input";
+    const said = OF_TORCH.exec(descriptor); // in a log: the number of an input, or a name
+    const name = said ? (said[1] ? this.inputs[Number(said[1])]?.name : said[2]) : descriptor;
+    return this.kinds.get(name ?? "") ?? "input";
   }
+}
+
+/** The values of views and writes, with the value whose memory each has, by their operators. */
+function* viewsOf({ nodes, inputs }: Graph): Generator<[view: number, owner: number]> {
+  const owners = new Map<number, number>(); // by node
+  for (const node of nodes) {
+    const first =
+      inputs.starts[node.index]! < inputs.starts[node.index + 1]! ? inputs.all[inputs.starts[node.index]!]! : -1;
+    if (first < 0 || !(VIEW.test(node.target) || IN_PLACE.test(node.target) || (isItem(node) && owners.has(first))))
+      continue;
+    const owner = owners.get(first) ?? first;
+    owners.set(node.index, owner);
+    yield [node.valueIndex, nodes[owner]!.valueIndex];
+  }
+}
+
+function isItem({ target }: Node): boolean {
+  return target === "operator.getitem";
 }
 
 function aliveOf(holders: readonly Holder[], length: number): Float64Array {
