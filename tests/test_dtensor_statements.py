@@ -46,19 +46,53 @@ def test_a_mesh_takes_nothing_of_a_memory_budget(mesh, backend, budget):
 
 
 @pytest.mark.parametrize("placement", [Shard(0), Replicate()], ids=str)
-def test_a_collective_that_python_waits_for_is_refused_by_name(mesh, placement):
-    """The graph would return memory that no one has written yet."""
+def test_what_distribute_tensor_gives_is_waited_for(mesh, placement):
+    """The collective that it calls writes to its argument only when Python waits for it."""
 
     def f(x):
         return distribute_tensor(x.detach(), mesh, [placement]).to_local(), x.sin()
 
     x = leaf(6)
-    with pytest.raises(
-        aotviz.Refused, match=r"a collective of torch\.distributed, (scatter|broadcast), that"
-    ) as caught:
-        aotviz.aot_function(f, run_graph)(x)
-    assert caught.value.reason == "collective inside"
+    assert torch.equal(aotviz.aot_function(f, run_graph)(x)[0], x)
     assert torch.equal(torch.compile(f, backend="aotviz_eager")(x)[0], x)
+
+
+@pytest.mark.parametrize("compiled", [torch.compile, aotviz.aot_function], ids=["torch.compile", "aot_function"])
+@pytest.mark.parametrize("take", [lambda d: d.view(-1), lambda d: d[:1], lambda d: d.t()], ids=["view", "slice", "t"])
+@pytest.mark.parametrize("given", [True, False], ids=["a DTensor", "from_local"])
+def test_a_view_that_a_dtensor_takes_of_its_part_is_none_to_autograd(mesh, compiled, take, given):
+    """DTensor takes it below autograd: it has no base, and a version counter of its own."""
+
+    def f(x):
+        d = x if given else DTensor.from_local(x, mesh, [Replicate()])
+        return take(d).to_local()
+
+    def ran(fn):
+        x = torch.arange(6.0).reshape(2, 3)
+        made = fn(DTensor.from_local(x, mesh, [Replicate()]) if given else x)
+        x.add_(1)
+        return made.tolist(), made._version, made._base is x, made._base is not None
+
+    backend = run_graph if compiled is aotviz.aot_function else "aotviz_eager"
+    found = ran(compiled(f, backend) if compiled is aotviz.aot_function else compiled(f, backend=backend))
+    assert found == ran(f)
+    assert not found[2]
+
+
+def test_a_gradient_of_a_dtensor_may_have_other_strides_in_dimensions_of_size_one(mesh):
+    """As the gradient of a `redistribute` behind a graph break has them. No copy has the result's."""
+
+    def f(x):
+        d = DTensor.from_local(x.t().split(1)[1] * 2.0, mesh, [Shard(0)])
+        torch._dynamo.graph_break()
+        return d.redistribute(mesh, [Replicate()]).full_tensor()
+
+    def ran(fn):
+        x = leaf(2, 3)
+        fn(x).sum().backward()
+        return x.grad
+
+    assert torch.equal(ran(torch.compile(f, backend="aotviz_eager")), ran(f))
 
 
 def test_the_parts_of_a_dtensor_may_be_views_that_autograd_no_longer_accepts(mesh):

@@ -10,7 +10,8 @@ last, as Inductor expects, and no caller sees one. The forward and the backward 
 Note [Tokens across the cut]
 A partitioner puts a node where its inputs are. So during partitioning the forward's token is an input and an output of
 the forward, and the backward's is an input and an output together with the gradients; each effect then ends up in its
-own half, once. `lift` does that to a joint graph and `unlift` undoes it in a half.
+own half, once. `lift` does that to a joint graph and `unlift` undoes it in a half. Waits for collectives whose results
+nothing reads are outputs meanwhile, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from aotviz.ir import graphs
+from aotviz.torch_private import collectives
 from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.operators import MAKE_TOKEN, SINK_TOKENS, WITH_EFFECTS, kind_of
 
@@ -71,7 +73,8 @@ def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
 
 def lift(graph: fx.Graph, slots: int) -> tuple[int, int]:
     """Make tokens inputs and outputs of a joint graph with `slots` forward outputs. Edits `graph`, and returns how many
-    there are in the forward, after the primals, and in the backward, after the tangents."""
+    outputs there are more in the forward and in the backward. Waits for collectives that nothing reads are outputs too.
+    """
     counts: dict[str, int] = {}
     results = graphs.outputs(graph)
     described = list(graphs.output_node(graph).meta.get("desc") or [None] * len(results))
@@ -80,11 +83,12 @@ def lift(graph: fx.Graph, slots: int) -> tuple[int, int]:
         made = [node for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN) if _tag(node) == tag]
         for node in made:
             _replace_by_input(graph, node, tag)
-        counts[tag] = len(made)
         sinks = [node for node in graph.find_nodes(op="call_function", target=SINK_TOKENS) if _tag(node) == tag]
         last = [token for sink in sinks for token in sink.args[0]]
         for sink in sinks:
             graph.erase_node(sink)
+        last += [node for node in collectives.unread(graph) if _tag(node) == tag]
+        counts[tag] = len(last)
         results[places[tag] : places[tag]] = last
         described[places[tag] : places[tag]] = [None] * len(last)
     graphs.set_outputs(graph, results, described)
@@ -122,13 +126,13 @@ def close_around(module: fx.GraphModule, count: int) -> None:
 
 
 def unlift(half: fx.GraphModule, at: int, count: int) -> None:
-    """Close a half again, whose outputs from `at` on are `count` tokens. Edits it."""
+    """Close a half again, whose outputs from `at` on are `count` tokens, or unread waits. Edits it."""
     if not count:
         return
     graph = half.graph
     (output,) = graph.find_nodes(op="output")
     results = list(output.args[0])
-    last = [token for token in results[at : at + count] if token is not None]
+    last = [node for node in results[at : at + count] if node is not None and not collectives.communicates(node.target)]
     output.args = (tuple(results[:at] + results[at + count :]),)
     for node in graph.find_nodes(op="placeholder"):
         if str(node.target).startswith(tuple(_LIFTED.values())):

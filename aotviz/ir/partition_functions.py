@@ -38,7 +38,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.ir import absent, graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
-from aotviz.torch_private import graph_nodes, operators
+from aotviz.torch_private import collectives, graph_nodes, operators
 from aotviz.torch_private.partitioners import (
     default_partition,
     functionalize_rng_ops,
@@ -308,9 +308,9 @@ def _save_only_what_is_read(forward: fx.GraphModule, backward: fx.GraphModule, r
 def share(graph: fx.Graph) -> int:
     """Merge equal calls of an operator, in place; see Note [Common subexpressions]. Returns how many were removed.
 
-    These are not merged: side effects, random numbers, uninitialized memory, values in the memory of an output (two
-    outputs stay two tensors), calls with a write between them, operators that run graphs, and numbers that are read
-    from a tensor.
+    These are not merged: side effects, collectives, random numbers, uninitialized memory, values in the memory of an
+    output (two outputs stay two tensors), calls with a write between them, operators that run graphs, and numbers that
+    are read from a tensor.
 
     >>> import torch
     >>> module = torch.fx.symbolic_trace(lambda x: x.sin() + x.sin())
@@ -355,7 +355,7 @@ def _is_its_own(node: fx.Node) -> bool:
     packet = getattr(node.target, "overloadpacket", None)
     with_graphs = not operators.is_operator(node.target) and any(n.op == "get_attr" for n in node.all_input_nodes)
     drawn = packet is torch.ops.aten.empty or operators.is_random(node.target)
-    return read_off or with_graphs or drawn or node.is_impure()
+    return read_off or with_graphs or drawn or node.is_impure() or collectives.communicates(node.target)
 
 
 def _storage(node: fx.Node) -> Any:

@@ -244,9 +244,9 @@ generator before torch 2.13:
   the function draws from a torch.Generator of its own, and graphs of torch {names} cannot take one (those of torch
   2.13 can). Use the default generator, or draw the numbers before the call and pass them.
 collective inside:
-  the function runs a collective of torch.distributed, {names}, that writes to its argument and that Python waits for,
-  as torch.distributed's own functions and distribute_tensor do. A trace sees neither the write nor the wait. Call it
-  outside of the function; or use aotviz.compile(fn).
+  the function calls a collective of torch.distributed, {names}, that has no functional form, so that a graph cannot
+  wait for what it writes (send and recv, and reductions with a factor of their own). Call it outside of the function;
+  or use aotviz.compile(fn).
 random numbers on several devices:
   torch._functorch.config.functionalize_rng_ops is on, and the call draws random numbers on {names}, each of which has
   its own generator. Draw on one device, or switch functionalize_rng_ops off.

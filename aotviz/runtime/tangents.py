@@ -41,7 +41,21 @@ def expect_plain(emit: Emitter, name: str, subject: str) -> None:
 
 def same_context(value: Any, context: Any) -> bool:
     """Whether a subclass has that context. Some classes put `requires_grad` into it, which no part depends on."""
-    return bool(anatomy(value.detach() if value.requires_grad else value)[1] == context)
+    return _alike(anatomy(value.detach() if value.requires_grad else value)[1], context)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether contexts are equal. The strides in them (a DTensor's TensorMeta has some) need not be equal in dimensions
+    of size one, where copies have others."""
+    if bool(one == other):
+        return True
+    if type(one) is not type(other) or not isinstance(one, tuple) or len(one) != len(other):
+        return False
+    fields: Any = one
+    if {"shape", "stride"}.issubset(getattr(fields, "_fields", ())) and fields.shape == other.shape:
+        strides = zip(fields.shape, fields.stride, other.stride, strict=True)
+        return bool(fields._replace(stride=other.stride) == other) and all(n == 1 or a == b for n, a, b in strides)
+    return all(map(_alike, one, other))
 
 
 def fits(value: Any, plan: RuntimePlan) -> bool:

@@ -71,12 +71,6 @@ def name(target: Any) -> str:
     return str(target._schema.name)
 
 
-def is_waited_for(target: Any) -> bool:
-    """Whether an operator is a collective that writes later, when Python waits for the `Work` that it returns."""
-    is_collective = getattr(target, "namespace", "") == "c10d"
-    return is_collective and any("c10d.Work" in str(one.type) for one in target._schema.returns)
-
-
 def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
     """The arguments of a call that the operator writes, including the items of list arguments."""
     for position, argument in enumerate(target._schema.arguments):
@@ -101,8 +95,10 @@ def without_write(target: Any) -> Any:
 
 
 def counts_writes(target: Any) -> bool:
-    """Whether eager bumps the version for the operator's writes. Its batch norm updates the statistics without that."""
-    return target is not torch.ops.aten._native_batch_norm_legit.default
+    """Whether eager bumps the version for the operator's writes. Batch norm updates the statistics without that, and
+    no collective does it."""
+    uncounted = target is torch.ops.aten._native_batch_norm_legit.default
+    return not uncounted and getattr(target, "namespace", "") != "c10d"
 
 
 def counts_unseen(target: Any) -> bool:

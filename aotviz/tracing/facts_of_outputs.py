@@ -138,7 +138,7 @@ class _Classifier:
             whole = id(base) in self.rewritten and id(root) in written and base.numel() == root.numel()
             if whole:
                 given = self.input_info[written[id(root)].index]
-                uncounted = given.version_bumps and any(self.ledger.from_data(event.results[k]) for event, k in path)
+                uncounted = given.version_bumps and any(self.ledger.counts_apart(event.results[k]) for event, k in path)
                 if given.mutations_hidden_from_autograd and not uncounted:
                     del written[id(root)]
         # `detach_` is an in-place metadata op too

@@ -179,13 +179,12 @@ class Ledger:
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
         self._orphans: list[torch.Tensor] = []  # arguments of Kind.ORPHAN
         self.read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
+        self.below: set[int] = set()  # ids of views that a subclass took of its parts, below autograd: it knows no view
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[torch.Tensor] = []  # tensors whose `.data` was assigned
         self.left: dict[int, Left | None] = {}  # id of a tensor -> the data left in its first storage, if written
-        self.parted: list[
-            tuple[int, torch.Tensor, str]
-        ] = []  # (number of an event, what it gave another storage, refusal)
+        self.parted: list[tuple[int, torch.Tensor, str]] = []  # (event, what it gave another storage, refusal)
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
         """Called before the run with each argument, and the tensor that was passed for it."""
@@ -330,29 +329,32 @@ class Ledger:
                 self.events.append(moved)
                 self._note_move(moved)
         else:
-            mode, unseen = Mode.now(), operators.counts_unseen(operator)
             if self._after_move or self._orphans:
                 self._note_use(rest)
             for tensor in operators.written(operator, args, kwargs):
                 if functional.is_functional(tensor):
-                    sources = (event.source for event, _ in self.path(tensor)[1])
-                    if self._resized and self._resized.intersection(map(id, (tensor, *sources))):
-                        raise Refused("resized after a write", "a view")
-                    differentiable = mode.grad and _require_grad(tensor, *rest, *kwargs.values())
-                    if differentiable and self._misplaces_gradients(tensor):
-                        raise Refused("as_strided in a chain of views", "a tensor")
-                    self.events.append(Wrote(tensor, mode, operator, node, layout(self.root(tensor))))
-                    self._writes[id(tensor)] += 1
-                    if unseen:
+                    self.note_write(operator, tensor, node, (*rest, *kwargs.values()))
+                    if operators.counts_unseen(operator):
                         increment_version((tensor,))
-                    self.uncounted[id(tensor)] += not operators.counts_writes(operator)
-                    if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
-                        self.unrepeatable = self.moved_view()
         return True
 
-    def note_of_subclass(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
-        """The same, for an operator on a subclass, after those that its class called. A view (`jagged.values()`) may be
-        an alias that the class made of a part. To autograd it is a view of the whole."""
+    def note_write(self, operator: Any, tensor: torch.Tensor, node: fx.Node | None, others: Iterable[Any] = ()) -> None:
+        """Called after an operator wrote the data of a tensor, with its other arguments."""
+        mode, sources = Mode.now(), (event.source for event, _ in self.path(tensor)[1])
+        if self._resized and self._resized.intersection(map(id, (tensor, *sources))):
+            raise Refused("resized after a write", "a view")
+        differentiable = mode.grad and _require_grad(tensor, *others)
+        if differentiable and self._misplaces_gradients(tensor):
+            raise Refused("as_strided in a chain of views", "a tensor")
+        self.events.append(Wrote(tensor, mode, operator, node, layout(self.root(tensor))))
+        self._writes[id(tensor)] += 1
+        self.uncounted[id(tensor)] += not operators.counts_writes(operator)
+        if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
+            self.unrepeatable = self.moved_view()
+
+    def note_of_subclass(self, operator: Any, args: Any, kwargs: Any, result: Any, first: int) -> None:
+        """The same, for an operator on a subclass, after those that its class called: the events from `first`. A view
+        (`jagged.values()`) may be an alias that the class made of a part. To autograd it is a view of the whole."""
         for one in result if isinstance(result, (list, tuple)) else (result,):
             inside = self._origin.get(id(one))
             if inside is not None and _kind(operator) == "view":
@@ -360,6 +362,7 @@ class Ledger:
                     del self._origin[id(alias)]
                 self.events.remove(inside)
                 self._taken[id(inside.source)].remove(inside)
+        self.below.update(id(r) for e in self.events[first:] if isinstance(e, Viewed) for r in e.results)
         self.note(operator, args, kwargs, result)
 
     def resize_storage(self, tensor: torch.Tensor, size: Any, after: fx.Node) -> None:
@@ -535,8 +538,7 @@ class Ledger:
         return self.path(tensor)[0]
 
     def sets_of(self, tensor: torch.Tensor) -> int:
-        """How often `set_` gave it another storage. Dynamo traces `x.data = ...` as a `set_`, and corrects
-        the count."""
+        """How often `set_` gave it another storage. Dynamo makes one of `x.data = ...`, and corrects the count."""
         return sum(isinstance(e, Moved) and e.tensor is tensor and _sets_storage(e.operator) for e in self.events)
 
     def writes_of(self, tensor: torch.Tensor) -> int:
@@ -551,20 +553,21 @@ class Ledger:
 
     def _counts_for(self, alias: torch.Tensor, tensor: torch.Tensor) -> bool:
         source, path = self.path(alias, lambda one: one is tensor)
-        apart = (e.operator is torch.ops.aten.view.dtype or self.from_data(e.results[k]) for e, k in path)
+        apart = (e.operator is torch.ops.aten.view.dtype or self.counts_apart(e.results[k]) for e, k in path)
         return source is tensor and not any(apart)
 
     def replacements(self) -> list[tuple[int, torch.Tensor]]:
         """(Position among the events, tensor) of each tensor that was given another storage."""
-        found = []
-        for k, event in enumerate(self.events):
-            if isinstance(event, Wrote | Moved) and (event.operator is None or _sets_storage(event.operator)):
-                found.append((k, event.tensor))
-        return found
+        changes = ((k, e) for k, e in enumerate(self.events) if isinstance(e, Wrote | Moved))
+        return [(k, e.tensor) for k, e in changes if e.operator is None or _sets_storage(e.operator)]
 
     def from_data(self, alias: torch.Tensor) -> bool:
-        """Whether the attribute `.data` returned it, so it has its own version counter."""
+        """Whether the attribute `.data` returned it."""
         return id(alias) in self.read_data
+
+    def counts_apart(self, alias: torch.Tensor) -> bool:
+        """Whether an alias has its own version counter: `.data` returned it, or a subclass took it."""
+        return id(alias) in self.read_data or id(alias) in self.below
 
     def moved_views(self) -> list[torch.Tensor]:
         """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""

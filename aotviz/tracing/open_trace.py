@@ -31,6 +31,7 @@ from aotviz.python_state import leaks, randomness
 from aotviz.python_state.patched import items_kept, patched
 from aotviz.torch_private import (
     autograd_nodes,
+    collectives,
     decompositions,
     functional_tensors,
     operators,
@@ -307,8 +308,9 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
         if func is operators.RESIZE_STORAGE and ledger.open:
             ledger.resize_storage(*args, next(iter(reversed(tracer.graph.nodes))))
             return None
-        if operators.is_waited_for(func):
-            raise CannotTrace("collective inside", operators.name(func).removeprefix("c10d::").removesuffix("_"))
+        if collectives.is_one(func):
+            write = partial(dispatch, _COPY, kinds)
+            return _waited_for(self, write, ledger, tracer.graph, func, args, kwargs or {})
         if operators.writes(func):
             for written in operators.written(func, args, kwargs or {}):
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
@@ -365,6 +367,25 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     leaks.exclude_from_search(method)
 
 
+def _waited_for(
+    mode: FunctionalTensorMode, write: Any, ledger: Any, graph: fx.Graph, func: Any, args: Any, kwargs: Any
+) -> Any:
+    """Put a collective into the graph, with the wait for it, and write what it gives. Autograd sees none of it."""
+    with mode, torch.no_grad():
+        pairs = collectives.written(func, args, kwargs)
+    if pairs is None:
+        raise CannotTrace("collective inside", collectives.word(func))
+    for tensor, value in pairs:
+        if not functional.is_functional(tensor):
+            raise fakes.StrayIsWritten(tensor)
+        with torch.no_grad():
+            length = len(graph.nodes)
+            write((tensor, value), {})
+            if ledger.open:
+                ledger.note_write(func, tensor, _computing(graph, length))
+    return collectives.answer(func, args)
+
+
 def _computing(graph: fx.Graph, length: int) -> fx.Node | None:
     """The last operator behind the first `length` nodes. Behind it come the items of its result, and their sizes."""
     for node in itertools.islice(reversed(graph.nodes), len(graph.nodes) - length):
@@ -403,8 +424,9 @@ class _SubclassLog(TorchDispatchMode):
         if self.inside or not (self.ledger.open and args and is_subclass(args[0])):
             return func(*args, **(kwargs or {}))
         with patched(self, inside=True):  # a class may run it again, to correct the metadata that it shows
+            first = len(self.ledger.events)
             result = func(*args, **(kwargs or {}))
-        self.ledger.note_of_subclass(func, args, kwargs or {}, result)
+        self.ledger.note_of_subclass(func, args, kwargs or {}, result, first)
         return result
 
 

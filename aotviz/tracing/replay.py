@@ -223,7 +223,7 @@ class Builder:
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Wrote):
                 root, path = self.ledger.path(event.tensor)
-                unseen = any(self.ledger.from_data(step.results[k]) for step, k in path)
+                unseen = any(self.ledger.counts_apart(step.results[k]) for step, k in path)
                 for key in {self._autograd_root(event.tensor), *([] if unseen else [id(root)])} & set(last):
                     last[key] = position
                     seen[key] = position if event.mode.grad and event.tensor.requires_grad else seen[key]
@@ -288,9 +288,14 @@ class Builder:
                 self.apart.append(event.results[0])
                 self.steps.append(Data(source, targets[0], mode.grad, mode.inference, value))
                 return
-            arguments = _arguments(event)
-            view = View(source, event.operator, *arguments, mode.grad, mode.inference, targets, event.several, value)
-            self.steps.append(view)
+            apart = [k for k, result in enumerate(event.results) if id(result) in self.ledger.below]
+            taken = tuple(self._variable() if k in apart else one for k, one in enumerate(targets))
+            arguments, seen = _arguments(event), None if apart else value
+            self.steps.append(
+                View(source, event.operator, *arguments, mode.grad, mode.inference, taken, event.several, seen)
+            )
+            self.apart += (event.results[k] for k in apart)
+            self.steps += (Data(taken[k], targets[k], mode.grad, mode.inference, value) for k in apart)
             return
         for result, where in zip(event.results, event.layouts, strict=True):
             if id(result) in self.needed:
@@ -306,7 +311,7 @@ class Builder:
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()` and not `.data`, which has its own version counter."""
-        if self.ledger.from_data(event.results[0]):
+        if self.ledger.counts_apart(event.results[0]):
             return False
         root, path = self.ledger.path(event.source)
         sources = (event.source for event, _ in reversed(path))
