@@ -8,8 +8,10 @@ import warnings
 import pytest
 import torch
 from torch._functorch import config as functorch_config
+from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
+from aotviz.lowerings import run_graph
 
 
 def autocast(enabled: bool = True):
@@ -516,3 +518,15 @@ def test_a_view_that_is_taken_in_inference_mode_is_eagers(view, door, trains):
         written = through(writes)(x)
         found.append((*facts, written.nan_to_num().tolist(), written._version, written.requires_grad))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("write", [lambda x: x.data.mul_(2), lambda x: x.mul_(2)], ids=["through data", "in place"])
+def test_what_is_written_in_inference_mode_beside_a_subclass_needs_no_gradient(write):
+    def written(through):
+        x = torch.ones(4, 2).requires_grad_().narrow(1, 0, 1)
+        part = TwoTensor(torch.ones(2), torch.ones(2)).requires_grad_()
+        with torch.inference_mode():
+            through(lambda x, part: write(x))(x, part)
+        return x.tolist()
+
+    assert written(lambda fn: aotviz.aot_function(fn, run_graph)) == written(lambda fn: fn)

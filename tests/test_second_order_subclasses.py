@@ -202,3 +202,22 @@ def test_a_conversion_that_loses_the_history_is_refused():
     output = aotviz.compile(lambda t: t * 3, backend="eager")(t)
     with pytest.raises(RuntimeError, match=r"has a grad_fn \(create_graph=True\)"):
         output.backward(tangent, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    "loss", [lambda y: y.sum(), lambda y: (y.values() ** 2).sum()], ids=["of the whole", "of values"]
+)
+def test_the_gradient_of_a_jagged_gradient_has_its_ragged_size(loss):
+    """torch names that size after the tensor of offsets, which has to stay the same one."""
+
+    def second(fn):
+        v = torch.arange(12.0).reshape(6, 2) / 10
+        jagged = torch.nested.nested_tensor_from_jagged(v, torch.tensor([0, 2, 6])).detach().requires_grad_()
+        (first,) = torch.autograd.grad(fn(jagged), jagged, create_graph=True)
+        loss(first).backward()
+        return jagged.grad.values()
+
+    def function(t):
+        return t.sin().values().sum()
+
+    torch.testing.assert_close(second(aotviz.compile(function, backend="eager")), second(function))

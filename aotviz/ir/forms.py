@@ -230,7 +230,7 @@ class TracedCall(FlatCall):
         return (
             any(info.has_tangent for info in self.meta.output_info)
             or any(base.requires_grad for base in self.meta.intermediate_bases)
-            or any(info.mutates_data and info.requires_grad_after for info in mutated)
+            or any(info.mutates_data and info.requires_grad_after and not info.unseen for info in mutated)
         )
 
 

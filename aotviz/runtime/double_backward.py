@@ -37,6 +37,10 @@ from aotviz.torch_private.tensors import write_count
 from aotviz.tracing.saved_values import saved_results
 
 
+def _can_require_grad(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 class Gradients:
     """The differentiable gradients of one program."""
 
@@ -133,7 +137,8 @@ class Gradients:
         wholes: Sequence[Any] = (),
     ) -> tuple[Any, ...]:
         values = [*saved, *self._kept(ctx, program)]
-        values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
+        # The offsets of a jagged tensor stay the same object: torch names the ragged size after it.
+        values = [v.detach() if isinstance(v, torch.Tensor) and _can_require_grad(v) else v for v in values]
         for tangent, expected in zip(tangents, self._tangents, strict=True):
             if tangent is not None:
                 values.append(in_layout(tangent, expected))

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import ones as dtensor_ones
+from torch.distributed.tensor.experimental import local_map
 
 PROGRAMS = """
 d * 2
@@ -126,12 +130,41 @@ F.scaled_dot_product_attention(*[d.view(1, 2, 2, 6)] * 3)
 d.tril()
 d.argmax(), d * 2
 d.topk(2)[0]
+F.linear(F.gelu(F.linear(d, e.redistribute(mesh, [Shard(0)]))), e.redistribute(mesh, [Shard(1)])).full_tensor()
+DTensor.from_local(x, mesh, [Shard(0)]).redistribute(mesh, [Replicate()]).to_local().relu()
+d * torch.rsqrt(d.pow(2).mean(-1, keepdim=True) + 1e-6) * b
+torch.cat([-d[..., 3:], d[..., :3]], dim=-1) * 2
+torch.utils.checkpoint.checkpoint(lambda a: F.linear(a, e).relu(), s, use_reentrant=False)
+(d * 2).full_tensor().mul_(2)
+d.full_tensor().mul_(2)
+distribute_tensor(x.detach(), mesh, [Replicate()]).requires_grad_() * d
+distribute_tensor(x.detach(), mesh, [Shard(0)]) * s
+torch.nn.utils.get_total_norm([d, s])
+d.detach().add_(s.detach(), alpha=-0.1), d * 2
+torch._foreach_norm([d, s])
+torch.empty_like(d).copy_(d)
+d.redistribute(mesh, [Partial()])
+(lambda y: (dist.all_reduce(y), y)[1])(x.detach() * 2) * x
+(lambda y: (dist.broadcast(y, 0), y)[1])(x.detach() * 2) * x
+dist.all_reduce(plain), plain * x
+funcol.all_reduce(x * 2, 'sum', mesh) * 3
+funcol.all_gather_tensor_autograd(x * 2, 0, (mesh, 0)).sin()
+d.data.mul_(2), d * 1
+d.view(-1).to_local()
+d[:1].full_tensor()
+(lambda q: (q.to_local(), q.t().to_local()))(DTensor.from_local(x, mesh, [Replicate()]))
+local_map(torch.mm, [Partial()], ([Replicate()], [Replicate()]), device_mesh=mesh)(d, e)
+dtensor_ones(4, 6, device_mesh=mesh, placements=[Shard(0)]) * s
+distribute_tensor(x * 2, mesh2, [Shard(0), Replicate()]) * t2
+distribute_tensor(x.detach(), mesh, [Shard(1)]).redistribute(mesh, [Shard(0)]).to_local() * x
+distribute_tensor(torch.arange(6.0), mesh, [Replicate()]) + d
 """.strip().splitlines()
 
 
 def scope(mesh: Any, mesh2: Any) -> dict[str, Any]:
     own = {one.__name__: one for one in (DTensor, Partial, Replicate, Shard, distribute_tensor)}
-    return {"torch": torch, "F": torch.nn.functional, "mesh": mesh, "mesh2": mesh2, **own}
+    more = {"dist": dist, "funcol": funcol, "dtensor_ones": dtensor_ones, "local_map": local_map}
+    return {"torch": torch, "F": torch.nn.functional, "mesh": mesh, "mesh2": mesh2, **own, **more}
 
 
 def inputs(mesh: Any, mesh2: Any) -> dict[str, Any]:
@@ -149,6 +182,7 @@ def inputs(mesh: Any, mesh2: Any) -> dict[str, Any]:
         "t2": placed(rand(4, 6), Shard(0), Replicate()).requires_grad_(),
         "b": placed(rand(6), Replicate()).requires_grad_(),
         "x": rand(4, 6).requires_grad_(),
+        "plain": rand(4, 6),
         "x2": placed(rand(4, 6), Replicate()),
         "i": placed(torch.tensor([1, 2, 3]), Replicate()),
         "y": placed(torch.tensor([1, 2, 3, 0]), Replicate()),

@@ -124,6 +124,36 @@ jag(v * 2, o).sin().values(), jag(v, o).cos().values()
 (lambda y: (y.values() * w, y.unbind()[1]))(jag(v * 2, o))
 jag(v * 2, o, lengths=l).sin().values()
 torch.nested.nested_tensor_from_jagged(v.T, o, jagged_dim=2)
+F.scaled_dot_product_attention(*[F.linear(jag(v, o), m).unflatten(-1, (2, 1)).transpose(1, 2)] * 3).transpose(1, 2)
+nt.sum(1) / nt.offsets().diff().unsqueeze(-1)
+nt * torch.rsqrt(nt.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+jag(F.embedding(tok, table), o).mean(1)
+torch.nested.nested_tensor_from_jagged(nt.values() * w, nt.offsets(), min_seqlen=2, max_seqlen=4).sin()
+torch.nested.narrow(nt.to_padded_tensor(0.0) @ m, 1, torch.zeros(2, dtype=torch.int64), l, layout=torch.jagged)
+torch.nested.as_nested_tensor([a * 2 for a in nt.unbind()], layout=torch.jagged)
+F.mse_loss(nt.values(), v)
+nt.softmax(1)
+torch.amax(nt, 1)
+nt + pad[:, :1]
+nt[0]
+nt[..., :1]
+nt.chunk(2, dim=0)
+torch.nested.nested_tensor([v[:2], v[2:]], layout=torch.jagged) * w
+nt.detach().requires_grad_() * 2
+nt.to(torch.bfloat16).float()
+nt * (nt > 0.5)
+torch.cat([nt, nt], dim=0)
+torch.autograd.grad(nt.sin().sum(), nt, create_graph=True)[0].values()
+torch.autograd.grad(jag(v * 2, o).sin().values().sum(), v, create_graph=True)[0] * w
+nt.sin().copy_(nt)
+(lambda y: (y.values()[0].mul_(2), y)[1])(nt.sin())
+(lambda y: (y.values().add_(1), y.cos())[1])(nt.sin())
+nt.unbind()[0].mul_(2), nt.sin()
+(lambda a, c: jag(a, o) + jag(c, o))(v * 2, v.sin())
+jag(v * 2, o) * nt
+F.rms_norm(nt, (2,), w)
+(lambda q: (q * 2).values() + q.values())(jag(v.sin(), o))
+nt.clone().detach_()
 """.strip().splitlines()
 
 SCOPE = {"torch": torch, "F": torch.nn.functional, "jag": torch.nested.nested_tensor_from_jagged}
@@ -142,5 +172,6 @@ def inputs() -> dict[str, Any]:
         "nt": SCOPE["jag"](rand(6, 2), torch.tensor([0, 2, 6])).detach().requires_grad_(),
         "pad": rand(2, 4, 2).requires_grad_(),
         "table": rand(5, 3).requires_grad_(),
+        "tok": torch.tensor([0, 1, 2, 3, 4, 0]),
         "idx": torch.nested.nested_tensor(rows, layout=torch.jagged),
     }
