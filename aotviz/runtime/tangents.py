@@ -49,12 +49,12 @@ def _alike(one: Any, other: Any) -> bool:
     of size one, where copies have others."""
     if bool(one == other):
         return True
-    if type(one) is not type(other) or not isinstance(one, tuple) or len(one) != len(other):
+    if type(one) is not type(other) or not issubclass(type(one), tuple) or len(one) != len(other):
         return False
-    fields: Any = one
-    if {"shape", "stride"}.issubset(getattr(fields, "_fields", ())) and fields.shape == other.shape:
-        strides = zip(fields.shape, fields.stride, other.stride, strict=True)
-        return bool(fields._replace(stride=other.stride) == other) and all(n == 1 or a == b for n, a, b in strides)
+    names = set(getattr(type(one), "__match_args__", ()))
+    if {"shape", "stride"} <= names and one.shape == other.shape:
+        same = all(getattr(one, name) == getattr(other, name) for name in names - {"stride"})
+        return same and all(n == 1 or a == b for n, a, b in zip(one.shape, one.stride, other.stride, strict=True))
     return all(map(_alike, one, other))
 
 
