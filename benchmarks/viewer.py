@@ -81,6 +81,21 @@ PAN = """
 """
 
 
+FIRST_MEMORY = """
+  (await until(() => all(document, '[role=tab][data-view=memory]')[0])).click();
+  return (await until(() => performance.getEntriesByName('aotviz memory painted')[0])).startTime;
+"""
+PAN_MEMORY = (
+    """
+  const canvas = all(document, 'canvas.live')[0];
+  canvas.focus();
+  for (let i = 0; i < 3; i++) canvas.dispatchEvent(new KeyboardEvent('keydown', { key: '+' }));
+  await new Promise((done) => setTimeout(done, 500));
+"""
+    + PAN
+)
+
+
 @dataclass(frozen=True)
 class Cost:
     """Milliseconds."""
@@ -117,9 +132,9 @@ class Visit:
         found = self.page.evaluate(f"async () => {{ {HELPERS} {names} {body} }}")
         return [float(number) for number in (found if isinstance(found, list) else [found or 0.0])]
 
-    def first_paint(self, html: Path) -> Cost:
+    def first_paint(self, html: Path, body: str = FIRST_PAINT) -> Cost:
         self.page.goto(html.as_uri(), wait_until="commit")
-        clock = self.run(FIRST_PAINT)[0]
+        clock = self.run(body)[0]
         cost = Cost(clock, self.thread.ms())
         self.page.wait_for_timeout(1000)  # graphviz has started by now: what follows is warm
         return cost
@@ -129,10 +144,10 @@ class Visit:
         clock = self.run(body, **arguments)[0]
         return Cost(clock, self.thread.ms() - before)
 
-    def pan(self, seconds: float) -> Cost:
+    def pan(self, seconds: float, body: str = PAN) -> Cost:
         """Of a frame, in the mean."""
         before = self.thread.ms()
-        frame_ms, frames = self.run(PAN, seconds=seconds)
+        frame_ms, frames = self.run(body, seconds=seconds)
         return Cost(frame_ms, (self.thread.ms() - before) / frames)
 
 
@@ -152,9 +167,20 @@ def visit(instance: Browser, html: Path, seconds: float) -> dict[str, Cost]:
         here.page.close()
 
 
+def visit_memory(instance: Browser, html: Path, seconds: float) -> dict[str, Cost]:
+    """What the view of memory costs."""
+    here = Visit(instance)
+    try:
+        found = {"first paint of the memory": here.first_paint(html, FIRST_MEMORY)}
+        found["a frame of the memory"] = here.pan(seconds, PAN_MEMORY)
+        return found
+    finally:
+        here.page.close()
+
+
 TARGETS = {
     "open a module": OPEN_MS, "every node by itself": FLAT_MS, "a frame of a pan": FRAME_MS,
-    "a frame, every node": FRAME_MS, "a frame, every node, from afar": FRAME_MS,
+    "a frame of the memory": FRAME_MS, "a frame, every node": FRAME_MS, "a frame, every node, from afar": FRAME_MS,
 }  # fmt: skip
 
 
@@ -163,11 +189,13 @@ def run(rounds: int = 3, sizes: tuple[int, ...] = synthetic_graphs.SIZES, second
     visits: dict[int, list[dict[str, Cost]]] = {size: [] for size in sizes}
     with tempfile.TemporaryDirectory() as folder, browser() as instance:
         pages = {size: Path(folder) / f"{size}.html" for size in sizes}
+        plans = {size: html.with_suffix(".plan.html") for size, html in pages.items()}
         for size, html in pages.items():
             synthetic_graphs.recording("net", size).to_html(html)
+            synthetic_graphs.recording("net", size, training=False).to_html(plans[size])  # graphs that run
         for _ in range(rounds):
             for size, html in pages.items():
-                visits[size].append(visit(instance, html, seconds))
+                visits[size].append(visit(instance, html, seconds) | visit_memory(instance, plans[size], seconds))
     rows = []
     for size, found in visits.items():
         for quantity in found[0]:
@@ -177,7 +205,7 @@ def run(rounds: int = 3, sizes: tuple[int, ...] = synthetic_graphs.SIZES, second
             rows.append(Row(f"{size:,} nodes: {quantity}", main_thread, TARGETS.get(quantity), values, "ms"))
     return result(
         "viewer",
-        "The graph view in headless Chromium without a GPU: first paint, opening a module, panning.",
+        "The graph view and the memory view in headless Chromium without a GPU: first paint, opening, panning.",
         "main thread, ms",
         rows,
         {"rounds": rounds, "pan_seconds": int(seconds), "width": VIEWPORT[0], "height": VIEWPORT[1]},

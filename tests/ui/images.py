@@ -184,6 +184,20 @@ def beside(browser: Browser) -> None:
         page.close()
 
 
+def memory(browser: Browser, recording: FixtureRecording) -> None:
+    """What is alive in a training step of twelve layers, by kind and by module."""
+    with tempfile.TemporaryDirectory() as folder:
+        html = write_html(recording, Path(folder) / "page.html")
+        for theme, by in (("light", "kind"), ("dark", "module")):
+            page = browser.new_page(viewport=SIZE, color_scheme=theme, offline=True)  # type: ignore[arg-type]
+            page.add_init_script(TOUR_ANSWERED)
+            page.goto(f"{html.as_uri()}#view=memory&compilation={recording.compilations[-1].id}")
+            page.get_by_label("Stacked by").select_option(by)
+            expect(page.locator("canvas.live")).to_have_attribute("aria-busy", "false")
+            page.screenshot(path=FOLDER / f"gpt2-memory-{theme}.png", animations="disabled")
+            page.close()
+
+
 WRONG = """\
 def loss(x, weight):
     hidden = (x @ weight).tanh()
@@ -231,7 +245,9 @@ def main() -> int:
     with finder.browser() as browser:
         pictures(browser, "puzzle", puzzle.recording(), OF_PUZZLE[:1], THEMES)
         pictures(browser, "puzzle", puzzle.recording(), OF_PUZZLE[1:])
-        pictures(browser, "gpt2", gpt2(), OF_GPT2)
+        trained = gpt2()
+        pictures(browser, "gpt2", trained, OF_GPT2)
+        memory(browser, trained)
         pictures(browser, "whole", backward(), OF_BACKWARD)
         input_sets(browser)
         painted(browser)

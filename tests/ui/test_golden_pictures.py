@@ -42,7 +42,7 @@ def shot(page: Page, view: str) -> bytes:
     return page.locator(".panel").screenshot(animations="disabled")
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", [*VIEWS, "memory"])
 def test_golden_of_a_view(page: Page, blank: Page, theme: str, screenshots: Path, view: str) -> None:
     pictures.check(blank, shot(page, view), f"{view}-{theme}", screenshots)
 

@@ -174,7 +174,7 @@ export const WORDS: Readonly<
     ["Line", "The line of your program that makes the value. Values of the backward have the line of their forward."],
     ["Born at", "The node that allocates the memory, and the half in which it runs. What the caller passes is there before."],
     ["Freed after", "The last node during which the memory is alive. It is empty if the caller still holds it when everything has run."],
-    ["Held until then by", "The last node that reads the value, or who else keeps its memory. Without that reader, the memory would be freed earlier."],
+    ["Held by", "The last node that reads the value, or who else keeps its memory. Without that reader, the memory would be freed earlier."],
     ["Compilations of it", "How often the function was compiled. In brackets: how many of these were recompiles."],
     ["Kept for backward", "Bytes that the forward of the last compilation keeps for the backward. Memory that is kept anyway, such as parameters, does not count."],
     ["Writes and views", "Inputs that the function writes, and results that are views. The view Aliasing shows them."],

@@ -253,7 +253,7 @@ export class Chart {
     ctx.fill();
     const text = `peak ${bytes(alive[peak]!)}`;
     const length = ctx.measureText(text).width;
-    const left = x + 9 + length > LEFT + this.room;
+    const left = x - 9 - length > LEFT + 70; // there, no half has its name
     ctx.fillStyle = of.background;
     ctx.fillRect(left ? x - 11 - length : x + 7, TOP - 18, length + 4, 13);
     ctx.fillStyle = of.text;

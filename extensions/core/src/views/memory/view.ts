@@ -428,7 +428,7 @@ function columns(plan: Plan, text: (number: number) => string, { codeText }: Too
       order: (row) => first(row).until,
       cell: (row) => moment(goneAt(first(row)) - 1),
     },
-    { title: "Held until then by", kind: "prose", order: (row) => first(row).by, cell: (row) => held(row) },
+    { title: "Held by", kind: "prose", order: (row) => first(row).by, cell: (row) => held(row) },
   ];
 }
 
