@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from msgspec.structs import replace
 
 from aotviz.recording import plots, tables, terminal
+from aotviz.recording.beside_eager import BesideEager
 from aotviz.recording.costs import Speed
 from aotviz.recording.diff import diff
 from aotviz.recording.dynamo_stage import Rows, plain_name
@@ -244,6 +245,20 @@ class Compilation:
         roles = _RUN.get(self.kind) or _RUN["inference"]
         kinds = {one.name: one.kind for one in self.data.inputs}
         return Memory(self.name, [self.graph(role) for role in roles], kinds, {**self.data.sizes, **sizes})
+
+    def beside_eager(self) -> BesideEager:
+        """What the program keeps for its backward, beside what eager's autograd keeps: a table, totals and sentences.
+
+        Eager's part is read from the joint graph: autograd saves what its formulas read. It is exact for the operators
+        that were traced; eager may run others (on a CPU, dropout keeps a mask in the dtype of its input). Symbolic
+        sizes count as 0.
+
+        Raises LookupError if the compilation saves nothing, as for inference.
+        """
+        if self.kind != "training":
+            raise LookupError(f"{self.name} keeps nothing for a backward: it is no training graph.")
+        kinds = {one.name: one.kind for one in self.data.inputs}
+        return BesideEager(self.graph("joint"), self.graph("forward"), self.data.saved_tensors, kinds)
 
     @cached_property
     def evidence(self) -> pd.DataFrame:
