@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -189,3 +191,27 @@ def test_the_site_is_built_and_no_link_is_broken(tmp_path: Path) -> None:
     listed = (site / "index.html").read_text(encoding="utf-8")
     pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
     assert not [page for page in pages if f'href="{page}.html"' not in listed]
+
+
+def layers() -> str:
+    """The table of developing.md: the layers that import-linter checks, each with its docstring's first paragraph."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    ordered, without_torch, *_ = project["tool"]["importlinter"]["contracts"]
+    rows = ["| folder | what it is | |\n| --- | --- | --- |\n"]
+    for name in " | ".join(ordered["layers"]).replace("(", "").replace(")", "").split(" | "):
+        path = Path(aotviz.__file__).parent / name
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        doc = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+        mark = "no torch" if f"aotviz.{name}" in without_torch["source_modules"] else ""
+        rows.append(f"| `{name}` | {doc.partition(chr(10) * 2)[0].replace(chr(10), ' ')} | {mark} |\n")
+    return "".join(rows)
+
+
+def test_the_page_for_developers_lists_the_layers() -> None:
+    page = DOCS / "developing.md"
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition("| folder | what it is |")
+    table = rest.partition("\n\n")
+    if os.environ.get("AOTVIZ_UPDATE_GOLDENS"):
+        page.write_text(f"{before}{layers()}\n{table[2]}", encoding="utf-8")
+    assert f"| folder | what it is |{table[0]}\n" == layers()

@@ -99,6 +99,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         None,
     ),
     (
+        r"that the function `(?P<what>manual_seed|seed|set_rng_state)` in file",
+        "`{what}` changes the state of the random numbers, which cannot be part of a graph",
+        break_cures.SEEDED,
+    ),
+    (
         r"marked as skipped|skip(?:ped|files)|Attempted to inline function",
         "it calls a function of a library that torch does not compile",
         break_cures.SKIPPED,

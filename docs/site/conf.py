@@ -27,7 +27,7 @@ NAVIGATION = {
     "The backward": "backward compiled-autograd",
     "Change and check": "stepping comparing-inputs verify teaching",
     "Look up": "stages glossary site/reference parity benchmarks",
-    "Work on aotviz": "developing adding-a-stage adding-a-rule adding-a-view",
+    "Work on aotviz": "developing adding-a-stage adding-a-rule adding-a-cure adding-a-view",
 }
 
 project = "aotviz"

@@ -46,6 +46,18 @@ def a_conditional(cured: bool) -> object:
     return compiled(choosing if cured else branching)(torch.ones(3))
 
 
+@program("a seed that is set inside", cures.SEEDED, "Set the seed before the call", (), graph_breaks)
+def a_seed(cured: bool) -> object:
+    def seeding(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return x + torch.rand(3)
+
+    if cured:
+        torch.manual_seed(3)
+        return compiled(lambda x: x + torch.rand(3))(torch.ones(3))
+    return compiled(seeding)(torch.ones(3))
+
+
 @program("tolist()", cures.TOLIST, "outside the compiled function", ("pytorch/pytorch#163798",), graph_breaks)
 def a_list(cured: bool) -> object:
     inside = compiled(lambda x, n: x * n.tolist()[0])

@@ -5,12 +5,8 @@ Each is drawn from what it is about: pyproject.toml, benchmarks/results, and the
 
 from __future__ import annotations
 
-import ast
-import html
 import json
-import re
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +20,6 @@ from tests import added_view
 from tests.ui import palette
 from tests.ui.conftest import TOUR_ANSWERED
 from tests.ui.fixture import ROOT, FixtureRecording
-
-STYLE = """<style>
-body { margin: 0; font: 14px "DejaVu Sans", sans-serif; color: #1f2328; background: white; }
-table { border-collapse: separate; border-spacing: 0 4px; padding: 12px; width: 100%; }
-td { padding: 5px 10px; background: #eef2f7; vertical-align: top; }
-td:first-child { width: 11em; font-family: "DejaVu Sans Mono", monospace; border-left: 5px solid #8b949e; }
-.read td { background: #e6f4ea; }
-.read td:first-child { border-color: #2e7d32; }
-.seam td { background: #fdeeda; }
-.seam td:first-child { border-color: #b35900; }
-p { margin: 4px 16px 14px; color: #59636e; }
-</style>"""
 
 
 def chart(figure: dict[str, Any], browser: Browser, size: dict[str, int]) -> bytes:
@@ -51,30 +35,6 @@ def _taken(page: Page, browser: Browser) -> bytes:
     picture = page.screenshot(animations="disabled")
     page.close()
     return palette.in_256_colours(picture, browser)
-
-
-def house(browser: Browser) -> bytes:
-    """The layers that import-linter checks, each with the first paragraph of its docstring."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    layers, without_torch, *_ = project["tool"]["importlinter"]["contracts"]
-    rows = ""
-    for layer in layers["layers"]:
-        for name in layer.strip("()").split(" | "):
-            kind = "read" if f"aotviz.{name}" in without_torch["source_modules"] else ""
-            kind = "seam" if name == "torch_private" else kind
-            rows += f"<tr class='{kind}'><td>{name}</td><td>{_paragraph(name)}</td></tr>"
-    page = browser.new_page(viewport={"width": 1000, "height": 100})
-    page.set_content(f"{STYLE}<table>{rows}</table><p>Imports point down only. Green layers never import torch.</p>")
-    page.set_viewport_size({"width": 1000, "height": page.evaluate("document.documentElement.scrollHeight")})
-    return _taken(page, browser)
-
-
-def _paragraph(name: str) -> str:
-    folder = ROOT / "aotviz" / name
-    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-    doc = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-    text = html.escape(doc.partition("\n\n")[0].replace("\n", " "))
-    return re.sub("`(.+?)`", r"<code>\1</code>", text)
 
 
 def benchmarks(browser: Browser) -> bytes:

@@ -234,7 +234,6 @@ def errors(browser: Browser) -> None:
 
 def drawn(browser: Browser) -> None:
     """What docs/developing.md, docs/benchmarks.md and docs/adding-a-view.md show."""
-    (FOLDER / "house.png").write_bytes(drawings.house(browser))
     (FOLDER / "benchmarks.png").write_bytes(drawings.benchmarks(browser))
     (FOLDER / "added-view.png").write_bytes(drawings.added(browser, puzzle.recording()))
 

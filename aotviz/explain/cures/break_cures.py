@@ -39,6 +39,7 @@ RAISES = Cure(
 )
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
+SEEDED = Cure("seed that is set inside", "Set the seed before the call of the compiled function.")
 SKIPPED = Cure(
     "function of a skipped library",
     "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",
