@@ -156,3 +156,21 @@ def test_random_programs_have_dtensors_as_arguments_and_between_statements():
     assert sum("mesh" in body for body in bodies) > 5
     assert any("placed = distribute_tensor" in text for text in texts)
     assert any("graph_break()" in body.partition("= DTensor.from_local")[2] for body in bodies)
+
+
+@pytest.mark.parametrize("compiled", [torch.compile, aotviz.aot_function], ids=["torch.compile", "aot_function"])
+def test_a_result_of_to_local_is_returned_beside_a_view_of_it(mesh, compiled):
+    """The wrapper made each from the other, without end."""
+
+    def f(x):
+        local = DTensor.from_local(x, mesh, [Shard(0)]).to_local()
+        return local.unsqueeze(1), local
+
+    def ran(fn):
+        x = leaf(4)[:3]
+        view, local = fn(x)
+        (view.sin().sum() + local.sum()).backward()
+        return local.data_ptr() == view.data_ptr(), local.data_ptr() == x.data_ptr(), view.tolist(), local.tolist()
+
+    given = {"backend": "aotviz_eager"} if compiled is torch.compile else {"fw_compiler": run_graph}
+    assert ran(compiled(f, **given)) == ran(f)

@@ -273,7 +273,7 @@ class _Classifier:
         """An output that the graph returns."""
         source = self.input_of_storage.get(functional.storage(output))
         tangent = output.requires_grad and functional.grad_fn(output) is not None
-        if source is not None and autograd_graph.from_custom_function(functional.grad_fn(output)):
+        if source is not None and self._is_custom_view(output):
             self._refuse_copy(output, source)
             return replace(info, output_type=OutputType.custom_function_view, has_tangent=tangent)
         if self.ledger.origin(output) is not None:
@@ -284,6 +284,11 @@ class _Classifier:
             return replace(info, output_type=OutputType.non_alias, new_leaf=True)
         kind = OutputType.non_alias if base_of(output) is None else OutputType.unsafe_view_alias
         return replace(info, output_type=kind, has_tangent=tangent)
+
+    def _is_custom_view(self, tensor: torch.Tensor) -> bool:
+        """Whether a custom autograd.Function returned it as a view of an input."""
+        of_input = functional.storage(tensor) in self.input_of_storage
+        return of_input and autograd_graph.from_custom_function(functional.grad_fn(tensor))
 
     def _refuse_copy(self, output: torch.Tensor, source: int) -> None:
         """Refuse a view that a custom autograd.Function returned if its memory is written: the graph would return what
@@ -349,14 +354,15 @@ class _Classifier:
         self, info: OutputAliasInfo, output: torch.Tensor, root: torch.Tensor, path: list[tuple[Viewed, int]]
     ) -> OutputAliasInfo:
         self.roots.append((root, output))
-        if self.ledger.origin(root) is not None:
+        first = self.first_output.get(id(root))
+        returned = first is not None and self._is_custom_view(root)
+        if self.ledger.origin(root) is not None and not returned:
             self.views.append(root)
             self._keep_history(root, output)
             self._need_memory(root, output)
             kind = OutputType.alias_of_intermediate
             number = (self.histories.get(id(root)) or self.rewritten[id(root)]).index
             return self._view(info, output, kind, number, path)
-        first = self.first_output.get(id(root))
         if first is not None:
             return self._view(info, output, OutputType.alias_of_intermediate_base_is_user_output, first, path)
         known = next((b for b, base in enumerate(self.bases) if base is root), None)
