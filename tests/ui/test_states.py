@@ -222,7 +222,7 @@ def test_a_program_that_ran_in_eager_is_shown_with_the_reason_and_without_empty_
     page.get_by_label("Which").select_option("all")
     page.screenshot(path=screenshots / "states-ran-in-eager-compilations.png")
     rows.nth(1).click()
-    expect(tabs).to_have_count(11)
+    expect(tabs).to_have_count(12)
 
 
 def whole() -> bytes:
