@@ -97,3 +97,18 @@ test("a symbolic size is read as Python reads it", () => {
   expect(["2*s0 + s1//4", "Max(1, s0)", "-(s0 - 5) % 4", "Mod(-1, 4)", "7"].map(of)).toEqual([8, 3, 2, 3, 7]);
   expect(["s2", "2 *", "constructor(1)", "s0 + (1", "", "1/0", "s0//0"].map(of)).toEqual(Array(7).fill(null));
 });
+
+test("a stranger's sizes are drawn as finite numbers of bytes", async () => {
+  const state = await opened("0");
+  const huge = {
+    ...state.compilation,
+    values: state.compilation.values.map((value) => ({
+      ...value,
+      shape: Array(40).fill(2 ** 60) as number[],
+      stride: Array(40).fill(2 ** 60) as number[],
+    })),
+  };
+  const plan = planOf(graphsOf(state), huge, (number) => state.recording.text(number), new Map());
+  expect(plan.alive.every(Number.isFinite)).toBe(true);
+  expect(plan.alive[plan.peak]).toBeGreaterThan(2 ** 50);
+});

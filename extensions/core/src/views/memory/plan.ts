@@ -27,6 +27,7 @@ const VIEW =
   /^aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|unbind|_?unsafe_view|unsqueeze|view|view_as_complex|view_as_real)\.\w+$/;
 const IN_PLACE = /[^_]_\.\w+$/;
 const OF_TORCH = /^\w+AOTInput\((?:idx=(\d{1,9})|target='([^']*)')\)/;
+const MOST = 2 ** 50; // bytes of a storage
 const END = 2 ** 53; // held by the caller when everything has run
 
 /** A storage, from the moment at which it is made to the last that holds it. */
@@ -206,7 +207,11 @@ class Planner {
 
   private bytes(value: ValueRecord): number {
     let bytes = this.ends.get(value);
-    if (bytes === undefined) this.ends.set(value, (bytes = this.end(value) * elementBytes(this.text(value.dtype))));
+    if (bytes === undefined) {
+      const made = this.end(value) * elementBytes(this.text(value.dtype));
+      bytes = made >= 0 ? Math.min(made, MOST) : 0; // a stranger's sizes may be any numbers
+      this.ends.set(value, bytes);
+    }
     return bytes;
   }
 

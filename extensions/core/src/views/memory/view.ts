@@ -17,6 +17,7 @@ import { layersIn, lineOf, type Row, rowsAt } from "./rows";
 
 const STEP = 0.15; // of the window, for Shift and an arrow key
 const ZOOM = 1.6;
+const MOST_SIZES = 12; // that can be chosen
 const LARGEST = 4; // times the recorded size, at the end of a slider
 const KEYS =
   "Click, or ← →: a moment. Drag, or Shift ← →: pan. Ctrl and the wheel, or + −: zoom. ↑: the peak. Enter: its node.";
@@ -215,7 +216,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
 
   const offerSizes = (): void => {
     const recorded = state.compilation.sizes;
-    const symbols = symbolsOf(graphsOf(state));
+    const symbols = symbolsOf(graphsOf(state)).slice(0, MOST_SIZES);
     sizes = new Map(symbols.flatMap((name) => (recorded.has(name) ? [[name, recorded.get(name)!] as const] : [])));
     const inputs = symbols.map((name) => {
       const value = sizes.get(name);
