@@ -172,6 +172,7 @@ export const WORDS: Readonly<
     ["Kind of memory", "What the memory is to the call, as in the drawing above. A value has the first kind that fits."],
     ["Bytes", "What the value holds. Memory that several values share counts once."],
     ["Line", "The line of your program that makes the value. Values of the backward have the line of their forward."],
+    ["Module", "The module of your model that makes the value; a star stands for the number of a layer. Below it are the layers that the row is of."],
     ["Born at", "The node that allocates the memory, and the half in which it runs. What the caller passes is there before."],
     ["Freed after", "The last node during which the memory is alive. It is empty if the caller still holds it when everything has run."],
     ["Held by", "The last node that reads the value, or who else keeps its memory. Without that reader, the memory would be freed earlier."],
