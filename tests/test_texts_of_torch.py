@@ -56,6 +56,8 @@ def test_what_a_recording_prints_is_in_plain_words(name: str) -> None:
     }
     for one in of:
         found |= {f"repr of {one.id}": raw(repr(one)), f"{one.id} explained": raw(of.explain(one.id))}
+    for data in of.data.compilations:
+        found[f"names in the rail of {data.id}"] = raw("\n".join(name for stage in data.stages for name in stage.code))
     for kind in TABLES:
         table = getattr(of, kind)()
         found |= {f"{kind} in a notebook": raw(table._repr_html_()), f"{kind} printed": raw(repr(table))}

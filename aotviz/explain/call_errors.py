@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from aotviz.explain import misses
+from aotviz.explain import allocations, misses
 from aotviz.explain.cures import guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, sentence
@@ -60,7 +60,12 @@ def _out_of_memory(facts: Facts, error: CallError) -> Point:
         keeps = f"The compiled programs keep {sizes.told(total)} for the backward"
         keeps += f", {sizes.told(kept[most])} of it {program}" if kept[most] < total else f": that is {program}"
     ids = (most,) if most and kept[most] else ()
-    return Point(sentence(title, keeps), code, where, NO_ADVICE, True, kind="failed", title=title, ids=ids)
+    wanted = WANTED.search(error.message)
+    found = allocations.lines(facts, wanted["wanted"]) if wanted else []
+    made = "This line makes a tensor of that size" if len(found) == 1 else ""
+    if len(found) == 1:
+        where, code = str(found[0]), found[0].code
+    return Point(sentence(title, made, keeps), code, where, NO_ADVICE, True, kind="failed", title=title, ids=ids)
 
 
 def refused(

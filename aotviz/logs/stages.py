@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from aotviz.logs import known
 from aotviz.recording.events import ArtifactRecord, GraphSnapshot, StageRecord, WrapperRecord
+from aotviz.recording.spoken import HASH
 
 # Events of the timeline -> the stage whose time they count for.
 EVENTS = {
@@ -72,6 +73,7 @@ def assemble(
     """(stages, the text number of each graph). A stage of an abandoned attempt has the attempt in its name."""
     made: dict[str, StageRecord] = {}
     texts: list[int] = []
+    lowered = ""  # the role of the graph that Inductor lowers
     for artifact in artifacts:
         label = label_of(artifact, strings)
         stage, role = known.GRAPHS.get(label, (known.CODE.get(label, ""), ""))
@@ -83,7 +85,8 @@ def assemble(
             started = max(0, origin.unix_ns - started_unix_ns) if origin.unix_ns and started_unix_ns else 0
             made[name] = StageRecord(name, "", "", True, False, started, 0, {}, [], {}, {})
         if role:
-            role = role_of(strings[artifact.text]) if role == "?" else role
+            if role == "?":
+                role = lowered = role_of(strings[artifact.text])
             made[name].graphs[free(role, made[name].graphs)] = len(texts)
             texts.append(artifact.text)
         elif label == known.KERNEL_NODES:
@@ -91,9 +94,11 @@ def assemble(
                 calling = WRAPPER_CODE if WRAPPER_CODE in code else list(code)[-1]
                 made[name].kernels[calling] = kernel_nodes(strings[artifact.text])
         else:
-            called = strings[artifact.name] if artifact.name >= 0 else ""
+            called = strings[artifact.name].rpartition("/")[2] if artifact.name >= 0 else ""
+            if HASH.match(called):  # Inductor names its file after what is in it
+                called = f"kernels of the {lowered}" if lowered in ("forward", "backward") else "kernels"
             code = made[name].code
-            code[free(called.rpartition("/")[2] or label.removeprefix("artifact/"), code)] = strings[artifact.text]
+            code[free(called or label.removeprefix("artifact/"), code)] = strings[artifact.text]
     return list(made.values()), texts
 
 

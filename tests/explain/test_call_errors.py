@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +75,22 @@ def test_a_cpu_that_has_too_little_memory_is_told_too() -> None:
     assert watch.recording.overview().headline == (
         "Memory ran out while `on_a_cpu` ran: 256.0 TiB were needed at once."
     )
+
+
+def needs_one_line_too_much(x: torch.Tensor) -> torch.Tensor:
+    wide = x.exp()
+    scores = torch.zeros(1 << 23, 1 << 23)  # 256 TiB
+    return wide.sum() + scores.sum()
+
+
+@pytest.mark.parametrize(("compiler", "backend"), [(torch.compile, "aot_eager"), (aotviz.compile, "eager")])
+def test_the_line_that_asked_for_the_memory_is_named(compiler: Any, backend: str) -> None:
+    watch = aotviz.watch()
+    with raises("can't allocate"), watch:
+        compiler(needs_one_line_too_much, backend=backend)(torch.ones(3))
+    explained = watch.recording.explain()
+    assert "This line makes a tensor of that size" in explained.sentences[0]
+    assert "scores = torch.zeros(1 << 23, 1 << 23)" in explained.source
 
 
 def test_a_function_of_ours_says_what_is_kept_for_the_backward() -> None:

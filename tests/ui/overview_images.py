@@ -6,6 +6,7 @@ ten seconds it must be clear what is wrong, or that nothing is.
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import tempfile
 from collections.abc import Callable
@@ -20,9 +21,10 @@ from aotviz.reading.recording import Recording
 from tests.explain.logs import recording
 from tests.ui import browser as finder
 from tests.ui.fixture import ROOT
+from tests.ui.palette import in_256_colours
 
 FOLDER = ROOT / "docs" / "images"
-SETTINGS = ((1280, "light"), (500, "dark"))  # the window's width in pixels, and the colours
+SETTINGS = tuple(itertools.product((1280, 500), ("light", "dark")))  # the window's width in pixels, and the colours
 
 
 PROGRAM = """\
@@ -68,7 +70,8 @@ def main() -> None:
                 page.goto(html.as_uri())
                 page.get_by_role("tab", name="Overview").wait_for()
                 page.wait_for_timeout(400)  # fonts and the drawing of the bar
-                page.screenshot(path=FOLDER / f"overview-{name}-{width}-{scheme}.png")
+                picture = in_256_colours(page.screenshot(), browser)
+                (FOLDER / f"overview-{name}-{width}-{scheme}.png").write_bytes(picture)
                 page.close()
 
 
