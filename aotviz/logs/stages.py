@@ -62,6 +62,7 @@ class KernelNodes(msgspec.Struct):
 SAME = "its nodes are those of the stage before"
 
 OWN_WRAPPER, OURS = "runtime_wrapper_orchestration", "aotviz"  # the artifact, and the field that only aotviz writes
+AOT_ID = re.compile(r"AOT ID: \['[^'\n]{0,60}?(?P<role>forward|backward|inference)")
 TANGENT = re.compile(r"\btangents_\d+\b")
 PRIMAL = re.compile(r"\bprimals_\d+\b")
 HEAD = 100_000  # a graph's placeholders are in the first so many characters of its text
@@ -73,7 +74,6 @@ def assemble(
     """(stages, the text number of each graph). A stage of an abandoned attempt has the attempt in its name."""
     made: dict[str, StageRecord] = {}
     texts: list[int] = []
-    lowered = ""  # the role of the graph that Inductor lowers
     for artifact in artifacts:
         label = label_of(artifact, strings)
         stage, role = known.GRAPHS.get(label, (known.CODE.get(label, ""), ""))
@@ -85,8 +85,7 @@ def assemble(
             started = max(0, origin.unix_ns - started_unix_ns) if origin.unix_ns and started_unix_ns else 0
             made[name] = StageRecord(name, "", "", True, False, started, 0, {}, [], {}, {})
         if role:
-            if role == "?":
-                role = lowered = role_of(strings[artifact.text])
+            role = role_of(strings[artifact.text]) if role == "?" else role
             made[name].graphs[free(role, made[name].graphs)] = len(texts)
             texts.append(artifact.text)
         elif label == known.KERNEL_NODES:
@@ -95,11 +94,21 @@ def assemble(
                 made[name].kernels[calling] = kernel_nodes(strings[artifact.text])
         else:
             called = strings[artifact.name].rpartition("/")[2] if artifact.name >= 0 else ""
+            text, code = strings[artifact.text], made[name].code
             if HASH.match(called):  # Inductor names its file after what is in it
-                called = f"kernels of the {lowered}" if lowered in ("forward", "backward") else "kernels"
-            code = made[name].code
-            code[free(called or label.removeprefix("artifact/"), code)] = strings[artifact.text]
+                called = kernels_of(text)
+            code[free(called or label.removeprefix("artifact/"), code)] = text
     return list(made.values()), texts
+
+
+def kernels_of(text: str) -> str:
+    """The name of Inductor's code for a graph, which says the graph's role at its beginning.
+
+    >>> kernels_of("# AOT ID: ['0_backward']\nimport torch"), kernels_of("import torch")
+    ('inductor backward', 'inductor')
+    """
+    role = AOT_ID.search(text[:200])
+    return f"inductor {role['role']}" if role else "inductor"
 
 
 def kernel_nodes(text: str) -> dict[str, list[str]]:

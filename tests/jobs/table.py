@@ -38,6 +38,7 @@ right print_in_forward (breaks: 1 → 0)
 | job | what was done | at the first run | `explain` says first, now | the cure, and what it did |
 | --- | --- | --- | --- | --- |
 """
+NOT_RIGHT = "**not right:**"
 TIMED = re.compile(
     r" (?:Compilations? [^.]*? cost|Compiling (?:it|them) took|It cost) [\d.,]+ m?s\.?| That is \d+% of [^.]*\."
 )
@@ -70,17 +71,23 @@ def first_run() -> dict[str, str]:
     return {name: f"right; {why}" for name, why in found["note"].items()} | found["wrong"]
 
 
-def page(rows: list[Row]) -> str:
+def kept(text: str) -> dict[str, str]:
+    """The rows of a page, by the names of their jobs."""
+    rows = (line for line in text.splitlines(keepends=True) if line.startswith("| ") and "<br>" in line)
+    return {row[2:].partition("<br>")[0]: row for row in rows}
+
+
+def page(rows: list[str]) -> str:
     first = tomllib.loads((HERE / "first_run.toml").read_text())
     return INTRODUCTION.format(
         count=len(rows),
         right=len(rows) - len(first["note"]) - len(first["wrong"]),
         noted=len(first["note"]),
-        now=sum(not row.wrong for row in rows),
-    ) + "".join(map(_row, rows))
+        now=sum(NOT_RIGHT not in row for row in rows),
+    ) + "".join(rows)
 
 
-def _row(row: Row) -> str:
+def cells(row: Row) -> str:
     noted = row.job.noted
     said = row.told.headline if row.job.healthy else row.told.first
     said = re.sub(r",? \d[\d.]* m?s\b", "", TIMED.sub("", FOLDERS.sub("", said)))
@@ -88,7 +95,7 @@ def _row(row: Row) -> str:
         f"{row.job.name}<br>{noted['from']}",
         noted["done"],
         first_run().get(row.job.name, "right"),
-        said if not row.wrong else f"**not right:** {said}",
+        said if not row.wrong else f"{NOT_RIGHT} {said}",
         f"{noted.get('cure', 'nothing is wrong')}. {row.effect}",
     )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |\n"

@@ -16,10 +16,7 @@ export function kernelText({ compilation, selection }: State): number | null {
   const { stages } = compilation;
   const named = stages.findLastIndex(({ code }) => code.has(`inductor ${selection.role}`));
   if (named >= 0) return named;
-  const lower = stages.findLastIndex(
-    ({ name, code }) =>
-      name === "lower" && [...code.keys()].some((key) => key.endsWith(".py") || key === AHEAD_OF_TIME),
-  );
+  const lower = stages.findLastIndex(({ code }) => code.has(AHEAD_OF_TIME));
   return lower >= 0 && ["forward", "backward", "inference"].includes(selection.role) ? lower : null;
 }
 
@@ -117,12 +114,8 @@ export class KernelPane {
     this.ready();
   }
 
-  /** In our recordings the name decides; in torch's log, the text that states this role. */
   private name(): string | null {
     const texts = this.context.state.compilation.stages[this.stage]!.code;
-    const { role } = this.graph;
-    if (texts.has(`inductor ${role}`)) return `inductor ${role}`;
-    if (texts.has(AHEAD_OF_TIME)) return AHEAD_OF_TIME;
-    return [...texts].find(([, text]) => new RegExp(`AOT ID: \\['[^']*${role}`).test(text.slice(0, 200)))?.[0] ?? null;
+    return [`inductor ${this.graph.role}`, AHEAD_OF_TIME].find((name) => texts.has(name)) ?? null;
   }
 }
