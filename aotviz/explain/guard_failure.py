@@ -28,6 +28,9 @@ class GuardFailure:
             return replace(self, subject=f"len({name})", before=before, after=value, words=words)
         if self.after or not value or value == self.before:
             return self
+        if self.kind == "key":
+            words = f"a key of `{self.subject.rpartition('.keys()')[0]}` was {self.before} and is now {value}"
+            return replace(self, after=value, words=words)
         if self.kind == "type":
             article = "" if self.before in ("None", "something", "a tensor") else "a "
             words = f"`{self.subject}` was {article}{self.before} and is now {article}{value}"

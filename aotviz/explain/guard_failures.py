@@ -211,8 +211,8 @@ def _contains(match: re.Match[str]) -> GuardFailure:
 def _key(match: re.Match[str]) -> GuardFailure:
     """One key of a dictionary, by its place: the keys and their order are guarded one by one."""
     name, before = spoken(match["source"]), match["before"].strip()
-    words = f"`{name}` was {before} and is another key now"
-    fix = guard_cures.KEY_ORDER.said(name=name.rpartition(".keys()")[0])
+    of = name.rpartition(".keys()")[0]
+    words, fix = f"a key of `{of}` was {before} and changed", guard_cures.KEY_ORDER.said(name=of)
     return GuardFailure("key", name, before, "", words, fix, match["source"])
 
 
@@ -433,6 +433,8 @@ def read(guard: str) -> GuardFailure:
 
     >>> read("tensor 'x' size mismatch at index 0. expected 3, actual 4").words
     'dimension 0 of `x` had size 3 and now has size 4'
+    >>> read("list(dict.keys(L['batch']))[1] == 'text'").with_after("'image'").words
+    "a key of `batch` was 'text' and is now 'image'"
     >>> read("").words
     'torch does not say which guard failed; `TORCH_LOGS=recompiles_verbose` prints all of them'
     """

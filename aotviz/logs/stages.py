@@ -104,7 +104,7 @@ def assemble(
 def kernels_of(text: str) -> str:
     """The name of Inductor's code for a graph, which says the graph's role at its beginning.
 
-    >>> kernels_of("# AOT ID: ['0_backward']\nimport torch"), kernels_of("import torch")
+    >>> kernels_of("# AOT ID: ['0_backward']"), kernels_of("import torch")
     ('inductor backward', 'inductor')
     """
     role = AOT_ID.search(text[:200])

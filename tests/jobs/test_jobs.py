@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.jobs import judging, running, table
+from tests.jobs.__main__ import DOCS
 
 JOBS = running.jobs()
 
@@ -19,6 +20,12 @@ def test_the_first_point_is_the_cause_and_its_cure_removes_it(name, tmp_path):
     if job.noted.get("gone", "none") != "none":
         cured = running.run(job, True, tmp_path / "cured")
         assert not judging.cure_failed(job, faulty, cured)
+
+
+def test_the_page_has_a_row_for_each_job():
+    rows = table.kept(DOCS.read_text(encoding="utf-8"))
+    assert list(rows) == list(JOBS)
+    assert not [name for name, row in rows.items() if table.NOT_RIGHT in row]
 
 
 def test_what_was_found_at_the_first_run_is_about_jobs():
