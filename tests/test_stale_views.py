@@ -116,6 +116,21 @@ def an_input_is_written(split, x):
     return part
 
 
+def base_changes_shape(split, x):
+    t = x.sin()
+    part = split(t)[0]
+    t.unsqueeze_(0)
+    return part, t
+
+
+def base_changes_shape_without_gradients(split, x):
+    t = x.sin()
+    part = split(t)[1]
+    with torch.no_grad():
+        t.unsqueeze_(0)
+    return part
+
+
 PROGRAMS = [
     base_is_written,
     base_is_written_twice,
@@ -131,6 +146,8 @@ PROGRAMS = [
     read_without_gradients,
     of_a_tensor_without_gradients,
     an_input_is_written,
+    base_changes_shape,
+    base_changes_shape_without_gradients,
 ]
 SPLITS = {
     "chunk": lambda t: t.chunk(2),

@@ -14,7 +14,7 @@ All other metadata ops come before the write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -280,6 +280,8 @@ class Builder:
             before = self._variable()
             self._as_strided(event, source, before, event.source_layout)
             source, moved = before, False
+        if moved and not all(where.concrete for where in event.layouts):
+            raise self._moved_below(event)
         if written_down(event) and not moved:
             targets = tuple(self._fresh(result) for result in event.results)
             value = self.wanted.histories.get(id(event.results[0])) if len(targets) == 1 else None
@@ -302,8 +304,8 @@ class Builder:
                 self._strided(event, source, result, where)
 
     def _moved_below(self, event: Viewed) -> Refused:
-        """The refusal of a view with another dtype whose source was moved before the view can be taken. Its gradients
-        would be placed by the layout of the moved tensor."""
+        """The refusal of a view whose source was moved before the view can be taken. `as_strided` cannot take one of
+        another dtype, whose gradients it would place by the layout of the moved tensor, or one of symbolic size."""
         moved = self.ledger.events[self.last_move[id(event.source)]]
         assert isinstance(moved, Moved)
         name = str(moved.operator.overloadpacket.__name__)
@@ -318,10 +320,16 @@ class Builder:
         return any(shares_counter(event.results[0], source) for source in (event.source, root, *sources))
 
     def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
-        if base_of(result) is not None:
+        if base_of(result) is not None and not event.several:
             self._as_strided(event, source, self._fresh(result), where)
             return
         view, mode = self._variable(), event.mode
+        if base_of(result) is not None:  # one of several views: autograd refuses more of them than of one view
+            row = replace(where, size=(1, *where.size), stride=(1, *where.stride))
+            self._as_strided(event, source, view, row)
+            unbind, target = torch.ops.aten.unbind.int, self._fresh(result)
+            self.steps.append(View(view, unbind, (0,), (), mode.grad, mode.inference, (target,), True))
+            return
         self._as_strided(event, source, view, where)
         detach, target = torch.ops.aten.detach.default, self._fresh(result)  # so that it is not a view
         self.steps.append(View(view, detach, (), (), mode.grad, mode.inference, (target,), False))
