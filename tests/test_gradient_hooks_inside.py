@@ -269,3 +269,50 @@ def test_a_second_derivative_hears_the_hook(fn):
         gradient.square().sum().backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+@pytest.mark.parametrize("listen", [lambda x: x.register_hook(lambda gradient: gradient * 2), torch.Tensor.retain_grad])
+def test_a_gradient_that_is_asked_for_inside_goes_through_the_hooks_of_an_argument(is_leaf, listen):
+    """Eager calls them inside the function. A trace does not know them, whenever they were registered."""
+
+    def fn(x):
+        return torch.autograd.grad((x * 2).sin().sum(), x, create_graph=True)[0] * 1
+
+    def argument():
+        return leaf(3) if is_leaf else leaf(3) * 1
+
+    silent, hooked = argument(), argument()
+    listen(hooked)
+    counts = silent.retains_grad or not hooked.is_leaf or bool(hooked._backward_hooks)
+    torch._dynamo.reset()
+    behind_dynamo, traced = torch.compile(fn, backend="aotviz_eager"), compiled(fn)
+    for x in (silent, hooked):
+        torch.testing.assert_close(behind_dynamo(x), fn(x))
+    torch.testing.assert_close(traced(silent), fn(silent))
+    if counts:
+        with pytest.raises(Refused) as error:
+            traced(hooked)
+        assert error.value.reason == "argument with a hook"
+    else:  # a leaf keeps its gradient in any case
+        torch.testing.assert_close(traced(hooked), fn(hooked))
+
+
+def squeezed_leaf(x):
+    with torch.no_grad():
+        x.squeeze_()
+    return torch.autograd.grad((x * 2.0).sin().sum(), x)[0]
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_a_gradient_of_an_argument_that_changed_shape_inside_is_eagers_or_refused(view):
+    def argument():
+        return (leaf(3, 4) * 1.5).narrow(0, 1, 1) if view else leaf(4, 1)
+
+    expected = squeezed_leaf(argument())
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(squeezed_leaf, backend="aotviz_eager")(argument()), expected)
+    try:
+        torch.testing.assert_close(compiled(squeezed_leaf)(argument()), expected)
+    except Refused as error:
+        assert error.reason == "metadata op on a view"

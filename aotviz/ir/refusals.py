@@ -163,6 +163,10 @@ tensor is kept:
 backward inside:
   the function calls backward(), which accumulates into .grad of its inputs or parameters. A compiled call cannot do
   that. Return the result of torch.autograd.grad(...), or use aotviz.compile(fn), which runs that line in Python.
+argument with a hook:
+  the function calls torch.autograd.grad for {names}, which has a gradient hook or retains its gradient. Eager calls
+  that hook inside the function, and a trace does not know it. Remove the hook, or use aotviz.compile(fn), which runs
+  that line in Python.
 gradient of an argument:
   the function reads or assigns the attribute .grad of {names}, which is not an input of the graph. Pass the gradient
   as another argument; or use aotviz.compile(fn), which makes it an input.

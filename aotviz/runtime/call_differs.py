@@ -15,7 +15,7 @@ import torch
 from aotviz.ir import graphs
 from aotviz.ir.forms import Emitter, SavedTensor, Slot, Split
 from aotviz.ir.refusals import Refused
-from aotviz.runtime.gradient_hooks import Listening, asked_for
+from aotviz.runtime.gradient_hooks import Listening, asked_for, listens
 from aotviz.torch_private import autograd_nodes
 from aotviz.torch_private.runtime import is_captured
 from aotviz.torch_private.tensors import set_write_counts, write_count
@@ -146,6 +146,12 @@ def refuse_reshaped(ctx: Any, leaves: Sequence[tuple[int, str]]) -> None:
     for position, name in leaves:
         if is_captured(ctx.next_functions[position][0]):
             raise Refused("gradient of a leaf that is reshaped", name)
+
+
+def refuse_hooked(tensor: torch.Tensor, name: str) -> None:
+    """Refuse the call if the gradient of this argument, for which the function asks, would go through a hook."""
+    if listens(tensor):
+        raise Refused("argument with a hook", name)
 
 
 def refuse_hooked_alias(names: str) -> None:

@@ -60,6 +60,7 @@ class _Wrapper:
         named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
         self._check_roots(named)
         self._check_sizes(named)
+        self._check_hooks(named)
         if call.options.debug:
             debug_checks.write_expectations(source, call, named)
             compare = debug_checks.write_comparison(source, call, named)
@@ -127,6 +128,16 @@ class _Wrapper:
                 message = f"the storage of {name!r} had {info.read_bytes} bytes when this was compiled; now it differs."
                 fact = f"the function reads the storage size of {name}"
                 call_differs.check(self.source, differs, message, fact, name)
+
+    def _check_hooks(self, named: list[str]) -> None:
+        for i, info in enumerate(self.call.user_input_info.input_info):
+            if info.differentiated:
+                check, name = (
+                    self.source.bind("refuse_hooked", call_differs.refuse_hooked),
+                    str(self.call.descriptors[i]),
+                )
+                fact = f"the function asks for the gradient of {name}, for which eager calls its hooks"
+                self.source.line(f"{check}({named[i]}, {name!r})", fact, name)
 
     def _pick(self, needed: set[int]) -> list[str]:
         """Variables for the inputs that are used after the graph has emptied the list."""

@@ -5,8 +5,9 @@ Also, what Python is told of the backward that runs.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,21 @@ def install(
 def uninstall() -> None:
     original, torch.autograd.Variable._execution_engine, torch._C._current_autograd_node = _replaced.pop()
     autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = original
+
+
+@contextlib.contextmanager
+def asking(before: Callable[[Sequence[Any]], bool]) -> Iterator[None]:
+    """Inside, call `before` with the inputs of each backward. It returns whether the autograd graph must be kept."""
+    engine: Engine = torch.autograd._engine_run_backward
+
+    def run(outputs: Any, gradients: Any, retain: bool, create: bool, inputs: Any, *rest: Any, **how: Any) -> Any:
+        return engine(outputs, gradients, before(inputs) or retain, create, inputs, *rest, **how)
+
+    torch.autograd._engine_run_backward = functools.wraps(engine)(run)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.autograd._engine_run_backward = engine
 
 
 @dataclass(frozen=True)

@@ -111,9 +111,15 @@ def _learned(error: Exception, program: Program, ledger: Ledger, given: Argument
 def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | None) -> None:
     """Refuse a metadata op after which autograd raised this, when it regenerated a `grad_fn`."""
     event = opened.ledger.moved_view()
-    if event is None or given is None or isinstance(error, RuntimeError):
+    if event is None or given is None:
+        return
+    if isinstance(error, RuntimeError) and "returned an invalid gradient" not in str(
+        error
+    ):  # of an inner autograd.grad
         return
     of_a_view = base_of(event.tensor) is not None or opened.ledger.is_viewed(event.tensor)
+    if not isinstance(error, ValueError | IndexError):
+        raise _refused_move(event, opened, given) from error
     if (isinstance(error, IndexError) and of_a_view) or "Cannot view a tensor" in str(error):
         raise _refused_move(event, opened, given) from error
 
@@ -135,11 +141,10 @@ def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
         program.made_rootless.clear()
     watch = Watch(opened.ledger, given.rootless, program.made_rootless)
     watching = user_calls.BeforeEachCall(watch.look) if watch.is_needed else nullcontext()
-    keeping = user_calls.RetainingGraphs() if known.retains_graph else nullcontext()
     telling = telling_of_compilation() if known.is_compiling else nullcontext()
     grad_mode = torch.is_grad_enabled()
     with patched(opened.ledger, open=True):
-        with watching, keeping, telling:
+        with watching, telling:
             result = program.fn(*given.args)
         watch.look()
     whole = result if isinstance(result, WithMembers) else WithMembers(result, {}, {})
@@ -215,7 +220,8 @@ def _input_facts(
     if position in whole.uncounted:
         info = replace(info, version_bumps=int(info.mutated))
     used = facts_of_inputs.used_before_moving(given, position, info, ledger, opened.graph)
-    return replace(info, used_before_moving=used), unrepeatable
+    asked = position in ledger.differentiated
+    return replace(info, used_before_moving=used, differentiated=asked), unrepeatable
 
 
 @dataclass(frozen=True, eq=False)

@@ -182,6 +182,7 @@ class Ledger:
         self.below: set[int] = set()  # ids of views that a subclass took of its parts, below autograd: it knows no view
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
+        self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
         self.assigned: list[torch.Tensor] = []  # tensors whose `.data` was assigned
         self.left: dict[int, Left | None] = {}  # id of a tensor -> the data left in its first storage, if written
         self.parted: list[tuple[int, torch.Tensor, str]] = []  # (event, what it gave another storage, refusal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,6 +99,14 @@ class RunListener:
         position = self.given.position(tensor)
         if self.ledger.open and position is not None and not dynamo.at_work():
             raise Refused("gradient of an argument", self.program.name(position))
+
+    def differentiate(self, inputs: Sequence[Any]) -> bool:
+        """Note the arguments whose gradient the function asks for: in eager, their hooks are called then. Returns
+        whether the trace needs the graph once more."""
+        found = map(self.given.position, inputs or ())
+        if self.ledger.open:
+            self.ledger.differentiated.update(position for position in found if position is not None)
+        return self.ledger.open and self.program.known.retains_graph
 
     def take_hook(self, tensor: torch.Tensor, method: str, *hook: Any) -> Any:
         """Handle a hook that the function registers; see tracing/registered_hooks.py."""

@@ -7,7 +7,6 @@ are replaced. They tell a `Listener`.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import sys
 import threading
 import types
@@ -21,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library
 from aotviz.python_state.patched import patched
-from aotviz.torch_private import dynamo, modules, operators, tensors
+from aotviz.torch_private import backward_engine, dynamo, modules, operators, tensors
 from aotviz.torch_private.context import Surroundings
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.torch_private.functional_tensors import FunctionalTensor
@@ -47,6 +46,9 @@ class Listener(Protocol):
     def call_module_hook(
         self, hook: Any
     ) -> None: ...  # each full backward hook and pre-hook of a module that is called
+    def differentiate(
+        self, inputs: Sequence[Any]
+    ) -> bool: ...  # before a backward: is the autograd graph kept, whatever the user says?
     def ask(self, tensor: torch.Tensor, name: str) -> None: ...  # before the user reads what autograd knows's
     def stand_in(self, tensor: torch.Tensor) -> Any: ...  # the object that has its Python attributes
     def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
@@ -74,6 +76,7 @@ def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) ->
                 stack.enter_context(patched(kind, **of_leaves))
         stack.enter_context(patched(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
         stack.enter_context(patched(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
+        stack.enter_context(backward_engine.asking(by.differentiate))
         stack.enter_context(_modes_restored())
         yield
 
@@ -232,15 +235,4 @@ class BeforeEachCall(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if is_tracing():  # otherwise the trace itself is the caller
             self.do()
-        return func(*args, **(kwargs or {}))
-
-
-class RetainingGraphs(TorchFunctionMode):
-    """Calls `torch.autograd.grad` always with `retain_graph=True`."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.autograd.grad:
-            given = inspect.signature(func).bind(*args, **(kwargs or {}))
-            given.arguments["retain_graph"] = True
-            return func(*given.args, **given.kwargs)
         return func(*args, **(kwargs or {}))
