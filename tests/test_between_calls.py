@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 
@@ -343,3 +345,69 @@ def test_a_later_write_is_refused_to_what_was_saved_by_its_data_if_both_are_pass
     torch.testing.assert_close(gradient(run, False), gradient(f, False))
     with pytest.raises(aotviz.Refused, match=f"^{which} was written after the call of f"):
         gradient(run, True)
+
+
+def returns_its_input(x, other):
+    return ((x * 2).sin() + other).exp(), x
+
+
+def returns_a_view_of_its_input(x, other):
+    return (x * 2).sin(), x[:2], other
+
+
+def returns_what_overlaps(x, other):
+    return (other * 2).sin(), x.detach()
+
+
+@pytest.mark.parametrize("fn", [returns_its_input, returns_a_view_of_its_input, returns_what_overlaps])
+@pytest.mark.parametrize("door", ["aot_function", "torch.compile"])
+def test_an_input_that_the_function_returns_may_be_written_before_a_backward_that_eager_does_not_compute_from_it(
+    fn, door
+):
+    """The partitioner would save the input, and recompute from it what eager saves."""
+
+    def gradient(fn):
+        leaf = torch.linspace(-1, 1, 6).requires_grad_()
+        base = leaf * 1.5
+        result, returned, *_ = fn(base[:4], base[2:])
+        returned.detach().mul_(2)
+        return torch.autograd.grad(result.sum(), leaf)
+
+    torch._dynamo.reset()
+    found = alone(fn) if door == "aot_function" else torch.compile(fn, backend="aotviz_eager")
+    torch.testing.assert_close(gradient(found), gradient(fn))
+
+
+def by_a_method(x):
+    x.add_(1.5)
+
+
+def by_an_operator(x):
+    x += 1.5
+
+
+def by_an_index(x):
+    x[0] = 1.5
+
+
+@pytest.mark.parametrize("write", [by_a_method, by_an_operator, by_an_index])
+def test_what_the_code_after_a_graph_break_writes_does_not_spoil_a_backward(write):
+    lines = inspect.getsource(write).partition("\n")[2]
+    source = f"def fn(x):\n    result, twice = (x * 2).sin(), x * 3\n    more = (twice + 1).cos()\n    pause()\n"
+    source += f"{lines}    with torch.no_grad():\n        twice.mul_(2)\n    return result, more"
+    names = {"torch": torch, "pause": torch._dynamo.graph_break}
+    exec(source, names)
+
+    def gradient(fn):
+        leaf = torch.linspace(-1, 1, 6).requires_grad_()
+        result, more = fn(leaf * 1.5)
+        return torch.autograd.grad(result.sum() + more.sum(), leaf)
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(gradient(torch.compile(names["fn"], backend="aotviz_eager")), gradient(names["fn"]))
+
+
+def test_an_input_that_the_function_does_not_return_is_saved_where_that_costs_no_memory():
+    traced = alone(lambda x: (x * 2).sin())
+    traced(grown(3))
+    assert [str(one) for one in traced.recording[0].saved_tensors.name] == ["primals_1"]

@@ -120,7 +120,7 @@ def _of_graph(
     facts, relations = input_facts.texts(given, symbols, program)
     text = program.text(module)
     return {
-        "program": f"{text}\n# {follows}" if follows else text,
+        "program": f"{text}\n# {follows}" if follows != NOTHING else text,
         "inputs": facts,
         "symbols": symbols.ranges(),
         "memory layout": relations,

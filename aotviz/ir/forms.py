@@ -209,11 +209,15 @@ class TracedCall(FlatCall):
     def graphs(self) -> Mapping[str, fx.Graph]:
         return {"forward": self.forward.graph()}
 
-    def counters(self, position: int) -> set[int]:
-        """The version counters of the plain arguments that a graph input consists of."""
+    def members(self, position: int) -> set[int]:
+        """The plain arguments that a graph input consists of."""
         descriptor = self.graph_inputs[position]
         members = descriptor.members if isinstance(descriptor, SyntheticBaseInput) else (descriptor,)
-        return {self.counter_of[one.index] for one in members if isinstance(one, PlainInput)}
+        return {one.index for one in members if isinstance(one, PlainInput)}
+
+    def counters(self, position: int) -> set[int]:
+        """The version counters of these arguments."""
+        return {self.counter_of[one] for one in self.members(position)}
 
     def retraced(self, forward: Run, rewrite: Rewrite, static_inputs: tuple[int, ...], **changes: Any) -> TracedCall:
         """This call with another calling convention, traced as `forward`. `changes` has its new graph inputs."""

@@ -13,9 +13,11 @@ state. The state of a generator that the user passes is not saved, nor are the s
 graphs, nor that of Inductor's seeds; there the results are.
 
 Note [Recomputing from an input]
-Under a memory budget, the min-cut partitioner saves an input or a result, and recomputes from it what eager saves. But
-the caller may write that tensor before the backward, which eager allows: then the backward could not run. So what is
-computed first from it is saved in its place, unless the backward itself reads it, or it is a parameter.
+The min-cut partitioner may save an input or a result, and recompute from it what eager saves. But the caller may write
+that tensor before the backward, which eager allows: then the backward could not run. So where a write is likely, what
+is computed first from it is saved in its place, unless the backward itself reads it, or it is a parameter: of an input
+that the function returns, or that overlaps one; if the code after a graph break writes in place; and under a memory
+budget, which recomputes from more. Elsewhere, that would only cost memory.
 
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,
@@ -95,7 +97,7 @@ def drawing_once(
 ) -> Halves:
     """The halves that `cut` makes, in which each random node draws as in eager; see Note [Random nodes run once].
 
-    The forward has `results` outputs before what it saves. `writable` are names of inputs from which nothing is
+    The forward has `results` outputs before what it saves. `writable` are names of values from which nothing is
     recomputed; see Note [Recomputing from an input]. Edits the tags of `joint` that partitioners use.
     """
     _hold_random_in_backward(joint)
@@ -123,20 +125,19 @@ def drawing_once(
 
 
 def _recompute_from_none(
-    joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int, inputs: Set[str]
+    joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int, writable: Set[str]
 ) -> None:
-    """Save what is computed first from these inputs and from results, where the backward only recomputes from them."""
+    """Save what is computed first from these values, where the backward only recomputes from them."""
     backwards = [node for node in joint.graph.nodes if str(node.meta.get("partitioner_tag")).endswith("backward")]
     read = {graphs.owner(argument).name for node in backwards for argument in node.all_input_nodes}
     asked = {node.name for node in joint.graph.nodes if must_recompute(node)}  # by the user
     first = {node.name: node for node in forward.graph.nodes}
-    seen = {graphs.owner(one).name for one in graphs.outputs(forward.graph)[:results] if isinstance(one, fx.Node)}
     examined: set[str] = set()
     while left := [n for n in graphs.placeholders(backward.graph) if n.name not in examined]:  # saving adds some
         for node in left:
             examined.add(node.name)
             owner = graphs.owner(first.get(node.name, node)).name
-            if owner not in inputs | seen or owner in read:
+            if owner not in writable or owner in read:
                 continue
             computed = list(dict.fromkeys(_computed_from(node)))  # one may read it twice, as itself and as a view
             if all(one.name in first and one.name not in asked for one in computed):

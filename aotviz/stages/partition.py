@@ -15,7 +15,7 @@ between the call and its backward. Autograd notices them, except writes with ano
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,13 +27,14 @@ from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, Tan
 from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.partition_functions import drawing_once, is_generator, must_save, save, share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
-from aotviz.ir.view_and_mutation import Ref
+from aotviz.ir.view_and_mutation import OutputType, Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import partitioning, saves_memory, sharing
 from aotviz.torch_private.torchs_log import compiling
 from aotviz.tracing import functional, kept_by_name, saved_values
 from aotviz.tracing.second_order import besides, kept_inputs
 
+_OF_INPUTS = (OutputType.is_input, OutputType.alias_of_input)
 _BESIDES = "a second derivative would read it, and the tensor that it is computed from is overwritten"
 
 
@@ -71,7 +72,7 @@ def run(call: JointGraph) -> Split:
             _check_outputs(forward, backward, results, len(graphs.outputs(joint.graph)), call.options.partition_fn)
             return forward, backward
 
-        writable = _writable(call) if saves_memory() else frozenset()
+        writable = _writable(call, graphs.outputs(module.graph)[:results])
         forward, backward = drawing_once(module, results, cut, writable)
         protected: set[str] = set()
         if _reads_overwritten(call, forward):
@@ -100,10 +101,22 @@ def run(call: JointGraph) -> Split:
     return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in saved_values.passed_unsaved(split))))
 
 
-def _writable(call: JointGraph) -> frozenset[str]:
-    """The names of the inputs that are no parameters or buffers."""
-    inputs = enumerate(graphs.placeholders(call.graph_module.graph)[: len(call.graph_inputs)])
-    return frozenset(node.name for i, node in inputs if i not in call.meta.static_input_indices)
+def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
+    """The names of values that the caller may well write before the backward, but for parameters and buffers; see
+    Note [Recomputing from an input]."""
+    graph_inputs = graphs.placeholders(call.graph_module.graph)[: len(call.graph_inputs)]
+    inputs = {i: node for i, node in enumerate(graph_inputs) if i not in call.meta.static_input_indices}
+    if saves_memory() or call.follows.writes:
+        made = {graphs.owner(one).name for one in results if isinstance(one, fx.Node)}
+        return frozenset(made | {node.name for node in inputs.values()})
+    returned = {info.base_index for info in call.meta.output_info if info.output_type in _OF_INPUTS}
+    returned |= {i for i in inputs if not call.members(i).isdisjoint(call.follows.returned)}
+    values = dict(zip(inputs, graphs.values(list(inputs.values())), strict=True))
+    places = {
+        functional.storage(value) for i, value in values.items() if i in returned and functional.has_storage(value)
+    }
+    seen = (i for i, value in values.items() if functional.has_storage(value) and functional.storage(value) in places)
+    return frozenset(inputs[i].name for i in seen)
 
 
 def _check_outputs(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dis
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -29,8 +30,16 @@ class Follows:
     is_input_differentiated: bool = False
     """Whether an input of the graph is such an argument."""
 
+    writes: bool = False
+    """Whether the graph ended at a break in a function that writes to something in place (`x.mul_()`, `x += 1`,
+    `x[0] = 1`). A compiled backward is then not computed from what may have been written."""
+
+    returned: tuple[int, ...] = ()
+    """Which inputs the function returns as they are. A graph does not return them."""
+
     def __bool__(self) -> bool:
-        return self != NOTHING
+        """Whether a graph could not answer as eager."""
+        return replace(self, writes=False, returned=()) != NOTHING
 
 
 NOTHING = Follows()
@@ -42,18 +51,29 @@ def of(module: Any) -> Follows:
     text = str(getattr(why, "reason", ""))
     if text.startswith("Failed to mutate tensor data attribute"):
         return Follows("assigned")
-    call = dynamo.compile_call() if getattr(why, "graph_break", False) else None
-    if call is None:
+    call, inputs = dynamo.compile_call(), module.graph.find_nodes(op="placeholder")
+    if call is None or why is None:
         return NOTHING
+    if not why.graph_break:
+        back = _operands()
+        return Follows(returned=tuple(i for i, node in enumerate(inputs) if node.name in back))
     named = "named" if "data" in call["code"].co_names else ""
+    writes = any(map(_writes, dis.get_instructions(call["code"])))
     taken = _operands() if text.startswith(_DIFFERENTIATES) else set()
     results = module.graph.find_nodes(op="output")[0].args[0] if taken else ()
     places = tuple(i for i, node in enumerate(results) if getattr(node, "name", None) in taken)
-    return Follows(named, places, any(node.name in taken for node in module.graph.find_nodes(op="placeholder")))
+    return Follows(named, places, any(node.name in taken for node in inputs), writes)
+
+
+def _writes(instruction: dis.Instruction) -> bool:
+    """Whether an instruction may be a part of a statement that writes to a tensor."""
+    name = instruction.argval if instruction.opname in ("LOAD_METHOD", "LOAD_ATTR") else ""
+    in_place = instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
+    return in_place or instruction.opname == "STORE_SUBSCR" or (name.endswith("_") and not name.endswith("__"))
 
 
 def _operands() -> set[str]:
-    """The nodes that the instruction takes at which Dynamo ends a graph now, by name."""
+    """The nodes that the instruction takes at which Dynamo ends a graph now, or that it returns, by name."""
     taken = set[str]()
 
     def look(value: Any) -> None:
