@@ -33,6 +33,7 @@ class Carried:
 
     folder = Path("a saved function")  # in messages
     shared = None
+    damaged: frozenset[str] = frozenset()  # the file as a whole is checked
 
     def __init__(self, held: Sequence[CarriedEntry] = ()) -> None:
         self._held = {entry_id(one.key, one.variant): one for one in held}

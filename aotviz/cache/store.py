@@ -71,6 +71,7 @@ class Store:
         self.shared = shared
         self._seals = seals
         self._database = Database(self.folder, seals)
+        self.damaged: set[str] = set()  # keys of which this process removed a damaged entry
         self._marked: dict[str, float] = {}  # entry id: time.monotonic() when this process last marked it as used
 
     @property
@@ -86,6 +87,7 @@ class Store:
             found, damaged = self._database.read(lambda connection: rows.look_up(connection, key)) or ([], [])
             if damaged:
                 self._remove_damaged(damaged, MAIN)
+                self.damaged.add(key)
             if found:
                 return found
         return self.entries_elsewhere(key)

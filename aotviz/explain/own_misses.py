@@ -87,7 +87,10 @@ def _told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, st
 
 
 def _miss(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str]], start: Told) -> Told:
-    place = record.origin.compilation
+    place, reason = record.origin.compilation, facts.text(record.reason).strip().rstrip(".")
+    if reason:
+        words = f"was compiled again although it was cached before: {reason}"
+        return Told(start.function, "miss", words, cause=("entry", reason), seconds=start.seconds)
     if not differs:
         words = "was not in aotviz's cache, and nothing like it"
         return Told(start.function, "miss", words, seconds=start.seconds, unlike=True)

@@ -159,7 +159,8 @@ def _looked_up(asked: Question, request: Request, observer: Observer, call: Any)
     try:
         found = asked.store.entries(key.digest)
         if not found:
-            return None, _nearest(asked, told)
+            reason = "its entry was damaged and has been removed" if key.digest in asked.store.damaged else ""
+            return None, _nearest(asked, replace(told, reason=reason))
         call = call or pipeline.run(_until(Role.FLATTEN), repeatable(request), Observer())
         symbols, failed = stored_values.symbols_in(call.args), None
         for entry in found:

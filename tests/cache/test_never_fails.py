@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,31 @@ def test_a_fault_while_it_is_loaded_is_a_miss_and_the_entry_goes(
     assert outcome == "miss"
     assert "ZeroDivisionError" in reason
     assert answer(tmp_path)[0] == "hit"  # what was compiled then was saved
+
+
+@pytest.mark.parametrize("damage", ["its bytes", "its seal", "what it says"])
+def test_an_entry_that_cannot_be_read_is_told_in_the_recording_and_by_explain(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_dynamo: None
+) -> None:
+    assert answer(tmp_path)[0] == "miss"
+    statement = {
+        "its bytes": "UPDATE parts SET data = zeroblob(40)",
+        "its seal": "UPDATE parts SET checksum = zeroblob(16)",
+    }
+    if damage in statement:
+        with contextlib.closing(sqlite3.connect(tmp_path / "aot.sqlite")) as file, file:
+            file.execute(f"{statement[damage]} WHERE name = 'main'")
+    else:
+        monkeypatch.setattr(entry, "read", broken)
+    torch._dynamo.reset()
+    with aotviz.record() as recording, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the damage is told by a warning, too
+        aotviz.compile(scaled, backend="eager", cache=tmp_path)(torch.ones(3, requires_grad=True))
+    (row,) = recording.cache_lookups.to_dict("records")
+    expected = "could not be loaded" if damage == "what it says" else "its entry was damaged and has been removed"
+    assert row["outcome"] == "miss" and expected in row["reason"]
+    said = " ".join(str(recording.explain()).split())
+    assert f"`scaled` was compiled again although it was cached before: {row['reason']}" in said
 
 
 def picked(x: torch.Tensor) -> torch.Tensor:
