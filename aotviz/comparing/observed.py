@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir import autograd_graph
 from aotviz.ir.autograd_graph import leaves_behind
 from aotviz.ir.refusals import Refused
 from aotviz.ir.storages import inside
@@ -437,10 +438,7 @@ def _differentiate(
 
 def _hookable(t: torch.Tensor) -> bool:
     """False for a view without a `grad_fn` whose base requires grad: registering a hook on it crashes the process."""
-    try:
-        return t.grad_fn is not None or tensors.base_of(t) is None
-    except RuntimeError:
-        return False
+    return not autograd_graph.is_stale(t) and (t.grad_fn is not None or tensors.base_of(t) is None)
 
 
 def _write(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> None:

@@ -31,3 +31,18 @@ def leaves_behind(nodes: Iterable[Any], limit: float = math.inf) -> list[torch.T
     """The leaves that gradients reach from these autograd nodes. At most `limit` nodes are visited."""
     found = (getattr(node, "variable", None) for node in nodes_behind(nodes, limit))
     return [leaf for leaf in found if isinstance(leaf, torch.Tensor)]
+
+
+def is_stale(tensor: torch.Tensor) -> bool:
+    """Whether autograd refuses every use of a view from now on, because its base was written, or changed in shape,
+    after it was taken: one of the results of `split`, or a view that was taken under no_grad."""
+    try:
+        tensor.grad_fn  # noqa: B018 -- reading it may regenerate it
+    except (RuntimeError, ValueError, IndexError):  # the last two if its base has changed shape
+        return True
+    return False
+
+
+def grad_fn(tensor: torch.Tensor) -> Any:
+    """A tensor's `grad_fn`, None for a stale one."""
+    return None if is_stale(tensor) else tensor.grad_fn

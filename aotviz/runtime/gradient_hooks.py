@@ -12,6 +12,7 @@ from weakref import ref
 
 import torch
 
+from aotviz.ir import autograd_graph
 from aotviz.torch_private import autograd_nodes, dynamo
 from aotviz.torch_private.autograd_nodes import current_backward, current_node, start_gradient_hooks
 from aotviz.traced import CallsHook
@@ -205,7 +206,7 @@ class HooksOfAResult(dict[Any, Any]):
 
 
 def _number(tensor: torch.Tensor) -> int | None:
-    node = _grad_fn(tensor)
+    node = autograd_graph.grad_fn(tensor)
     return None if node is None else autograd_nodes.number(node)
 
 
@@ -214,15 +215,6 @@ def hear_only_gradients(*results: torch.Tensor) -> None:
     for result in results:
         if autograd_nodes.gradient_hooks(result) is None and result.grad_fn is not None:
             HooksOfAResult.on(result)
-
-
-def _grad_fn(tensor: torch.Tensor) -> Any:
-    """A tensor's `grad_fn`; None if autograd refuses every use of it, as of a view whose base was written under
-    another mode."""
-    try:
-        return tensor.grad_fn
-    except RuntimeError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +241,7 @@ class Listening:
         self.tensor = ref(tensor)
         self.before = before
         self.hooks = autograd_nodes.gradient_hooks(tensor)
-        if self.hooks is None and _grad_fn(tensor) is not None:  # start them as its first hook would
+        if self.hooks is None and autograd_graph.grad_fn(tensor) is not None:  # start them as its first hook would
             self.hooks = HooksOfAResult.on(tensor, waits)
 
     def hears(self) -> bool:
@@ -275,7 +267,7 @@ class Listening:
         tensor = self.as_it_was()
         if tensor is None:
             return False
-        place = (_grad_fn(tensor), tensor.output_nr)
+        place = (autograd_graph.grad_fn(tensor), tensor.output_nr)
         return any(one is tensor or (isinstance(one, tuple) and one[:2] == place) for one in asked)
 
     def held(self) -> torch.Tensor | None:

@@ -19,7 +19,7 @@ from aotviz.ir.view_and_mutation import Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, kept_by_name, late_writes
+from aotviz.tracing import after_the_graph, functional, kept_by_name, late_writes
 from aotviz.tracing.backward import TracedTangent
 from aotviz.tracing.forward import Run
 
@@ -49,18 +49,8 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.open, history, written, bases)
-    if call.follows.data == "assigned" and kept_by_name.saves_itself(forward.open, history, forward.outputs):
-        raise Refused("data is assigned", "an intermediate")
-    saved = kept_by_name.saved_as_written(forward.open, history, written) if call.follows.data else set()
-    if saved:
-        names = ", ".join(repr(str(call.graph_inputs[i])) for i in sorted(saved))
-        raise Refused("data is written after the graph", names)
-    for ref in (one.ref for one in heard):
-        if ref.kind == "output" and ref.index in call.follows.differentiated:
-            raise Refused("gradient of a result", f"output[{ref.index}]")
-        if ref.kind in ("input", "member") and call.follows.is_input_differentiated:
-            name = str(call.graph_inputs[ref.index]) if ref.kind == "input" else "an input that is a view"
-            raise Refused("gradient of a result", name)
+    after_the_graph.refuse_data(call.follows, forward, history, written, call.graph_inputs)
+    after_the_graph.refuse_differentiated(call.follows, [one.ref for one in heard], call.graph_inputs)
     traced, values, gradients, late = forward.differentiated(outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):
         if value is not None:  # autograd sees only the whole

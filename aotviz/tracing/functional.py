@@ -101,26 +101,15 @@ def under_no_grad(tensor: torch.Tensor) -> bool:
 
 
 def grad_fn(tensor: torch.Tensor) -> Any:
-    """Read `grad_fn` under the functional mode, because reading it may regenerate it for a view whose base was written.
-
-    None for a view whose `grad_fn` autograd refuses to compute, because its base was written after it was taken.
-    """
+    """Its `grad_fn`, None for a stale view. Reading it may regenerate it, which needs the functional mode."""
     with FunctionalTensorMode():
-        try:
-            return tensor.grad_fn
-        except (RuntimeError, ValueError, IndexError):  # the last two if its base has changed shape
-            return None
+        return autograd_graph.grad_fn(tensor)
 
 
 def is_stale(tensor: torch.Tensor) -> bool:
-    """Whether autograd refuses every use of a view from now on, because its base was written after it was taken: one of
-    the results of `split`, or a view that was taken under no_grad."""
+    """As `autograd_graph.is_stale`."""
     with FunctionalTensorMode():
-        try:
-            tensor.grad_fn  # noqa: B018
-        except RuntimeError:
-            return True
-    return False
+        return autograd_graph.is_stale(tensor)
 
 
 @dataclass
@@ -226,6 +215,11 @@ def saved_tensors_of(node: Any) -> Iterator[torch.Tensor]:
 
 def _each(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else (value,)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is a functional tensor and no subclass around some."""
+    return is_functional(value) and not wrapper_subclasses.is_subclass(value)
 
 
 def has_storage(value: Any) -> TypeGuard[torch.Tensor]:

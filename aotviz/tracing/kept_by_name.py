@@ -19,7 +19,6 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.ir import autograd_graph, graphs
-from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
@@ -39,7 +38,7 @@ def found(trace: OpenTrace, nodes: Sequence[Any]) -> Mapping[fx.Node, set[int]]:
             saved: Sequence[Any] = ()
             with contextlib.suppress(RuntimeError):  # one of them was written since
                 saved = node.saved_tensors if held else ()
-            checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if _is_plain(tensor)]
+            checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if functional.is_plain(tensor)]
             for one in held:
                 if isinstance(one, fx.Node) and one not in checked:
                     kept[one].add(autograd_nodes.number(node))
@@ -53,7 +52,7 @@ def _tensors(value: Any) -> Iterator[Any]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
-    elif _is_plain(value):
+    elif functional.is_plain(value):
         yield value
 
 
@@ -74,10 +73,6 @@ def _view_again(graph: fx.Graph, reader: fx.Node, view: fx.Node, kept: defaultdi
             made.meta = {**reader.meta, "val": one.meta["val"]}
     reader.replace_input_with(view, made)
     kept[source].add(number)
-
-
-def _is_plain(value: Any) -> bool:
-    return functional.is_functional(value) and not is_subclass(value)
 
 
 def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Sequence[Any]) -> None:
@@ -112,32 +107,14 @@ def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], written: Mapping[int, A
     found: set[int] = set()
     with trace.active("is_forward"):
         bases_last = sorted(written, key=lambda i: i in bases)  # the members of a base share its storage
-        places = {functional.storage(written[i]): i for i in bases_last if _is_plain(written[i])}
-        for tensor in (tensor for node in nodes for tensor in functional.saved_tensors_of(node) if _is_plain(tensor)):
+        places = {functional.storage(written[i]): i for i in bases_last if functional.is_plain(written[i])}
+        for tensor in (
+            tensor for node in nodes for tensor in functional.saved_tensors_of(node) if functional.is_plain(tensor)
+        ):
             i = places.get(functional.storage(tensor))
             if i is not None and (i in bases or not functional.shares_counter(tensor, written[i])):
                 found.add(i)
     return found
-
-
-def saves_itself(trace: OpenTrace, nodes: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Whether autograd saved one of the `results` for a node that took it. If the caller then assigns its `.data`,
-    eager's backward reads the new memory. What a node saves of its own result is another tensor over the old memory."""
-    with trace.active("is_forward"):
-        saved = (tensor for node in nodes for tensor in functional.saved_tensors_of(node))
-        return any(tensor is result for tensor in saved for result in results)
-
-
-def saved_as_written(trace: OpenTrace, nodes: Sequence[Any], written: Mapping[int, Any]) -> set[int]:
-    """Which of the `written` inputs autograd may have saved after the last write. Eager's backward reads the memory of
-    such an input, and a compiled one reads the value that the graph computed: they differ if `.data` of the input is
-    written later. Of an input that was written through a view it cannot be seen: CopySlices hides the view's node."""
-    with trace.active("is_forward"):
-        places = {functional.storage(tensor): i for i, tensor in written.items() if _is_plain(tensor)}
-        saved = (tensor for node in nodes for tensor in functional.saved_tensors_of(node) if _is_plain(tensor))
-        seen = {places[place] for place in map(functional.storage, saved) if place in places}
-        through_views = {i for i, tensor in written.items() if functional.is_copy_slices(functional.grad_fn(tensor))}
-        return seen | through_views
 
 
 def _has_storage(node: Any) -> bool:
