@@ -393,7 +393,7 @@ def by_an_index(x):
 @pytest.mark.parametrize("write", [by_a_method, by_an_operator, by_an_index])
 def test_what_the_code_after_a_graph_break_writes_does_not_spoil_a_backward(write):
     lines = inspect.getsource(write).partition("\n")[2]
-    source = f"def fn(x):\n    result, twice = (x * 2).sin(), x * 3\n    more = (twice + 1).cos()\n    pause()\n"
+    source = "def fn(x):\n    result, twice = (x * 2).sin(), x * 3\n    more = (twice + 1).cos()\n    pause()\n"
     source += f"{lines}    with torch.no_grad():\n        twice.mul_(2)\n    return result, more"
     names = {"torch": torch, "pause": torch._dynamo.graph_break}
     exec(source, names)

@@ -86,7 +86,8 @@ def test_an_entry_that_cannot_be_read_is_told_in_the_recording_and_by_explain(
         aotviz.compile(scaled, backend="eager", cache=tmp_path)(torch.ones(3, requires_grad=True))
     (row,) = recording.cache_lookups.to_dict("records")
     expected = "could not be loaded" if damage == "what it says" else "its entry was damaged and has been removed"
-    assert row["outcome"] == "miss" and expected in row["reason"]
+    assert row["outcome"] == "miss"
+    assert expected in row["reason"]
     said = " ".join(str(recording.explain()).split())
     assert f"`scaled` was compiled again although it was cached before: {row['reason']}" in said
 
