@@ -10,6 +10,7 @@ from torch.autograd import grad
 
 import aotviz
 from aotviz.frontends import backend
+from aotviz.torch_private.what_follows import Follows
 
 
 def penalty(x, w):
@@ -76,3 +77,20 @@ def test_the_gradient_that_the_function_asks_for_after_a_graph_is_eagers(f):
     torch._dynamo.reset()
     with torch._dynamo.config.patch(trace_autograd_ops=True):  # then the gradient is a part of the graph
         torch.testing.assert_close(ran(torch.compile(f, backend="aotviz_eager")), ran(f))
+
+
+def test_each_fact_about_what_follows_has_words_of_its_own():
+    """They are in the key of a program, and `explain` prints them."""
+    facts = [
+        Follows("assigned"),
+        Follows("named"),
+        Follows(differentiated=(0, 2)),
+        Follows(differentiated=(0,)),
+        Follows(is_input_differentiated=True),
+        Follows(writes=True),
+        Follows(returned=(1,)),
+        Follows(returned=(1, 2)),
+        Follows(writes=True, returned=(1,)),
+    ]
+    assert len(set(map(str, facts))) == len(facts)
+    assert str(facts[-1]) == "after the graph: something is written in place; inputs 1 are returned"

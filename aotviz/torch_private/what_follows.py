@@ -41,6 +41,18 @@ class Follows:
         """Whether a graph could not answer as eager."""
         return replace(self, writes=False, returned=()) != NOTHING
 
+    def __str__(self) -> str:
+        """As it is told where two programs differ: each field that is set, in words."""
+        said = {
+            "`.data` is assigned": self.data == "assigned",
+            "`.data` is used": self.data == "named",
+            f"gradients of results {_listed(self.differentiated)} are asked for": self.differentiated,
+            "gradients of inputs are asked for": self.is_input_differentiated,
+            "something is written in place": self.writes,
+            f"inputs {_listed(self.returned)} are returned": self.returned,
+        }
+        return f"after the graph: {'; '.join(text for text, holds in said.items() if holds)}"
+
 
 NOTHING = Follows()
 
@@ -63,6 +75,10 @@ def of(module: Any) -> Follows:
     results = module.graph.find_nodes(op="output")[0].args[0] if taken else ()
     places = tuple(i for i, node in enumerate(results) if getattr(node, "name", None) in taken)
     return Follows(named, places, any(node.name in taken for node in inputs), writes)
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _writes(instruction: dis.Instruction) -> bool:
