@@ -483,3 +483,30 @@ def test_a_view_that_a_function_returns_shares_memory_with_an_input_that_is_writ
     with pytest.raises(aotviz.Refused, match="returned, or DTensor") as caught:
         ran(aotviz.aot_function(function, run_graph))
     assert caught.value.reason == "view of what is written"
+
+
+def a_view_of_it(x):
+    viewed = Viewed.apply(x)
+    return viewed[::2], viewed
+
+
+def it_and_a_view_of_it(x):
+    viewed = Viewed.apply(x)
+    return viewed, viewed, viewed.view(2, 2)
+
+
+@pytest.mark.parametrize("function", [a_view_of_it, it_and_a_view_of_it])
+@pytest.mark.parametrize("door", ["aot_function", "torch.compile"])
+def test_a_view_that_a_function_returns_may_be_returned_with_views_of_it(function, door):
+    def ran(fn):
+        leaf = torch.linspace(-1.0, 1.0, 4).requires_grad_()
+        whole = leaf * 1.5
+        results = fn(whole)
+        (gradient,) = torch.autograd.grad(sum((one * one).sum() for one in results), leaf)
+        with torch.no_grad():
+            whole.detach().add_(1)
+        return [one.tolist() for one in results], [one._base is not None for one in results], gradient.tolist()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="aotviz_eager")
+    assert ran(compiled if door == "torch.compile" else aotviz.aot_function(function, run_graph)) == ran(function)

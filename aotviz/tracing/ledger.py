@@ -33,7 +33,6 @@ from aotviz.torch_private import dispatch, operators
 from aotviz.torch_private.tensors import base_of, storage_key
 from aotviz.tracing import functional, overlap
 from aotviz.tracing.fakes import geometry
-from aotviz.tracing.functional import increment_version
 from aotviz.tracing.given import Given, Kind
 from aotviz.tracing.hidden_aliases import HiddenAliases
 from aotviz.tracing.views import contiguous, layout, strides_in
@@ -162,6 +161,7 @@ class Ledger:
         self.events: list[Event] = []
         self.open = False
         self.meets_subclass = False  # an operator was called with one
+        self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
         self._origin: dict[int, Viewed] = {}
         self._writes: Counter[int] = Counter()  # id of a tensor -> number of operators that wrote it
         self.uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
@@ -182,7 +182,6 @@ class Ledger:
         self.below: set[int] = set()  # ids of views that a subclass took of its parts, below autograd: it knows no view
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
-        self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
         self.assigned: list[torch.Tensor] = []  # tensors whose `.data` was assigned
         self.left: dict[int, Left | None] = {}  # id of a tensor -> the data left in its first storage, if written
         self.parted: list[tuple[int, torch.Tensor, str]] = []  # (event, what it gave another storage, refusal)
@@ -336,7 +335,7 @@ class Ledger:
                 if functional.is_functional(tensor):
                     self.note_write(operator, tensor, node, (*rest, *kwargs.values()))
                     if operators.counts_unseen(operator):
-                        increment_version((tensor,))
+                        functional.increment_version((tensor,))
         return True
 
     def note_write(self, operator: Any, tensor: torch.Tensor, node: fx.Node | None, others: Iterable[Any] = ()) -> None:
