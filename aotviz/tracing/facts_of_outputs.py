@@ -155,7 +155,7 @@ class _Classifier:
         steps, refs = replay.Builder(self.ledger, wanted).build()
         leaving = {key for key, ref in refs.items() if ref.kind != "base"}
         deferred = next((hook.number for hook in self.ledger.hooked if self._is_deferred(hook, leaving)), None)
-        made = {id(view): refs[id(view)] for view in self.views if id(view) not in slots}  # those the graph returns
+        made = {id(view): refs[id(view)] for view in self.views}
         for index, output in enumerate(self.outputs):
             if id(output) in made and infos[index].same_object_as is None:
                 infos[index] = replace(infos[index], made=made[id(output)])
