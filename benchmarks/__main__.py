@@ -28,6 +28,7 @@ from . import (
     first_compile,
     groups,
     memory,
+    memory_plan,
     model_explorer,
     opening,
     recording,
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "cache_miss": lambda quick: [cache_miss.run(1, (1,)) if quick else cache_miss.run()],
     "first_compile": lambda quick: [first_compile.run(1, first_compile.CASES[:1]) if quick else first_compile.run()],
     "memory": lambda quick: [memory.run(operators=20) if quick else memory.run()],
+    "memory_plan": lambda quick: [memory_plan.run(rounds=1, sizes=(2,)) if quick else memory_plan.run()],
     "compiled_autograd": lambda quick: [
         compiled_autograd.run(1, layers=1, step_layers=1, backend="eager", seconds=1)
         if quick

@@ -282,8 +282,10 @@ class _Plan:
             whole = [user.value_id for user in users if user.target == _ITEM]
         for number in sizes.tensors([number for number in whole if number >= 0], graph.values):
             value = graph.values[number]
-            shape, stride = map(self._known, value.shape), map(self._known, value.stride)
-            end = sizes.reach(self._known(value.offset), [*shape], [*stride]) or 0
+            end = sizes.reach(value.offset, value.shape, value.stride)
+            if end is None:
+                shape, stride = map(self._known, value.shape), map(self._known, value.stride)
+                end = sizes.reach(self._known(value.offset), [*shape], [*stride]) or 0
             storage = value.storage if value.storage >= 0 else ~self._owners.get(number, number)
             yield storage, end * sizes.element_bytes(graph.text(value.dtype))
 

@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
@@ -36,6 +37,7 @@ VIEW = re.compile(  # operators that allocate no memory: their results are in th
 )
 
 
+@lru_cache(64)  # of a few dtypes, and of each value
 def element_bytes(dtype: str) -> int:
     """The bytes of one element of a dtype, given by name. Dtypes smaller than a byte count as one byte.
 
