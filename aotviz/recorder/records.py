@@ -17,6 +17,7 @@ from aotviz.ir import symbolic_sizes
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
 from aotviz.ir.forms import Executable, GraphCall, Reason, Split, TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
+from aotviz.ir.wrapper_subclasses import ragged
 from aotviz.recorder.memory import Position, stride_and_offset
 from aotviz.recorder.naming import sizes
 from aotviz.recorder.snapshot import SnapshotWriter
@@ -96,14 +97,15 @@ def _kind(descriptor: InputDescriptor, value: Any, is_static: bool) -> str:
 
 
 def call_sizes(call: TracedCall) -> dict[str, int]:
-    """The sizes that are symbolic in the inputs, in the call that is being compiled."""
+    """The sizes that are symbolic in the inputs, in the call that is being compiled. A ragged size is no number."""
     numbers: list[Any] = []
     for value in call.args:
         numbers += value.shape if isinstance(value, torch.Tensor) else [value]
     return {
         str(number): symbolic_sizes.hint(number)
         for number in numbers
-        if isinstance(number, torch.SymInt) and symbolic_sizes.is_symbol(number) and symbolic_sizes.has_hint(number)
+        if isinstance(number, torch.SymInt) and symbolic_sizes.is_symbol(number) and not ragged(number)
+        if symbolic_sizes.has_hint(number)
     }
 
 
