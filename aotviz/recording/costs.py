@@ -66,7 +66,7 @@ def _is_view(graph: Graph, node: Node) -> bool:
     """Whether a node's result is in the memory of what it reads, and nothing is written."""
     if node.target.endswith("getitem"):
         return True
-    within = {graph.rows[i].value.storage for i in node.inputs if graph.rows[i].value}  # type: ignore[union-attr]
+    within = {value.storage for i in node.inputs if (value := graph.rows[i].value)}
     name = node.target.rpartition(".")[0]
     return node.is_tensor and node.value is not None and node.value.storage in within - {-1} and name[-1:] != "_"
 
