@@ -68,7 +68,7 @@ def switched() -> dict[str, Any]:
         "excluded": str(torch._C._dispatch_tls_local_exclude_set()),
         "saved tensor hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
         "compiling": (bool(torch.compiler.is_compiling()), type(torch.compiler._is_compiling_flag)),
-        "fx tracing": torch.fx._symbolic_trace._is_fx_tracing_flag,
+        "fx tracing": torch.fx._symbolic_trace.is_fx_tracing(),
         "validation": type(torch.distributions.Distribution._validate_args),
         "dtype": torch.get_default_dtype(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),

@@ -376,7 +376,8 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _device_index,
         ),
         (
-            r"expected type of '(?P<name>.*)' to be a tensor type, '? ?but found <class '(?P<found>.*?)'>.*",
+            r"expected type of '(?P<name>.*)' to be (?:a tensor type, '?|<class 'torch\.Tensor'>,) ?"
+            r"but found <class '(?P<found>.*?)'>.*",
             _tensor_or_not,
         ),
         (r"Duplicate tensors found: \[(?P<names>.*)\].*", _duplicates),

@@ -109,7 +109,7 @@ def _keys_together(misses: Sequence[Miss]) -> list[Miss]:
 
 
 def _in_another_order(first: Miss, misses: Sequence[Miss]) -> Miss:
-    before, after = ([getattr(miss.failure, side) for miss in misses] for side in ("before", "after"))
+    before, after = [miss.failure.before for miss in misses], [miss.failure.after for miss in misses]
     if len(misses) < 2 or sorted(before) != sorted(after):
         return first
     name, was, now = first.root, ", ".join(before), ", ".join(after)

@@ -21,10 +21,10 @@ import torch.fx as fx
 from torch.autograd.function import once_differentiable
 
 from aotviz.ir import backward_bodies
-from aotviz.torch_private import dynamo, graph_modes, pytree
+from aotviz.torch_private import dynamo, graph_modes, operators, pytree
 from aotviz.torch_private.autograd_nodes import autograd_function_apply
 from aotviz.torch_private.runtime import set_grad_enabled
-from aotviz.torch_private.tensors import belongs_to_a_transform, has_no_memory
+from aotviz.torch_private.tensors import belongs_to_a_transform, has_no_memory, set_write_counts, write_count
 
 _PART = "aotviz_part_of"
 _KEPT = ("compile_subgraph_reason",)  # Dynamo's attributes of the graph module
@@ -126,23 +126,34 @@ def _is_item(user: fx.Node, node: fx.Node, parts: Any) -> bool:
 
 
 def connected(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of `module` with `apply` for each `autograd_function_apply`, and with modes that `graph_modes.put_back`
-    can leave. `module` itself if it has neither."""
+    """A copy of `module` with `apply` for each `autograd_function_apply`, `assign_data` for each operator that assigns
+    `x.data`, and modes that `graph_modes.put_back` can leave. `module` itself if it has none of these."""
     parts = {name: part for name, part in module.named_children() if isinstance(part, fx.GraphModule)}
     changed = {name: made for name, part in parts.items() if (made := connected(part)) is not part}
     applies = module.graph.find_nodes(op="call_function", target=autograd_function_apply)
-    if not changed and not applies and not graph_modes.has_modes(module.graph):
+    assigns = operators.assignments_of_data(module.graph)
+    if not changed and not applies and not assigns and not graph_modes.has_modes(module.graph):
         return module
     graph = fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     for node in graph.find_nodes(op="call_function", target=autograd_function_apply):
         node.target = apply
+    for node in operators.assignments_of_data(graph):
+        node.target = assign_data
     graph_modes.follow(graph)
     copied = fx.GraphModule(module, graph)
     for name, part in changed.items():
         setattr(copied, name, part)
     copied.meta = dict(module.meta)
     return copied
+
+
+def assign_data(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """`tensor.data = value`, which gives the tensor another storage and leaves its version counter."""
+    count = write_count(tensor)
+    tensor.set_(value)  # type: ignore[call-overload]
+    set_write_counts((tensor,), (count,))
+    return tensor
 
 
 def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) -> Any:

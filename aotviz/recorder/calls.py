@@ -38,7 +38,7 @@ def noted() -> NotedCall | None:
     if call is None:
         return None
     known = _thread.latest
-    if known is not None and known.is_running() is call.token:
+    if known is not None and known.token is call.token:
         return known
     # An argument may belong to a class of the user's, and a recording must never make a program fail.
     with contextlib.suppress(Exception):
@@ -70,7 +70,7 @@ def _note(call: dynamo.RunningCall, before: NotedCall | None) -> NotedCall:
     return NotedCall(
         name=str(getattr(call.function, "__name__", type(call.function).__name__)),
         function=_weakly(call.context, call.function),
-        is_running=weakref.ref(call.token),
+        token=call.token,
         inputs=[inputs[id(leaf)] for leaf in leaves],
         structure=structure,
         modes=Surroundings(),

@@ -41,7 +41,7 @@ class NotedCall:
 
     name: str  # of the function
     function: Callable[[], tuple[Any, Any] | None]  # (Dynamo's context, what it compiles); None if one is gone
-    is_running: Callable[[], object | None]  # None after the call
+    token: object  # an object of this call alone
     inputs: Sequence[Made | NotMade | Any]  # leaves of (args, kwargs); others are plain values
     structure: Any  # of (args, kwargs)
     modes: Any  # grad mode, autocast, ... (torch_private/context.py)

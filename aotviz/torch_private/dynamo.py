@@ -121,13 +121,13 @@ class RunningCall:
     function: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    token: object  # lives until the call ends
+    token: object  # an object of this call alone
 
 
 def running_call() -> RunningCall | None:
     """The outermost call of a compiled function that this thread is in; None if there is none, or for an export."""
     held: dict[str, Any] = next(iter(deque(calls("compile_wrapper", eval_frame), maxlen=1)), {})
-    context, token = held.get("self"), held.get("saved_include_set")
+    context, token = held.get("self"), held.get("cleanups")
     if token is None or getattr(context, "export", False):
         return None
     return RunningCall(context, held["fn"], held["args"], held["kwargs"], token)

@@ -169,3 +169,9 @@ def kind_of(call: fx.Node) -> Any:
         return earlier(call.args[1], call.args[2:], call.kwargs)
     called: Any = call.args[1]
     return effects._get_effect(called)
+
+
+def assignments_of_data(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes by which a graph of Dynamo's assigns `x.data`; before torch 2.14 these are several ordinary nodes."""
+    target = getattr(torch.ops.aten, "shallow_copy_data_", None)
+    return [] if target is None else list(graph.find_nodes(op="call_function", target=target))

@@ -11,12 +11,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._library import opaque_object
 from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObject
 from torch._library.fake_class_registry import has_fake_class, maybe_to_fake_obj
-from torch._library.opaque_object import is_opaque_reference_type
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from aotviz.torch_private import versions
 from aotviz.torch_private.cannot_trace import CannotTrace
+
+_BY_REFERENCE = (
+    opaque_object.is_opaque_symbolic_type
+    if versions.has("opaque types are symbolic")
+    else opaque_object.is_opaque_reference_type
+)
 
 
 def is_object(value: Any) -> bool:
@@ -27,7 +34,7 @@ def is_object(value: Any) -> bool:
     """
     if isinstance(value, torch.Generator):
         return False
-    return isinstance(value, torch.ScriptObject) or is_opaque_reference_type(type(value))
+    return isinstance(value, torch.ScriptObject) or _BY_REFERENCE(type(value))
 
 
 def is_stand_in(value: Any) -> bool:

@@ -40,6 +40,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "a backward may empty its list of gradients": (2, 13),
     "the proxy mode holds the decompositions": (2, 13),
     "a mark of varying sizes has no guard": (2, 13),
+    "opaque types are symbolic": (2, 14),
     "the tracing flag is per thread": (2, 14),
     "an input that grows is taken for a view": (2, 15),
     "an export is traced once more": (2, 15),
@@ -77,6 +78,8 @@ OWNERS = {
 RELEASES = {  # names that only some releases have: "2.14-" is since 2.14, "-2.13" until 2.13, "" at times
     "torch._higher_order_ops.effects._get_effect": "",
     "torch._inductor.compile_fx._recursive_pre_grad_passes": "",
+    "torch._library.opaque_object.is_opaque_reference_type": "-2.13",
+    "torch._library.opaque_object.is_opaque_symbolic_type": "2.14-",
     "torch._inductor.virtualized.V.graph.never_reuse_buffers.update": "",  # while Inductor compiles
     "torch.fx._symbolic_trace._is_fx_tracing_context": "2.14-",
     "torch.fx._symbolic_trace._is_fx_tracing_flag": "-2.13",
