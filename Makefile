@@ -15,7 +15,7 @@ JOBS ?= 2
 FRONT := $(shell find extensions -type f -not -path '*/node_modules/*' -not -path '*/test/*' -not -path '*/labextension/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test test-all check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python gpu parity bench goldens images notebooks docs corpus terms schema wheel lock clean
+.PHONY: help demo lab test test-all check fuzz fuzz-logs sweep-ops sweep-models sweep-distributed sweep-python matrix gpu parity bench goldens images notebooks docs corpus terms schema wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -70,6 +70,9 @@ sweep-models: $(MODELS)/.ready ## models of many packages, three training steps,
 
 sweep-python: $(READY) ## what programs read from Python, changed between two calls, beside eager and torch; writes docs/parity.md
 	$(BIN)/python -m tests.sweeps.python $(ARGS)
+
+matrix: $(READY) ## the quick tests and random programs on each release of torch and each Python; writes docs/releases.md
+	$(BIN)/python -m tests.matrix $(ARGS)
 
 gpu: ## on a machine with a GPU: its tests, the models, step times; writes benchmarks/results/gpu.json
 	$(PYTHON) -m tests.gpu $(ARGS)

@@ -26,7 +26,7 @@ NAVIGATION = {
     "traces command-line",
     "The backward": "backward compiled-autograd",
     "Change and check": "stepping comparing-inputs verify teaching",
-    "Look up": "stages glossary site/reference parity benchmarks",
+    "Look up": "stages glossary site/reference parity releases benchmarks",
     "Work on aotviz": "developing adding-a-stage adding-a-rule adding-a-cure adding-a-view",
 }
 

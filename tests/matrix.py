@@ -1,0 +1,230 @@
+"""`make matrix`: the quick tests and random programs on each release of torch and each Python that is supported.
+
+    python -m tests.matrix                     # all pairs, one after the other; those with figures are left out
+    python -m tests.matrix 2.14.1-3.11 --anew  # this pair, again
+    python -m tests.matrix 2.14.1-3.11 --mended  # of this pair the tests that had failed, and the programs
+    python -m tests.matrix --page              # docs/releases.md from the stored figures
+
+Each pair has an environment of its own, of several GB, which is removed when its figures are stored. A run that is
+stopped goes on where it was: with the environment, and with the programs that are not yet judged. What a pair did not
+do is kept as well: the names of its failed tests, and the programs on which that torch alone is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as tree
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.oracle.fuzz_report import COLUMNS, entry_of
+from tests.oracle.progress import Row, finished
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "tests" / "matrix.json"
+PAGE = ROOT / "docs" / "releases.md"
+WORK = ROOT / ".matrix"
+PAIRS = ("2.11.0-3.11", "2.13.0-3.11", "2.14.1-3.11", "2.15.0-3.11", "2.14.1-3.12", "2.13.0-3.13")
+PROGRAMS = 1000
+GROUP = re.compile(r"@[\w.]+$")  # that pytest-xdist puts behind a test's name
+CANDIDATES = ("ours", "ours-backend", "torch")
+
+HEAD = """\
+# Releases of torch
+
+What was run on each release of torch and each Python: the quick tests (`make test`), and random programs, by
+`aotviz.aot_function` and `torch.compile(backend="aotviz_eager")` beside the same by torch of that release. A program
+is right if it equals eager; "only torch" counts those that torch has right and aotviz has not. Below the table are the
+tests that failed; most of them say what torch 2.13 itself does. After a mend, only those that had failed ran again.
+
+`make matrix` runs what has no figures yet, and writes this page; `make test TORCH=2.14.1` runs the tests alone. What a
+release lacks is in one table, `aotviz/torch_private/versions.py`, and tests that need it are skipped.
+
+```text
+$ make matrix ARGS="2.14.1-3.11 --anew"
+== torch 2.14.1, Python 3.11
+```
+
+| torch | Python | tests: passed | failed | skipped | programs | {candidates} | only torch |
+| --- | --- | --- | --- | --- | --- |{columns} --- |
+"""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one pair. `programs` has candidate -> standing (tests/oracle/fuzz_report.py) -> number of programs."""
+
+    pair: str
+    commit: str
+    passed: int
+    skipped: int
+    failed: list[str]
+    programs: dict[str, dict[str, int]] = field(default_factory=dict)
+    only_torch: list[str] = field(default_factory=list)
+
+    @property
+    def torch(self) -> str:
+        return self.pair.partition("-")[0]
+
+    @property
+    def python(self) -> str:
+        return self.pair.partition("-")[2]
+
+
+def stored() -> dict[str, Figures]:
+    """The figures by pair, in the order of `PAIRS`."""
+    found = json.loads(STORED.read_text()) if STORED.exists() else []
+    by_pair = {row["pair"]: Figures(**row) for row in found}
+    return {pair: by_pair[pair] for pair in PAIRS if pair in by_pair}
+
+
+def store(figures: Figures) -> None:
+    known = {**stored(), figures.pair: figures}
+    rows = [asdict(known[pair]) for pair in PAIRS if pair in known]
+    STORED.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def run(pair: str, jobs: int, programs: int, before: Figures | None) -> Figures:
+    """Make the pair's environment if it is not there, and run everything in it; of the tests, only those that had
+    failed, if the figures from `before` are given."""
+    release, _, version = pair.partition("-")
+    folder, work = ROOT / f".venv-matrix-{pair}", WORK / pair
+    work.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    making = ["make", f"VENV={folder.name}", f"PYTHON={_python(version)}", f"TORCH={release}"]
+    subprocess.run([*making, f"{folder.name}/.ready"], cwd=ROOT, env=environment, check=True)
+    python = str(folder / "bin" / "python")
+    report, rows = work / ("mended.xml" if before else "junit.xml"), work / "programs.jsonl"
+    if not report.exists():
+        chosen = [_node(name) for name in before.failed] if before else ["-m", "not slow"]
+        testing = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(jobs), "--dist", "loadgroup", *chosen]
+        subprocess.run([python, *testing, f"--junitxml={report}"], cwd=ROOT, env=environment, check=False)
+    fuzzing = ["-m", "tests.oracle.fuzz", "--n", str(programs), "--modes", "--seed", "38", "--json", str(rows)]
+    subprocess.run([python, *fuzzing, "--candidate", ",".join(CANDIDATES)], cwd=ROOT, env=environment, check=False)
+    passed, skipped, failed = outcomes(report.read_text())
+    if before:
+        passed, skipped = before.passed + passed, before.skipped + skipped
+    judged = list(finished(rows).values())
+    return Figures(pair, _commit(), passed, skipped, failed, tallies(judged), _parted(judged))
+
+
+def _node(name: str) -> str:
+    """pytest's name of a test, from that of its report: "tests.ui.test_states::test_a"."""
+    module, _, test = name.partition("::")
+    return f"{module.replace('.', '/')}.py::{test}"
+
+
+def outcomes(report: str) -> tuple[int, int, list[str]]:
+    """How many tests passed and were skipped, and the names of those that failed, from pytest's JUnit report."""
+    passed, skipped, failed = 0, 0, []
+    for case in tree.fromstring(report).iter("testcase"):
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            failed.append(f"{case.get('classname', '')}::{GROUP.sub('', case.get('name', ''))}")
+        elif "skipped" in kinds:
+            skipped += 1
+        else:
+            passed += 1
+    return passed, skipped, sorted(failed)
+
+
+def tallies(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
+    """Candidate -> standing -> number of programs, in the order of `COLUMNS`."""
+    found = {name: Counter(entry_of(row, name)["standing"] for row in rows) for name in CANDIDATES}
+    return {name: {column: found[name][column] for column in COLUMNS if found[name][column]} for name in CANDIDATES}
+
+
+def page(known: dict[str, Figures]) -> str:
+    """The text of docs/releases.md."""
+    head = HEAD.format(
+        candidates=" | ".join(f"`{name}`" for name in CANDIDATES),
+        columns=" --- |" * len(CANDIDATES),
+    )
+    rows = []
+    for one in known.values():
+        right = [_right(one.programs.get(name, {})) for name in CANDIDATES]
+        cells = [
+            one.torch,
+            one.python,
+            f"{one.passed:,}",
+            str(len(one.failed)),
+            str(one.skipped),
+            str(sum(one.programs.get(CANDIDATES[0], {}).values())),
+            *right,
+            str(len(one.only_torch)),
+        ]
+        rows.append(f"| {' | '.join(cells)} |\n")
+    failed = [
+        f"\n## Failed with torch {f.torch}, Python {f.python}\n\n{_listed(f.failed)}"
+        for f in known.values()
+        if f.failed
+    ]
+    return head + "".join(rows) + "".join(failed)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The failed tests by file, with their numbers; the names are in tests/matrix.json."""
+    files = Counter(name.partition("::")[0] for name in names)
+    return "".join(f"- `{file.replace('.', '/')}.py`: {count}\n" for file, count in sorted(files.items()))
+
+
+def _right(tally: dict[str, int]) -> str:
+    judged = sum(tally.values()) - tally.get("dynamo's own", 0)
+    return f"{100 * (tally.get('equal', 0) + tally.get('details', 0)) / judged:.1f} %" if judged else ""
+
+
+def _parted(rows: Sequence[Row]) -> list[str]:
+    return sorted(str(row["key"]) for row in rows if row.get("parted"))
+
+
+def _python(version: str) -> str:
+    """The command of a Python, "3.12"."""
+    found = shutil.which(f"python{version}")
+    if found is None:
+        raise SystemExit(f"matrix: there is no python{version} on PATH")
+    return found
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return asked.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="tests.matrix", description="Tests and random programs on each release of torch."
+    )
+    parser.add_argument("pair", nargs="*", help=f"RELEASE-PYTHON; all of them if none: {' '.join(PAIRS)}")
+    parser.add_argument("--anew", action="store_true", help="also those that have figures")
+    parser.add_argument("--mended", action="store_true", help="of the tests, only those that had failed")
+    parser.add_argument("--page", action="store_true", help="write docs/releases.md, and run nothing")
+    parser.add_argument("--keep", action="store_true", help="leave the environments")
+    parser.add_argument("--jobs", type=int, default=2, help="processes of the tests (default: 2)")
+    parser.add_argument("--programs", type=int, default=PROGRAMS, help=f"random programs (default: {PROGRAMS})")
+    options = parser.parse_args()
+    if unknown := [pair for pair in options.pair if pair not in PAIRS]:
+        parser.error(f"no pair {unknown[0]!r}; there are {', '.join(PAIRS)}")
+    known = stored()
+    for pair in () if options.page else options.pair or PAIRS:
+        if pair in known and not (options.anew or options.mended):
+            continue
+        print(f"== torch {pair.replace('-', ', Python ')}", flush=True)
+        store(run(pair, options.jobs, options.programs, known.get(pair) if options.mended else None))
+        if not options.keep:
+            shutil.rmtree(ROOT / f".venv-matrix-{pair}")
+            shutil.rmtree(WORK / pair)
+    PAGE.write_text(page(stored()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
