@@ -7,7 +7,7 @@ import re
 from aotviz.recording.spoken import HASH
 
 RAW = re.compile(
-    r"___|<class '|\b[LG]\['|0x[0-9a-f]{6}|guard of |\[\d{9,}\]|(?<![.\d])\d{14,}(?![.\d])|torch_dynamo_resume_in"
+    r"___|<class '|\b[LG]\['|0x[0-9a-f]{6}|guard of |\[\d{9,}\]|(?<![.\w])\d{14,}(?![.\w])|torch_dynamo_resume_in"
     r"|FakeTensor\(|9223372036854775807"
 )
 

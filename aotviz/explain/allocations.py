@@ -16,7 +16,7 @@ from aotviz.recording.sources import UNKNOWN, SourceLine
 
 LOGGED = ("aot_joint_graph", "aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
 ROLES = ("dynamo", "inference", "forward", "backward")
-PRINTED = re.compile(r"^\s+\w+: \"(?P<dtype>[a-z]+\d+\w*)\[(?P<shape>[\d, ]+)\][^\"]*\" = (?!primals_|tangents_)")
+PRINTED = re.compile(r"^\s+\w+: \"(?P<dtype>[a-z]++\w*)\[(?P<shape>[\d, ]+)\][^\"]*\" = (?!primals_|tangents_)")
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 ROUNDED = 2 << 20  # bytes: an allocator of a GPU asks for multiples of it
 

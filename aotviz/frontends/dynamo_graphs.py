@@ -24,7 +24,8 @@ from aotviz.ir import backward_bodies
 from aotviz.torch_private import dynamo, graph_modes, operators, pytree
 from aotviz.torch_private.autograd_nodes import autograd_function_apply
 from aotviz.torch_private.runtime import set_grad_enabled
-from aotviz.torch_private.tensors import belongs_to_a_transform, has_no_memory, set_write_counts, write_count
+from aotviz.torch_private.tensors import belongs_to_a_transform, has_no_memory
+from aotviz.tracing import functional
 
 _PART = "aotviz_part_of"
 _KEPT = ("compile_subgraph_reason",)  # Dynamo's attributes of the graph module
@@ -149,10 +150,8 @@ def connected(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def assign_data(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """`tensor.data = value`, which gives the tensor another storage and leaves its version counter."""
-    count = write_count(tensor)
-    tensor.set_(value)  # type: ignore[call-overload]
-    set_write_counts((tensor,), (count,))
+    """`tensor.data = value`."""
+    functional.point_to(tensor, value)
     return tensor
 
 

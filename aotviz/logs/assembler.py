@@ -253,7 +253,7 @@ class Assembler:
             stack=found.stack,
             frame=frame,
             reset=found.reset,
-            sizes=found.sizes,
+            sizes=dict(found.sizes),
         )
 
     def _log(self) -> LogRecord:

@@ -20,7 +20,7 @@ from aotviz.torch_private import versions
 from aotviz.torch_private.cannot_trace import CannotTrace
 
 _BY_REFERENCE = (
-    opaque_object.is_opaque_symbolic_type
+    opaque_object.is_opaque_symbolic_type  # type: ignore[attr-defined]
     if versions.has("opaque types are symbolic")
     else opaque_object.is_opaque_reference_type
 )
