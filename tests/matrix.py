@@ -1,7 +1,7 @@
 """`make matrix`: the quick tests and random programs on each release of torch and each Python that is supported.
 
     python -m tests.matrix                     # all pairs, one after the other; those with figures are left out
-    python -m tests.matrix 2.14.1-3.11 --anew  # this pair, again
+    python -m tests.matrix 2.14.1-3.11 --again  # this pair, again
     python -m tests.matrix 2.14.1-3.11 --mended  # of this pair the tests that had failed, and the programs
     python -m tests.matrix --page              # docs/releases.md from the stored figures
 
@@ -49,7 +49,7 @@ tests that failed; most of them say what torch 2.13 itself does. After a mend, o
 release lacks is in one table, `aotviz/torch_private/versions.py`, and tests that need it are skipped.
 
 ```text
-$ make matrix ARGS="2.14.1-3.11 --anew"
+$ make matrix ARGS="2.14.1-3.11 --again"
 == torch 2.14.1, Python 3.11
 ```
 
@@ -205,7 +205,7 @@ def main() -> None:
         prog="tests.matrix", description="Tests and random programs on each release of torch."
     )
     parser.add_argument("pair", nargs="*", help=f"RELEASE-PYTHON; all of them if none: {' '.join(PAIRS)}")
-    parser.add_argument("--anew", action="store_true", help="also those that have figures")
+    parser.add_argument("--again", action="store_true", help="also those that have figures")
     parser.add_argument("--mended", action="store_true", help="of the tests, only those that had failed")
     parser.add_argument("--page", action="store_true", help="write docs/releases.md, and run nothing")
     parser.add_argument("--keep", action="store_true", help="leave the environments")
@@ -216,7 +216,7 @@ def main() -> None:
         parser.error(f"no pair {unknown[0]!r}; there are {', '.join(PAIRS)}")
     known = stored()
     for pair in () if options.page else options.pair or PAIRS:
-        if pair in known and not (options.anew or options.mended):
+        if pair in known and not (options.again or options.mended):
             continue
         print(f"== torch {pair.replace('-', ', Python ')}", flush=True)
         store(run(pair, options.jobs, options.programs, known.get(pair) if options.mended else None))

@@ -21,4 +21,5 @@ def differences(compilation: Compilation, run: Callable[[], Any], known: Sequenc
         held = run()
         mode.close()
     del held
-    return measured_bytes.differences(compilation.memory(), mode.ran)
+    _, found = measured_bytes.compared(compilation.memory(), mode.ran)
+    return found

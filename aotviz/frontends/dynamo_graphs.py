@@ -128,7 +128,7 @@ def _is_item(user: fx.Node, node: fx.Node, parts: Any) -> bool:
 
 def connected(module: fx.GraphModule) -> fx.GraphModule:
     """A copy of `module` with `apply` for each `autograd_function_apply`, `assign_data` for each operator that assigns
-    `x.data`, and modes that `graph_modes.put_back` can leave. `module` itself if it has none of these."""
+    `x.data`, and modes that `graph_modes.put_back` can leave. `module` itself if nothing changes."""
     parts = {name: part for name, part in module.named_children() if isinstance(part, fx.GraphModule)}
     changed = {name: made for name, part in parts.items() if (made := connected(part)) is not part}
     applies = module.graph.find_nodes(op="call_function", target=autograd_function_apply)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from aotviz.frontends.backend import Backend
+from aotviz.ir.autograd_graph import leaves_behind
 from aotviz.ir.partition_functions import named
 from aotviz.ir.spelling import called
 from aotviz.lowerings import OneCompiler
@@ -169,11 +170,7 @@ def _measured(capture: _Capture, number: int, planned: Plan, fn: Any, inputs: An
             ms = min(_step(capture, fn, inputs, keywords) for _ in range(REPEATS))
     finally:
         capture.mode = capture.chosen = None
-    differences = measured_bytes.differences(planned.memory, mode.ran)
-    try:
-        rows = measured_bytes.beside(planned.memory, mode.ran)
-    except LookupError:
-        rows = []
+    rows, differences = measured_bytes.compared(planned.memory, mode.ran)
     peaks = {
         phase: max((row.measured[0] + row.given for row in rows if row.phase == phase), default=0)
         for phase in ("forward", "backward")
@@ -190,7 +187,7 @@ def _step(capture: _Capture, fn: Any, inputs: Any, keywords: Any) -> float:
     began = time.perf_counter_ns()
     results = [one for one in tree_leaves(capture.run(fn, *given)) if isinstance(one, torch.Tensor)]
     results = [one for one in results if one.requires_grad]
-    leaves = [one for one in _leaves(results) if one.requires_grad]
+    leaves = [one for one in leaves_behind(one.grad_fn for one in results) if one.requires_grad]
     torch.autograd.grad(results, leaves, [torch.ones_like(one) for one in results], allow_unused=True)
     synchronize()
     return (time.perf_counter_ns() - began) / 1e6
@@ -198,20 +195,6 @@ def _step(capture: _Capture, fn: Any, inputs: Any, keywords: Any) -> float:
 
 def _copied(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
-
-
-def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors for which a backward would accumulate gradients."""
-    found: dict[int, torch.Tensor] = {}
-    pending, seen = [one.grad_fn for one in results], set[Any]()
-    while pending:
-        node: Any = pending.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            pending += [following for following, _ in node.next_functions]
-            if hasattr(node, "variable"):
-                found[id(node.variable)] = node.variable
-    return list(found.values())
 
 
 @contextlib.contextmanager

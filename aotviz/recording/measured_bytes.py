@@ -1,7 +1,7 @@
 """Planned memory beside measured memory, node by node.
 
 The measurement is a list of the operators that ran, each with the storages that were alive when it returned, and when
-the next one began (`torch_private/live_storages.py`). The nodes of the plan that are operators are found in that list,
+the next one began (`recorder/live_storages.py`). The nodes of the plan that are operators are found in that list,
 in order; what others made, such as autograd's own nodes or the wrapper, does not count.
 """
 
@@ -82,9 +82,11 @@ def _is_operator(target: str) -> bool:
     return target.count(".") == 2 or target.startswith("higher_order.")
 
 
-def differences(memory: Memory, ran: Sequence[Ran]) -> list[str]:
-    """Where the plan and the memory that a call needed differ: a line for each node."""
+def compared(memory: Memory, ran: Sequence[Ran]) -> tuple[list[Beside], list[str]]:
+    """The operators of the plan beside what was measured, and where they differ: a line for each node. If an operator
+    of the plan did not run, that is the only line, and nothing can be put beside."""
     try:
-        return [str(one) for one in beside(memory, ran) if one.planned != one.measured]
+        rows = beside(memory, ran)
     except LookupError as error:
-        return [str(error.args[0])]
+        return [], [str(error.args[0])]
+    return rows, [str(one) for one in rows if one.planned != one.measured]

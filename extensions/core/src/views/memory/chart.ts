@@ -3,6 +3,7 @@
 
 import { h } from "../../dom";
 import { bytes } from "../../format";
+import { coloursIn, Frames, sized } from "../../painting";
 import type { Layer } from "./layers";
 import { goneAt, type Holder, type Plan } from "./plan";
 
@@ -33,7 +34,7 @@ export class Chart {
   private layers: readonly Layer[] = [];
   private fills: readonly number[] = []; // the colour of each layer
   private colours: Colours | null = null;
-  private asked = 0;
+  private readonly frames = new Frames(this.canvas, () => this.paint());
   window: Window = { from: 0, to: 1 };
   pinned = -1; // moments
   hover = -1;
@@ -101,13 +102,11 @@ export class Chart {
   }
 
   ask(): void {
-    if (this.asked) return;
-    this.canvas.ariaBusy = "true";
-    this.asked = requestAnimationFrame(() => this.paint());
+    this.frames.ask();
   }
 
   destroy(): void {
-    cancelAnimationFrame(this.asked);
+    this.frames.stop();
   }
 
   private x(moment: number): number {
@@ -116,15 +115,12 @@ export class Chart {
   }
 
   private paint(): void {
-    this.asked = 0;
     const { plan } = this;
     const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
     if (!plan || !width || !height) return;
     const started = performance.now();
     const { of, fills, sans } = (this.colours ??= readColours(this.canvas));
-    const ctx = sized(this.canvas, width, height);
-    ctx.fillStyle = of.background;
-    ctx.fillRect(0, 0, width, height);
+    const ctx = sized(this.canvas, width, height, of.background);
     ctx.font = `11px ${sans}`;
     const bottom = height - LIFE - 4;
     const most = Math.max(1, plan.peak < 0 ? 1 : plan.alive[plan.peak]!);
@@ -269,26 +265,12 @@ function largest(of: Float64Array, first: number, end: number): number {
   return most;
 }
 
-function sized(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
-  const ratio = devicePixelRatio || 1;
-  const [w, tall] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== tall) [canvas.width, canvas.height] = [w, tall];
-  const ctx = canvas.getContext("2d", { alpha: false })!;
-  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return ctx;
-}
-
 /** The colours of memory.css, which follow the page's theme. */
 export function readColours(place: HTMLElement): Colours {
-  const probe = h("span");
-  (place.parentElement ?? place).append(probe);
-  const read = (name: string): string => {
-    probe.style.color = `var(--memory-${name})`;
-    return getComputedStyle(probe).color;
-  };
-  const of = Object.fromEntries(COLOURS.map((name) => [name, read(name)])) as Colours["of"];
-  const fills = Array.from({ length: FILLS }, (_, i) => read(String(i)));
+  const inside = place.parentElement ?? place;
+  const numbers = Array.from({ length: FILLS }, (_, i) => String(i));
+  const of = coloursIn(inside, "memory", COLOURS);
+  const fills = Object.values(coloursIn(inside, "memory", numbers));
   const sans = getComputedStyle(place).fontFamily;
-  probe.remove();
   return { of, fills, sans };
 }

@@ -2,6 +2,7 @@
 // so a frame takes as long as the screen is large, not as the log is long.
 
 import { h } from "../../dom";
+import { coloursIn, Frames, sized } from "../../painting";
 import type { Lane, Lanes, Mark, MarkKind, Span } from "./lanes";
 import { Scale, ticks, time, type Window } from "./scale";
 
@@ -50,7 +51,7 @@ export class Chart {
   private folded = new Set<string>(); // names of lanes of which only the first row is shown
   private tops: number[] = [];
   private height = 0;
-  private asked = 0;
+  private readonly frames = new Frames(this.canvas, () => this.paint());
   private colour: Colour | null = null;
   scale = new Scale(this.lanes);
   window: Window = this.scale.whole();
@@ -108,13 +109,11 @@ export class Chart {
   }
 
   ask(): void {
-    if (this.asked) return;
-    this.canvas.ariaBusy = "true";
-    this.asked = requestAnimationFrame(() => this.paint());
+    this.frames.ask();
   }
 
   destroy(): void {
-    cancelAnimationFrame(this.asked);
+    this.frames.stop();
   }
 
   /** What is at a pixel of the canvas. */
@@ -224,12 +223,11 @@ export class Chart {
   }
 
   private paint(): void {
-    this.asked = 0;
     const started = performance.now();
     const [width, height] = [this.scroller.clientWidth, this.scroller.clientHeight];
     if (!width || !height) return;
     const colour = (this.colour ??= readColours(this.scroller));
-    const ctx = sized(this.canvas, width, height, colour.background);
+    const ctx = laidOut(this.canvas, width, height, colour.background);
     ctx.textBaseline = "middle";
     ctx.font = `11px ${colour.sans}`;
     this.paintGrid(ctx, height, colour);
@@ -268,7 +266,7 @@ export class Chart {
   }
 
   private paintAxis(width: number, colour: Colour): void {
-    const ctx = sized(this.axis, width, AXIS, colour.background);
+    const ctx = laidOut(this.axis, width, AXIS, colour.background);
     ctx.textBaseline = "middle";
     ctx.font = `11px ${colour.sans}`;
     const { from, to } = this.window;
@@ -416,29 +414,19 @@ function fitted(ctx: CanvasRenderingContext2D, name: string, room: number): stri
   return shown.length > 1 ? `${shown}…` : "";
 }
 
-/** The canvas at the size of the page's pixels, empty. */
-function sized(canvas: HTMLCanvasElement, width: number, height: number, background: string): CanvasRenderingContext2D {
-  const ratio = devicePixelRatio || 1;
-  const [w, hh] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== hh) [canvas.width, canvas.height] = [w, hh];
+/** The canvas at this size on the page, empty. */
+function laidOut(
+  canvas: HTMLCanvasElement,
+  width: number,
+  height: number,
+  background: string,
+): CanvasRenderingContext2D {
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  const ctx = canvas.getContext("2d", { alpha: false })!;
-  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-  ctx.fillStyle = background;
-  ctx.fillRect(0, 0, width, height);
-  return ctx;
+  return sized(canvas, width, height, background);
 }
 
 /** The colours of the page's style (timeline.css), which follows Jupyter's theme. */
 export function readColours(place: HTMLElement): Colour {
-  const probe = document.createElement("span");
-  place.append(probe);
-  const entries = COLOURS.map((name) => {
-    probe.style.color = `var(--time-${name})`;
-    return [name, getComputedStyle(probe).color] as const;
-  });
-  const sans = getComputedStyle(place).fontFamily;
-  probe.remove();
-  return { ...(Object.fromEntries(entries) as Record<(typeof COLOURS)[number], string>), sans };
+  return { ...coloursIn(place, "time", COLOURS), sans: getComputedStyle(place).fontFamily };
 }
