@@ -174,3 +174,120 @@ def test_a_result_of_to_local_is_returned_beside_a_view_of_it(mesh, compiled):
 
     given = {"backend": "aotviz_eager"} if compiled is torch.compile else {"fw_compiler": run_graph}
     assert ran(compiled(f, **given)) == ran(f)
+
+
+COMPILED = [torch.compile, aotviz.aot_function]
+
+
+def by(compiled, fn):
+    return compiled(fn, **({"backend": "aotviz_eager"} if compiled is torch.compile else {"fw_compiler": run_graph}))
+
+
+def whole_then_part(d):
+    d.mul_(0.5)
+    with torch.no_grad():
+        d.to_local().zero_()
+
+
+def part_then_whole(d):
+    with torch.no_grad():
+        d.to_local().add_(1)
+    d.mul_(0.5)
+
+
+def part_twice(d):
+    with torch.no_grad():
+        d.to_local().zero_().add_(1)
+
+
+def whole_alone(d):
+    d.mul_(0.5)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("writes", [whole_then_part, part_then_whole, part_twice, whole_alone])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_write_to_a_part_bumps_the_version_of_the_part(mesh, compiled, writes, grad):
+    """A write to the whole DTensor bumps only the whole; one to what `to_local` gave bumps its part."""
+
+    def ran(fn):
+        d = distribute_tensor(torch.linspace(-1, 1, 6), mesh, [Shard(0)])
+        d = d.requires_grad_() * 1.5 if grad else d
+        before = d._version, d._local_tensor._version
+        fn(d)
+        return d._version - before[0], d._local_tensor._version - before[1], d._local_tensor.tolist()
+
+    assert ran(by(compiled, writes)) == ran(writes)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_part_that_the_function_got_is_reshaped_in_place(mesh, compiled):
+    """Under no_grad, `to_local` gives the part itself."""
+
+    def f(d):
+        with torch.no_grad():
+            local = d.to_local()
+        local.t_()
+        return local * 2
+
+    def ran(fn):
+        d = distribute_tensor(torch.linspace(-1, 1, 6).reshape(2, 3), mesh, [Shard(0)])
+        result = fn(d)
+        return d.shape, d._local_tensor.tolist(), d._local_tensor.stride(), result.tolist()
+
+    assert ran(by(compiled, f)) == ran(f)
+
+
+def test_a_part_that_is_reshaped_and_written_is_refused_by_name(mesh):
+    def f(d):
+        with torch.no_grad():
+            local = d.to_local()
+        local.t_()
+        local.mul_(2)
+
+    d = distribute_tensor(torch.linspace(-1, 1, 6).reshape(2, 3), mesh, [Shard(0)])
+    with pytest.raises(aotviz.Refused, match=r"d\._local_tensor: a metadata op \(t_\)"):
+        aotviz.aot_function(f, run_graph)(d)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_dtensor_over_a_view_of_a_written_input_lies_where_eagers_does(mesh, compiled, grad):
+    """The input begins behind the beginning of its storage: the view was taken from elsewhere, with other values."""
+
+    def f(x):
+        view = x[1:]
+        view.add_(1)
+        return view, DTensor.from_local(view, mesh, [Replicate()])
+
+    def ran(fn):
+        whole = torch.arange(6.0)
+        whole = whole.requires_grad_() * 1 if grad else whole
+        view, d = fn(whole.as_strided((2,), (2,), 1))
+        local = d.to_local()
+        shared = view.data_ptr() == local.data_ptr() == whole[3:].data_ptr()
+        return shared, view.tolist(), local.tolist(), whole.tolist()
+
+    assert ran(by(compiled, f)) == ran(f)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("which", ["whole", "plain", "both"])
+def test_a_dtensor_argument_gets_its_gradient_from_a_plain_result_alone(mesh, compiled, which):
+    """The gradient was refused where only the plain result was differentiated: it might not have been a DTensor."""
+
+    def f(d):
+        d.mul_(0.5)
+        return (d @ d.t()).to_local()
+
+    def ran(fn):
+        leaf = distribute_tensor(torch.linspace(-1, 1, 6).reshape(2, 3), mesh, [Shard(0)]).requires_grad_()
+        whole = leaf * 1.5
+        plain = fn(whole)
+        if which != "plain":
+            whole.sum().to_local().backward(retain_graph=True)
+        if which != "whole":
+            plain.sum().backward()
+        return type(leaf.grad), leaf.grad.full_tensor().tolist()
+
+    assert ran(by(compiled, f)) == ran(f)

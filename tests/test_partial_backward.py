@@ -392,3 +392,21 @@ def test_the_gradient_of_a_leaf_that_is_moved_after_it_was_only_detached_has_no_
     x = torch.rand(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="whose shape the function changes in place before it uses it"):
         torch.autograd.grad(aotviz.aot_function(fn, run_graph)(x).sum(), x)
+
+
+@pytest.mark.parametrize("compiled", [alone, lambda fn: aotviz.compile(fn, backend="eager")])
+def test_a_hook_on_the_base_of_a_written_view_is_not_called_with_none(compiled):
+    """The write gives the base another grad_fn; the hook stays with the one that it had."""
+
+    def f(x, scale, view):
+        view.mul_(scale.sum())
+        return x.relu()
+
+    def ran(call):
+        x, base = torch.linspace(-1, 1, 6).requires_grad_(), torch.ones(4, requires_grad=True) * 1.5
+        heard = []
+        base.register_hook(lambda gradient: heard.append(gradient * 2))
+        call(x[3:], x[:3], base[:2]).sum().backward()
+        return heard, x.grad.tolist()
+
+    assert ran(compiled(f)) == ran(f)

@@ -235,7 +235,7 @@ class InputAliasInfo:
     keep_input_mutations: bool = False
     version_bumps: int = 0  # in-place operations on it or on a view of it
     layout_after: Layout | None = None  # after a metadata mutation; None if there was none
-    written_parts: tuple[str, ...] = ()  # of a subclass: the path of each part that is written, ".a"
+    written_parts: tuple[tuple[str, int], ...] = ()  # of a subclass: (path, version bumps) of each part that is written
     turned_on: bool = False  # by `requires_grad_()` inside the function; `requires_grad` is then True from the start
     turned_off: bool = False  # by `requires_grad_(False)` or `detach_()`
     leaves_data: bool = False  # it was written and then given another storage; the old storage keeps the written data

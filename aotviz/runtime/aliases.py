@@ -152,11 +152,9 @@ class Epilogue:
         counters."""
         self._count_idle(ending=False)
         for i in self.call.meta.in_graph_mutated_indices:
-            counted = 1 if self.call.options.graph_counts_writes else 0
-            counted += self.call.meta.replayed_writes[Ref("input", i)]
+            counted = int(self.call.options.graph_counts_writes) + self.call.meta.replayed_writes[Ref("input", i)]
             missing = self.call.meta.input_info[i].version_bumps - counted
-            if missing > 0:
-                self._bump(i, missing, "the graph writes {}: autograd has to see the write in its version counter")
+            self._bump(i, missing, "the graph writes {}: autograd has to see the write in its version counter")
         for i, count in self._counted_and_saved().items():
             self._counts[i], ask = self.source.fresh("count"), self.source.bind("write_count", tensors.write_count)
             how = "the writes below also increment the version of {}; in eager they came before it was saved"
@@ -169,7 +167,7 @@ class Epilogue:
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)] - self._counted_in_graph(i)
-                if idle > 0 and ending == (self._rootless_with_gradient(self._counter(i)) is not None):
+                if ending == (self._rootless_with_gradient(self._counter(i)) is not None):
                     self._bump(i, idle, "eager increments the version of {} for writes that do not change its value")
 
     def _counted_in_graph(self, i: int) -> int:
@@ -446,8 +444,9 @@ class Epilogue:
             bumps += 1
         if info.written_back:
             bumps += self._copy(variable, name, new, info, counted=info.version_bumps > bumps)
-        if info.version_bumps > bumps:
-            self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
+        self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
+        for path, count in info.written_parts:
+            self._bump(i, count - info.written_by_parts, f"eager increments the version of {{}} {count} times", path)
 
     @functools.cached_property
     def _gives_history(self) -> bool:
@@ -457,11 +456,10 @@ class Epilogue:
 
     def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo, counted: bool) -> int:
         """`counted`: whether eager counts this write. Returns the number of version increments made here."""
-        hidden, quiet = info.mutations_hidden_from_autograd, info.mutations_under_no_grad_or_inference_mode
-        unseen = hidden or quiet
+        hidden, unseen = info.mutations_hidden_from_autograd, info.unseen
         if info.written_by_parts:
-            data = ".data" if info.version_bumps else ""  # the version counter of the whole is bumped separately
-            for path in info.written_parts:
+            for path, count in info.written_parts:
+                data = "" if count else ".data"  # the version counter of the whole is bumped separately
                 self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)
             return 0
         if info.inference:
@@ -481,10 +479,12 @@ class Epilogue:
             self.source.line(f"{variable}.copy_({new})", f"{name} is written", name)
         return 1
 
-    def _bump(self, i: int, count: int, fact: str) -> None:
-        variable, name = self.inputs[i], str(self.call.graph_inputs[i])
-        bump = self.source.bind("increment_version", functional.increment_version)
-        self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
+    def _bump(self, i: int, count: int, fact: str, path: str = "") -> None:
+        """Emit `count` increments, if any, of the version of an input or of its part at `path`."""
+        if count > 0:
+            variable, name = self.inputs[i] + path, str(self.call.graph_inputs[i]) + path
+            bump = self.source.bind("increment_version", functional.increment_version)
+            self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
 
     def node(self) -> None:
         """Write the line, right after the call, that keeps the autograd node of the call."""

@@ -15,6 +15,7 @@ import torch
 from aotviz.ir import autograd_graph
 from aotviz.torch_private import autograd_nodes, dynamo
 from aotviz.torch_private.autograd_nodes import current_backward, current_node, start_gradient_hooks
+from aotviz.torch_private.tensors import base_of
 from aotviz.traced import CallsHook
 
 _BEFORE, _AFTER = "aotviz: before", "aotviz: after"  # keys of our own hooks
@@ -27,8 +28,9 @@ def listens(tensor: torch.Tensor) -> bool:
 
 
 def hooks_on(*tensors: torch.Tensor) -> list[Any]:
-    """The current gradient hooks on these tensors: for each that ever had one, a dict by number."""
-    return [hooks for tensor in tensors if (hooks := autograd_nodes.gradient_hooks(tensor)) is not None]
+    """The current gradient hooks on these tensors and on their bases: for each that ever had one, a dict by number."""
+    owners = (one for tensor in tensors for one in (tensor, base_of(tensor)) if one is not None)
+    return [hooks for owner in owners if (hooks := autograd_nodes.gradient_hooks(owner)) is not None]
 
 
 class OnlyGradients:

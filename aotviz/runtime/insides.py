@@ -7,12 +7,14 @@ whole is kept too, so that a write to it is noticed as in eager.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from aotviz.ir import absent, graphs
-from aotviz.ir.forms import Split
+from aotviz.ir.descriptors import GradientOutput, InputDescriptor
+from aotviz.ir.forms import Gradient, Split
 from aotviz.ir.subclass_meta import RuntimePlan, RuntimeSubclass, Wrapping, leads_to_tensor
 from aotviz.runtime.codegen import Source
 from aotviz.tracing import functional
@@ -67,7 +69,7 @@ class Insides:
 
     def _refuse_mixed(self, names: list[str]) -> None:
         """A gradient was traced as a subclass because of all tangents that reach it; with only some, it could be a
-        plain tensor."""
+        plain tensor. A subclass input gets a gradient of its own class from any of them."""
         graph = self.call.backward_module.graph
         nodes = [node for node in graphs.placeholders(graph) if node.name.startswith("tangents_")]
         depends = graphs.dependencies(graph, nodes)
@@ -75,13 +77,14 @@ class Insides:
         of_part = [k for k, plan in enumerate(meta.tangents) for path in plan.paths() if leads_to_tensor(path)]
         tangent = [of_part[absent.tangent_number(node)] for node in nodes]
         results, position = graphs.outputs(graph), 0
+        given = dict(zip(self.outer.graph_inputs, meta.inputs, strict=True))
         for gradient, plan in zip(self.outer.gradients, meta.gradients, strict=True):
             count = 1 if plan is None else plan.count
             on = sorted({tangent[i] for result in results[position : position + count] for i in depends(result)})
             position += count
             wholes = [names[k] for k in on if isinstance(meta.tangents[k], RuntimeSubclass)]
             plain = [names[k] for k in on if not isinstance(meta.tangents[k], RuntimeSubclass)]
-            if isinstance(plan, RuntimeSubclass) and wholes and plain:
+            if isinstance(plan, RuntimeSubclass) and wholes and plain and not _same_class(plan, gradient, given):
                 none = " and ".join(f"{name} is None" for name in wholes)
                 some = " or ".join(f"{name} is not None" for name in plain)
                 message = (
@@ -91,6 +94,13 @@ class Insides:
                 )
                 fact = f"the {gradient.descriptor} is a {plan.type.__name__} only because of other outputs"
                 self.source.line(f"if {none} and ({some}): raise RuntimeError({message!r})", fact)
+
+
+def _same_class(plan: RuntimeSubclass, gradient: Gradient, inputs: Mapping[InputDescriptor, RuntimePlan]) -> bool:
+    """Whether a gradient is of the same subclass as the input that it is the gradient of."""
+    of_input = gradient.descriptor
+    taken = inputs.get(of_input.input) if isinstance(of_input, GradientOutput) else None
+    return isinstance(taken, RuntimeSubclass) and taken.type is plan.type
 
 
 def _spans(names: list[str], plans: tuple[RuntimePlan, ...], nodes: list[Any]) -> list[tuple[str, RuntimePlan, Any]]:

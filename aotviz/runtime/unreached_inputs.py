@@ -3,8 +3,9 @@
 Note [Hooks without a gradient]
 An input that no gradient reaches gets None from our node, and the engine continues with that: it calls the hooks on the
 input, and on all that it was computed from, with None. Eager never gets there. So these hooks are suspended until the
-backward has ended: those on the inputs, on their bases, and on leaves. Hooks on an input that the call writes stay with
-the earlier `grad_fn`, and hooks outlive a tensor that is freed. So the hooks that exist at the call are recorded then.
+backward has ended: those on the inputs, on their bases, and on leaves. Hooks on an input that the call writes, or on
+its base, stay with the earlier `grad_fn`, and hooks outlive a tensor that is freed. So the hooks that exist at the call
+are recorded then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any
 from aotviz.ir import absent, autograd_graph, graphs
 from aotviz.ir.forms import Split
 from aotviz.runtime import gradient_hooks
-from aotviz.torch_private.tensors import base_of
 
 MANY_NODES = 1000  # nodes of the autograd graph in which leaves with hooks are searched
 
@@ -43,6 +43,5 @@ class UnreachedInputs:
             return
         following = ctx.next_functions
         tensors = autograd_graph.leaves_behind([following[place][0] for place in unreached], MANY_NODES)
-        inputs = [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
-        tensors += [*inputs, *(base for base in map(base_of, inputs) if base is not None)]
+        tensors += [tensor for reference in getattr(ctx, "partly", ()) if (tensor := reference()) is not None]
         gradient_hooks.spare_hooks(tensors, getattr(ctx, "hooks", ()))

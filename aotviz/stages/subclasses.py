@@ -39,7 +39,7 @@ from aotviz.ir.wrapper_subclasses import parts_by_path
 from aotviz.runtime import call_differs, tangents
 from aotviz.torch_private import runtime
 from aotviz.tracing import functional
-from aotviz.tracing.views import layout
+from aotviz.tracing.callers_layouts import known_layout
 
 
 @dataclass(frozen=True)
@@ -301,9 +301,18 @@ class _Inward:
                 if owner is not None:
                     index, leads, source = owner
                     name = f"{slot.descriptor}{path}"
-                    view = "" if part is source else _as_strided(part, name, outer.graph_inputs[index])
+                    view = "" if part is source else self._taken_again(part, name, outer.graph_inputs[index])
                     found[number, path] = (index, leads + view)
         return found
+
+    def _taken_again(self, part: Any, name: str, source: InputDescriptor) -> str:
+        """The call that takes a part of a result from the written input whose memory it shares."""
+        where = known_layout(self.outer.forward.ledger, part)
+        if where is None:
+            raise Refused("view of what is written", name, str(source))
+        if not where.concrete:
+            raise Refused("symbolic view of a subclass", name, str(source))
+        return f".as_strided({where.size}, {where.stride}, {where.offset})"
 
     def _in_graph(self, slot: Slot) -> bool:
         """Whether the graph itself writes the result of a slot."""
@@ -395,13 +404,6 @@ class _Inward:
                 listed = ", ".join(str(descriptor) + path for path in one.paths())
                 reasons.append(Reason(str(descriptor), f"it is a {one.type.__name__}; the graph has {listed}"))
         return tuple(reasons)
-
-
-def _as_strided(part: Any, name: str, source: InputDescriptor) -> str:
-    where = layout(part)
-    if not where.concrete:
-        raise Refused("symbolic view of a subclass", name, str(source))
-    return f".as_strided({where.size}, {where.stride}, {where.offset})"
 
 
 def _part_info(whole: InputAliasInfo, part: Any) -> InputAliasInfo:

@@ -16,12 +16,18 @@ from aotviz.tracing.views import contiguous, layout
 
 def callers_layout(ledger: Ledger, tensor: torch.Tensor) -> Layout:
     """The layout in the caller's memory; the one in the trace, if that cannot be told."""
+    return known_layout(ledger, tensor) or layout(tensor)
+
+
+def known_layout(ledger: Ledger, tensor: torch.Tensor) -> Layout | None:
+    """The layout in the caller's memory; None if that cannot be told."""
     root, path = ledger.path(tensor)
-    if path and functional.has_storage(root) and functional.data_mutated(root) and layout(root).offset != 0:
-        passed = {id(root), *(id(event.results[k]) for event, k in path)}
-        if not any(isinstance(event, Moved) and id(event.tensor) in passed for event in ledger.events):
-            return ledger.layout_after(root, path) or layout(tensor)
-    return layout(tensor)
+    if not (path and functional.has_storage(root) and functional.data_mutated(root) and layout(root).offset != 0):
+        return layout(tensor)
+    passed = {id(root), *(id(event.results[k]) for event, k in path)}
+    if any(isinstance(event, Moved) and id(event.tensor) in passed for event in ledger.events):
+        return None
+    return ledger.layout_after(root, path)
 
 
 def looks_contiguous(ledger: Ledger, tensor: torch.Tensor, lies: Layout) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,7 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
         keep_input_mutations=keep_input_mutations and not one.is_inference,
         version_bumps=0 if one.is_inference else bumps,
         layout_after=one.lies if one.replaced or moved else None,
-        written_parts=tuple(path for path, part in parts_by_path(argument) if path and functional.data_mutated(part)),
+        written_parts=tuple(_written_parts(one, bumps)) if is_subclass(argument) else (),
         turned_on=turned_on,
         turned_off=one.was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=one.left is not None,
@@ -113,6 +113,15 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
         history_ends=one.given is not None and one.given.used_after and not moved,
         inference=one.is_inference,
     )
+
+
+def _written_parts(one: Seen, bumps: int) -> Iterator[tuple[str, int]]:
+    """(Path, version bumps) of each part that is written. A write to the whole bumps only the whole, `bumps` times; one
+    to a part that the function got (`to_local()`, `values()`) bumps the part."""
+    for (path, part), version in zip(parts_by_path(one.argument), one.was.part_versions, strict=True):
+        if functional.data_mutated(part):
+            counted = not torch.is_inference_mode_enabled()  # there, the parts in the trace have no version
+            yield path, operators.version(part) - version if counted else int(not bumps)
 
 
 def _hidden_from_autograd(one: Seen) -> tuple[bool, bool]:

@@ -6,7 +6,7 @@ applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, registered_hooks, replay, storage_sizes, views
-from aotviz.tracing.ledger import Ledger, TracedHook, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, Moved, TracedHook, Viewed, Wrote
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
@@ -148,7 +148,7 @@ class _Classifier:
             slots=slots,
             views=self.views,
             histories=self.histories,
-            moved=[*moved, *self.members],
+            moved=[*moved, *self.members, *self._moved_parts()],
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
             written=written | self.rewritten,
         )
@@ -164,6 +164,22 @@ class _Classifier:
         pairs = zip(self.bases, self.first_view, strict=True)
         base_info = (IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
         return OutputFacts(tuple(infos), tuple(self.bases), tuple(base_info), steps, deferred)
+
+    def _moved_parts(self) -> Iterator[int]:
+        """Ids of the parts of subclass inputs that the function got (`to_local()` under no_grad) and changed by a
+        metadata op.
+
+        Raises:
+            Refused: such a part is written, too.
+        """
+        for i, argument in enumerate(self.args):
+            if not is_subclass(argument) or self.input_info[i].mutates_metadata:
+                continue
+            for path, part in parts_by_path(argument):
+                moved = next((e for e in self.ledger.events if isinstance(e, Moved) and e.tensor is part), None)
+                if moved is not None and path in dict(self.input_info[i].written_parts):
+                    raise replay.refused(moved, self.input_names[i] + path)
+                yield from () if moved is None else (id(part),)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not

@@ -40,6 +40,7 @@ from aotviz.tracing import (
     functional,
     late_writes,
     registered_hooks,
+    replay,
     storage_sizes,
     user_calls,
 )
@@ -126,12 +127,11 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
 
 def _refused_move(event: Moved, opened: OpenTrace, given: Arguments) -> Refused:
     position = given.position(opened.ledger.root(event.tensor))
-    name = str(event.operator.overloadpacket.__name__)
-    if name == "set_":
+    if event.operator.overloadpacket is torch.ops.aten.set_:
         return Refused("alias is given another storage", "a view and its base")
     described = [node.meta.get("desc") for node in placeholders(opened.graph)]
     whose = "an intermediate" if position is None else str(described[position] or "an input")
-    return Refused("metadata op on a view", whose, name, f"{name.removesuffix('_')}()")
+    return replay.refused(event, whose)
 
 
 def _called(given: Arguments, opened: OpenTrace) -> Run | Known:

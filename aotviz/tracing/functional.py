@@ -118,10 +118,13 @@ class Before:
 
     version: int
     edge: Any  # its gradient edge, or None
+    part_versions: tuple[int, ...] = ()  # of a subclass: one per part
 
     @classmethod
     def of(cls, argument: Any) -> Before:
-        return cls(version(argument) if isinstance(argument, torch.Tensor) else 0, edge(argument))
+        if not isinstance(argument, torch.Tensor):
+            return cls(0, None)
+        return cls(version(argument), edge(argument), tuple(map(version, wrapper_subclasses.parts(argument))))
 
 
 def edge(argument: Any) -> Any:

@@ -308,8 +308,7 @@ class Builder:
         another dtype, whose gradients it would place by the layout of the moved tensor, or one of symbolic size."""
         moved = self.ledger.events[self.last_move[id(event.source)]]
         assert isinstance(moved, Moved)
-        name = str(moved.operator.overloadpacket.__name__)
-        return Refused("metadata op on a view", "a tensor", name, f"{name.removesuffix('_')}()")
+        return refused(moved, "a tensor")
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()` and not `.data`, which has its own version counter."""
@@ -379,3 +378,9 @@ def _reads_otherwise(event: Viewed) -> bool:
 
 def written_down(event: Viewed | Moved) -> bool:
     return all(map(plain, event.args)) and all(map(plain, event.kwargs.values()))
+
+
+def refused(moved: Moved, whose: str) -> Refused:
+    """The refusal of a metadata op on what `whose` names."""
+    name = str(moved.operator.overloadpacket.__name__)
+    return Refused("metadata op on a view", whose, name, f"{name.removesuffix('_')}()")
