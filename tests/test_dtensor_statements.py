@@ -291,3 +291,20 @@ def test_a_dtensor_argument_gets_its_gradient_from_a_plain_result_alone(mesh, co
         return type(leaf.grad), leaf.grad.full_tensor().tolist()
 
     assert ran(by(compiled, f)) == ran(f)
+
+
+def test_a_second_derivative_after_a_plain_backward(mesh):
+    """The key of the cache read the mesh while the trace was open: the first trace had a node that the second has
+    not."""
+
+    def f(x):
+        return DTensor.from_local(x, mesh, [Replicate()]).sin().full_tensor()
+
+    def second(fn):
+        x = leaf(2, 2)
+        (gradient,) = torch.autograd.grad(fn(x).sin().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.sin().sum(), x)[0]
+
+    compiled = aotviz.aot_function(f, run_graph)
+    compiled(leaf(2, 2)).sum().backward()
+    torch.testing.assert_close(second(compiled), second(f))

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch.distributed
 
+from aotviz.torch_private.dispatch import without_modes
+
 GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
 
@@ -26,8 +28,9 @@ def of_mesh(mesh: Any) -> str:
     Uneven shards have other sizes in other places. A graph has the names of groups.
     """
     groups = ", ".join(map(of_group, mesh.get_all_groups())) if getattr(mesh, "_dim_group_names", ()) else "no groups"
-    place = mesh.get_coordinate()
-    return f"{mesh.device_type} {mesh.mesh.tolist()} {mesh.mesh_dim_names}, here at {place}, {groups}"
+    with without_modes():  # `mesh.mesh` calls an operator, which an open trace would record
+        ranks, place = mesh.mesh.tolist(), mesh.get_coordinate()
+    return f"{mesh.device_type} {ranks} {mesh.mesh_dim_names}, here at {place}, {groups}"
 
 
 def is_shared(value: Any) -> bool:
