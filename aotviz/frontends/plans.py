@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from aotviz.frontends.backend import Backend
+from aotviz.frontends.policies import policy
 from aotviz.ir.autograd_graph import leaves_behind
 from aotviz.ir.partition_functions import named
 from aotviz.ir.spelling import called
@@ -27,6 +31,8 @@ from aotviz.recorder.sessions import Session, live
 from aotviz.recording import measured_bytes
 from aotviz.recording.compilation import Compilation, Partitioner
 from aotviz.recording.costs import Speed
+from aotviz.recording.live_bytes import Memory
+from aotviz.recording.peak_changes import Change
 from aotviz.recording.plans import Measured, Plan, Plans, plan
 from aotviz.recording.store import Store
 from aotviz.torch_private import dynamo, partitioners
@@ -42,6 +48,7 @@ def plans(
     budgets: Sequence[float] = (1, 0.7, 0.5, 0.3, 0.1),
     partitioners: Sequence[Partitioner] = ("min-cut", "default"),
     measure: bool = False,
+    changes: int = 0,
     speed: Speed | None = None,
     **keywords: Any,
 ) -> Plans:
@@ -54,6 +61,8 @@ def plans(
         partitioners: "min-cut", "default", an `aotviz.policy`, or a function as for `aotviz.compile`.
         measure: run each plan. The table then has the measured time and peak beside the estimates, and says where an
             estimate was wrong. Memory is measured after each operator; time is the fastest of some steps.
+        changes: so many rows more, for the changes that lower the peak of the first plan most (`peak_changes()`). With
+            `measure`, each is made and measured, those of the calling code too.
         speed: of the device, for the estimates; if None, that of a product and of a copy, measured now.
 
     Returns a table with `.plot()` (peak against time, knees marked), `.knees`, `.reversals` (a budget whose peak is
@@ -81,10 +90,72 @@ def plans(
     found = [_plan(one, compilation, speed) for one, compilation in zip(wanted, compilations, strict=True)]
     if measure:
         found = [
-            replace(planned, measured=_measured(capture, number, planned, fn, inputs, keywords))
+            replace(planned, measured=_measured(capture, number, planned.memory, fn, inputs, keywords))
             for number, planned in enumerate(found)
         ]
+    chosen = compilations[0].peak_changes(changes, speed=speed) if changes else ()
+    found += [_changed(one, found[0], wanted[0], fn, inputs, keywords, measure) for one in chosen]
     return Plans(called(fn), found)
+
+
+def _changed(
+    change: Change,
+    first: Plan,
+    wanted: tuple[Partitioner, float | None],
+    fn: Any,
+    inputs: Any,
+    keywords: Any,
+    measure: bool,
+) -> Plan:
+    """The plan of a program with a change: computed from the first plan, and measured where it is made."""
+    partition_fn, budget = wanted
+    if change.schedule is not None:
+        partition_fn = policy(change, otherwise=partition_fn)
+    casts = change.names if change.kind == "keep the cast" else ()
+    with _cast(fn, casts, change.dtype):
+        capture = _Capture(called(fn), [(partition_fn, budget)], lets_go=_place(change, first))
+        capture.run(fn, inputs, keywords, only_captured=True)
+        (compilation,) = live(capture.store).compilations
+        computed = Plan(change.name, None, compilation, change.memory, first.symbols, first.speed)
+        if not measure:
+            return computed
+        made = computed if change.kind == "let go" else _plan((partition_fn, budget), compilation, first.speed)
+        found = _measured(capture, 0, made.memory, fn, inputs, keywords)
+    peak = max(found.peak_forward, found.peak_backward)
+    if peak != change.peak:
+        wrong = f"computed {change.peak}, measured {peak} bytes"
+        found = Measured(found.ms, found.peak_forward, found.peak_backward, (wrong, *found.differences))
+    return replace(computed, measured=found)
+
+
+def _place(change: Change, first: Plan) -> tuple[str, int] | None:
+    """Which argument or result of the graph a change lets go of."""
+    if change.kind != "let go":
+        return None
+    result = re.fullmatch(r"output\[(\d{1,9})\]", change.subject)
+    if result is not None:
+        return "result", int(result[1])
+    return "argument", [one.name for one in first.compilation.data.inputs].index(change.subject)
+
+
+@contextlib.contextmanager
+def _cast(fn: Any, names: Sequence[str], dtype: str) -> Iterator[None]:
+    """Let parameters of a module, by the names that a recording has for them, have another dtype inside the context."""
+    parameters = dict(fn.named_parameters()) if names else {}
+    by_name = {name: parameters[name] if name in parameters else _ending(parameters, name) for name in names}
+    before = {name: one.data for name, one in by_name.items()}
+    try:
+        for one in by_name.values():
+            one.data = one.data.to(getattr(torch, dtype))
+        yield
+    finally:
+        for name, one in by_name.items():
+            one.data = before[name]
+
+
+def _ending(parameters: Mapping[str, Any], name: str) -> Any:
+    """The parameter whose name a longer one ends in: a recording may have the name of a variable before it."""
+    return next(one for known, one in parameters.items() if name.endswith(f".{known}"))
 
 
 def _reads_budget(partition_fn: Partitioner) -> bool:
@@ -109,6 +180,9 @@ class _Capture:
     wanted: Sequence[tuple[Partitioner, float | None]]
     chosen: int | None = None
     mode: LiveStorages | None = None  # notes what the graphs allocate
+    lets_go: tuple[str, int] | None = None  # an argument or a result of the graph, which the caller does not hold
+    storage: StorageWeakRef | None = None  # of that, in the call that ran last
+    was_let_go: bool = True
     programs: list[Callable[..., Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -128,7 +202,12 @@ class _Capture:
         def run(*args: Any) -> Any:
             if self.chosen is None:
                 raise _OnlyCaptured
-            return self.programs[self.chosen](*args)
+            results = self.programs[self.chosen](*args)
+            if self.lets_go is not None:
+                what, place = self.lets_go
+                tensor = args[place] if what == "argument" else results[place]
+                self.storage = StorageWeakRef(tensor.untyped_storage())
+            return results
 
         return run
 
@@ -159,7 +238,7 @@ class _Capture:
         raise error
 
 
-def _measured(capture: _Capture, number: int, planned: Plan, fn: Any, inputs: Any, keywords: Any) -> Measured:
+def _measured(capture: _Capture, number: int, memory: Memory, fn: Any, inputs: Any, keywords: Any) -> Measured:
     capture.chosen = number
     try:
         with _undone(fn):
@@ -170,7 +249,9 @@ def _measured(capture: _Capture, number: int, planned: Plan, fn: Any, inputs: An
             ms = min(_step(capture, fn, inputs, keywords) for _ in range(REPEATS))
     finally:
         capture.mode = capture.chosen = None
-    rows, differences = measured_bytes.compared(planned.memory, mode.ran)
+    rows, differences = measured_bytes.compared(memory, mode.ran)
+    if capture.storage is not None and not capture.was_let_go:
+        differences = ["the value that the caller lets go of is still held in the backward", *differences]
     peaks = {
         phase: max((row.measured[0] + row.given for row in rows if row.phase == phase), default=0)
         for phase in ("forward", "backward")
@@ -186,9 +267,17 @@ def _step(capture: _Capture, fn: Any, inputs: Any, keywords: Any) -> float:
     synchronize()
     began = time.perf_counter_ns()
     results = [one for one in tree_leaves(capture.run(fn, *given)) if isinstance(one, torch.Tensor)]
-    results = [one for one in results if one.requires_grad]
-    leaves = [one for one in leaves_behind(one.grad_fn for one in results) if one.requires_grad]
-    torch.autograd.grad(results, leaves, [torch.ones_like(one) for one in results], allow_unused=True)
+    differentiable = [one for one in results if one.requires_grad]
+    leaves = [one for one in leaves_behind(one.grad_fn for one in differentiable) if one.requires_grad]
+    edges = [get_gradient_edge(one) for one in differentiable]
+    gradients = [torch.ones_like(one) for one in differentiable]
+    del values, given, differentiable
+    let_go = {capture.storage} - {None}
+    held = [one for one in results if StorageWeakRef(one.untyped_storage()) not in let_go]
+    del results
+    capture.was_let_go = capture.storage is None or capture.storage.expired()
+    torch.autograd.grad(edges, leaves, gradients, allow_unused=True)
+    del held
     synchronize()
     return (time.perf_counter_ns() - began) / 1e6
 

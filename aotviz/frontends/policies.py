@@ -16,17 +16,19 @@ import itertools
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import torch
 import torch.fx as fx
 from torch.utils.checkpoint import CheckpointPolicy
 
+from aotviz.frontends.scheduled import Scheduled
 from aotviz.ir import graphs
 from aotviz.ir.partition_functions import Halves, draws, has_state, must_save, named
+from aotviz.recording.peak_changes import Change
 from aotviz.recording.sources import module_path
 from aotviz.torch_private import operators
 from aotviz.torch_private.partitioners import offloading
@@ -39,21 +41,32 @@ _OPERATOR = re.compile(r"(?:aten|prims|higher_order)\.|.+::")
 _MOST_NAMED = 6  # module paths in a message
 
 
-def policy(rules: Mapping[str, str], otherwise: str = "default") -> Policy:
+@overload
+def policy(rules: Mapping[str, str], otherwise: str | None = None) -> Policy: ...
+
+
+@overload
+def policy(rules: Change, otherwise: str | Callable[..., Any] | None = None) -> Scheduled: ...
+
+
+def policy(rules: Mapping[str, str] | Change, otherwise: Any = None) -> Policy | Scheduled:
     """A partitioner that follows a table of rules, for `partition_fn=` of `aotviz.compile` and the others.
 
     Args:
         rules: pattern -> "save", "recompute" or "offload"; the first that matches a value decides. A pattern is a
             module's path ("*.attn.*", "h.0", "layers.*"), an operator ("aten.gelu", "mylib::op"), or a size in bytes
             (">= 1 MiB"). `*` stands for any text, dots included. For a module, what is inside of it counts too.
-        otherwise: the partitioner for all other values: "default" (save what the backward reads) or "min-cut".
+            Or a change of `peak_changes()` that is a schedule: "recompute", "checkpoint" or "reorder".
+        otherwise: the partitioner for all other values: "default" (save what the backward reads; this if None) or
+            "min-cut". For a change, the one of the program that it was computed for, if None.
 
     "recompute" recomputes each matching module by itself, and saves what goes into it. "offload" moves a saved value to
     the CPU after its last use in the forward, and back before its first in the backward. A value that a
     `torch.utils.checkpoint` decides about is left to that. If no rule matches any value of a graph, a warning says so.
 
     Raises:
-        ValueError: there is no such action, or no such partitioner. When it partitions: a value that should be
+        ValueError: there is no such action, or no such partitioner; the change is no schedule. When it partitions: the
+            change is of another program; a value that should be
             offloaded is on the CPU.
 
     >>> import torch
@@ -64,11 +77,17 @@ def policy(rules: Mapping[str, str], otherwise: str = "default") -> Policy:
     >>> f.recording[0].recomputed.name.tolist(), f.recording[0].saved_tensors.name.tolist()
     (['tanh', 'detach'], ['primals_1', 'sin'])
     """
+    if isinstance(rules, Change):
+        if rules.schedule is None:
+            raise ValueError(
+                f"{rules.name!r} is a change of the calling code, which no partitioner can make: {rules.what}"
+            )
+        return Scheduled(rules.name, rules.schedule, named(otherwise or rules.partitioner))
     for pattern, action in rules.items():
         if action not in ACTIONS:
             raise ValueError(f"the policy for {pattern!r} is {action!r}; it can be {', '.join(map(repr, ACTIONS))}")
-    named(otherwise)
-    return Policy(tuple(rules.items()), otherwise)
+    named(otherwise or "default")
+    return Policy(tuple(rules.items()), otherwise or "default")
 
 
 @dataclass(frozen=True)

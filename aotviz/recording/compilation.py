@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from msgspec.structs import replace
 
-from aotviz.recording import plots, tables, terminal
+from aotviz.recording import peak_changes, plots, tables, terminal
 from aotviz.recording.beside_eager import BesideEager
 from aotviz.recording.costs import Speed
 from aotviz.recording.diff import diff
@@ -242,9 +242,38 @@ class Compilation:
         >>> f.recording[0].memory().peak.nbytes
         1608
         """
-        roles = _RUN.get(self.kind) or _RUN["inference"]
-        kinds = {one.name: one.kind for one in self.data.inputs}
-        return Memory(self.name, [self.graph(role) for role in roles], kinds, {**self.data.sizes, **sizes})
+        return self._program(sizes).memory
+
+    def _program(self, sizes: Mapping[str, int]) -> peak_changes.Program:
+        halves = [self.graph(role) for role in _RUN.get(self.kind) or _RUN["inference"]]
+        partitioner = self.data.options.get("partition_fn", "").rpartition(".")[2]
+        return peak_changes.Program(self.name, halves, self.data.inputs, {**self.data.sizes, **sizes}, partitioner)
+
+    def peak_changes(
+        self,
+        count: int = 3,
+        sizes: Mapping[str, int] = MappingProxyType({}),
+        *,
+        speed: Speed = Speed(),  # noqa: B008
+    ) -> peak_changes.PeakChanges:
+        """The changes that would lower the peak most, each with the peak that it leads to: a table and sentences.
+
+        They are computed from the recorded graphs, as `memory()` is. "recompute" and "checkpoint" save less between
+        forward and backward; "reorder" frees values earlier; "let go" is an input or a result that only the caller
+        holds in the backward; "keep the cast" is of parameters that are saved in another dtype as well.
+        `aotviz.policy(change)` is the partitioner that applies one of the first three, and `aotviz.plans(fn, *inputs,
+        changes=3, measure=True)` applies and measures each.
+
+        Raises as `memory` does.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: x.exp().sin().exp().sum(), backend="eager", partition_fn="default")
+        >>> f(torch.ones(100, requires_grad=True)).backward()
+        >>> f.recording[0].peak_changes()[0].what
+        'Recompute ...'
+        """
+        return peak_changes.best(self._program(sizes), count, speed)
 
     def beside_eager(self) -> BesideEager:
         """What the program keeps for its backward, beside what eager's autograd keeps: a table, totals and sentences.
@@ -299,7 +328,7 @@ class Compilation:
         memory_budget: float | list[float] | tuple[float, ...] | None = None,
         on_stage: Callable[[str], None] | None = None,
         *,
-        symbols: Mapping[str, int] = ...,
+        sizes: Mapping[str, int] = ...,
         speed: Speed = ...,
     ) -> Compilation | Plans: ...
 
@@ -309,7 +338,7 @@ class Compilation:
         memory_budget: float | list[float] | tuple[float, ...] | None = None,
         on_stage: Callable[[str], None] | None = None,
         *,
-        symbols: Mapping[str, int] = MappingProxyType({}),
+        sizes: Mapping[str, int] = MappingProxyType({}),
         speed: Speed = Speed(),  # noqa: B008
     ) -> Compilation | Plans:
         """Partition the joint graph again in another way, to see what would be saved. The program does not change.
@@ -324,7 +353,7 @@ class Compilation:
             memory_budget: the share, from 0 to 1, of the activations that the min-cut partitioner may save. A list of
                 shares: a row for each, for the partitioners that read one.
             on_stage: called with the name of each stage before it runs; an error that it raises stops the partition.
-            symbols: for a list, the value of each symbolic size, such as {"s0": 16}, if the program has some.
+            sizes: for a list, values of symbolic sizes, such as {"s0": 16}. The others are as in the recorded call.
             speed: for a list, how fast the device is, for the estimated times.
 
         Returns a compilation with the stages that ran: compare its `saved_tensors` and `recomputed` with this one's. Or
@@ -334,7 +363,7 @@ class Compilation:
             LookupError: there is nothing to partition: the recording is from a file or of torch's own compiler, the
                 compilation is of inference, or the compiled function no longer exists.
             ValueError: there is no partitioner of that name, the memory budget is out of range, or a symbolic size has
-                no value in `symbols`.
+                no value in `sizes`.
 
         >>> import torch
         >>> import aotviz
@@ -356,7 +385,7 @@ class Compilation:
         partitioners = [*partition_fn] if isinstance(partition_fn, list | tuple) else [partition_fn]
         budgets = [*memory_budget] if isinstance(memory_budget, list | tuple) else [memory_budget]
         kinds = {one.name: one.kind for one in self.data.inputs}
-        known = {**self.data.sizes, **symbols}
+        known = {**self.data.sizes, **sizes}
         found = []
         for chosen in partitioners:
             for budget in budgets if self._live_program.reads_budget(chosen) else [None]:

@@ -11,7 +11,7 @@ gradients belong to the caller at the end. The incoming gradients are counted un
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -76,10 +76,16 @@ class Memory:
     """
 
     def __init__(
-        self, name: str, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int]
+        self,
+        name: str,
+        halves: Sequence[Graph],
+        kinds: Mapping[str, str],
+        symbols: Mapping[str, int],
+        released: Set[str] = frozenset(),
     ) -> None:
+        """`released`: names of holders, which the caller holds no longer than until the forward has run."""
         self.name = name
-        self._plan = _Plan(halves, kinds, symbols)
+        self._plan = _Plan(halves, kinds, symbols, released)
 
     def __repr__(self) -> str:
         peak = self.peak
@@ -131,6 +137,11 @@ class Memory:
         if not 0 <= moment < max(count, 1):
             raise IndexError(f"there is no moment {at}: the moments of {self.name} are 0 to {count - 1}")
         return tables.records(Holder, self._alive(moment))
+
+    @property
+    def all_holders(self) -> list[Holder]:
+        """Every storage, in the order in which they are made."""
+        return self._plan.holders
 
     @property
     def at_peak(self) -> list[Holder]:
@@ -213,11 +224,17 @@ class _Storage:
     by: str = ""
 
 
+def _name(node: Node) -> str:
+    return node.descriptor or node.name
+
+
 class _Plan:
     """The moments and holders of one or two graphs that run one after the other."""
 
-    def __init__(self, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int]) -> None:
-        self._symbols = symbols
+    def __init__(
+        self, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int], released: Set[str]
+    ) -> None:
+        self._symbols, self._released = symbols, released
         self._storages: dict[tuple[int, int], _Storage] = {}
         self._owners: dict[int, int] = {}  # of values whose storage a log does not say: the value that has it
         steps: list[tuple[str, Node]] = []  # what runs, in order
@@ -225,10 +242,10 @@ class _Plan:
             self._read(graph, kinds, len(steps), following)
             steps += [(graph.role.split()[0], node) for node in graph.rows if node.op not in ("placeholder", "output")]
         for one in self._storages.values():
-            if one.kind in _OF_THE_CALLER or one.kind == "output" or one.until == _END:
+            if one.until == _END or (one.kind in _OF_THE_CALLER and _name(one.maker) not in released):
                 one.until, one.by = len(steps), _GRAPH if one.kind == "constant" else _CALLER
         self.holders = [
-            Holder(s.maker.descriptor or s.maker.name, s.kind, s.nbytes, s.maker.source.with_code, s.maker.module_path,
+            Holder(_name(s.maker), s.kind, s.nbytes, s.maker.source.with_code, s.maker.module_path,
                    s.made_at, int(s.until), s.by)
             for s in self._storages.values()
         ]  # fmt: skip
@@ -257,8 +274,12 @@ class _Plan:
                 if known is None:
                     known = self._storages[key] = _Storage(node, at[node.index], self._kind(graph, node, kinds))
                 known.nbytes = max(known.nbytes, nbytes)
-                if node.index in returned:
+                held = known.kind in _OF_THE_CALLER or node.index in returned
+                if held and _name(known.maker) in self._released:
+                    known.until, known.by = max(known.until, moment - 0.5), _CALLER
+                elif node.index in returned:
                     known.until = _END
+                if node.index in returned:
                     if known.kind == "intermediate":
                         known.kind = "gradient" if graph.role.startswith("backward") else "output"
                 elif node.index in updates:

@@ -173,5 +173,5 @@ def test_symbolic_sizes_are_those_of_the_call_or_others() -> None:
     f(torch.ones(8, requires_grad=True)).backward()
     assert f.recording[0].what_if(["default"]).table.saved_bytes.tolist() == [32]
     (symbol,) = {size for shape in f.recording[0].inputs["shape"] for size in shape if isinstance(size, str)}
-    table = f.recording[0].what_if(["default"], symbols={symbol: 100}).table
+    table = f.recording[0].what_if(["default"], sizes={symbol: 100}).table
     assert table.saved_bytes.tolist() == [400]

@@ -1,0 +1,514 @@
+"""The changes that would lower the peak most, each computed from the recorded graphs.
+
+A change is another schedule of the program (recompute some values, checkpoint a module, run the nodes in another
+order), an input or a result that the caller lets go of before the backward, or parameters that are kept in the dtype in
+which they are used. Each is planned as the program itself is (`live_bytes.py`), so its peak is as exact.
+`aotviz.plans(..., changes=3, measure=True)` applies each and measures it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from aotviz.recording import costs, sizes, tables
+from aotviz.recording.costs import Speed
+from aotviz.recording.events import InputRecord, ValueRecord
+from aotviz.recording.graph import Graph
+from aotviz.recording.listing import Node
+from aotviz.recording.live_bytes import Holder, Memory
+from aotviz.recording.schedules import (
+    Relisted,
+    Schedule,
+    can_repeat,
+    recomputing,
+    reordered,
+    runs,
+    schedule_of,
+    scheduled,
+    storages_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NUMBER = re.compile(r"(?<![^.])\d{1,9}(?![^.])")  # of a layer, in a module's path
+_CASTS = ("aten._to_copy.default", "prims.convert_element_type.default")
+_CALLERS = ("parameter", "buffer", "input", "constant")
+_ORDERS = ("early", "late", "greedy")
+_LEAST = 0.001  # of the peak, that a change saves
+_MOST_AGAIN = 8  # nodes that run again for a value that is recomputed by itself, on average
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that lowers the peak. `aotviz.policy(change)` is the partitioner that makes a change with a schedule."""
+
+    kind: str  # "recompute", "checkpoint", "reorder", "let go" or "keep the cast"
+    subject: str  # the values, the modules, the half, or the input, result or parameters
+    what: str  # a sentence
+    saves: int  # bytes, of the peak
+    memory: Memory = field(repr=False, compare=False)  # with the change
+    recompute_ms: float = 0.0  # what the backward runs again, estimated
+    names: tuple[str, ...] = ()  # the holder that the caller lets go of, or the parameters
+    dtype: str = ""  # in which the parameters are kept
+    schedule: Schedule | None = field(default=None, repr=False)
+    partitioner: str = ""  # whose halves the schedule changes
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.subject}"
+
+    @property
+    def peak(self) -> int:
+        """Bytes at the peak, with the change."""
+        return self.memory.peak.nbytes
+
+    @property
+    def at(self) -> str:
+        """The node at that peak."""
+        return self.memory.peak.node
+
+    def __str__(self) -> str:
+        return f"{self.what} The peak is then {sizes.told(self.peak)}, {sizes.told(self.saves)} less, at `{self.at}`."
+
+
+class PeakChanges(Sequence[Change]):
+    """The changes that lower the peak most, the best first.
+
+    >>> import torch
+    >>> import aotviz
+    >>> f = aotviz.compile(lambda x: (x.exp().sin() * 2).cos().sum(), backend="eager", partition_fn="default")
+    >>> f(torch.ones(1000, requires_grad=True)).backward()
+    >>> print(f.recording[0].peak_changes())
+    The peak is ... KiB...
+    """
+
+    def __init__(self, memory: Memory, changes: Sequence[Change]) -> None:
+        self.memory = memory
+        self._changes = tuple(changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def __getitem__(self, number):  # type: ignore[no-untyped-def]
+        return self._changes[number]
+
+    def __repr__(self) -> str:
+        return f"<aotviz PeakChanges of {self.memory.name!r}: {', '.join(one.name for one in self) or 'none'}>"
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per change: kind, subject, peak and saves (bytes), at (the node at that peak), recompute_ms, what."""
+        return tables.table(_COLUMNS, self._changes)
+
+    @property
+    def sentences(self) -> list[str]:
+        peak = self.memory.peak
+        said = f"The peak is {sizes.told(peak.nbytes)}, at `{peak.node}` in the {peak.phase}."
+        return [said, *map(str, self._changes)] if self._changes else [f"{said} No change that is known lowers it."]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+
+_COLUMNS: tables.Columns = {
+    "kind": ("str", lambda one: one.kind),
+    "subject": ("str", lambda one: one.subject),
+    "peak": ("int64", lambda one: one.peak),
+    "saves": ("int64", lambda one: one.saves),
+    "at": ("str", lambda one: one.at),
+    "recompute_ms": ("float64", lambda one: one.recompute_ms),
+    "what": ("str", lambda one: one.what),
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the changes are computed from."""
+
+    name: str
+    halves: Sequence[Graph]  # a forward and a backward, or an inference graph
+    inputs: Sequence[InputRecord]
+    symbols: Mapping[str, int]
+    partitioner: str = ""
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        return {one.name: one.kind for one in self.inputs}
+
+    @property
+    def both(self) -> tuple[Graph, Graph]:
+        """The forward and the backward."""
+        forward, backward = self.halves
+        return forward, backward
+
+    @cached_property
+    def memory(self) -> Memory:
+        return self.planned(self.halves)
+
+    def planned(self, halves: Sequence[Graph], released: Set[str] = frozenset()) -> Memory:
+        return Memory(self.name, halves, self.kinds, self.symbols, released)
+
+    @cached_property
+    def written(self) -> set[str]:
+        """The names of the graph's inputs that the call writes."""
+        mutated = {
+            one.name
+            for one in self.inputs
+            if one.mutates_data or one.mutates_metadata or one.storage_resized or one.storage_replaced
+        }
+        forward = self.halves[0]
+        unknown = not self.inputs and any("mutation" in text.lower() for text in forward.output_descriptors)
+        given = [node for node in forward.rows if node.op == "placeholder"]
+        return {node.name for node in given if unknown or node.descriptor in mutated}
+
+    @cached_property
+    def saved(self) -> dict[int, list[str]]:
+        """The names of saved values, by the number of their storage; an input's are left out."""
+        found: dict[int, list[str]] = {}
+        forward = self.halves[0]
+        rows = {node.name: node for node in forward.rows}
+        given = {node.value.storage for node in forward.rows if node.op == "placeholder" and node.value}
+        for name in schedule_of(forward, self.halves[1]).saved:
+            node = rows.get(name)
+            if node is not None and node.is_tensor and node.value and node.value.storage not in {-1, *given}:
+                found.setdefault(node.value.storage, []).append(name)
+        return found
+
+
+def best(program: Program, count: int = 3, speed: Speed = Speed()) -> PeakChanges:  # noqa: B008
+    """The `count` changes that lower the peak most."""
+    memory = program.memory
+    found: list[Change] = []
+    limit = memory.peak.nbytes * (1 - _LEAST)
+    candidates = sorted(_candidates(program, speed), key=lambda one: -one.most)
+    for candidate in candidates:
+        if len(found) >= count and candidate.most <= sorted(one.saves for one in found)[-count]:
+            break
+        change = candidate.compute()
+        if change is not None and change.peak < limit:
+            found.append(change)
+    found.sort(key=lambda one: (-one.saves, one.recompute_ms))
+    return PeakChanges(memory, _distinct(found)[:count])
+
+
+def _distinct(changes: Sequence[Change]) -> list[Change]:
+    """Of schedules with the same peak, the one that recomputes least: the others do more than what lowers it."""
+    found: dict[tuple[int, str, str], Change] = {}
+    for one in changes:
+        found.setdefault((one.saves, one.at, one.name if one.schedule is None else ""), one)
+    return [*found.values()]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    most: int  # bytes that it can save at the peak
+    compute: Callable[[], Change | None]
+
+
+def _candidates(program: Program, speed: Speed) -> Iterator[_Candidate]:
+    yield from _orders(program)
+    if len(program.halves) > 1:
+        yield from _let_go(program)
+        if not _unknown_storages(program.halves):
+            yield from _again(program, speed)
+            yield from _casts(program)
+
+
+def _unknown_storages(halves: Sequence[Graph]) -> bool:
+    """Whether they are of a log, which does not say what shares memory."""
+    return all(node.value is None or node.value.storage < 0 for half in halves for node in half.rows if node.is_tensor)
+
+
+def _change(
+    program: Program,
+    kind: str,
+    subject: str,
+    what: str,
+    memory: Memory,
+    recompute_ms: float = 0.0,
+    names: tuple[str, ...] = (),
+    schedule: Schedule | None = None,
+    dtype: str = "",
+) -> Change:
+    saves = program.memory.peak.nbytes - memory.peak.nbytes
+    return Change(kind, subject, what, saves, memory, recompute_ms, names, dtype, schedule, program.partitioner)
+
+
+# ---- recompute, checkpoint ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Group:
+    """Saved values that are recomputed together."""
+
+    names: dict[str, None] = field(default_factory=dict)
+    alive: int = 0  # bytes at the peak
+    total: int = 0
+
+    def add(self, names: Iterable[str], nbytes: int, is_alive: bool) -> None:
+        self.names.update(dict.fromkeys(names))
+        self.total += nbytes
+        self.alive += nbytes * is_alive
+
+
+def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
+    forward = program.halves[0]
+    rows = {node.name: node for node in forward.rows}
+    peak = {one.name for one in program.memory.at_peak if one.kind == "saved"}
+    values, modules = defaultdict[tuple[str, str, str], _Group](_Group), defaultdict[str, _Group](_Group)
+    storages = storages_of(forward)
+    for one in program.memory.all_holders:
+        node = rows.get(one.name)
+        if one.kind != "saved" or node is None or not can_repeat(node):
+            continue
+        names = [name for storage in storages[node.index] for name in program.saved.get(storage, ())]
+        path, is_alive = node.module_path, one.name in peak
+        values[node.target, _folded(path), str(node.source)].add(names, one.nbytes, is_alive)
+        parts = path.split(".") if path else []
+        for i in range(len(parts)):
+            modules[_folded(".".join(parts[: i + 1]))].add(names, one.nbytes, is_alive)
+    for (target, module, _), group in values.items():
+        yield _Candidate(group.alive, partial(_recompute, program, target, module, group, speed))
+    seen = set[tuple[str, ...]]()
+    for module in sorted(modules, key=lambda one: -one.count(".")):
+        group = modules[module]
+        if tuple(group.names) not in seen:  # an outer module that saves no more
+            seen.add(tuple(group.names))
+            yield _Candidate(group.alive, partial(_checkpoint, program, module, group, speed))
+
+
+def _maker(graph: Graph, node: Node) -> Node:
+    while node.target == "operator.getitem":
+        node = graph.rows[node.inputs[0]]
+    return node
+
+
+def _folded(path: str) -> str:
+    return _NUMBER.sub("*", path)
+
+
+def _recompute(program: Program, target: str, module: str, group: _Group, speed: Speed) -> Change | None:
+    schedule = recomputing(*program.both, group.names, program.written, lambda node, needed: True)
+    if schedule is None or len(_repeated(program, schedule)) > _MOST_AGAIN * len(group.names):
+        return None
+    short = target.removeprefix("aten.").rpartition(".")[0]
+    where = f" of `{module}`" if module else ""
+    count = sizes.counted(len(group.names), "value")
+    what = f"Recompute `{short}`{where} in the backward instead of saving it ({count}, {sizes.told(group.total)})."
+    subject = f"{short} of {module}" if module else short
+    return _scheduled(program, "recompute", subject, what, schedule, speed)
+
+
+def _checkpoint(program: Program, module: str, group: _Group, speed: Speed) -> Change | None:
+    depth = module.count(".") + 1
+
+    def inside(node: Node) -> str:
+        path = ".".join(node.module_path.split(".")[:depth])
+        return path if _folded(path) == module else ""
+
+    def reaches(node: Node, needed: Node) -> bool:
+        return bool(inside(node)) and inside(node) == inside(_maker(program.halves[0], needed))
+
+    schedule = recomputing(*program.both, group.names, program.written, reaches)
+    if schedule is None:
+        return None
+    each = "each of them by itself, " if "*" in module else ""
+    what = f"Checkpoint `{module}`: save what enters it, and recompute the rest, {each}in the backward."
+    return _scheduled(program, "checkpoint", module, what, schedule, speed)
+
+
+def _scheduled(
+    program: Program,
+    kind: str,
+    subject: str,
+    what: str,
+    schedule: Schedule,
+    speed: Speed = Speed(),  # noqa: B008
+) -> Change:
+    memory = program.planned(scheduled(*program.both, schedule))
+    seconds = sum(program_cost.seconds(speed) for program_cost in _repeated(program, schedule))
+    return _change(program, kind, subject, what, memory, 1e3 * seconds, schedule=schedule)
+
+
+def _repeated(program: Program, schedule: Schedule) -> list[costs.Cost]:
+    """The cost of each node of the forward that the backward now runs again."""
+    forward, backward = program.halves
+    own = {node.name for node in backward.rows}
+    again = {name for name in schedule.backward if name not in own or name in set(_given(backward))}
+    known = costs.costs(forward, program.symbols)
+    return [known[node.index] for node in forward.rows if node.name in again]
+
+
+def _given(graph: Graph) -> list[str]:
+    return [node.name for node in graph.rows if node.op == "placeholder"]
+
+
+# ---- reorder --------------------------------------------------------------------------------------------------------
+
+
+def _orders(program: Program) -> Iterator[_Candidate]:
+    memory = program.memory
+    phase = memory.peak.phase
+    number = next((i for i, half in enumerate(program.halves) if half.role.startswith(phase)), None)
+    if number is None or not phase:
+        return
+    could = sum(one.nbytes for one in memory.at_peak if one.kind not in ("parameter", "buffer", "input", "constant"))
+    yield _Candidate(could, partial(_reorder, program, number))
+
+
+def _reorder(program: Program, number: int) -> Change | None:
+    half = program.halves[number]
+    nbytes = {one.name: one.nbytes for one in program.memory.all_holders if one.kind not in _CALLERS}
+    recorded = [node.name for node in half.rows if runs(node)]
+    lowest: tuple[int, tuple[str, ...], Memory] | None = None
+    for names in reordered(
+        half, lambda node: nbytes.get(node.descriptor or node.name, nbytes.get(node.name, 0)), _ORDERS
+    ):
+        memory = program.planned(_with_order(program, number, names))
+        if lowest is None or memory.peak.nbytes < lowest[0]:
+            lowest = memory.peak.nbytes, names, memory
+    if lowest is None:
+        return None
+    _, names, memory = lowest
+    places = {name: number for number, name in enumerate(recorded)}
+    moved = len(names) - _longest_rise([places[name] for name in names])
+    phase = half.role.split()[0]
+    what = f"Run the {phase} in another order, which frees values earlier ({moved} of {len(names)} nodes move)."
+    return _change(program, "reorder", phase, what, memory, schedule=_schedule_with(program, number, names))
+
+
+def _longest_rise(numbers: Sequence[int]) -> int:
+    """The length of the longest increasing subsequence."""
+    ends: list[int] = []  # the lowest end of a rise of each length
+    for number in numbers:
+        place = bisect(ends, number)
+        ends[place : place + 1] = [number]
+    return len(ends)
+
+
+def _schedule_with(program: Program, number: int, names: tuple[str, ...]) -> Schedule:
+    if len(program.halves) == 1:
+        return Schedule(names, (), ())
+    forward, saved, backward = schedule_of(*program.both)
+    return Schedule(names, saved, backward) if number == 0 else Schedule(forward, saved, names)
+
+
+def _with_order(program: Program, number: int, names: tuple[str, ...]) -> list[Graph]:
+    if len(program.halves) > 1:
+        return scheduled(*program.both, _schedule_with(program, number, names))
+    (half,) = program.halves
+    nodes = {node.name: node for node in half.rows}
+    return [_relisted(half, [*_given(half), *names], nodes)]
+
+
+def _relisted(graph: Graph, names: Sequence[str], nodes: Mapping[str, Node]) -> Relisted:
+    numbers = {name: number for number, name in enumerate(names)}
+    ends = [node.name for node in graph.rows if node.op == "output"]
+    rows = [
+        replace(nodes[name], index=number, inputs=tuple(numbers[graph.rows[i].name] for i in nodes[name].inputs))
+        for number, name in enumerate([*names, *ends])
+    ]
+    return Relisted(graph, rows, graph.outputs, graph.output_descriptors)
+
+
+# ---- let go ---------------------------------------------------------------------------------------------------------
+
+
+def _let_go(program: Program) -> Iterator[_Candidate]:
+    """Inputs that no gradient is computed of, and results: the caller may hold them while the backward runs."""
+    if program.memory.peak.phase != "backward":
+        return
+    leaves = {one.name for one in program.inputs if one.requires_grad}
+    for one in program.memory.at_peak:
+        if (one.kind == "input" and one.name not in leaves) or one.kind == "output":
+            yield _Candidate(one.nbytes, partial(_without, program, one))
+
+
+def _without(program: Program, holder: Holder) -> Change:
+    memory = program.planned(program.halves, frozenset([holder.name]))
+    said = holder.name
+    if holder.kind == "output":
+        forward = program.halves[0]
+        places = dict(zip((node.name for node in forward.rows), storages_of(forward), strict=True))
+        pairs = zip(forward.outputs, forward.output_descriptors, strict=True)
+        mine = (text for name, text in pairs if set(places.get(name, ())) & set(places[holder.name]))
+        said = next((text for text in mine if not text.startswith("saved ")), "") or holder.name
+        said = said.removeprefix("base of ")
+    what = f"Let go of `{said}` before the backward (`del`, or do not keep it): only the caller holds it then."
+    return _change(program, "let go", said, what, memory, names=(holder.name,))
+
+
+# ---- keep the cast --------------------------------------------------------------------------------------------------
+
+
+def _casts(program: Program) -> Iterator[_Candidate]:
+    """Parameters of which the program saves a copy in another dtype, by that dtype."""
+    forward = program.halves[0]
+    saved = set(program.saved)
+    by_dtype: dict[str, list[tuple[Node, Node]]] = {}  # a parameter, and its copy
+    for node in forward.rows:
+        if node.target not in _CASTS or node.value is None or node.value.storage not in saved:
+            continue
+        given = forward.rows[node.inputs[0]]
+        of_parameter = given.op == "placeholder" and program.kinds.get(given.descriptor) == "parameter"
+        if of_parameter and forward.users[given.index] == (node.index,):
+            by_dtype.setdefault(forward.text(node.value.dtype), []).append((given, node))
+    alive = {one.name: one.nbytes for one in program.memory.at_peak}
+    for dtype, copies in by_dtype.items():
+        most = sum(2 * alive.get(copy.name, 0) + alive.get(given.descriptor, 0) for given, copy in copies)
+        yield _Candidate(most, partial(_keep_cast, program, dtype, copies))
+
+
+def _keep_cast(program: Program, dtype: str, copies: Sequence[tuple[Node, Node]]) -> Change:
+    names = tuple(given.descriptor for given, _ in copies)
+    memory = program.planned(_without_casts(program, copies))
+    folded = [*dict.fromkeys(map(_folded, names))]
+    some = f"`{folded[0]}`" + (f" and {len(folded) - 1} more" if len(folded) > 1 else "")
+    short = dtype.removeprefix("torch.")
+    many = sizes.counted(len(names), "parameter")
+    what = f"Keep {many} ({some}) in {short}: the program saves a copy of each in {short}, beside the parameter."
+    return _change(program, "keep the cast", f"{many} in {short}", what, memory, names=names, dtype=short)
+
+
+def _without_casts(program: Program, copies: Sequence[tuple[Node, Node]]) -> list[Graph]:
+    """The halves as they are if the parameters have the dtype of their copies."""
+    forward, backward = program.halves
+    values: list[ValueRecord] = list(forward.values)
+    storages = {copy.value.storage: given.value.storage for given, copy in copies if copy.value and given.value}
+    values = [structs.replace(one, storage=storages.get(one.storage, one.storage)) for one in values]
+    numbers = {given.name: copy.value_id for given, copy in copies}  # the parameter's value is its copy's
+    named = {copy.name: given.name for given, copy in copies}
+    gradients = {f"gradient of {given.descriptor}" for given, _ in copies}
+    others = dict(named)
+    for name, text in zip(backward.outputs, backward.output_descriptors, strict=False):
+        node = next((n for n in backward.rows if n.name == name), None)
+        if text in gradients and node is not None and node.target in _CASTS:
+            others[name] = backward.rows[node.inputs[0]].name
+    return [_renamed(half, others, numbers, values) for half in (forward, backward)]
+
+
+def _renamed(
+    graph: Graph, names: Mapping[str, str], numbers: Mapping[str, int], values: Sequence[ValueRecord]
+) -> Relisted:
+    """A graph without the nodes in `names`: what reads one reads the node with the other name."""
+    left = [node for node in graph.rows if node.name not in names]
+    places = {node.name: number for number, node in enumerate(left)}
+    rows = []
+    for number, node in enumerate(left):
+        read = [names.get(graph.rows[i].name, graph.rows[i].name) for i in node.inputs]
+        inputs = tuple(dict.fromkeys(places[name] for name in read))
+        value = numbers.get(node.name, node.value_id)
+        rows.append(
+            replace(node, index=number, inputs=inputs, value_id=value, value=values[value] if value >= 0 else None)
+        )
+    outputs = [names.get(name, name) for name in graph.outputs]
+    return Relisted(graph, rows, outputs, graph.output_descriptors).with_values(values, rows)

@@ -1,0 +1,367 @@
+"""Other schedules of a recorded program: another order of its nodes, or other values saved between its two halves.
+
+A schedule names the nodes that each half runs, and what is saved. A node of the forward that is named in the backward
+runs there again. So the plan of a schedule is read from the recorded graphs with their nodes listed otherwise, and the
+program with that schedule is made from torch's graphs in the same way (`frontends/scheduled.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
+
+from aotviz.recording import sizes
+from aotviz.recording.events import ValueRecord
+from aotviz.recording.graph import Graph
+from aotviz.recording.listing import Node
+
+_RANDOM = re.compile(
+    r"(?:aten|prims|rngprims)\.(?:\w*dropout\w*|\w*bernoulli\w*|rand\w*|normal\w*|multinomial|poisson|binomial|rrelu\w*"
+    r"|\w*philox\w*|inductor_\w*|_scaled_dot_product_\w*|empty\w*|\w*sample\w*)\.\w+"
+)
+_PURE = re.compile(r"(?:aten|prims)\.\w+\.\w+|operator\.\w+")
+_IN_PLACE = re.compile(r"[^_]_\.\w+$|\.out$")
+_ITEM = "operator.getitem"
+_ROUNDS = 4  # a value that a clone needs may be one that was to be dropped
+
+
+class Schedule(NamedTuple):
+    """What each half runs, by the names of nodes. Inputs are not named; of the saved values, all are."""
+
+    forward: tuple[str, ...]
+    saved: tuple[str, ...]
+    backward: tuple[str, ...]
+
+
+class Relisted(Graph):
+    """A recorded graph whose nodes are listed otherwise. It has no snapshot of its own."""
+
+    def __init__(self, graph: Graph, rows: Sequence[Node], outputs: Sequence[str], described: Sequence[str]) -> None:
+        super().__init__(graph.snapshot, graph.values, graph.strings, graph.role, graph.stage)
+        vars(self).update(rows=tuple(rows), outputs=tuple(outputs))
+        self._described = tuple(described)
+
+    @property
+    def output_descriptors(self) -> tuple[str, ...]:
+        return self._described
+
+    def with_values(self, values: Sequence[ValueRecord], rows: Sequence[Node]) -> Relisted:
+        """The same with other values, and rows that refer to them."""
+        other = Relisted(self, rows, self.outputs, self._described)
+        other.values = values
+        return other
+
+
+def runs(node: Node) -> bool:
+    return node.op not in ("placeholder", "output")
+
+
+def saved_place(forward: Graph, backward: Graph) -> int:
+    """The place among the forward's outputs at which the saved values begin."""
+    said = forward.output_descriptors
+    begins = (place for place, text in enumerate(said) if text.startswith("saved ") or "SavedForBackwards" in text)
+    if any(said):
+        return next(begins, len(said))
+    taken = sum(node.op == "placeholder" and not node.name.startswith("tangents_") for node in backward.rows)
+    return len(forward.outputs) - taken  # a log does not say
+
+
+def schedule_of(forward: Graph, backward: Graph) -> Schedule:
+    """The recorded schedule."""
+    names = [tuple(node.name for node in half.rows if runs(node)) for half in (forward, backward)]
+    return Schedule(names[0], forward.outputs[saved_place(forward, backward) :], names[1])
+
+
+def scheduled(forward: Graph, backward: Graph, schedule: Schedule) -> list[Graph]:
+    """The halves with another schedule."""
+    first = {node.name: node for node in forward.rows}
+    own = {node.name: node for node in backward.rows if runs(node)}
+    given = {node.name: node for node in backward.rows if node.op == "placeholder"}
+    before = set(schedule_of(forward, backward).saved)
+    place = saved_place(forward, backward)
+    results, said = forward.outputs[:place], forward.output_descriptors[:place]
+    inputs = [node for node in forward.rows if node.op == "placeholder"]
+    said_saved = [f"saved {name}" if any(forward.output_descriptors) else "" for name in schedule.saved]
+    halves = [
+        _listed(
+            forward,
+            [*inputs, *(first[name] for name in schedule.forward)],
+            [*results, *schedule.saved],
+            [*said, *said_saved],
+        )
+    ]
+    saved = [given.get(name) or replace(first[name], op="placeholder", inputs=()) for name in schedule.saved]
+    others = [node for name, node in given.items() if name not in before]
+    rows = [own.get(name) or first[name] for name in schedule.backward]
+    halves.append(
+        _listed(backward, [*saved, *others, *rows], backward.outputs, backward.output_descriptors, _names(forward))
+    )
+    return [*halves]
+
+
+def _names(graph: Graph) -> dict[int, tuple[str, ...]]:
+    """What each node reads, by name; the key is the node's identity, since nodes of two graphs are listed together."""
+    return {id(node): tuple(graph.rows[i].name for i in node.inputs) for node in graph.rows}
+
+
+def _listed(
+    graph: Graph,
+    nodes: Sequence[Node],
+    outputs: Sequence[str],
+    described: Sequence[str],
+    others: Mapping[int, tuple[str, ...]] | None = None,
+) -> Relisted:
+    read = {**(others or {}), **_names(graph)}
+    numbers = {node.name: number for number, node in enumerate(nodes)}
+    rows = [
+        replace(node, index=number, inputs=tuple(numbers[name] for name in read.get(id(node), ())))
+        for number, node in enumerate(nodes)
+    ]
+    last = graph.rows[-1]
+    if last.op == "output":
+        returned = tuple(dict.fromkeys(numbers[name] for name in outputs if name in numbers))
+        rows.append(replace(last, index=len(rows), inputs=returned))
+    return Relisted(graph, rows, outputs, described)
+
+
+def can_repeat(node: Node) -> bool:
+    """Whether a node computes the same when it runs again, or at another time."""
+    return (
+        bool(_PURE.fullmatch(node.target)) and not _RANDOM.fullmatch(node.target) and not _IN_PLACE.search(node.target)
+    )
+
+
+def recomputing(
+    forward: Graph,
+    backward: Graph,
+    dropped: Collection[str],
+    written: Set[str],
+    reaches: Callable[[Node, Node], bool],
+) -> Schedule | None:
+    """The schedule that does not save some values, but computes them again just before they are read first.
+
+    What they are computed from is saved, or computed again as well, as far as `reaches(node, what it reads)`. None if
+    that reads an input that is written by the call (`written`).
+    """
+    recorded, left = schedule_of(forward, backward), set(dropped)
+    for _ in range(_ROUNDS):
+        kept = [name for name in recorded.saved if name not in left]
+        again = _Again(forward, left, set(kept), written, reaches)
+        if not again.fill(backward):
+            return None
+        if left.isdisjoint(again.saved):
+            return Schedule(recorded.forward, (*kept, *again.saved), tuple(again.ran))
+        left -= set(again.saved)
+    return None
+
+
+class _Again:
+    """The nodes of a backward that runs some of the forward's again."""
+
+    def __init__(
+        self,
+        forward: Graph,
+        dropped: Set[str],
+        kept: Set[str],
+        written: Set[str],
+        reaches: Callable[[Node, Node], bool],
+    ) -> None:
+        self._forward, self._reaches, self._written = forward, reaches, written
+        self._first = {node.name: node for node in forward.rows}
+        self._dropped, self._known = dropped, set(kept)
+        self.saved: dict[str, None] = {}  # besides what is kept
+        self.ran: list[str] = []
+
+    def fill(self, backward: Graph) -> bool:
+        for node in backward.rows:
+            if node.op == "placeholder":
+                continue
+            for i in node.inputs:
+                name = backward.rows[i].name
+                if name in self._dropped and backward.rows[i].op == "placeholder" and not self._run(name):
+                    return False
+            if node.op != "output" and node.name not in self._known:  # a node that is recomputed has its first name
+                self._known.add(node.name)
+                self.ran.append(node.name)
+        return True
+
+    def _run(self, name: str) -> bool:
+        """Run a node of the forward, and what it needs, unless that was done."""
+        waiting = [(self._first[name], False)]
+        while waiting:
+            node, is_ready = waiting.pop()
+            if node.name in self._known:
+                continue
+            if is_ready:
+                self._known.add(node.name)
+                self.ran.append(node.name)
+                continue
+            waiting.append((node, True))
+            for i in reversed(node.inputs):
+                needed = self._forward.rows[i]
+                if needed.name in self._known:
+                    continue
+                if needed.op == "placeholder" and needed.name in self._written:
+                    return False
+                if needed.op == "placeholder" or not self._may_run(node, needed):
+                    self._known.add(needed.name)
+                    self.saved[needed.name] = None
+                else:
+                    waiting.append((needed, False))
+        return True
+
+    def _may_run(self, node: Node, needed: Node) -> bool:
+        maker = needed
+        while maker.target == _ITEM:
+            maker = self._forward.rows[maker.inputs[0]]
+        if node.target == _ITEM and needed is maker:
+            return True  # that was asked for the item
+        return runs(maker) and maker.op != "get_attr" and can_repeat(maker) and self._reaches(node, needed)
+
+
+def reordered(graph: Graph, keeps: Callable[[Node], int], orders: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Other orders of a half's nodes, which hold less: `keeps` says how many bytes a node's own storage has.
+
+    "early": what frees more than it makes runs as soon as it can. "late": what makes more than it frees runs just
+    before its first reader. "greedy": of the nodes that can run, the one that adds least is next.
+    What cannot be repeated stays in its order.
+    """
+    nodes = [node for node in graph.rows if runs(node)]
+    order = _Order(graph, nodes, keeps)
+    for name in orders:
+        yield {"early": order.early, "late": order.late, "greedy": order.greedy}[name]()
+
+
+class _Order:
+    def __init__(self, graph: Graph, nodes: Sequence[Node], keeps: Callable[[Node], int]) -> None:
+        own = {node.index for node in nodes}
+        self._nodes = {node.index: node for node in nodes}
+        self._needs: dict[int, set[int]] = {node.index: {i for i in node.inputs if i in own} for node in nodes}
+        before: list[int] = []
+        last = -1
+        for node in nodes:  # what has effects waits for all that is before it; what draws, for what drew before
+            if _IN_PLACE.search(node.target) or not (_PURE.fullmatch(node.target) or node.op == "get_attr"):
+                self._needs[node.index] |= set(before)
+                last = node.index
+            elif _RANDOM.fullmatch(node.target):
+                self._needs[node.index] |= {i for i in before if _RANDOM.fullmatch(self._nodes[i].target)}
+            if last >= 0 and node.index != last:
+                self._needs[node.index].add(last)
+            before.append(node.index)
+        self._users: dict[int, set[int]] = {i: set() for i in own}
+        for i, needed in self._needs.items():
+            for one in needed:
+                self._users[one].add(i)
+        self._storages = storages_of(graph)
+        self._readers: dict[int, set[int]] = {}  # of each storage, the nodes that still read it
+        self._makers: dict[int, int] = {}
+        for row in graph.rows:
+            for storage in self._storages[row.index]:
+                self._makers.setdefault(storage, row.index)
+            if row.op == "output":
+                for i in row.inputs:
+                    for storage in self._storages[i]:
+                        self._readers.setdefault(storage, set()).add(row.index)
+                continue
+            for i in (*row.inputs, row.index):
+                for storage in self._storages[i]:
+                    if row.op != "placeholder":
+                        self._readers.setdefault(storage, set()).add(row.index)
+        self._bytes = {s: keeps(graph.rows[maker]) for s, maker in self._makers.items()}
+        self._freeable = {s for s, maker in self._makers.items() if graph.rows[maker].op != "get_attr"}
+
+    def _adds(self, index: int, readers: Mapping[int, set[int]]) -> int:
+        """The bytes that are alive after a node and were not before it."""
+        node, total = self._nodes[index], 0
+        mine = set(self._storages[index])
+        for storage in mine:
+            total += self._bytes[storage] if self._makers[storage] == index else 0
+        for storage in mine.union(*(self._storages[i] for i in node.inputs)):
+            if storage in self._freeable and readers.get(storage, set()) <= {index}:
+                total -= self._bytes[storage]
+        return total
+
+    def greedy(self) -> tuple[str, ...]:
+        waits = {i: len(needed) for i, needed in self._needs.items()}
+        readers = {storage: set(found) for storage, found in self._readers.items()}
+        ready, found = [i for i, count in waits.items() if not count], list[int]()
+        while ready:
+            ready.sort(key=lambda i: (self._adds(i, readers), i), reverse=True)
+            chosen = ready.pop()
+            found.append(chosen)
+            for i in (*self._nodes[chosen].inputs, chosen):
+                for storage in self._storages[i]:
+                    readers[storage].discard(chosen)
+            for user in self._users[chosen]:
+                waits[user] -= 1
+                if not waits[user]:
+                    ready.append(user)
+        return tuple(self._nodes[i].name for i in found)
+
+    def early(self) -> tuple[str, ...]:
+        """Each node at its place, but what frees memory as soon as what it needs has run."""
+        readers = {storage: set(found) for storage, found in self._readers.items()}
+        waits = {i: len(needed) for i, needed in self._needs.items()}
+        done, found = set[int](), list[int]()
+
+        def run(index: int) -> None:
+            stack = [index]
+            while stack:
+                i = stack.pop()
+                if i in done:
+                    continue
+                done.add(i)
+                found.append(i)
+                for source in (*self._nodes[i].inputs, i):
+                    for storage in self._storages[source]:
+                        readers[storage].discard(i)
+                ready = []
+                for user in self._users[i]:
+                    waits[user] -= 1
+                    if not waits[user] and self._adds(user, readers) < 0:
+                        ready.append(user)
+                stack += sorted(ready, reverse=True)
+
+        for i in self._nodes:
+            run(i)
+        return tuple(self._nodes[i].name for i in found)
+
+    def late(self) -> tuple[str, ...]:
+        """What makes more than it frees, just before its first reader."""
+        found: list[int] = []
+        placed = set[int]()
+        waiting: list[int] = []
+
+        def run(index: int) -> None:
+            stack = [(index, False)]
+            while stack:
+                i, is_ready = stack.pop()
+                if i in placed:
+                    continue
+                if is_ready:
+                    placed.add(i)
+                    found.append(i)
+                    continue
+                stack.append((i, True))
+                stack += [(needed, False) for needed in sorted(self._needs[i], reverse=True)]
+
+        for i in self._nodes:
+            if self._adds(i, self._readers) > 0 and self._users[i] and can_repeat(self._nodes[i]):
+                waiting.append(i)
+            else:
+                run(i)
+        for i in waiting:
+            run(i)
+        return tuple(self._nodes[i].name for i in found)
+
+
+def storages_of(graph: Graph) -> list[tuple[int, ...]]:
+    """For each node, the storages that its value is in: numbers of the recording, or of its own where it has none."""
+    found: list[tuple[int, ...]] = []
+    for node in graph.rows:
+        numbers = sizes.tensors([node.value_id] if node.value_id >= 0 else [], graph.values)
+        mine = {graph.values[number].storage for number in numbers}
+        found.append(tuple(s for s in mine if s >= 0))
+    return found
