@@ -81,15 +81,7 @@ class Change:
 
 
 class PeakChanges(Sequence[Change]):
-    """The changes that lower the peak most, the best first.
-
-    >>> import torch
-    >>> import aotviz
-    >>> f = aotviz.compile(lambda x: (x.exp().sin() * 2).cos().sum(), backend="eager", partition_fn="default")
-    >>> f(torch.ones(1000, requires_grad=True)).backward()
-    >>> print(f.recording[0].peak_changes())
-    The peak is ... KiB...
-    """
+    """The changes that lower the peak most, the best first."""
 
     def __init__(self, memory: Memory, changes: Sequence[Change]) -> None:
         self.memory = memory
