@@ -244,8 +244,10 @@ def _with_nothing(facts: Facts, points: list[Point]) -> list[Point]:
     title = f"{words}, because {broken.cause}" if not theirs else f"{words}: {broken.cause}"
     fix = break_cures.NO_GRAPH.said() if theirs else broken.fix
     text = sentence(title, "All of it ran in eager")
-    first = changed(broken, text=text, title=title, fix=fix, failed=True, ids=ids)
-    return [first, *(point for point in points if point is not broken)]
+    again = tuple(point.text for point in points if point.kind == "recompile")
+    followed = (*broken.followed, *again)
+    first = changed(broken, text=text, title=title, fix=fix, failed=True, ids=ids, followed=followed)
+    return [first, *(point for point in points if point is not broken and point.kind != "recompile")]
 
 
 def _counted_no_operator(facts: Facts, place: int) -> bool:

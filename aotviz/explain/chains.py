@@ -11,15 +11,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from aotviz.explain import timeline
 from aotviz.explain.cures import backward_cures
 from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
-from aotviz.recording.sources import innermost
+from aotviz.recording.sources import innermost, user_frames
 from aotviz.recording.spoken import BEFORE_BREAK
 
 NAMED = re.compile(r"`[^`]*`")
@@ -129,6 +130,8 @@ class _Causes:
         self._changes: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         """(change, function) -> (minus the line after which a recompile goes on, its number), for recompiles that go
         on after an earlier line than all before them."""
+        self._recompiled: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        """(change, function) -> (when it began, number of the recompile)."""
         self._forwards: dict[tuple[int, int], dict[str, list[tuple[int, int]]]] = defaultdict(dict)
         """(log, rank) -> kind of the compilation -> (when it began, number of the recompile)."""
         for number, point in enumerate(points):
@@ -146,7 +149,10 @@ class _Causes:
     def _add_recompile(self, number: int, point: Point) -> None:
         for id in point.ids:
             self._recompiles[id].add(number)
-        function, line = after(self._facts, self._facts.find(point.ids[0]))
+        place = self._facts.find(point.ids[0])
+        function, line = after(self._facts, place)
+        began = self._facts.data.compilations[place].started_unix_ns
+        self._recompiled[_change(point), function].append((began, number))
         earlier = self._changes[_change(point), function]
         if not earlier or line < -earlier[-1][0]:
             earlier.append((-line, number))
@@ -182,13 +188,35 @@ class _Causes:
             return min(set.intersection(*(self._recompiles[id] for id in point.ids)), default=None)
         if point.kind != "recompile":
             return None
-        function, line = after(self._facts, self._facts.find(point.ids[0]))
+        place = self._facts.find(point.ids[0])
+        function, line = after(self._facts, place)
         earlier = self._changes[_change(point), function]
         first = bisect_left(earlier, (1 - line,))  # the first that goes on after an earlier line
         found = [earlier[first][1]] if first < len(earlier) else []
+        found += self._of_callers(place, function, _change(point))
         if BEFORE_BREAK in point.title and str(line) in self._breaks:
             found.append(self._breaks[str(line)])
         return min(found, default=None)
+
+    def _of_callers(self, place: int, function: str, change: str) -> list[int]:
+        """The recompiles of functions that called this one, from outside its graph, for the same change."""
+        at = self._facts.data.compilations[place]
+        names = {frame.function for frame in user_frames(self._facts.text(at.stack))[:-1]} | self._callers[function]
+        known = (self._recompiled[change, name] for name in names - {function})
+        first = (next((n for began, n in those if began < at.started_unix_ns), None) for those in known)
+        return [number for number in first if number is not None]
+
+    @cached_property
+    def _callers(self) -> Mapping[str, set[str]]:
+        """Function -> those in which a graph break lay in this one. In a log, the stack of a compilation lacks the
+        innermost calls."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for one in self._facts.data.graph_breaks:
+            if one.origin.compilation >= 0:
+                caller, _ = after(self._facts, one.origin.compilation)
+                for frame in user_frames(self._facts.text(one.stack)):
+                    found[frame.function].add(caller)
+        return found
 
 
 def after(facts: Facts, place: int) -> tuple[str, int]:

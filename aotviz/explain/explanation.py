@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, advice
 from aotviz.recording.dynamo_stage import rests_named
+from aotviz.recording.spoken import BEFORE_BREAK
+
+NAMELESS = re.compile(rf"`(value \d+ of {BEFORE_BREAK})(?:\.shape\[(\d+)\])?`")
 
 WIDTH = 100
 MARKED = "background:rgba(255,193,7,.28);color:inherit;padding:0 .2em;border-radius:2px"
@@ -139,6 +142,16 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
+def some_of(parts: Sequence[str], most: int = 4) -> str:
+    """The first few parts.
+
+    >>> some_of(["a", "b", "c"], 2)
+    'a; b; and 1 more'
+    """
+    more = f"; and {len(parts) - most} more" if len(parts) > most else ""
+    return "; ".join(parts[:most]) + more
+
+
 def named_ranks(names: list[str]) -> str:
     """
     >>> named_ranks(["rank 0", "rank 2"]), named_ranks(["rank 0", "rank 1", "rank 2", "rank 7"])
@@ -166,8 +179,17 @@ def sentence(*parts: str) -> str:
     >>> sentence("", "`torch_dynamo_resume_in_f_at_7` ran twice", "found in <torch.ops.Cond object at 0x7f12ab>")
     'The rest of `f` after line 7 ran twice. Found in Cond.'
     """
-    said = (without_addresses(rests_named(part.strip())) for part in parts if part.strip())
+    said = (without_addresses(_without_quotes(rests_named(part.strip()))) for part in parts if part.strip())
     return " ".join(part if part[-1] in ".!?:" else part + "." for part in (p[0].upper() + p[1:] for p in said))
+
+
+def _without_quotes(text: str) -> str:
+    """A text in which values without a name are not written like code.
+
+    >>> _without_quotes("`value 0 of those before the graph break.shape[1]` was 2")
+    'size 1 of value 0 of those before the graph break was 2'
+    """
+    return NAMELESS.sub(lambda match: f"size {match[2]} of {match[1]}" if match[2] else match[1], text)
 
 
 def without_addresses(text: str) -> str:

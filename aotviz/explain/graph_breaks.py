@@ -14,7 +14,7 @@ from aotviz.explain import explained_tables
 from aotviz.explain.cures import break_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
-from aotviz.explain.misses import LIBRARY
+from aotviz.explain.misses import LIBRARY, own_line, shortened
 from aotviz.explain.rows import Facts
 from aotviz.recording.events import GraphBreak
 from aotviz.recording.sources import SourceLine, innermost, user_frames
@@ -39,7 +39,7 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.TOLIST,
     ),
     (
-        r"Tensor\.item\(\)|capture_scalar_outputs|\.item\(\)",
+        r"Tensor\.item\(\)|capture_scalar_outputs|\.item\(\)|`aten\._local_scalar_dense",
         "the program asks for a tensor's value as a Python number, which is not known while compiling",
         break_cures.ITEM,
     ),
@@ -94,6 +94,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.RAISES,
     ),
     (
+        r"^step_unsupported$",
+        "it calls something that torch cannot compile, where it cannot resume",
+        None,
+    ),
+    (
         r"Dynamo recompile limit exceeded",
         "the function was compiled too many times; `recording.recompiles()` has the reasons",
         None,
@@ -102,6 +107,16 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         r"that the function `(?P<what>manual_seed|seed|set_rng_state)` in file",
         "`{what}` changes the state of the random numbers, which cannot be part of a graph",
         break_cures.SEEDED,
+    ),
+    (
+        r"builtin `_warnings\.warn",
+        "`warnings.warn` cannot be part of a graph",
+        break_cures.WARNING,
+    ),
+    (
+        r"how to trace the (?:Python )?builtin `(?:<unknown module>\.)?(?P<what>[\w.]+?)\.?`",
+        "`{what}` is a built-in function that torch cannot compile",
+        break_cures.BUILTIN,
     ),
     (
         r"marked as skipped|skip(?:ped|files)|Attempted to inline function",
@@ -114,6 +129,7 @@ FAKED = re.compile(  # torch's sentence on an operator that raised while its res
     r"\bcall_\w++ (?:<built-in (?:function|method) )?(?P<name>[\w.]{1,200}+).{0,300}?"
     r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500})['\"]\)"
 )
+LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20}+\)>\.(?P<method>\w{1,99}+)")
 NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
@@ -125,11 +141,21 @@ class Break:
     place: str  # "model.py:18"
     code: str
     function: str
+    caller: SourceLine  # the innermost line that is not a library's; UNKNOWN if the log has none
     words: str  # why, as the end of a sentence that begins with "because"
     fix: Advice
     skipped: bool  # the whole function runs in eager, not only this line
     compilations: tuple[str, ...]  # ids of those that reached it
     count: int  # how often the log reports it
+
+    @property
+    def of_library(self) -> bool:
+        return bool(LIBRARY.search(self.place))
+
+    @property
+    def mendable(self) -> bool:
+        """Whether the user can do something about it: a library's line is not to be edited."""
+        return self.fix.of_caller or not self.of_library
 
 
 def find(facts: Facts) -> list[Break]:
@@ -173,8 +199,7 @@ def explain_all(facts: Facts) -> Explanation:
         return Explanation("There were no graph breaks.", ())
     total = sum(one.count for one in found)
     title = f"{counted(len(found), 'graph break')} in the program, reached {counted(total, 'time')}"
-    theirs = [one for one in found if LIBRARY.search(one.place)]
-    own = [one for one in found if one not in theirs]
+    own, theirs = [one for one in found if one.mendable], [one for one in found if not one.mendable]
     return Explanation(title, (*map(_point, own), *([_of_libraries(theirs)] if theirs else ())))
 
 
@@ -197,17 +222,20 @@ def _module(place: str) -> str:
     >>> _module("/usr/lib/python3/site-packages/torch/optim/optimizer.py:79"), _module("torch/_dynamo/utils.py:3")
     ('torch.optim.optimizer', 'torch._dynamo.utils')
     """
-    file = re.split(r"^.*/site-packages/|^.*/lib/python3\.\d+/", place)[-1].rpartition(":")[0]
+    file = shortened(place).rpartition(":")[0]
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _point(one: Break) -> Point:
-    what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends here"
+    theirs = one.of_library and one.caller.line
+    line = f"in a library's line ({shortened(one.place)}), which this line reaches," if theirs else "here"
+    what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends {line}"
     effect = f"`{one.function}` runs in eager" if one.skipped else f"the graph of `{one.function}` breaks"
     times = f"Reached {one.count} times" if one.count > 1 else ""
     text = sentence(f"{what} because {one.words}", times)
     title, ids = f"{effect}: {one.words}", one.compilations
-    return Point(text, one.code, one.place, one.fix, one.skipped, kind="graph break", title=title, ids=ids)
+    code, place = (one.caller.code, str(one.caller)) if theirs else (one.code, one.place)
+    return Point(text, code, place, one.fix, one.skipped, kind="graph break", title=title, ids=ids)
 
 
 def _ids(breaks: Sequence[Break]) -> tuple[str, ...]:
@@ -226,8 +254,9 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         place=str(last) or place,
         code=last.code,
         function=last.function or facts.function(first.origin.compilation),
+        caller=own_line(user_frames(facts.text(first.stack))),
         words=words,
-        fix=fix,
+        fix=fix.where(full=False, of_library=bool(LIBRARY.search(str(last) or place))),
         skipped=bool(SKIPPED.search(text.partition("User code traceback")[0])),
         compilations=tuple(ids),
         count=len(records),
@@ -262,11 +291,22 @@ def meaning(text: str) -> tuple[str, Advice]:
     for pattern, words, cure in KINDS:
         match = re.search(pattern, told)
         if match:
-            return words.format(**match.groupdict()), cure.said() if cure else NO_ADVICE
+            logs = {"method": _logged_by(told)} if cure is break_cures.LOGGING else {}
+            return words.format(**match.groupdict()), cure.said(**logs) if cure else NO_ADVICE
     explained = EXPLAINED.search(said)
     hint = re.search(r"Hint: (.*)", said)
     reason = explained[1] if explained else said.strip().partition("\n")[0]
     return of_operator(reason) or f"torch says: {reason.strip().rstrip('.')}", hinted(hint[1].strip() if hint else "")
+
+
+def _logged_by(text: str) -> str:
+    """The method that logs, as an expression.
+
+    >>> _logged_by("Developer debug context: method: <Logger job.steps (WARNING)>.info, args: []")
+    "logging.getLogger('job.steps').info"
+    """
+    found = LOGGED.search(text)
+    return f"logging.getLogger({found['name']!r}).{found['method']}" if found else "logger.warning"
 
 
 def of_operator(explained: str) -> str:

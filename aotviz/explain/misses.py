@@ -149,6 +149,15 @@ def own_line(frames: Sequence[SourceLine]) -> SourceLine:
     return next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
 
 
+def shortened(place: str) -> str:
+    """A library's line as torch shortens it.
+
+    >>> shortened("/usr/lib/python3.11/site-packages/torch/optim/adam.py:79"), shortened("job.py:3")
+    ('torch/optim/adam.py:79', 'job.py:3')
+    """
+    return re.sub(r"^.*(?:/site-packages|/lib/python3\.\d+)/", "", place)
+
+
 @lru_cache(8192)  # asked of each guard of each program
 def root(subject: str) -> str:
     """The value that a subject is about, so that all sizes of one tensor count as one cause."""
@@ -167,14 +176,15 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
         guard = before
     code, where, stack = (facts.text(n) for n in (guard.code, guard.place, guard.stack)) if guard else ("", "", "")
     failure, dynamic = _completed(facts, place, earlier, failure)
+    where = facts.whole_place(place, where, stack) if where else ""
     used = facts.first_use(earlier, facts.text(before.source)) if before else None
     if used is not None and LIBRARY.search(where):  # the guard names the library's line, the graph the user's
-        code, where, stack = used.code, f"{used} in {used.function}", ""
+        code, where = used.code, str(used)
     frames = user_frames(stack)
     if frames and not code:
         code, where = frames[-1].code, where or str(frames[-1])
     line = code.partition("  # ")[0].strip()
-    found = Miss(failure, line, facts.whole_place(place, where, stack) if where else "", dynamic)
+    found = Miss(failure, line, where, dynamic)
     return _of_a_capture(facts, place, found) if facts.data.compilations[place].compile_id.startswith("!") else found
 
 

@@ -18,16 +18,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aotviz.explain import advice, explained_tables, fixed_sizes, misses, wrapped
+from aotviz.explain import advice, cures_of_recompiles, explained_tables, misses, wrapped
 from aotviz.explain.cures import export_cures, guard_cures
-from aotviz.explain.cures.registry import Advice
-from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence
+from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence, some_of
 from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
 from aotviz.recording.events import NONE, CompilationData
 from aotviz.recording.findings import WhyCompiled
-from aotviz.recording.sources import SourceLine, user_frames
+from aotviz.recording.sources import user_frames
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -50,7 +49,7 @@ DEPTH = {  # others: 1
 }
 # Shared memory says more than the offsets that follow from it; then what tends to change with every call.
 LIKELY = {"memory": 0, "same tensor": 0, "value": 1, "length": 2}
-MOST_TOLD = 4  # of the other programs that did not fit, and of the guards that one program failed
+MOST_TOLD = 4  # of the other programs that did not fit
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
 SYMBOLIC = " (symbolic from now on)"
 ANOTHER, OTHERS = "other guard", "other guards"
@@ -111,7 +110,7 @@ class Recompile:
             words += f" `{main.failure.subject}` is symbolic from now on, so other values need no new program."
         if self.also:
             told = [f"{miss.failure.words}{SYMBOLIC if miss.dynamic else ''}" for miss in self.also]
-            words += f" {sentence(f'The call failed {counted(len(told), ANOTHER, OTHERS)}: {_listed(told)}')}"
+            words += f" {sentence(f'The call failed {counted(len(told), ANOTHER, OTHERS)}: {some_of(told)}')}"
         return words
 
 
@@ -357,7 +356,8 @@ def _why(facts: Facts, recompile: Recompile) -> Point:
     main = recompile.main
     cost = f"It cost {seconds(recompile.seconds)}" if recompile.seconds else ""
     told = sentence(recompile.why, cost, _reached(facts, recompile.place, main))
-    return Point(told, main.code, main.place, main.failure.fix)
+    shown = _own_first(facts, recompile.place, main)
+    return Point(told, shown.code, shown.place, main.failure.fix)
 
 
 def why(facts: Facts) -> list[WhyCompiled]:
@@ -403,7 +403,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
     common = Counter(r.main.failure.kind for r in cause.recompiles).most_common(1)[0][0]
     usual = next(r for r in cause.recompiles if r.main.failure.kind == common)
     opening, total = first.why, len(recompiles)
-    fixed = _line_that_fixed(facts, cause)
+    fixed = cures_of_recompiles.line_that_fixed(facts, cause)
     if count > 1:
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
@@ -413,7 +413,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         others = Counter(miss.failure.subject for r in cause.recompiles for miss in r.also)
         if others:
             told = [f"`{subject}`{f' ({times} times)' if times > 1 else ''}" for subject, times in others.most_common()]
-            opening += f" The calls failed guards on other values as well: {_listed(told)}."
+            opening += f" The calls failed guards on other values as well: {some_of(told)}."
         if _stays_static(cause) and not fixed:
             opening += f" `{cause.subject}` is not dynamic: `dynamic=False`, or a setting, keeps torch from that."
         limited = next((r for r in cause.recompiles if r.outcome == "limit"), None)
@@ -429,14 +429,14 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
             opening += f" At {raised.id} it reached the recompile limit, which is an error under `fullgraph=True`."
         elif any(r.main.dynamic for r in cause.recompiles):
             opening += f" `{cause.subject}` became symbolic after the first recompiles."
-    main, fix = telling.main, _fix(facts, cause, usual)
-    if fixed and {export_cures.FIXED_SIZE, guard_cures.FIXED_NUMBER} & {*fix.cures}:
+    main, fix = _own_first(facts, telling.place, telling.main), cures_of_recompiles.of(facts, cause, usual)
+    if fixed and {export_cures.FIXED_SIZE, guard_cures.FIXED_NUMBER, guard_cures.UNROLLED} & {*fix.cures}:
         main = replace(main, code=fixed.code, place=str(fixed))
         opening = sentence(opening, f"Dynamo made `{cause.subject}` a symbol, and this line made it a constant again")
     ids = f"Compilation {first.id}" if count == 1 else f"Compilations {first.id} to {last.id}"
     timed = f"cost {seconds(cause.seconds)}" if cause.seconds else "was not timed" if count == 1 else "were not timed"
     cost = f"{ids} {timed}"
-    reached = _reached(facts, telling.place, main)
+    reached = _reached(facts, telling.place, telling.main)
     if some := on_some_ranks(facts, cause):
         named = named_ranks([f"rank {rank}" for rank in some])
         cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
@@ -462,7 +462,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
 def _titled(cause: Cause, fixed: bool) -> str:
     """The effect, then what changed, in some words, with the values that were seen."""
     values = _values(cause)
-    told = _words_of_class(cause) or (f"`{cause.subject}` changed{values}" if values else "")
+    told = cures_of_recompiles.words_of_class(cause) or (f"`{cause.subject}` changed{values}" if values else "")
     static = " and is not dynamic" if _stays_static(cause) and not fixed else ""
     outcomes, often = {one.outcome for one in cause.recompiles}, len(cause.recompiles)
     effect = "was recompiled" + (f" {often} times" if often > 1 else "")
@@ -478,73 +478,6 @@ def _stays_static(cause: Cause) -> bool:
     return len(cause.recompiles) > 2 and kinds == {"size"} and not any(one.main.dynamic for one in cause.recompiles)
 
 
-def _line_that_fixed(facts: Facts, cause: Cause) -> SourceLine | None:
-    return fixed_sizes.line_of(facts, (recompile.place for recompile in cause.recompiles), cause.subject)
-
-
-def _of_new_class(cause: Cause) -> bool:
-    """Whether each program was for another class of one name."""
-    failures = [recompile.main.failure for recompile in cause.recompiles]
-    return (
-        len(failures) > 1 and {one.kind for one in failures} == {"type"} and len({one.before for one in failures}) == 1
-    )
-
-
-def _of_member(cause: Cause) -> bool:
-    """Whether the value is a member of an Enum: its `_value_` is guarded as well."""
-    also = {miss.failure.subject for recompile in cause.recompiles for miss in recompile.also}
-    return f"{cause.subject}._value_" in also
-
-
-def _reads_elements(facts: Facts, recompile: Recompile) -> bool:
-    """Whether the new program has a guard on an element of the value whose length failed."""
-    place, name = recompile.place, recompile.main.root
-    return any(guard.startswith(f"{name}[") for guard in facts.guarded(place))
-
-
-def _words_of_class(cause: Cause) -> str:
-    if _of_member(cause):
-        return f"`{cause.subject}` is another member of its Enum than before"
-    if _of_new_class(cause):
-        return f"`{cause.subject}` is of another class named `{cause.first.main.failure.before}` than before"
-    return ""
-
-
-def _fix(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
-    """What to do, by what the values were: a number that was compiled for each of several values is a constant."""
-    failure, fix = usual.main.failure, usual.main.failure.fix
-    if _of_new_class(cause):
-        fix = guard_cures.NEW_CLASS.said(name=cause.subject)
-    elif _of_member(cause):
-        fix = guard_cures.MEMBER.said(name=cause.subject)
-    elif guard_cures.SIZE in fix.cures and _line_that_fixed(facts, cause):
-        fix = export_cures.FIXED_SIZE.said()
-    elif guard_cures.NUMBER in fix.cures and _line_that_fixed(facts, cause):
-        return guard_cures.FIXED_NUMBER.said()
-    elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
-        fix = guard_cures.PARAMETER_GROUPS.said()
-    elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
-        fix = guard_cures.ONLY_LENGTH.said(name=usual.main.root)
-    values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
-    symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
-    if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
-        fix = advice.constant(failure.subject)
-    if symbolic and {guard_cures.MODULE_NUMBER, guard_cures.SIZE_OF_PARAMETER} & {*fix.cures}:
-        fix = guard_cures.SYMBOL.said(name=failure.subject)
-    guards = [miss.failure.subject for r in cause.recompiles for miss in (r.main, *r.also)]
-    if any(map(advice.KV_CACHE.search, guards)):
-        return guard_cures.WITHOUT_KV_CACHE.said()
-    fix = fix.where(cause.reached_limit, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
-    lifted = {cure for one in fix.cures for cure in advice.LIFTS.get(one, ())}
-    also = {miss.root for one in cause.recompiles for miss in one.also if not lifted & {*miss.failure.fix.cures}}
-    if also and all(recompile.also for recompile in cause.recompiles):
-        several = guard_cures.ALSO.said(
-            guards="guard" if len(also) == 1 else "guards", names=_listed([f"`{name}`" for name in sorted(also)])
-        )
-        fix = fix.together_with(several)
-    return fix
-
-
 def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
     """The ranks with these recompiles; [] if all ranks of the job have them, or if there is one rank."""
     all_ranks = {compilation.rank for compilation in facts.data.compilations} - {NONE}
@@ -553,19 +486,25 @@ def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
 
 
 def _reached(facts: Facts, place: int, reason: Miss) -> str:
-    """The user's line or function that reaches a library's line; "" for a line of the user's own."""
+    """What the user's line, which `_own_first` shows, has to do with the guard; "" if the guard is of that line."""
     if wrapped.is_wrapper(facts, place):
         return "`fn` is the module or function of torch that was compiled, which this line calls"
-    if not LIBRARY.search(reason.place):
+    if _own_first(facts, place, reason) is reason:
         return ""
-    own = str(misses.own_line(user_frames(facts.text(facts.data.compilations[place].stack))))
-    where = own or facts.frame_place(place)
-    return f"The line is a library's, reached from {_named(facts.function(place))} ({where})" if where else ""
+    return f"The guard is of a library's line ({misses.shortened(reason.place)}), which this line reaches"
+
+
+def _own_first(facts: Facts, place: int, reason: Miss) -> Miss:
+    """The guard with the user's line that reaches it, if it is of a library's line."""
+    if not LIBRARY.search(reason.place):
+        return reason
+    own = misses.own_line(user_frames(facts.text(facts.data.compilations[place].stack)))
+    return replace(reason, code=own.code, place=str(own)) if own.line else reason
 
 
 def _because(cause: Cause) -> str:
     """Why, in words that hold for all recompiles of a cause: those of one kind differ only in values."""
-    if words_of_class := _words_of_class(cause):
+    if words_of_class := cures_of_recompiles.words_of_class(cause):
         return f"each time because {words_of_class}"
     words: dict[str, str] = {}  # kind of failure -> the words of the first
     for recompile in cause.recompiles:
@@ -587,11 +526,6 @@ def _ids(reasons: Sequence[Reason], words: str) -> str:
     ids = [reason.earlier for reason in reasons if reason.misses[0].failure.words == words and reason.earlier]
     shown = ", ".join(ids) if len(ids) <= 4 else f"{ids[0]} and {len(ids) - 1} more"
     return f" ({shown})" if ids else ""
-
-
-def _listed(told: Sequence[str]) -> str:
-    more = f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
-    return "; ".join(told[:MOST_TOLD]) + more
 
 
 def _named(function: str) -> str:

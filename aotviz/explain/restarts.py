@@ -13,11 +13,9 @@ from aotviz.explain import graph_breaks
 from aotviz.explain.cures import break_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, seconds, sentence
-from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import Facts
 from aotviz.recording import spans
 from aotviz.recording.events import MetricsRecord
-from aotviz.recording.sources import innermost
 
 LOST = ("dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s")  # the best known first
 MOST_NAMED = 3
@@ -42,6 +40,7 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
             said = "" if broken else _in_words(" ".join(reason.partition("\n")[0].split()))
             met[said].append(place)
             lost[said] += spent / len(reasons)  # the log has one time for all restarts of a compilation
+    mended = {id for one in graph_breaks.find(facts) if one.mendable for id in one.compilations}
     points = []
     for reason in sorted(met, key=lambda reason: -lost[reason]):
         names = [f"`{name}`" for name in dict.fromkeys(map(facts.function, met[reason]))]
@@ -54,13 +53,11 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
             else f"the {facts.source} does not time it"
         )
         why = "at a graph break that it had not expected" if not reason else f"because: {reason}"
-        breaks = [one for place in met[reason] for one in facts.about(place, facts.data.graph_breaks)]
-        theirs = all(LIBRARY.search(str(innermost(facts.text(one.stack)))) for one in breaks)
         where = facts.frame_place(met[reason][0]) if len(names) == 1 else ""
-        mendable = not reason and not theirs
+        ids = tuple(map(facts.id, met[reason]))
+        mendable = not reason and not mended.isdisjoint(ids)
         fix = break_cures.RESTARTS.said() if mendable else NO_ADVICE
         spent = lost[reason] if reason or mendable else 0.0
-        ids = tuple(map(facts.id, met[reason]))
         text = sentence(f"{told} ({often}; {cost}) {why}")
         points.append(Point(text, "", where, fix, seconds=spent, kind="restart", title=f"{told} {why}", ids=ids))
     return points

@@ -38,6 +38,7 @@ class HasOrigin(Protocol):
 
 Row = TypeVar("Row", bound=HasOrigin)
 EXPORTS = EXPORT, DRAFT = "export", "draft export"  # kinds of compilations
+PACKAGES = "/site-packages/"
 TIMED = ("duration_us", "entire_frame_compile_time_s")  # of one compilation, the best known first
 
 
@@ -294,10 +295,13 @@ class Facts:
         for frame in user_frames(stack):
             if str(frame.line) == line and (frame.file.endswith(file) or frame.function == function):
                 return str(frame)
-        for frame in user_frames(self.text(self.data.compilations[place].stack)):
+        called = user_frames(self.text(self.data.compilations[place].stack))
+        for frame in called:
             if frame.file.endswith(f"/{file}") or frame.file[2:] == file:
                 return f"{frame.file}:{line}"
-        return position
+        package = f"{PACKAGES}{file.partition('/')[0]}/"
+        known = next((frame.file.partition(package)[0] for frame in called if package in frame.file), None)
+        return position if known is None else f"{known}{PACKAGES}{position}"
 
     def text_of(self, place: int, kind: str) -> int:
         """The number of the text that a log has of a type for a compilation, e.g. "aot_joint_graph"; -1 if none."""

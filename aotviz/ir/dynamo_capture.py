@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from aotviz.ir.user_warnings import callers
 from aotviz.torch_private import dynamo, what_follows
 from aotviz.torch_private.what_follows import NOTHING, Follows
 
@@ -170,21 +171,35 @@ def capture(graph_module: Any) -> Capture | None:
     begins = begins or f"{code.co_filename}:{code.co_firstlineno}"
     file, _, line = begins.rpartition(":")
     began = call.get("start_time_ns")
+    called, ended_at = callers(), getattr(reason, "user_stack", None)
     return Capture(
         function=function,
         place=begins,
-        stack=f'  File "{file}", line {line}, in {function}',
+        stack=f'{called}  File "{file}", line {line}, in {function}',
         compile_id=str(number),
         graph=graph_module.graph,
         elapsed_ns=max(0, time.time_ns() - began) if isinstance(began, int) else 0,
         restarts=tuple(sorted(map(str, call.get("restart_reasons") or ()))),
         attempts=int(getattr(dynamo.compilation(), "attempt", None) or 0) + 1,
         broken=bool(getattr(reason, "graph_break", False)),
-        ended=str(getattr(reason, "reason", "") or ""),
-        ended_at="".join(traceback.format_list(getattr(reason, "user_stack", None) or [])).rstrip(),
+        ended=_ended(str(getattr(reason, "reason", "") or "")),
+        ended_at="".join([called, *traceback.format_list(ended_at)]).rstrip() if ended_at else "",
         symbols=tuple(starmap(Symbol, dynamo.symbols())),
         guards=Guards(code, str(number)),
     )
+
+
+_unsupported: dict[str, int] = {}
+"""How often Dynamo had met each construct that it can't trace when it captured the last graph."""
+
+
+def _ended(reason: str) -> str:
+    """Dynamo's reason why a graph ends. Of a graph that ends before the line from which Dynamo can resume, the reason
+    is a word of Dynamo's own: the construct that it met since the last graph, if it was one."""
+    global _unsupported
+    earlier, _unsupported = _unsupported, dynamo.unsupported()
+    new = [text for text, count in _unsupported.items() if count > earlier.get(text, 0)]
+    return new[0] if reason == "step_unsupported" and len(new) == 1 else reason
 
 
 def _guards(root: Any) -> Iterator[Guard]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sysconfig
 import traceback
 import warnings
 from types import FrameType
@@ -12,6 +13,9 @@ from types import FrameType
 import torch
 
 _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (os.path.dirname(__file__), torch.__file__))
+
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
@@ -32,9 +36,24 @@ def users_line() -> str:
     return "" if frame is None else traceback.format_list(traceback.extract_stack(frame, limit=1))[0].rstrip()
 
 
+def callers() -> str:
+    """The calls that led here, as a traceback prints them: from the user's outermost line on, without those of aotviz,
+    of torch and of Python itself."""
+    frames = [frame for frame, _ in traceback.walk_stack(None) if not _is_pythons(frame.f_code.co_filename)]
+    while frames and PACKAGES in frames[-1].f_code.co_filename:
+        frames.pop()
+    summary = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in reversed(frames))
+    return "".join(summary.format())
+
+
+def _is_pythons(file: str) -> bool:
+    """Whether a call in this file is of no interest to the user: torch's, ours, or one of Python's own library."""
+    return file.startswith((*_OURS, "<frozen", "<aotviz")) or (file.startswith(_STANDARD) and PACKAGES not in file)
+
+
 def is_users(file: str) -> bool:
     """Whether a line of this file is neither aotviz's nor torch's, nor of code that either of them generated."""
-    return not file.startswith((*_OURS, "<")) and "/site-packages/" not in file and "torchinductor" not in file
+    return not file.startswith((*_OURS, "<")) and PACKAGES not in file and "torchinductor" not in file
 
 
 def _users_frame() -> tuple[FrameType | None, int]:

@@ -55,6 +55,11 @@ def traced_as(other: Any) -> Callable[[Function], Function]:
     return decorate
 
 
+def unsupported() -> dict[str, int]:
+    """How often Dynamo has met each construct that it can't trace, with the text that it logs for it."""
+    return dict(counters["unimplemented"])
+
+
 def count_compilation(outcome: str) -> None:
     """Count one more graph that goes through AOTAutograd, in the counter that DDPOptimizer and users read.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import builtins
 import copy
+import linecache
 import logging
+import warnings
+from typing import Any
 
 import torch
 
@@ -127,7 +130,7 @@ def a_print(cured: bool) -> object:
 @program(
     "a log message",
     cures.LOGGING,
-    "add the method to `torch._dynamo.config.ignore_logging_functions`",
+    "`torch._dynamo.config.ignore_logging_functions.add(logging.getLogger('tests.cures.breaks').warning)`",
     ("pytorch/pytorch#132635", "pytorch/pytorch#108650", "tenstorrent/tt-torch#852"),
     graph_breaks,
 )
@@ -139,6 +142,73 @@ def a_log_message(cured: bool) -> object:
 
     with torch._dynamo.config.patch(ignore_logging_functions={LOG.warning} if cured else set()):
         return compiled(logging_in_between)(torch.ones(3))
+
+
+def of_library(source: str) -> Any:
+    """The function `run` of a source, as if it lay in a library."""
+    file, names = "/opt/lib/python3.11/site-packages/library/model.py", {}
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec"), names)
+    return names["run"]
+
+
+@program(
+    "a log message of a library",
+    cures.LOGGING,
+    "If you can do without the message, before the first call: "
+    "`torch._dynamo.config.ignore_logging_functions.add(logging.getLogger('library').warning)`",
+    (),
+    graph_breaks,
+)
+def a_log_message_of_a_library(cured: bool) -> object:
+    run = of_library(
+        "import logging\ndef run(x):\n    logging.getLogger('library').warning('inside')\n    return x + 1"
+    )
+    ignored = {logging.getLogger("library").warning} if cured else set()
+    with torch._dynamo.config.patch(ignore_logging_functions=ignored):
+        return compiled(lambda x: run(x) * 3)(torch.ones(3))
+
+
+@program(
+    "a library that asks for a tensor's value",
+    cures.ITEM,
+    "Set `torch._dynamo.config.capture_scalar_outputs = True`",
+    (),
+    graph_breaks,
+)
+def a_number_in_a_library(cured: bool) -> object:
+    run = of_library("def run(x):\n    return x * x.sum().item()")
+    with torch._dynamo.config.patch(capture_scalar_outputs=cured):
+        return compiled(lambda x: run(x) * 3)(torch.ones(3))
+
+
+@program(
+    "a warning",
+    cures.WARNING,
+    "`torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)`",
+    (),
+    graph_breaks,
+)
+def a_warning(cured: bool) -> object:
+    def warning(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        warnings.warn("a slow path", stacklevel=2)
+        return y + 1
+
+    with torch._dynamo.config.patch(reorderable_logging_functions={warnings.warn} if cured else set()):
+        return compiled(warning)(torch.ones(3))
+
+
+@program(
+    "a library that raises an error for this input",
+    cures.RAISES,
+    "give it an input for which it does not raise, or check the input before the call",
+    (),
+    errors,
+)
+def an_error_of_a_library(cured: bool) -> object:
+    run = of_library("def run(x):\n    if x.shape[0] != 4:\n        raise ValueError('four rows')\n    return x * 2")
+    return compiled(lambda x: run(x) + 1)(torch.ones(4 if cured else 3))
 
 
 @torch.compiler.disable

@@ -383,6 +383,90 @@ def blocks_of_a_transformer(cured: bool) -> object:
     return None
 
 
+def language_model() -> Any:
+    """A small model of random weights, whose forward is compiled."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=16, pad_token_id=0, bos_token_id=1, eos_token_id=None, **sizes)
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.forward = compiled(model.forward)
+    return model
+
+
+def generated(model: Any, **options: str) -> object:
+    return model.generate(torch.full((1, 5), 3), max_new_tokens=4, do_sample=False, **options)
+
+
+@program(
+    "a key-value cache that grows while tokens are generated",
+    cures.GROWING_CACHE,
+    '`model.generate(..., cache_implementation="static")`',
+)
+def tokens_that_are_generated(cured: bool) -> object:
+    options = {"cache_implementation": "static"} if cured else {}
+    return generated(language_model(), **options)
+
+
+MODELS: dict[str, Any] = {}
+
+
+@program("a prompt, then single tokens", cures.PROMPT, "so this happens once", (), settled)
+def tokens_with_a_cache_of_fixed_size(cured: bool) -> object:
+    if "model" not in MODELS:
+        MODELS["model"] = language_model()
+    return generated(MODELS["model"], cache_implementation="static")
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self, step: Any) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(3)
+        for row in range(x.shape[0]):
+            state = self.step(state, x[row])
+        return state
+
+
+@program("a loop over a size", cures.UNROLLED, "Compile what the loop calls in place of the loop")
+def a_loop_over_time(cured: bool) -> object:
+    def step(state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (state + x).tanh()
+
+    model = Recurrent(compiled(step)) if cured else compiled(Recurrent(step))
+    return [model(torch.ones(rows, 3)) for rows in (2, 3, 4, 5)]
+
+
+MASKS: dict[int, torch.Tensor] = {}
+
+
+def mask(rows: int) -> torch.Tensor:
+    return torch.full((rows, rows), -1.0).triu(1)
+
+
+@program("a dictionary that the function fills", cures.FILLED, "Compute the value in each call")
+def a_dictionary_of_masks(cured: bool) -> object:
+    def looked_up(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] not in MASKS:
+            MASKS[x.shape[0]] = mask(x.shape[0])
+        return x @ MASKS[x.shape[0]]
+
+    MASKS.clear()
+    step = compiled((lambda x: x @ mask(x.shape[0])) if cured else looked_up)
+    return [step(torch.ones(2, rows)[:1].expand(rows, rows)) for rows in (3, 4, 5, 6)]
+
+
+@program("arguments by keyword in some calls", cures.KEYS, "the same keys in each call")
+def a_keyword_argument_sometimes(cured: bool) -> object:
+    def attention(x: torch.Tensor, **given: torch.Tensor) -> torch.Tensor:
+        return x * given["mask"] if given else x * 1
+
+    step, x = compiled(attention), torch.ones(3)
+    return step(x, mask=torch.ones(3)) if cured else step(x), step(x, mask=torch.ones(3))
+
+
 class Marked(torch.Tensor):
     pass
 

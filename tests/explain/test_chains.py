@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 
 import aotviz
-from aotviz.explain import chains
+from aotviz.explain import answers, chains
 from aotviz.explain.rows import Facts
 from aotviz.reading.recording import Recording
+from aotviz.recording.sources import user_frames
 from tests import corpus
 from tests.explain.logs import logged, recording
+
+LOG = logging.getLogger(__name__)
 
 
 def spent(read: Recording, *ids: str) -> float:
@@ -188,3 +192,66 @@ def test_where_little_is_said_to_gain_the_cure_gains_little_and_elsewhere_more(
     cured = min(spent(after), *(spent(recorded(True)) for _ in range(2)))  # other processes run beside it
     gained = min(spent(before), *(spent(recorded(False)) for _ in range(2))) - cured
     assert (gained < chains.SMALL * total) == is_little
+
+
+def printing(x: torch.Tensor) -> torch.Tensor:
+    print("between")
+    return x * 2
+
+
+def calling(x: torch.Tensor) -> torch.Tensor:
+    return printing(x) + 1
+
+
+def called_with(*sizes: int) -> list[torch.Tensor]:
+    return [torch.ones(size) for size in sizes]
+
+
+def test_a_function_that_is_recompiled_for_a_size_of_its_callers_follows_from_that(tmp_path: Path) -> None:
+    def program() -> None:
+        torch._dynamo.reset()
+        step = torch.compile(calling, backend="eager")
+        list(map(step, called_with(4, 6)))
+
+    points = logged(program, tmp_path).explain().points
+    (cause,) = (point for point in points if point.kind == "recompile")
+    assert cause.text.startswith(
+        "`calling` was compiled again because dimension 0 of `x` had size 4 and now has size 6."
+    )
+    assert any(text.startswith("The rest of `printing` after line") for text in cause.followed)
+
+
+def test_a_function_that_is_recompiled_for_another_size_than_its_callers_does_not(tmp_path: Path) -> None:
+    def program() -> None:
+        torch._dynamo.reset()
+        step, inner = torch.compile(calling, backend="eager"), torch.compile(printing, backend="eager")
+        step(torch.ones(4))
+        list(map(inner, called_with(5, 7)))
+        step(torch.ones(6))
+
+    told = [point.cause for point in logged(program, tmp_path).explain().points if point.kind == "recompile"]
+    assert len(told) > 1, told
+
+
+def logging_inside(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        LOG.warning("between")
+    return x
+
+
+def resumed_early(x: torch.Tensor) -> torch.Tensor:
+    return logging_inside(x * 2) + 1
+
+
+def test_our_own_recording_knows_who_called_and_why_a_graph_ended_early() -> None:
+    torch._dynamo.reset()
+    step = aotviz.compile(resumed_early, backend="eager", cache=False)
+    step(torch.ones(3))
+    facts = answers.facts_of(step.recording)
+    called = user_frames(facts.text(facts.data.compilations[0].stack))
+    here = test_our_own_recording_knows_who_called_and_why_a_graph_ended_early.__name__
+    assert [frame.function for frame in called][-2:] == [here, "resumed_early"]
+    assert not any("/site-packages/torch/" in frame.file for frame in called)
+    broken = next(point for point in step.recording.explain().points if point.kind == "graph break")
+    assert "because a log message cannot be part of a graph" in broken.text
+    assert f"logging.getLogger({__name__!r}).warning" in broken.fix

@@ -13,17 +13,20 @@ import torch
 from aotviz.explain import chains
 from aotviz.explain.explanation import Point
 from aotviz.explain.rows import Facts
+from aotviz.recording.sources import user_frames
 from aotviz.recording.spoken import BEFORE_BREAK
 from tests.explain.logs import logged, recording
 
 
-def functions(count: int) -> None:
-    """Each is compiled again once, and has two graph breaks."""
+def functions(count: int, calls: bool = False) -> None:
+    """Each is compiled again once, and has two graph breaks; with `calls`, it calls another such function."""
     torch._dynamo.reset()
     for number in range(count):
         names: dict[str, Callable[..., object]] = {"torch": torch}
         code = f"def scale_{number}(x, factor):\n" + "    x = x * factor\n    torch._dynamo.graph_break()\n" * 2
-        exec(f"{code}    return x * factor", names)
+        inner = f"def inner_{number}(x, factor):\n    torch._dynamo.graph_break()\n    return x * factor\n"
+        last = f"inner_{number}(x, factor)" if calls else "x * factor"
+        exec(f"{code}    return {last}\n{inner}", names)
         compiled = torch.compile(names[f"scale_{number}"], backend="eager", dynamic=False)
         for factor in (2, 3):
             compiled(torch.ones(3), factor)
@@ -43,7 +46,13 @@ def is_consequence(facts: Facts, point: Point, cause: Point, broken: set[str]) -
             return BEFORE_BREAK in point.title and cause.place.endswith(f":{line}")
         case "recompile", "recompile":
             same = chains.NAMED.sub("", point.cause) == chains.NAMED.sub("", cause.cause)
-            return same and rest == function and before < line
+            at, earlier = (facts.data.compilations[facts.find(one.ids[0])] for one in (point, cause))
+            called = {frame.function for frame in user_frames(facts.text(at.stack))[:-1]}
+            for one in facts.data.graph_breaks:
+                if rest in {frame.function for frame in user_frames(facts.text(one.stack))}:
+                    called.add(chains.after(facts, one.origin.compilation)[0])
+            by_caller = function in called - {rest} and earlier.started_unix_ns < at.started_unix_ns
+            return same and (by_caller or (rest == function and before < line))
     return False
 
 
@@ -73,7 +82,7 @@ def points_of(facts: Facts, count: int, seed: int) -> list[Point]:
 
 
 def test_each_point_follows_from_the_first_cause_that_the_definition_names(tmp_path: Path) -> None:
-    facts = Facts(*logged(lambda: functions(3), tmp_path).rows)
+    facts = Facts(*logged(lambda: functions(3, calls=True), tmp_path).rows)
     followed = set()
     for seed in range(100):
         points = points_of(facts, 40, seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from aotviz.explain.cures.registry import Cure
 
 BRANCH = Cure(
@@ -12,23 +14,37 @@ TOLIST = Cure("tolist", "Keep the values in tensors, or call `tolist()` outside 
 ITEM = Cure(
     "item",
     "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.",
+    of_caller="Set `torch._dynamo.config.capture_scalar_outputs = True`.",
     settings={"torch._dynamo.config.capture_scalar_outputs": True},
 )
 OUTPUT_SIZE = Cure(
     "output size that depends on data",
     "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size: "
     "for a mask, `torch.where`, or multiply by it.",
+    of_caller="Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`.",
     settings={"torch._dynamo.config.capture_dynamic_output_shape_ops": True},
 )
 PRINT = Cure(
     "print",
     "Print outside the compiled function, or "
     "`torch._dynamo.config.reorderable_logging_functions.add(print)`, which prints after the graph has run.",
+    of_caller="`torch._dynamo.config.reorderable_logging_functions.add(print)`: it prints after the graph has run.",
     settings={"torch._dynamo.config.reorderable_logging_functions": {print}},
+)
+WARNING = Cure(
+    "warning",
+    "Warn outside the compiled function, or `torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)`, "
+    "which warns after the graph has run.",
+    of_caller="`torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)`: it warns after the graph has "
+    "run.",
+    settings={"torch._dynamo.config.reorderable_logging_functions": {warnings.warn}},
 )
 LOGGING = Cure(
     "log message",
-    "Log outside the compiled function, or add the method to `torch._dynamo.config.ignore_logging_functions`.",
+    "Log outside the compiled function, or leave the message out of it before the first call: "
+    "`torch._dynamo.config.ignore_logging_functions.add({method})`.",
+    of_caller="If you can do without the message, before the first call: "
+    "`torch._dynamo.config.ignore_logging_functions.add({method})`.",
 )
 DISABLED = Cure("disabled function", "Remove the `disable`, or call that function before or after the compiled one.")
 CALLED = Cure("graph_break call", "Remove the `graph_break()` call.")
@@ -36,6 +52,8 @@ RAISES = Cure(
     "error of the program itself",
     "Call it without `torch.compile`. If it raises there too, give it an input for which it does not raise, or check "
     "the input before the call. If not, move this line out of the compiled function.",
+    of_caller="Call it without `torch.compile`. If it raises there too, give it an input for which it does not raise, "
+    "or check the input before the call.",
 )
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")

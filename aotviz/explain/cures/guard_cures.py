@@ -156,6 +156,11 @@ LENGTH = Cure(
     "A loop over `{name}` is unrolled, so each length is a program. Stack the elements into one tensor with a "
     "dynamic dimension, or pad to a fixed length.",
 )
+FILLED = Cure(
+    "dictionary that is filled inside",
+    "`{name}` has more entries at each call, and each length is a program. Compute the value in each call, or look it "
+    "up before the call and pass it.",
+)
 PARAMETER_GROUPS = Cure(
     "group added to an optimizer",
     "A step is compiled for the parameter groups that the optimizer has. Add all of them before the first step; a "
@@ -184,6 +189,11 @@ SIZE = Cure(
     "pad to one size.",
     settings={"torch._dynamo.config.assume_static_by_default": False},
 )
+UNROLLED = Cure(
+    "loop over a size",
+    "A loop over a `range` is unrolled, so each length is a program, and a long one. Compile what the loop calls in "
+    "place of the loop: `step = torch.compile(step)`.",
+)
 SIZE_OF_PARAMETER = Cure(
     "size of a parameter",
     "`{name}` is a parameter, and torch treats the sizes of parameters as fixed. Accept one program "
@@ -209,6 +219,15 @@ WITHOUT_KV_CACHE = Cure(
     "The blocks of a model share one code, and the key-value cache gives each block constants of its own. Switch the "
     "cache off where it is not needed, as in training: `model.config.use_cache = False`. Then the blocks share "
     "programs.",
+)
+GROWING_CACHE = Cure(
+    "key-value cache that grows",
+    "The key-value cache is empty in the first call, and longer in each later one. A cache of fixed size needs one "
+    'program for the prompt and one for all other tokens: `model.generate(..., cache_implementation="static")`.',
+)
+PROMPT = Cure(
+    "prompt and further tokens",
+    "The prompt and the tokens after it need one program each. Both are kept and reused, so this happens once.",
 )
 ATTRIBUTE_NUMBER = Cure(
     "changing number of an object",

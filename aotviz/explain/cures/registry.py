@@ -26,7 +26,7 @@ class Cure:
     name: str  # of the fault
     does: str  # sentences; `code` in backquotes; {names} are filled in
     kept: str = ""  # said only if torch keeps the further program, that is, below the recompile limit
-    of_caller: str = ""  # said in place of `does` about an argument of a library's function
+    of_caller: str = ""  # said in place of `does` about a line of a library, or an argument of a library's function
     settings: Mapping[str, object] = field(default_factory=dict)  # of torch, which apply the cure without an edit
 
     def __post_init__(self) -> None:
@@ -57,6 +57,11 @@ class Advice(str):
     @property
     def cures(self) -> tuple[Cure, ...]:
         return tuple(cure for cure, _ in self._said)
+
+    @property
+    def of_caller(self) -> bool:
+        """Whether it can be followed without an edit of a library's line."""
+        return any(cure.of_caller for cure in self.cures)
 
     def together_with(self, other: Advice) -> Advice:
         return Advice(*self._said, *other._said)

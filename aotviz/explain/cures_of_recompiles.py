@@ -1,0 +1,112 @@
+"""What to do about recompiles of one cause, by what its values were."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+from aotviz.explain import advice, fixed_sizes
+from aotviz.explain.cures import export_cures, guard_cures
+from aotviz.explain.cures.registry import Advice
+from aotviz.explain.explanation import some_of
+from aotviz.explain.misses import LIBRARY
+from aotviz.explain.rows import Facts
+from aotviz.recording.sources import SourceLine
+
+if TYPE_CHECKING:
+    from aotviz.explain.recompiles import Cause, Recompile
+
+LAYER = re.compile(r"past_key_values?\b.*?\.layers\[(\d+)\]")
+LOOP = re.compile(r"for\b.*?\bin range\(")
+CACHED = re.compile(r"\.layers\[\d+\]\.(?:keys|values)\.shape\b")
+
+
+def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
+    """What to do, by what the values were: a number that was compiled for each of several values is a constant."""
+    failure, fix = usual.main.failure, usual.main.failure.fix
+    if is_of_new_class(cause):
+        fix = guard_cures.NEW_CLASS.said(name=cause.subject)
+    elif is_of_member(cause):
+        fix = guard_cures.MEMBER.said(name=cause.subject)
+    elif guard_cures.SIZE in fix.cures and (line := line_that_fixed(facts, cause)):
+        fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else export_cures.FIXED_SIZE.said()
+    elif guard_cures.NUMBER in fix.cures and line_that_fixed(facts, cause):
+        return guard_cures.FIXED_NUMBER.said()
+    elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
+        fix = guard_cures.PARAMETER_GROUPS.said()
+    elif guard_cures.LENGTH in fix.cures and _is_dictionary(facts, usual):
+        fix = (guard_cures.FILLED if _rises(cause) else guard_cures.KEYS).said(name=usual.main.root)
+    elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
+        fix = guard_cures.ONLY_LENGTH.said(name=usual.main.root)
+    values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
+    symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
+    if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
+        fix = advice.constant(failure.subject)
+    if symbolic and {guard_cures.MODULE_NUMBER, guard_cures.SIZE_OF_PARAMETER} & {*fix.cures}:
+        fix = guard_cures.SYMBOL.said(name=failure.subject)
+    guards = [miss.failure.subject for r in cause.recompiles for miss in (r.main, *r.also)]
+    if any(map(advice.KV_CACHE.search, guards)):
+        if not _of_several_layers(facts, usual):
+            return guard_cures.WITHOUT_KV_CACHE.said()
+        grows = any(map(CACHED.search, guards))
+        return guard_cures.GROWING_CACHE.said() if grows else guard_cures.PROMPT.said()
+    fix = fix.where(cause.reached_limit, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
+    lifted = {cure for one in fix.cures for cure in advice.LIFTS.get(one, ())}
+    also = {miss.root for one in cause.recompiles for miss in one.also if not lifted & {*miss.failure.fix.cures}}
+    if also and all(recompile.also for recompile in cause.recompiles):
+        several = guard_cures.ALSO.said(
+            guards="guard" if len(also) == 1 else "guards", names=some_of([f"`{name}`" for name in sorted(also)])
+        )
+        fix = fix.together_with(several)
+    return fix
+
+
+def _is_dictionary(facts: Facts, recompile: Recompile) -> bool:
+    """Whether the value whose length failed is a dictionary."""
+    guards = facts.guarded(recompile.place).get(recompile.main.root, ())
+    return any(guard.kind == "DICT_LENGTH" for guard in guards)
+
+
+def _rises(cause: Cause) -> bool:
+    """Whether each program was for more entries than the one before."""
+    lengths = [recompile.main.failure.before for recompile in cause.recompiles]
+    numbers = [int(length) for length in lengths if length.isdigit()]
+    return 1 < len(lengths) == len(numbers) and all(a < b for a, b in itertools.pairwise(numbers))
+
+
+def _of_several_layers(facts: Facts, recompile: Recompile) -> bool:
+    """Whether the function reads the key-value cache of several layers: it is a model and no block of one."""
+    return len({match[1] for name in facts.guarded(recompile.place) for match in LAYER.finditer(name)}) > 1
+
+
+def line_that_fixed(facts: Facts, cause: Cause) -> SourceLine | None:
+    return fixed_sizes.line_of(facts, (recompile.place for recompile in cause.recompiles), cause.subject)
+
+
+def is_of_new_class(cause: Cause) -> bool:
+    """Whether each program was for another class of one name."""
+    failures = [recompile.main.failure for recompile in cause.recompiles]
+    return (
+        len(failures) > 1 and {one.kind for one in failures} == {"type"} and len({one.before for one in failures}) == 1
+    )
+
+
+def is_of_member(cause: Cause) -> bool:
+    """Whether the value is a member of an Enum: its `_value_` is guarded as well."""
+    also = {miss.failure.subject for recompile in cause.recompiles for miss in recompile.also}
+    return f"{cause.subject}._value_" in also
+
+
+def words_of_class(cause: Cause) -> str:
+    if is_of_member(cause):
+        return f"`{cause.subject}` is another member of its Enum than before"
+    if is_of_new_class(cause):
+        return f"`{cause.subject}` is of another class named `{cause.first.main.failure.before}` than before"
+    return ""
+
+
+def _reads_elements(facts: Facts, recompile: Recompile) -> bool:
+    """Whether the new program has a guard on an element of the value whose length failed."""
+    place, name = recompile.place, recompile.main.root
+    return any(guard.startswith(f"{name}[") for guard in facts.guarded(place))
