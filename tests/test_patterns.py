@@ -39,25 +39,27 @@ TABLES = (  # (module, name) of tables of patterns that are text, and are all se
 
 def patterns() -> Iterator[tuple[str, re.Pattern[Any], str]]:
     """(where, pattern, method) of each use of a pattern on foreign text."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-    for path, tree in trees.items():
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    nodes_of = {path: list(ast.walk(ast.parse(source))) for path, source in sources.items()}
+    uses_of = {path: set(_uses(nodes)) for path, nodes in nodes_of.items()}
+    everywhere = set().union(*uses_of.values())
+    for path, nodes in nodes_of.items():
         where = path.relative_to(PACKAGE)
         if where.parts[0] not in FOREIGN or str(where) in OWN_TEXT:
             continue
         names = {
             node.targets[0].id: node.value.args
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_re(node.value, "compile")
         }
-        everywhere = {use for other in trees.values() for use in _uses(other)}
         module = importlib.import_module(f"aotviz.{'.'.join(where.with_suffix('').parts)}")
         for name in names:
             compiled = getattr(module, name)
-            here = {method for of, method in _uses(tree) if of == name}
+            here = {method for of, method in uses_of[path] if of == name}
             for method in METHODS:
                 if method in here or (not here and (name, method) in everywhere):
                     yield f"{where}: {name}", compiled, method
-        for node in ast.walk(tree):
+        for node in nodes:
             for method in METHODS:
                 if _is_re(node, method) and isinstance(node.args[0], ast.Constant):
                     flags = re.S if "DOTALL" in ast.dump(node) or "'S'" in ast.dump(node) else 0
@@ -84,8 +86,8 @@ def _is_re(node: ast.AST, method: str) -> Any:
     )
 
 
-def _uses(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _uses(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in METHODS:
             of = node.value
             yield (of.id if isinstance(of, ast.Name) else of.attr if isinstance(of, ast.Attribute) else ""), node.attr
