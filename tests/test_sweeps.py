@@ -40,10 +40,13 @@ def test_the_page_shows_the_results_that_are_kept(found):
     "name", [name if name == "llama" else slow(name) for name, model in MODELS.items() if model.in_ci]
 )
 def test_a_model_trains_as_in_eager_with_two_batch_sizes(name):
-    row = judging.judged(name, by_inductor=False)
+    row = judging.judged(name, by_inductor=False, beside_torch=False)
     assert "ours" in row, row
     assert row["graphs"], "nothing was compiled"
-    assert not is_behind({"key": name, **row}), row
+    assert "error" not in row["recording"], row
+    if row["ours"]["status"] != "equal":  # it may be what torch's gives
+        row = judging.judged(name, by_inductor=False)
+        assert not is_behind({"key": name, **row}), row
 
 
 def test_a_model_that_is_further_from_eager_than_torchs_is_behind():

@@ -24,7 +24,7 @@ BACKENDS = {False: ("aot_eager", "eager"), True: ("inductor", "inductor")}  # to
 LONGEST = 160  # characters of an error
 
 
-def judged(name: str, by_inductor: bool, device: str = "cpu") -> Row:
+def judged(name: str, by_inductor: bool, device: str = "cpu", beside_torch: bool = True) -> Row:
     """A row: `{"skipped": why}`, or what torch and ours gave, "equal", "close", "wrong" or "raised", and why."""
     model = MODELS[name]
     try:
@@ -44,7 +44,7 @@ def judged(name: str, by_inductor: bool, device: str = "cpu") -> Row:
         compiled.append(aotviz.compile(module, backend=ours, options=options))
         return compiled[-1]
 
-    row: Row = {"torch": _outcome(model, expected, by_torch, device)}
+    row: Row = {"torch": _outcome(model, expected, by_torch, device)} if beside_torch else {}
     row["ours"] = _outcome(model, expected, by_aotviz, device)
     row["graphs"] = counters["stats"]["unique_graphs"]
     row["breaks"] = sum(counters["graph_break"].values())
