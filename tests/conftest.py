@@ -33,6 +33,7 @@ if "CXX" not in os.environ and shutil.which("g++") and shutil.which("sha256sum")
     os.environ |= {"CXX": str(Path(__file__).parent / "compilers" / "g++"), "AOTVIZ_TESTS_COMPILED": made.name}
 
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
+FILE = pytest.StashKey[Path]()  # of the test that runs
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]
 SPREAD = {
     "test_aliased_inputs.py",
@@ -46,6 +47,21 @@ SPREAD = {
     "test_programs.py",
     "test_sweep_ops.py",
 }
+
+
+# Note [Frozen objects]: what 14,000 tests, and the files that have been run, hold are millions of objects. To look
+# through them takes seconds, and frees nothing. So what is there when a file begins is set apart from `gc.collect()`,
+# and the collector itself looks through the others rarely, that is after 50 compilations. `gc.get_referrers` sees all.
+gc.set_threshold(10_000, 20, 50)
+get_referrers = gc.get_referrers
+
+
+def get_referrers_among_all(*objects: object) -> list[Any]:
+    gc.unfreeze()
+    return get_referrers(*objects)
+
+
+gc.get_referrers = get_referrers_among_all
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,7 +100,18 @@ def is_of_another_size(golden: pytest.Function) -> bool:
     return "width" in parameters or parameters.get("theme") == "dark"
 
 
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.path != item.config.stash.get(FILE, None):  # see Note [Frozen objects]
+        item.config.stash[FILE] = item.path
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is not None:
+            dynamo.reset()  # else it still holds the programs of the last file
+        gc.collect()
+        gc.freeze()
+    without_timing_of_guards()
+
+
+def without_timing_of_guards() -> None:
     """Dynamo times its guards after each compilation, and empties the processor's caches first: 25 ms, for its logs."""
     guards = sys.modules.get("torch._dynamo.guards")
     if guards is not None:
