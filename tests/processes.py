@@ -1,8 +1,9 @@
-"""Scripts in processes of their own that share one import of torch, which takes longer than most of them.
+"""Python programs in processes of their own that share one import of torch, which takes longer than most of them.
 
-`run_script` is `subprocess.run([python, script, *arguments])`, but that the process is forked from one that has
-imported torch and aotviz and has done nothing else. For a test of what an import does, start Python itself. With a GPU,
-each process imports them itself: that import asks for the GPU, and a process that is forked after it cannot use it.
+`run(["-m", module, …])` is `subprocess.run([python, "-m", module, …])`, but that the process is forked from one that
+has imported torch and aotviz and has done nothing else. For a test of what an import does, or of what is read from the
+environment while torch is imported, start Python itself. With a GPU, each process imports them itself: that import asks
+for the GPU, and a process that is forked after it cannot use it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
@@ -28,20 +31,43 @@ _context.set_forkserver_preload(READY)
 
 @dataclass(frozen=True)
 class Done:
-    returncode: int
+    returncode: int | None
     stdout: str
     stderr: str
 
 
-def run_script(script: Path, *arguments: str, cwd: Path) -> Done:
-    """What `script` wrote and how it ended, run as `__main__` in the folder `cwd`."""
+def run(
+    command: Sequence[object], env: dict[str, str] | None = None, cwd: Path | None = None, forked: bool = True
+) -> Done:
+    """What Python wrote and how it ended. `command` is as behind `python`: a script, "-m" and a module, "-c" and code.
+
+    `env` replaces the environment. All forked processes have one seed of hashes, and what they imported lies at the
+    same addresses; one that is not `forked` has its own.
+    """
+    if not forked:
+        done = subprocess.run([sys.executable, *map(str, command)], env=env, cwd=cwd, capture_output=True, text=True)
+        return Done(done.returncode, done.stdout, done.stderr)
+    return at_once([command], env, cwd)[0]
+
+
+def at_once(
+    commands: Sequence[Sequence[object]], env: dict[str, str] | None = None, cwd: Path | None = None
+) -> list[Done]:
+    """`run` of several, side by side."""
+    environment = dict(os.environ if env is None else env)
     with tempfile.TemporaryDirectory() as folder:
-        written = [Path(folder, name) for name in ("stdout", "stderr")]
-        process = _context.Process(target=_run, args=(script, arguments, cwd, written))
-        process.start()
-        process.join()
-        assert process.exitcode is not None
-        return Done(process.exitcode, *(path.read_text() for path in written))
+        started = []
+        for number, command in enumerate(commands):
+            written = [Path(folder, f"{name}-{number}") for name in ("stdout", "stderr")]
+            started.append((start(_as_main, [*map(str, command)], environment, cwd, written), written))
+        for process, _ in started:
+            process.join()
+        return [Done(process.exitcode, *(path.read_text() for path in written)) for process, written in started]
+
+
+def run_script(script: Path, *arguments: str, cwd: Path) -> Done:
+    """`run` of a script in the folder `cwd`."""
+    return run([script, *arguments], cwd=cwd)
 
 
 def start(target: Callable[..., object], *arguments: Any, **named: Any) -> BaseProcess:
@@ -56,10 +82,25 @@ def event() -> Event:
     return _context.Event()
 
 
-def _run(script: Path, arguments: tuple[str, ...], cwd: Path, written: list[Path]) -> None:
+def _as_main(command: list[str], env: dict[str, str], cwd: Path | None, written: list[Path]) -> None:
     for descriptor, path in zip((1, 2), written, strict=True):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
-    os.chdir(cwd)
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.parent))
-    runpy.run_path(str(script), run_name="__main__")
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    os.environ.clear()
+    os.environ.update(env)
+    if "TORCH_TRACE" in env:
+        torch._logging._internal.LOG_TRACE_HANDLER = None  # that of the process which this one was forked from
+        torch._logging._internal._init_logs()
+    if cwd is not None:
+        os.chdir(cwd)
+    how, *arguments = command
+    if how == "-m":
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        sys.argv = ["-c", *arguments[1:]]
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(compile(arguments[0], "<string>", "exec"), vars(main))
+    else:
+        sys.argv = command
+        sys.path.insert(0, str(Path(how).parent))
+        runpy.run_path(how, run_name="__main__")

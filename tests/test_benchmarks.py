@@ -6,6 +6,7 @@ import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -36,11 +37,23 @@ from benchmarks import (
     warm_start,
     watching,
 )
+from tests import processes
 from tests.graphs_made import graphs_made
 
 
+@pytest.fixture
+def one_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of a benchmark share one import of torch: what they measure is not looked at."""
+
+    def run(command: list[str], env: dict[str, str], **_: Any) -> processes.Done:
+        return processes.run(command[command.index("-c") :], env)
+
+    for module in (warm_start, first_compile):
+        monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=run))
+
+
 @pytest.mark.slow
-def test_a_warm_start_is_measured_beside_torchs_own() -> None:
+def test_a_warm_start_is_measured_beside_torchs_own(one_import: None) -> None:
     small = "equal blocks, compiled apart"
     whole, _, entry, kept, beside = warm_start.run(rounds=1, layers=(1,), others=(), models=(small, small)).rows
     assert set(whole.values) == {"Dynamo", "torch", "ours"}
@@ -50,7 +63,7 @@ def test_a_warm_start_is_measured_beside_torchs_own() -> None:
 
 
 @pytest.mark.slow
-def test_the_time_in_the_cache_is_a_part_of_the_first_step() -> None:
+def test_the_time_in_the_cache_is_a_part_of_the_first_step(one_import: None) -> None:
     (row,) = cache_miss.run(rounds=1, layers=(1,), model="equal blocks, compiled apart").rows
     assert set(row.values) == {"cached", "uncached", "in the cache"}
     assert 0 < row.values["in the cache"] < row.values["cached"]
@@ -66,7 +79,7 @@ def test_every_kind_of_call_is_measured_beside_torch_and_eager() -> None:
 
 
 @pytest.mark.slow
-def test_a_first_compilation_is_measured_in_processes_of_their_own() -> None:
+def test_a_first_compilation_is_measured_in_processes_of_their_own(one_import: None) -> None:
     (row,) = first_compile.run(1, first_compile.CASES[:1]).rows
     assert set(row.values) == {"torch", "ours"}
     assert row.figure > 0

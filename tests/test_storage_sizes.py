@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.distributed.fsdp  # defines torch.ops.fsdp.copy_
@@ -15,6 +12,7 @@ from aotviz.ir.partition_functions import share
 from aotviz.ir.refusals import Refused
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.torch_private.operators import RESIZE_STORAGE
+from tests import processes
 from tests.storage_programs import drawn
 
 FILLED_AND_FREED = """
@@ -37,7 +35,7 @@ for times in (1, 2, 3):
 
 def in_a_process(*arguments: str) -> str:
     """What a process prints. It may crash, and then this test fails, and not the process that runs the tests."""
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=560)
+    done = processes.run(arguments)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.tiers import slow
 
 NOT_CAPTURED = ("a backward hook of a module", "a backward pre-hook of a module")  # Dynamo leaves these to eager
@@ -33,8 +32,7 @@ def run(folder: Path, factor: float) -> dict[str, Any]:
     """What one process found, for each program."""
     found = {}
     for module in ("changed", "changed_around"):
-        command = [sys.executable, "-m", f"tests.cache.{module}", str(folder), str(factor)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = processes.run(["-m", f"tests.cache.{module}", folder, factor])
         assert done.returncode == 0, done.stderr[-4000:]
         found |= {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +12,7 @@ import torch
 from aotviz.cache import entry as entries
 from aotviz.cache.values import Broken
 from aotviz.torch_private import inductor, inductor_code
+from tests import processes
 
 PROGRAM = """
 import sys
@@ -42,8 +41,7 @@ def test_a_view_at_another_offset_is_read_where_it_begins(tmp_path: Path, cache:
         "AOTVIZ_CACHE_DIR": "off" if cache == "off" else str(tmp_path / "aotviz"),
     }
     for offset in ("0", "4", "2", "0"):
-        command = [sys.executable, "-c", PROGRAM, offset]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = processes.run(["-c", PROGRAM, offset], environment)
         assert done.returncode == 0, done.stderr[-2000:]
 
 

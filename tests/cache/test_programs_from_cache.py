@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests import processes
 from tests.tiers import slow
 
 SELECTIONS = {
@@ -23,21 +22,25 @@ SELECTIONS = {
 TRACED = {"metadata", "joint", "trace", "partition"}
 
 
-def run(module: str, folder: Path, backend: str, *selection: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", f"tests.cache.{module}", str(folder), backend, *selection]
+def run_twice(module: str, folder: Path, backend: str, *selection: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Program by program: what two processes with one cache found. Their seeds of hashes and addresses differ."""
+    command = ["-m", f"tests.cache.{module}", folder, backend, *selection]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    found = []
+    for forked in (False, True):
+        done = processes.run(command, environment, forked=forked)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found.append([json.loads(line) for line in done.stdout.splitlines()])
+    return list(zip(*found, strict=True))
 
 
 @pytest.fixture(scope="module", params=map(slow, SELECTIONS))
 def turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What two processes with one cache found, program by program."""
     folder = tmp_path_factory.mktemp("cache")
-    first, then = (run("warm", folder, "aotviz_eager", *SELECTIONS[request.param]) for _ in range(2))
-    assert len(first) > 20
-    return list(zip(first, then, strict=True))
+    turns = run_twice("warm", folder, "aotviz_eager", *SELECTIONS[request.param])
+    assert len(turns) > 20
+    return turns
 
 
 def test_the_second_process_finds_what_the_first_one_compiled(turns: list[Any]) -> None:
@@ -70,9 +73,9 @@ def _again(stages: list[str]) -> bool:
 def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The same for training steps: missing gradients, retained graphs, second derivatives, hooks, two batch sizes."""
     folder = tmp_path_factory.mktemp("cache")
-    first, then = (run("steps", folder, request.param) for _ in range(2))
-    assert len(first) > 10
-    return list(zip(first, then, strict=True))
+    steps = run_twice("steps", folder, request.param)
+    assert len(steps) > 10
+    return steps
 
 
 def test_every_step_is_found(steps: list[Any]) -> None:

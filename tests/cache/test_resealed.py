@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +21,7 @@ from aotviz.cache.seals import REHEARSED
 from aotviz.cache.store import Store
 from aotviz.cache.values import Broken, Reader
 from aotviz.torch_private.fake_tensors import mode_apart
+from tests import processes
 from tests.cache import resealed
 from tests.cache.entry_mutations import ATTACKS, MARKER, places
 from tests.cache.redis_server import Server
@@ -226,9 +225,9 @@ CALLS = [
 
 def answers(*folders: Path) -> list[tuple[str, str]]:
     """What the cache says of the program to a process that looks for it in each of these folders."""
-    run = [sys.executable, "-c", CALLING, *map(str, folders)]
-    lines = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [(outcome, reason) for outcome, _, reason in (line.partition("|") for line in lines)]
+    done = processes.run(["-c", CALLING, *folders])
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [(outcome, reason) for outcome, _, reason in (line.partition("|") for line in done.stdout.splitlines())]
 
 
 @pytest.mark.slow

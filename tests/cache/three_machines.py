@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests import processes
 from tests.cache.redis_server import Server
 
 
 class Machine:
-    """Folders that no other machine has."""
+    """Folders that no other machine has. Its processes are `forked` from one, or each has its own seed of hashes."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, forked: bool = True, **environment: str) -> None:
+        self.forked = forked
         self.folder = folder
         own = {"AOTVIZ_CACHE_DIR": str(folder / "aotviz"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1", **own, **environment}
 
     def run(self, *command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", *command], env=self.environment, capture_output=True, text=True, check=False
-        )
+        done = processes.run(["-m", *command], self.environment, forked=self.forked)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
@@ -42,7 +40,8 @@ class Machine:
 
 
 def by_server(folder: Path, url: str, backend: str, **environment: str) -> list[dict[str, Any]]:
-    machines = [Machine(folder / name, AOTVIZ_CACHE_URL=url, **environment) for name in ("first", "second", "third")]
+    names = ("first", "second", "third")
+    machines = [Machine(folder / name, name != "first", AOTVIZ_CACHE_URL=url, **environment) for name in names]
     return [machine.calls(backend) for machine in machines]
 
 

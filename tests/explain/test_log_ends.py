@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 import aotviz
-from tests import corpus
+from tests import corpus, processes
 from tests.explain.logs import recording
 
 KILLED = """
@@ -34,7 +32,7 @@ KILLED = """
 def run(folder: Path, how: str) -> str:
     code = folder / "job.py"
     code.write_text(textwrap.dedent(KILLED.format(how=how)))
-    subprocess.run([sys.executable, code], env=os.environ | {"TORCH_TRACE": str(folder / "log")}, capture_output=True)
+    processes.run([code], os.environ | {"TORCH_TRACE": str(folder / "log")})
     return str(aotviz.read_trace(folder / "log", index=False).explain())
 
 

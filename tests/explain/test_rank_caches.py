@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import aotviz
 from aotviz.explain.cures import rank_cures
 from aotviz.reading.recording import Recording
+from tests import processes
 
 RANK = """
 import json, sys, time
@@ -38,14 +37,9 @@ def run(folder: Path, caches: list[str], late: float = 0) -> tuple[Recording, li
     folder.mkdir()
     (folder / "rank.py").write_text(RANK)
     environment = os.environ | {"TORCH_TRACE": str(folder / "log")}
-    started = [
-        subprocess.Popen(
-            [sys.executable, folder / "rank.py", str(number), str(len(caches)), folder, cache, str(late)],
-            env=environment,
-        )
-        for number, cache in enumerate(caches)
-    ]
-    assert [process.wait(200) for process in started] == [0] * len(caches)
+    ranks = [[folder / "rank.py", number, len(caches), folder, cache, late] for number, cache in enumerate(caches)]
+    done = processes.at_once(ranks, environment)
+    assert [one.returncode for one in done] == [0] * len(caches), done
     times = [json.loads((folder / f"{number}.json").read_text()) for number in range(len(caches))]
     return aotviz.read_trace(folder / "log", index=False), times
 
