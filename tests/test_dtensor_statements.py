@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 import aotviz
 import aotviz.frontends.backend  # the backends have names from here on
 from aotviz.lowerings import run_graph
+from aotviz.runtime.call_differs import CallDiffers
 from tests.oracle import strategy
 
 BACKENDS = ["aotviz_eager", "aotviz"]
@@ -308,3 +309,68 @@ def test_a_second_derivative_after_a_plain_backward(mesh):
     compiled = aotviz.aot_function(f, run_graph)
     compiled(leaf(2, 2)).sum().backward()
     torch.testing.assert_close(second(compiled), second(f))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("writes", [False, True])
+def test_what_a_dtensor_saved_of_an_input_is_not_written_before_the_backward(mesh, compiled, writes):
+    """Eager checks the version of the DTensor, which such a write does not bump: its gradient is of the new values."""
+
+    def f(x):
+        if writes:
+            with torch.no_grad():
+                x.mul_(2)
+        return DTensor.from_local(x, mesh, [Replicate()]).sin().to_local(), x
+
+    x = leaf(4) * 1
+    result, same = by(compiled, f)(x)
+    same.mul_(0.5)
+    with pytest.raises(aotviz.Refused, match="written after the call"):
+        result.sum().backward()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_what_a_dtensor_did_not_save_may_be_written_before_the_backward(mesh, compiled):
+    def f(x):
+        return (DTensor.from_local(x, mesh, [Replicate()]) * 3).exp().to_local(), x
+
+    def ran(fn):
+        x = leaf(4)
+        result, same = fn(x * 1)
+        same.mul_(0.5)
+        (result.sum() + same.sum()).backward()
+        return x.grad
+
+    torch.testing.assert_close(ran(by(compiled, f)), ran(f))
+
+
+def copied(x, view):
+    part = x[::2]
+    x.copy_(view)
+    return part
+
+
+def test_the_gradient_of_a_view_that_a_custom_function_returned_passes_that_function(mesh):
+    """Beside another argument over the same memory, the view was taken again from their base."""
+
+    def ran(fn):
+        x = leaf(4)
+        whole = x * 1.5
+        d = DTensor.from_local(whole, mesh, [Replicate()])
+        d.sin_()
+        fn(whole, d.to_local()).sum().backward()
+        return x.grad
+
+    with pytest.raises(aotviz.Refused, match="'view' is a view of what another input views"):
+        ran(aotviz.aot_function(copied, run_graph))
+    with pytest.warns(aotviz.RanInEager):
+        torch.testing.assert_close(ran(torch.compile(copied, backend="aotviz_eager")), ran(copied))
+
+
+def test_a_later_call_with_a_view_that_a_custom_function_returned_is_refused(mesh):
+    compiled, whole = aotviz.aot_function(copied, run_graph), leaf(4) * 1.5
+    compiled(whole, whole.view(4))
+    whole = leaf(4) * 1.5
+    view = DTensor.from_local(whole, mesh, [Replicate()]).to_local()
+    with pytest.raises(CallDiffers, match="view is now a view that a custom autograd"):
+        compiled(whole, view)

@@ -339,7 +339,7 @@ class JointCall(GraphCall):
     heard: tuple[Heard, ...]  # tensors on which a hook of the caller would miss gradients
     together: tuple[tuple[int, ...], ...]  # tangents that share a custom autograd.Function with several results
     reshaped: tuple[int, ...]  # graph inputs: leaves that are reshaped in place before they are used
-    kept_and_written: tuple[int, ...]  # graph inputs that the call writes, and saves without a valid version check
+    kept_and_written: tuple[int, ...]  # graph inputs saved without a valid version check; most are written by the call
     late_writes: tuple[tuple[int, int], ...]  # (graph input that the backward writes, how often)
 
     @property

@@ -259,7 +259,8 @@ detached alias is written:
   regenerated from {operator}. Return a clone of it, or detach the value before the write.
 view of what is written:
   {names} is a view of {operator} that a custom autograd.Function returned, or DTensor.from_local and to_local, and its
-  memory is written in the same call. The compiled result would be a copy. Return a clone of it, or write to a clone.
+  memory is written in the same call. The compiled result would be a copy, or its gradient would not pass that
+  function's backward. Return or pass a clone of it, or write to a clone.
 subclass is not rebuilt:
   a {names} cannot be put together from new inner tensors of the same shapes, as tracing does after a write or a view:
   {names}.__tensor_unflatten__ raised {operator}. If it is a view of another tensor, pass a clone of it.

@@ -72,7 +72,7 @@ class Epilogue:
         self.inputs: list[str] = []
         self.results: dict[tuple[str, int], str] = {}
         self.passed: list[str] = []  # the variables of the user's arguments, if they differ from `inputs`
-        self._heard = call.heard if isinstance(call, Split) else ()
+        self._heard, self._kept = (call.heard, call.kept_and_written) if isinstance(call, Split) else ((), ())
         self._turned_on: set[Ref] = set()
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
@@ -99,7 +99,7 @@ class Epilogue:
         refs += [ref for step in self.call.meta.replay if isinstance(step, Hook) for ref in step.others]
         needed |= {ref.index for ref in refs if ref is not None and ref.kind == "input"}
         needed |= {self._base_index(fact) for fact in self.call.meta.output_info if self._taken_again(fact)}
-        return needed.union(self._counted_and_saved())
+        return needed.union(self._counted_and_saved(), self._kept)
 
     def turn_on(self) -> None:
         """An input that the function turns into a leaf must be one before autograd sees the graph's inputs."""
@@ -520,9 +520,8 @@ class Epilogue:
 
     def watch(self) -> None:
         """Let the backward check whether inputs were written after the call, if it keeps copies of their values."""
-        kept = self.call.kept_and_written if isinstance(self.call, Split) else ()
-        if kept and self.call.wrapping is None and self._tracked():
-            pairs = [pair for i in kept for pair in self._counting(i)]
+        if self._kept and self.call.wrapping is None and self._tracked():
+            pairs = [pair for i in self._kept for pair in self._counting(i)]
             listed = "".join(f"({variable}, {literal(name)}), " for variable, name in pairs)
             fact = "in eager, the backward would see later writes to these; here it would not, so it raises"
             self.source.line(f"{self.source.use(call_differs.watch)}({self._tracked()[0]}.grad_fn, ({listed}))", fact)

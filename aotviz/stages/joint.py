@@ -48,7 +48,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     kept = kept_by_name.found(forward.open, history)
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
-    unseen = kept_by_name.saved_unseen(forward.open, history, written, bases)
+    unseen = kept_by_name.saved_unseen(forward.open, history, _checked(forward, written), bases)
     after_the_graph.refuse_data(call.follows, forward, history, written, call.graph_inputs)
     after_the_graph.refuse_differentiated(call.follows, [one.ref for one in heard], call.graph_inputs)
     traced, values, gradients, late = forward.differentiated(outputs, edges, autocast)
@@ -76,9 +76,14 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
         heard=heard,
         together=_together(outputs, passed),
         kept_and_written=tuple(
-            slot.index
-            for slot, node in zip(slots, nodes, strict=True)
-            if slot.kind == "mutation" and (slot.index in unseen or node in kept)
+            sorted(
+                unseen
+                | {
+                    slot.index
+                    for slot, node in zip(slots, nodes, strict=True)
+                    if slot.kind == "mutation" and node in kept
+                }
+            )
         ),
         late_writes=late,
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, Run) else (),
@@ -87,6 +92,12 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
         ),
     )
+
+
+def _checked(forward: Run, written: dict[int, Any]) -> dict[int, Any]:
+    """The inputs that autograd may have saved through an alias with another version counter."""
+    may = isinstance(forward, Run) and (forward.ledger.meets_subclass or forward.ledger.read_data)
+    return dict(enumerate(forward.args)) if may else written
 
 
 def _heard(

@@ -34,7 +34,7 @@ from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, Write, count_writes
 from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts_by_path
 from aotviz.runtime import call_differs, gradient_hooks
-from aotviz.torch_private.tensors import base_of, is_dense
+from aotviz.torch_private.tensors import base_of, is_custom_view, is_dense
 from aotviz.tracing import functional, overlap, shared_memory
 from aotviz.tracing.forward import Run
 from aotviz.tracing.program import StandIn, WithMembers
@@ -222,6 +222,10 @@ class SyntheticBases:
             refuse = emit.bind("refuse_hooked_alias", call_differs.refuse_hooked_alias)
             fact = "a hook on a view would never run: gradients flow to its base"
             emit.line(f"if {either}: {refuse}({names!r})", fact, names)
+            custom, fact = emit.bind("is_custom_view", is_custom_view), "gradients of such a view pass the function"
+            differs = " or ".join(f"{custom}({variables[p]})" for p in hooked)
+            message = f"{names} is now a view that a custom autograd.Function returned."
+            call_differs.check(emit, differs, message, fact, names)
 
     def _check(self, emit: Emitter, group: AnyGroup, base: str, variables: list[str]) -> None:
         """Emit a check: the members' offsets and strides are fixed in the graph, and Dynamo does not guard them."""
@@ -242,8 +246,7 @@ class SyntheticBases:
                 "written; now they are not."
             )
             fact = f"{name} and {other} are the same tensor, and its memory is written"
-            differs = f"{variables[position]} is not {variables[member]}"
-            call_differs.check(emit, differs, message, fact, name)
+            call_differs.check(emit, f"{variables[position]} is not {variables[member]}", message, fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         for position in self.grown:
@@ -466,6 +469,13 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup
     return sorted(found, key=lambda group: group.members)
 
 
+def _refuse_custom_views(call: TracedCall, members: tuple[int, ...]) -> None:
+    """Refuse a view that a custom Function returned: taken again from the base, its gradient would bypass that."""
+    for p in members:
+        if call.forward.program.args[p].requires_grad and is_custom_view(call.forward.program.args[p]):
+            raise Refused("view of what is written", repr(str(call.graph_inputs[p])), "what another input views")
+
+
 def _overwrites(call: TracedCall, group: AnyGroup | None, others: tuple[int, ...]) -> bool:
     """See Note [The whole base is written back]."""
     args, infos = call.forward.program.args, call.meta.input_info
@@ -479,6 +489,7 @@ def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[i
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
     same = tuple((p, first[p]) for p in places if p not in members)
     if len(members) > 1:
+        _refuse_custom_views(call, members)
         return _group(call, members, same, members in by_storage)
     if not shared_memory.is_placed(call.forward, members[0]):
         return None

@@ -115,3 +115,9 @@ def dynamic_marks(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 _MARK = re.compile(r"_dynamo_(?!static_input_type)\w+")
+
+
+def is_custom_view(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view that a custom autograd.Function returned: gradients pass its backward."""
+    custom = torch._C._autograd.CreationMeta.IN_CUSTOM_FUNCTION
+    return tensor._is_view() and torch._C._autograd._get_creation_meta(tensor) == custom

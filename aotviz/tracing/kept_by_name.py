@@ -5,8 +5,8 @@ see that memory, the nodes that read it stay in the backward, and the tensor is 
 partitioner gives the backward something else instead, or if other nodes read the tensor's original value, it is saved
 with the check, and a write raises an error.
 
-`saved_unseen` finds tensors that torch's own operators save with a version check that misses some writes; such programs
-are refused.
+`saved_unseen` finds inputs that torch's own operators save with a version check that misses some writes. Eager then
+computes with the values of that moment. The compiled backward raises if such an input was written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from aotviz.ir import autograd_graph, graphs
+from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
@@ -99,21 +99,22 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
             node.meta["partitioner_tag"] = "must_be_in_backward"
 
 
-def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], written: Mapping[int, Any], bases: Set[int]) -> set[int]:
-    """Which of the `written` inputs have memory that autograd saved through an alias with another version counter.
-    `.data` has its own counter, and so have some of the arguments that one of the `bases` consists of."""
-    if not written:
+def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], inputs: Mapping[int, Any], bases: Set[int]) -> set[int]:
+    """Which of the `inputs` have memory that autograd saved through an alias with another version counter. `.data` has
+    its own counter, and so have a subclass that was made over the memory (`DTensor.from_local`), and some of the
+    arguments that one of the `bases` consists of."""
+    if not inputs:
         return set()
     found: set[int] = set()
     with trace.active("is_forward"):
-        bases_last = sorted(written, key=lambda i: i in bases)  # the members of a base share its storage
-        places = {functional.storage(written[i]): i for i in bases_last if functional.is_plain(written[i])}
-        for tensor in (
-            tensor for node in nodes for tensor in functional.saved_tensors_of(node) if functional.is_plain(tensor)
-        ):
-            i = places.get(functional.storage(tensor))
-            if i is not None and (i in bases or not functional.shares_counter(tensor, written[i])):
-                found.add(i)
+        bases_last = sorted(inputs, key=lambda i: i in bases)  # the members of a base share its storage
+        places = {functional.storage(inputs[i]): i for i in bases_last if functional.is_plain(inputs[i])}
+        for tensor in (tensor for node in nodes for tensor in functional.saved_tensors_of(node)):
+            for part in filter(functional.is_plain, wrapper_subclasses.parts(tensor)):
+                i = places.get(functional.storage(part))
+                apart = part is not tensor or i in bases
+                if i is not None and (apart or not functional.shares_counter(part, inputs[i])):
+                    found.add(i)
     return found
 
 
