@@ -315,3 +315,16 @@ def test_a_gradient_of_an_argument_that_changed_shape_inside_is_refused_by_name(
     with pytest.raises(Refused) as error:
         compiled(squeezed_leaf)(argument())
     assert error.value.reason == "metadata op on a view"
+
+
+def unsqueezed(x):
+    with torch.no_grad():
+        x.unsqueeze_(0)
+    return torch.autograd.grad((x * 2.0).sin().sum(), x)[0]
+
+
+def test_a_gradient_of_a_leaf_that_changed_shape_without_an_error_is_refused_too():
+    """The trace gave it the shape from before the call. A tensor that is no leaf has that shape in eager as well."""
+    with pytest.raises(Refused, match=r"'x': a metadata op \(unsqueeze_\)"):
+        compiled(unsqueezed)(leaf(2, 3))
+    assert compiled(unsqueezed)(leaf(2, 3) * 1.5).shape == unsqueezed(leaf(2, 3) * 1.5).shape == (2, 3)

@@ -54,12 +54,17 @@ def uninstall() -> None:
 
 
 @contextlib.contextmanager
-def asking(before: Callable[[Sequence[Any]], bool]) -> Iterator[None]:
-    """Inside, call `before` with the inputs of each backward. It returns whether the autograd graph must be kept."""
+def asking(
+    before: Callable[[Sequence[Any]], bool], after: Callable[[Sequence[Any], Sequence[Any]], None]
+) -> Iterator[None]:
+    """Inside, call `before` with the inputs of each backward, and `after` with their gradients, too. `before` returns
+    whether the autograd graph must be kept."""
     engine: Engine = torch.autograd._engine_run_backward
 
     def run(outputs: Any, gradients: Any, retain: bool, create: bool, inputs: Any, *rest: Any, **how: Any) -> Any:
-        return engine(outputs, gradients, before(inputs) or retain, create, inputs, *rest, **how)
+        found = engine(outputs, gradients, before(inputs) or retain, create, inputs, *rest, **how)
+        after(inputs or (), found or ())
+        return found
 
     torch.autograd._engine_run_backward = functools.wraps(engine)(run)  # type: ignore[assignment]
     try:

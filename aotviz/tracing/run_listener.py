@@ -16,9 +16,9 @@ from aotviz.python_state import leaks
 from aotviz.python_state.patched import patched
 from aotviz.torch_private import dynamo
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, late_writes, registered_hooks
+from aotviz.tracing import functional, late_writes, registered_hooks, replay
 from aotviz.tracing.arguments import Arguments
-from aotviz.tracing.ledger import Hooked, Marked, TracedHook
+from aotviz.tracing.ledger import Hooked, Marked, Moved, TracedHook
 from aotviz.tracing.open_trace import OpenTrace
 
 
@@ -107,6 +107,16 @@ class RunListener:
         if self.ledger.open:
             self.ledger.differentiated.update(position for position in found if position is not None)
         return self.ledger.open and self.program.known.retains_graph
+
+    def receive(self, inputs: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Refuse the gradient of a leaf whose shape a metadata op changed before: eager's has the new shape."""
+        for tensor, gradient in zip(inputs, gradients, strict=False):
+            position = self.given.position(tensor) if self.ledger.open and gradient is not None else None
+            if position is None or not self.program.args[position].is_leaf:
+                continue
+            if gradient.shape != tensor.shape:
+                moved = next(e for e in reversed(self.ledger.events) if isinstance(e, Moved) and e.tensor is tensor)
+                raise replay.refused(moved, self.program.name(position))
 
     def take_hook(self, tensor: torch.Tensor, method: str, *hook: Any) -> Any:
         """Handle a hook that the function registers; see tracing/registered_hooks.py."""

@@ -49,6 +49,7 @@ class Listener(Protocol):
     def differentiate(
         self, inputs: Sequence[Any]
     ) -> bool: ...  # before a backward: is the autograd graph kept, whatever the user says?
+    def receive(self, inputs: Sequence[Any], gradients: Sequence[Any]) -> None: ...  # after it
     def ask(self, tensor: torch.Tensor, name: str) -> None: ...  # before the user reads what autograd knows's
     def stand_in(self, tensor: torch.Tensor) -> Any: ...  # the object that has its Python attributes
     def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
@@ -76,7 +77,7 @@ def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) ->
                 stack.enter_context(patched(kind, **of_leaves))
         stack.enter_context(patched(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
         stack.enter_context(patched(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
-        stack.enter_context(backward_engine.asking(by.differentiate))
+        stack.enter_context(backward_engine.asking(by.differentiate, by.receive))
         stack.enter_context(_modes_restored())
         yield
 
