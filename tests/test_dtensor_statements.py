@@ -374,3 +374,37 @@ def test_a_later_call_with_a_view_that_a_custom_function_returned_is_refused(mes
     view = DTensor.from_local(whole, mesh, [Replicate()]).to_local()
     with pytest.raises(CallDiffers, match="view is now a view that a custom autograd"):
         compiled(whole, view)
+
+
+def test_a_dtensor_over_a_tensor_that_is_not_dense_gets_a_gradient_with_its_strides(mesh):
+    """Its TensorMeta has them, and the gradient from behind the graph break has those of a dense tensor."""
+
+    def f(x):
+        d = DTensor.from_local(x, mesh, [Replicate()])
+        torch._dynamo.graph_break()
+        return d.sin().full_tensor()
+
+    def ran(fn):
+        x = leaf(2, 3)
+        result = fn(x.narrow(1, 1, 2))
+        (gradient,) = torch.autograd.grad(result.sin().sum(), x, create_graph=True)
+        return gradient, torch.autograd.grad(gradient.sin().sum(), x)[0]
+
+    torch.testing.assert_close(ran(torch.compile(f, backend="aotviz_eager")), ran(f))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_the_part_of_a_result_over_a_written_leaf_does_not_require_grad(mesh, compiled):
+    def f(x):
+        d = DTensor.from_local(x.detach(), mesh, [Shard(0)])
+        d.mul_(0.5)
+        return d
+
+    def ran(fn):
+        x = leaf(4)
+        local = fn(x)._local_tensor
+        before = x._version
+        local.add_(1)
+        return local.requires_grad, x._version - before, local.data_ptr() == x.data_ptr(), x.tolist()
+
+    assert ran(by(compiled, f)) == ran(f)

@@ -124,9 +124,13 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
 
 
 def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
-    """A dense copy with this order of dimensions. The context of a DTensor has its strides, which its class does not
-    convert."""
-    return _dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
+    """A copy with these strides, or a dense one with this order of dimensions. The context of a DTensor has its
+    strides, which its class does not convert."""
+    made = _dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
+    wanted = [n for n in stride if n is not None]
+    if len(wanted) < len(stride) or made.stride() == tuple(wanted):
+        return made
+    return made.new_empty_strided(made.shape, wanted).copy_(made)  # of a result that is not dense
 
 
 def _dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:

@@ -302,7 +302,9 @@ class _Inward:
                     index, leads, source = owner
                     name = f"{slot.descriptor}{path}"
                     view = "" if part is source else self._taken_again(part, name, outer.graph_inputs[index])
-                    found[number, path] = (index, leads + view)
+                    info = outer.meta.input_info[index]
+                    alias = ".detach()" if not leads and (info.requires_grad or info.requires_grad_after) else ""
+                    found[number, path] = (index, leads + view + alias)
         return found
 
     def _taken_again(self, part: Any, name: str, source: InputDescriptor) -> str:
