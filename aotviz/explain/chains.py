@@ -18,6 +18,7 @@ from functools import cached_property
 from aotviz.explain import timeline
 from aotviz.explain.cures import backward_cures
 from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
+from aotviz.explain.misses import shortened
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import innermost, user_frames
@@ -138,8 +139,8 @@ class _Causes:
             if point.ids and point.kind == "graph break":
                 self._broken.update(point.ids)
                 self._first_break = number if self._first_break is None else self._first_break
-                if ":" in point.place:
-                    self._breaks.setdefault(point.place.rpartition(":")[2], number)
+                for line in _lines(facts, point):
+                    self._breaks.setdefault(line, number)
             elif point.ids and point.kind == "recompile":
                 self._add_recompile(number, point)
         for kinds in self._forwards.values():
@@ -217,6 +218,17 @@ class _Causes:
                 for frame in user_frames(self._facts.text(one.stack)):
                     found[frame.function].add(caller)
         return found
+
+
+def _lines(facts: Facts, broken: Point) -> Iterator[str]:
+    """The lines at which graphs end: that of the point, and the library's that its text names."""
+    if ":" in broken.place:
+        yield broken.place.rpartition(":")[2]
+    for id in broken.ids:
+        for one in facts.about(facts.find(id), facts.data.graph_breaks):
+            last = innermost(facts.text(one.stack))
+            if shortened(str(last)) in broken.text:
+                yield str(last.line)
 
 
 def after(facts: Facts, place: int) -> tuple[str, int]:

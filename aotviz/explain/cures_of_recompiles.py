@@ -31,6 +31,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and (line := line_that_fixed(facts, cause)):
         fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else export_cures.FIXED_SIZE.said()
+    elif guard_cures.SIZE in fix.cures and len(several := _dimensions(cause)) > 1:
+        fix = guard_cures.SIZE.said(name=usual.main.root, index=str(several))
     elif guard_cures.NUMBER in fix.cures and line_that_fixed(facts, cause):
         return guard_cures.FIXED_NUMBER.said()
     elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
@@ -60,6 +62,12 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         )
         fix = fix.together_with(several)
     return fix
+
+
+def _dimensions(cause: Cause) -> list[int]:
+    """The dimensions whose sizes made the recompiles."""
+    sizes = (re.fullmatch(r".*\.shape\[(\d+)\]", subject) for subject in cause.subjects)
+    return sorted(int(size[1]) for size in sizes if size)
 
 
 def _is_dictionary(facts: Facts, recompile: Recompile) -> bool:

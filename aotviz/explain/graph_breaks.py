@@ -211,9 +211,10 @@ def _of_libraries(breaks: Sequence[Break]) -> Point:
     told = f"{counted(len(breaks), 'graph break')} {lie} inside {listed([f'`{name}`' for name in modules])}"
     times = f"Reached {counted(sum(one.count for one in breaks), 'time')}"
     text = sentence(f"{told}, because {'; and because '.join(words)}", times)
-    return Point(
-        text, "", breaks[0].place, break_cures.NOT_YOURS.said(), kind="graph break", title=told, ids=_ids(breaks)
-    )
+    caller = breaks[0].caller
+    place = str(caller) if caller.line else breaks[0].place
+    fix = break_cures.NOT_YOURS.said()
+    return Point(text, caller.code, place, fix, kind="graph break", title=told, ids=_ids(breaks))
 
 
 def _module(place: str) -> str:

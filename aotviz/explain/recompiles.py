@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING
 
 from aotviz.explain import advice, cures_of_recompiles, explained_tables, misses, wrapped
 from aotviz.explain.cures import export_cures, guard_cures
-from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, named_ranks, seconds, sentence, some_of
+from aotviz.explain.explanation import (
+    Explanation,
+    Point,
+    by_urgency,
+    counted,
+    listed,
+    named_ranks,
+    seconds,
+    sentence,
+    some_of,
+)
 from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
@@ -140,6 +150,16 @@ class Cause:
     @property
     def subject(self) -> str:
         return self.first.main.failure.subject
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """All that the recompiles were for, such as two sizes of one tensor."""
+        return tuple(dict.fromkeys(recompile.main.failure.subject for recompile in self.recompiles))
+
+    @property
+    def named(self) -> str:
+        """The subjects as the beginning of a sentence."""
+        return listed([f"`{subject}`" for subject in self.subjects])
 
 
 def find(facts: Facts) -> list[Recompile]:
@@ -408,7 +428,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
         opening = sentence(
-            f"`{cause.subject}` caused {share}: {_named(first.function)} was compiled again {_because(cause)}{values}"
+            f"{cause.named} caused {share}: {_named(first.function)} was compiled again {_because(cause)}{values}"
         )
         others = Counter(miss.failure.subject for r in cause.recompiles for miss in r.also)
         if others:
@@ -428,7 +448,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         elif (raised := next((r for r in cause.recompiles if r.outcome == "limit error"), None)) is not None:
             opening += f" At {raised.id} it reached the recompile limit, which is an error under `fullgraph=True`."
         elif any(r.main.dynamic for r in cause.recompiles):
-            opening += f" `{cause.subject}` became symbolic after the first recompiles."
+            opening += f" {cause.named} became symbolic after the first recompiles."
     main, fix = _own_first(facts, telling.place, telling.main), cures_of_recompiles.of(facts, cause, usual)
     if fixed and {export_cures.FIXED_SIZE, guard_cures.FIXED_NUMBER, guard_cures.UNROLLED} & {*fix.cures}:
         main = replace(main, code=fixed.code, place=str(fixed))
@@ -462,7 +482,9 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
 def _titled(cause: Cause, fixed: bool) -> str:
     """The effect, then what changed, in some words, with the values that were seen."""
     values = _values(cause)
-    told = cures_of_recompiles.words_of_class(cause) or (f"`{cause.subject}` changed{values}" if values else "")
+    told = cures_of_recompiles.words_of_class(cause) or (
+        f"{cause.named} changed{values}" if values or len(cause.subjects) > 1 else ""
+    )
     static = " and is not dynamic" if _stays_static(cause) and not fixed else ""
     outcomes, often = {one.outcome for one in cause.recompiles}, len(cause.recompiles)
     effect = "was recompiled" + (f" {often} times" if often > 1 else "")
@@ -489,33 +511,36 @@ def _reached(facts: Facts, place: int, reason: Miss) -> str:
     """What the user's line, which `_own_first` shows, has to do with the guard; "" if the guard is of that line."""
     if wrapped.is_wrapper(facts, place):
         return "`fn` is the module or function of torch that was compiled, which this line calls"
-    if _own_first(facts, place, reason) is reason:
+    if not reason.place or _own_first(facts, place, reason) is reason:
         return ""
     return f"The guard is of a library's line ({misses.shortened(reason.place)}), which this line reaches"
 
 
 def _own_first(facts: Facts, place: int, reason: Miss) -> Miss:
     """The guard with the user's line that reaches it, if it is of a library's line."""
-    if not LIBRARY.search(reason.place):
+    if not LIBRARY.search(reason.place or facts.frame_place(place)):
         return reason
     own = misses.own_line(user_frames(facts.text(facts.data.compilations[place].stack)))
     return replace(reason, code=own.code, place=str(own)) if own.line else reason
 
 
 def _because(cause: Cause) -> str:
-    """Why, in words that hold for all recompiles of a cause: those of one kind differ only in values."""
+    """Why, in words that hold for all recompiles of a cause: those of one kind and subject differ only in values."""
     if words_of_class := cures_of_recompiles.words_of_class(cause):
         return f"each time because {words_of_class}"
-    words: dict[str, str] = {}  # kind of failure -> the words of the first
+    words: dict[tuple[str, str], str] = {}  # kind and subject of a failure -> the words of the first
     for recompile in cause.recompiles:
-        words.setdefault(recompile.main.failure.kind, recompile.main.failure.words)
+        failure = recompile.main.failure
+        words.setdefault((failure.kind, failure.subject), failure.words)
     if len(words) == 1:
         return f"each time because {cause.first.main.failure.words}"
     return f"because {', and later because '.join(words.values())}"
 
 
 def _values(cause: Cause) -> str:
-    """The values in order, if they are short."""
+    """The values in order, if they are short and of one subject."""
+    if len(cause.subjects) > 1:
+        return ""
     seen = [r.main.failure.before for r in cause.recompiles] + [cause.recompiles[-1].main.failure.after]
     values = list(dict.fromkeys(value for value in seen if value and not re.search(r"[<>=]", value)))
     shown = ", ".join(values if len(values) <= 8 else [*values[:5], f"... {values[-1]}"])

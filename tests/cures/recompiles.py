@@ -25,6 +25,17 @@ def a_size(cured: bool) -> object:
     return found
 
 
+@program("two sizes that vary", cures.SIZE, "`torch._dynamo.mark_dynamic(x, [1, 2])`")
+def two_sizes(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for rows, columns in ((2, 2), (3, 2), (3, 4), (5, 6)):
+        x = torch.ones(2, rows, columns)
+        if cured:
+            torch._dynamo.mark_dynamic(x, [1, 2])
+        found.append(step(x))
+    return found
+
+
 @program(
     "a size that varies, compiled with dynamic=False",
     cures.SIZE,

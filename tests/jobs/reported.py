@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 import types
+import warnings
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import nn
 
 
@@ -344,3 +347,72 @@ def steps_unrolled(cured):
         return x
 
     integrate(torch.randn(3), torch.ones(3))
+
+
+def labels_of_a_language_model(cured):
+    logger = logging.getLogger("transformers.modeling_utils")
+    if cured:
+        torch._dynamo.config.ignore_logging_functions.add(logger.warning_once)
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 64, "n_positions": 32}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False, **sizes))
+    step = torch.compile(lambda tokens: model(tokens, labels=tokens).loss, backend="eager")  # here
+    step(torch.randint(0, 64, (2, 8))).backward()
+
+
+def mask_in_some_calls(cured):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = torch.compile(transformers.BertModel(transformers.BertConfig(vocab_size=64, **sizes)), backend="eager")
+    tokens, mask = torch.randint(0, 64, (2, 8)), torch.ones(2, 8, dtype=torch.long)
+    model(tokens, **({"attention_mask": mask} if cured else {}))
+    model(tokens, attention_mask=mask)  # here
+
+
+def tokens_generated(cured):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.LlamaConfig(vocab_size=64, pad_token_id=0, bos_token_id=1, eos_token_id=None, **sizes)
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.forward = torch.compile(model.forward, backend="eager")
+    kind = {"cache_implementation": "static"} if cured else {}
+    model.generate(torch.randint(3, 64, (1, 5)), max_new_tokens=5, do_sample=False, **kind)  # here
+
+
+MASKS = {}
+
+
+def table_of_masks(cured):
+    def mask(length):
+        if length not in MASKS:  # here
+            MASKS[length] = torch.full((length, length), -torch.inf).triu(1)  # here
+        return MASKS[length]
+
+    @torch.compile(backend="aot_eager")
+    def attention(q, given):
+        scores = q @ q.transpose(-1, -2) + (mask(q.shape[1]) if given is None else given)
+        return scores.softmax(-1) @ q
+
+    for length in (4, 5, 6, 7, 8):
+        attention(torch.randn(2, length, 8), mask(length) if cured else None)
+
+
+def image_sizes(cured):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1))
+    compiled = torch.compile(model, backend="aot_eager")
+    for height, width in ((8, 8), (10, 8), (10, 12), (12, 14)):
+        image = torch.randn(1, 3, height, width)
+        if cured:
+            torch._dynamo.mark_dynamic(image, [2, 3])
+        compiled(image)  # here
+
+
+def warning_in_forward(cured):
+    if cured:
+        torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)
+
+    @torch.compile(backend="aot_eager")
+    def scale(x):
+        y = x * 2
+        if x.dtype == torch.float32:
+            warnings.warn("the slow path", stacklevel=2)  # here
+        return y + 1
+
+    scale(torch.randn(3))
