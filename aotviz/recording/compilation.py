@@ -275,7 +275,7 @@ class Compilation:
         >>> _ = compiled(torch.ones(4))
         >>> print(compiled.recording[0].peak_changes())
         The peak is 2.03 KiB, at `sum_1` in the inference.
-        Run the inference in another order, which frees values earlier (1 of 7 nodes move). The peak is then 1.05 KiB, ...
+        Run the inference in another order, which frees values earlier (1 of 7 nodes move). The peak is then ...
         """
         return peak_changes.best(self._program(sizes), count, speed)
 

@@ -2,7 +2,8 @@
 
 A graph that runs operator by operator holds a value from the node that makes it to the last node that reads it. A
 storage lives as long as any value in it. So the recorded sizes, storages and users tell what is alive at each node,
-and what holds it. What an operator allocates for itself and frees again cannot be known from a graph.
+and what holds it; some operators keep more (`oversized.py`). What an operator allocates for itself and frees again
+cannot be known from a graph.
 
 The caller holds the inputs and the results; a saved tensor lives until the last node of the backward that reads it; the
 gradients belong to the caller at the end. The incoming gradients are counted until their last use.
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from aotviz.recording import sizes, tables
+from aotviz.recording import oversized, sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
@@ -308,7 +309,20 @@ class _Plan:
                 shape, stride = map(self._known, value.shape), map(self._known, value.stride)
                 end = sizes.reach(self._known(value.offset), [*shape], [*stride]) or 0
             storage = value.storage if value.storage >= 0 else ~self._owners.get(number, number)
-            yield storage, end * sizes.element_bytes(graph.text(value.dtype))
+            nbytes = end * sizes.element_bytes(graph.text(value.dtype))
+            yield storage, max(nbytes, self._kept(graph, node, number, end))
+
+    def _kept(self, graph: Graph, node: Node, number: int, end: int) -> int:
+        """The bytes that an operator's result keeps at least (oversized.py)."""
+        value, read = graph.values[number], [one.value for i in node.inputs if (one := graph.rows[i]).value]
+        if graph.text(value.device) != "cpu" or not read:
+            return 0
+        if oversized.has_statistics_of_weights(node.target):
+            is_statistic = node.value is not None and number in node.value.parts[1:]
+            dtype = read[1].dtype if is_statistic and len(read) > 1 and read[1] else value.dtype
+            return end * sizes.element_bytes(graph.text(dtype))
+        shapes = [[self._known(size) for size in one.shape] for one in read[:2] if one]
+        return oversized.kept_elements(node.target, shapes) * sizes.element_bytes(graph.text(value.dtype))
 
     def _known(self, size: int | str) -> int:
         return size if isinstance(size, int) else sizes.evaluated(size, self._symbols)

@@ -1,10 +1,37 @@
-"""The operators whose result keeps more memory than its size says, as a sweep over torch's op_db found them."""
+"""The operators whose results keep more memory on a CPU than the traced sizes say.
+
+`tests/sweeps/oversized.py` found them over torch's op_db: a loss that sums up its values keeps the storage of all of
+them, and a norm of half-precision values with float32 weights has statistics in float32, where the trace says half.
+`extensions/core/src/views/memory/oversized.ts` has the same rules.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from itertools import zip_longest
+from math import prod
+
+_LOSSES = re.compile(r"aten\.(?:mse_loss|smooth_l1_loss|soft_margin_loss|binary_cross_entropy)\.default")
+_NORMS = re.compile(
+    r"aten\.(?:native_layer_norm|native_group_norm|native_batch_norm|_native_batch_norm_legit|_batch_norm_with_update)"
+    r"\.default"
+)
 
 
-def kept_elements(target: str, shapes: Sequence[Any]) -> int | None:
-    return None
+def kept_elements(target: str, shapes: Sequence[Sequence[int]]) -> int:
+    """How many elements the result's storage has at least; `shapes` are those of the tensors that are read.
+
+    >>> kept_elements("aten.mse_loss.default", [(3, 4), (4,)]), kept_elements("aten.sin.default", [(3, 4)])
+    (12, 0)
+    """
+    if not _LOSSES.fullmatch(target):
+        return 0
+    backwards = (reversed(shape) for shape in shapes[:2])
+    return prod(max(sizes) if min(sizes) else 0 for sizes in zip_longest(*backwards, fillvalue=1))
+
+
+def has_statistics_of_weights(target: str) -> bool:
+    """Whether all results but the first have the dtype of the second tensor that is read: the weight, or what is in
+    its place."""
+    return _NORMS.fullmatch(target) is not None

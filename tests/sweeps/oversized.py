@@ -1,11 +1,12 @@
-"""`make sweep-oversized`: the operators whose results keep more memory than their sizes say, found over torch's op_db.
+"""The operators whose results keep more memory than their sizes say, found over torch's op_db.
 
     python -m tests.sweeps.oversized                  # prints each, with the rule that says how much, or none
     python -m tests.sweeps.oversized --op mse_loss
 
 A plan of memory takes a storage to end where the last tensor in it ends. A kernel may leave a larger one behind, for
 example that of the values which it summed up. Here each sample of each operator runs forward and backward under a mode
-that compares the two for every storage that an ATen operator makes. `aotviz/recording/oversized.py` is the table of
+that compares the two for every storage that an ATen operator makes. Half-precision samples also
+run with float32 vectors, as the weights of a norm often are. `aotviz/recording/oversized.py` is the table of
 what was found; `tests/test_oversized.py` compares it with a part of this sweep.
 """
 
@@ -25,7 +26,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotviz.recording.oversized import kept_elements
+from aotviz.recording.oversized import has_statistics_of_weights, kept_elements
 
 DTYPES = (torch.float32, torch.bfloat16)
 SAMPLES = 6  # of an operator and a dtype
@@ -44,7 +45,7 @@ class Compared(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, int, int, int | None]] = []  # operator, bytes of the tensors, real, of the table
+        self.found: list[tuple[str, int, int, int]] = []  # operator, bytes of the tensors, real, of the table
 
     def _fake(self, func: Any, args: Any, kwargs: Any) -> list[Any]:
         """What a plan knows of the results; nothing where the sizes depend on data."""
@@ -58,21 +59,23 @@ class Compared(TorchDispatchMode):
         known = {one.untyped_storage().data_ptr() for one in given if one.layout is torch.strided}
         planned = self._fake(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
-        made: dict[int, tuple[int, int]] = {}
+        made: dict[int, tuple[int, int, int]] = {}  # bytes that a plan knows, real ones, and those of an element
         for number, one in enumerate(pytree.tree_leaves(result)):
             if isinstance(one, torch.Tensor) and one.layout is torch.strided and one.device.type == "cpu":
                 place = one.untyped_storage().data_ptr()
                 if place not in known:
                     fake = planned[number] if number < len(planned) else one
-                    ends = max(made.get(place, (0, 0))[0], reach(fake) * fake.element_size())
-                    made[place] = ends, one.untyped_storage().nbytes()
-        shapes = pytree.tree_map_only(torch.Tensor, lambda one: tuple(one.shape), list(args))
-        elements = kept_elements(str(func), shapes)
-        for ends, real in made.values():
-            size = given[0].element_size() if given else 0
-            said = None if elements is None else max(ends, elements * size)
-            if real != ends or (said is not None and said != real):
+                    ends = max(made.get(place, (0,))[0], reach(fake) * fake.element_size())
+                    made[place] = ends, one.untyped_storage().nbytes(), fake.element_size()
+        elements = kept_elements(str(func), [tuple(one.shape) for one in given])
+        first = True
+        for ends, real, itemsize in made.values():
+            said = max(ends, elements * itemsize)
+            if has_statistics_of_weights(str(func)) and not first and len(given) > 1:
+                said = ends // itemsize * given[1].element_size()
+            if real != ends or said != real:
                 self.found.append((str(func), ends, real, said))
+            first = False
         return result
 
 
@@ -85,7 +88,18 @@ def samples(op: Any, dtype: torch.dtype) -> Iterator[Any]:
             yield sample
 
 
-def run(op: Any, sample: Any) -> list[tuple[str, int, int, int | None]]:
+def with_vectors(sample: Any) -> Any:
+    """The sample with its weights in float32, as those of half-precision inputs often are: vectors, for a matrix."""
+
+    def wide(one: torch.Tensor) -> torch.Tensor:
+        is_vector = one.dim() == 1 and sample.input.dim() > 1 and one.dtype is torch.bfloat16
+        return one.detach().float().requires_grad_(one.requires_grad) if is_vector else one
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, wide, (sample.args, sample.kwargs))
+    return type(sample)(sample.input, args=tuple(args), kwargs=kwargs)
+
+
+def run(op: Any, sample: Any) -> list[tuple[str, int, int, int]]:
     with Compared() as mode, contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = op(sample.input, *sample.args, **sample.kwargs)
@@ -110,8 +124,9 @@ def sweep(
             if dtype not in op.supported_dtypes("cpu"):
                 continue
             for sample in samples(op, dtype):
-                for operator, _, real, said in run(op, sample):
-                    (known if said == real else unknown)[operator] += 1
+                for one in (sample, with_vectors(sample)) if dtype is torch.bfloat16 else (sample,):
+                    for operator, _, real, said in run(op, one):
+                        (known if said == real else unknown)[operator] += 1
     return known, unknown
 
 

@@ -56,6 +56,24 @@ def dynamic() -> aotviz.Recording:
     return f.recording
 
 
+class Losses(nn.Module):
+    """Operators that keep more than their sizes say (aotviz/recording/oversized.py)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        half = self.norm(x.bfloat16()).float()
+        return nn.functional.mse_loss(half, y).exp() + nn.functional.smooth_l1_loss(x.sin(), y).exp()
+
+
+def losses() -> aotviz.Recording:
+    model = aotviz.aot_module(Losses(), run_graph, partition_fn="default_partition")
+    model(torch.ones(5, 8), torch.ones(5, 8)).backward()
+    return model.recording
+
+
 @pytest.fixture
 def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     problems: list[str] = []
@@ -122,7 +140,7 @@ def test_each_rank_of_a_log_of_a_job_has_its_own(opened: Open, screenshots: Path
     page.screenshot(path=screenshots / "memory-log.png")
 
 
-@pytest.mark.parametrize("made", [trained, dynamic, logged])
+@pytest.mark.parametrize("made", [trained, dynamic, losses, logged])
 def test_every_moment_has_the_bytes_of_the_plan_in_python(opened: Open, made: Callable[[], aotviz.Recording]) -> None:
     recording = made()
     page = opened(recording)

@@ -5,6 +5,7 @@ import { type Graph, type Node, referred } from "../../graph";
 import { isSaved, written } from "../../meaning";
 import { elementBytes } from "../../sizes";
 import type { CompilationData, ValueRecord } from "../../wire";
+import { hasStatisticsOfWeights, keptElements } from "./oversized";
 import { evaluated, type Sizes, symbolsIn } from "./sizes";
 
 /** What a storage is to the call: KINDS of live_bytes.py. What stays for long comes first, so it is drawn at the bottom. */
@@ -141,7 +142,7 @@ class Planner {
       for (const number of this.tensors(graph, i)) {
         const storage = this.storage(number);
         const key = (passed.has(storage) ? 0 : begins) * 2 ** 26 + storage; // what is recomputed has the forward's number
-        const nbytes = this.bytes(this.values[number]!);
+        const nbytes = Math.max(this.bytes(this.values[number]!), this.kept(graph, i, number));
         let known = this.storages.get(key);
         if (!known)
           this.storages.set(
@@ -213,6 +214,20 @@ class Planner {
       this.ends.set(value, bytes);
     }
     return bytes;
+  }
+
+  /** The bytes that an operator's result keeps at least (oversized.py). */
+  private kept({ nodes, inputs: { starts, all } }: Graph, node: number, number: number): number {
+    const { target, valueIndex } = nodes[node]!;
+    const value = this.values[number]!;
+    const read = [...all.subarray(starts[node]!, starts[node + 1]!)].flatMap((one) => nodes[one]!.value ?? []);
+    if (this.text(value.device) !== "cpu" || !read.length) return 0;
+    if (hasStatisticsOfWeights(target)) {
+      const isStatistic = this.values[valueIndex]?.parts.indexOf(number) ?? 0;
+      return isStatistic > 0 && read[1] ? this.end(value) * elementBytes(this.text(read[1].dtype)) : 0;
+    }
+    const shapes = read.slice(0, 2).map(({ shape }) => shape.map((size) => this.known(size)));
+    return Math.min(keptElements(target, shapes) * elementBytes(this.text(value.dtype)), MOST);
   }
 
   /** Elements from the beginning of the storage to the end of the tensor. */

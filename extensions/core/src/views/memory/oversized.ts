@@ -1,0 +1,23 @@
+// The operators whose results keep more memory on a CPU than the traced sizes say: the rules of aotviz/recording/oversized.py,
+// which says how they were found.
+
+const LOSSES = /^aten\.(?:mse_loss|smooth_l1_loss|soft_margin_loss|binary_cross_entropy)\.default$/;
+const NORMS =
+  /^aten\.(?:native_layer_norm|native_group_norm|native_batch_norm|_native_batch_norm_legit|_batch_norm_with_update)\.default$/;
+
+/** How many elements the result's storage has at least; `shapes` are those of the tensors that are read. */
+export function keptElements(target: string, shapes: readonly (readonly number[])[]): number {
+  const read = shapes.slice(0, 2);
+  if (!LOSSES.test(target) || !read.length) return 0;
+  let elements = 1;
+  for (let back = 1; back <= Math.max(...read.map(({ length }) => length)); back++) {
+    const sizes = read.map((shape) => shape[shape.length - back] ?? 1);
+    elements *= Math.min(...sizes) ? Math.max(...sizes) : 0;
+  }
+  return elements;
+}
+
+/** Whether all results but the first have the dtype of the second tensor that is read. */
+export function hasStatisticsOfWeights(target: string): boolean {
+  return NORMS.test(target);
+}
