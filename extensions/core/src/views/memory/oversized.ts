@@ -5,10 +5,14 @@ const LOSSES = /^aten\.(?:mse_loss|smooth_l1_loss|soft_margin_loss|binary_cross_
 const NORMS =
   /^aten\.(?:native_layer_norm|native_group_norm|native_batch_norm|_native_batch_norm_legit|_batch_norm_with_update)\.default$/;
 
-/** How many elements the result's storage has at least; `shapes` are those of the tensors that are read. */
-export function keptElements(target: string, shapes: readonly (readonly number[])[]): number {
+export function keepsMore(target: string): boolean {
+  return LOSSES.test(target) || NORMS.test(target);
+}
+
+/** How many elements a loss's storage has at least; `shapes` are those of the tensors that are read. */
+export function keptElements(shapes: readonly (readonly number[])[]): number {
   const read = shapes.slice(0, 2);
-  if (!LOSSES.test(target) || !read.length) return 0;
+  if (!read.length) return 0;
   let elements = 1;
   for (let back = 1; back <= Math.max(...read.map(({ length }) => length)); back++) {
     const sizes = read.map((shape) => shape[shape.length - back] ?? 1);

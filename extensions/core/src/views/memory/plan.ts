@@ -5,7 +5,7 @@ import { type Graph, type Node, referred } from "../../graph";
 import { isSaved, written } from "../../meaning";
 import { elementBytes } from "../../sizes";
 import type { CompilationData, ValueRecord } from "../../wire";
-import { hasStatisticsOfWeights, keptElements } from "./oversized";
+import { hasStatisticsOfWeights, keepsMore, keptElements } from "./oversized";
 import { evaluated, type Sizes, symbolsIn } from "./sizes";
 
 /** What a storage is to the call: KINDS of live_bytes.py. What stays for long comes first, so it is drawn at the bottom. */
@@ -220,14 +220,16 @@ class Planner {
   private kept({ nodes, inputs: { starts, all } }: Graph, node: number, number: number): number {
     const { target, valueIndex } = nodes[node]!;
     const value = this.values[number]!;
-    const read = [...all.subarray(starts[node]!, starts[node + 1]!)].flatMap((one) => nodes[one]!.value ?? []);
-    if (this.text(value.device) !== "cpu" || !read.length) return 0;
+    if (!keepsMore(target) || this.text(value.device) !== "cpu") return 0;
+    const read: ValueRecord[] = [];
+    for (let k = starts[node]!; k < starts[node + 1]!; k++)
+      read.push(...(nodes[all[k]!]!.value ? [nodes[all[k]!]!.value!] : []));
     if (hasStatisticsOfWeights(target)) {
-      const isStatistic = this.values[valueIndex]?.parts.indexOf(number) ?? 0;
-      return isStatistic > 0 && read[1] ? this.end(value) * elementBytes(this.text(read[1].dtype)) : 0;
+      const isStatistic = (this.values[valueIndex]?.parts.indexOf(number) ?? 0) > 0;
+      return isStatistic && read[1] ? this.end(value) * elementBytes(this.text(read[1].dtype)) : 0;
     }
     const shapes = read.slice(0, 2).map(({ shape }) => shape.map((size) => this.known(size)));
-    return Math.min(keptElements(target, shapes) * elementBytes(this.text(value.dtype)), MOST);
+    return Math.min(keptElements(shapes) * elementBytes(this.text(value.dtype)), MOST);
   }
 
   /** Elements from the beginning of the storage to the end of the tensor. */
