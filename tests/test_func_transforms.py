@@ -61,6 +61,29 @@ def test_a_transform_gives_what_eager_gives(name, make, needs_gradients):
         assert all(map(same, expected, found)), (expected, found)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("needs_gradients", [False, True])
+@pytest.mark.parametrize("name", [name if name in SHORT else slow(name) for name in ALL if name not in RAISE])
+def test_by_aot_function_a_transform_gives_what_eager_gives_or_is_refused_by_name(name, needs_gradients):
+    program, around = ALL[name]
+    expected = results(program, around, needs_gradients)
+    try:
+        found = results(program, around, needs_gradients, lambda fn: aotviz.aot_function(fn, run_graph))
+    except aotviz.Refused as error:
+        refused = error.reason
+    else:
+        refused = ""
+        assert all(map(same, expected, found)), (expected, found)
+    assert refused in ("", "tensor is not an argument", "trace inside")
+
+
+def test_by_aot_function_a_hessian_of_a_closed_over_parameter_names_it():
+    weight = nn.Parameter(torch.ones(3))
+    f = aotviz.aot_function(lambda x: torch.func.hessian(lambda t: (t * weight).sin().sum())(x), run_graph)
+    with pytest.raises(aotviz.Refused, match="uses the tensor 'weight' without taking it as an argument"):
+        f(torch.ones(3))
+
+
 def test_there_are_many():
     assert len(ALL) >= 80
 

@@ -211,6 +211,7 @@ CASES = {
     "old storage is written": old_storage_is_written,
     "value of a tensor": lambda: ((lambda x: x * float(x.sum())), torch.ones(2)),
     "layout is not strided": lambda: ((lambda x: x * 2), torch.ones(2, 2).to_sparse()),
+    "trace inside": lambda: (lambda x, w: torch.func.linearize(torch.sin, x)[1](w), torch.ones(2), torch.ones(2)),
     "sparse tensor inside": lambda: (through_sparse, torch.tensor([[0, 1]]), leaf(2)),
     "random state inside": lambda: ((lambda x: x * torch.manual_seed(1).initial_seed()), torch.ones(2)),
     "mode is changed": lambda: (leaves_the_default_dtype, torch.ones(2)),

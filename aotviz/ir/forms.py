@@ -187,6 +187,7 @@ class FlatCall(Form):
     is_graph: bool
     convention: Convention
     static_inputs: tuple[int, ...]
+    given_fakes: bool = field(default=False, kw_only=True)  # whether the caller passed fake tensors
     surroundings: Surroundings = field(default=SAME, kw_only=True)
     number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
     follows: Follows = field(default=NOTHING, kw_only=True)  # as in Request

@@ -208,6 +208,10 @@ overlapping write:
 tensor class is not traced:
   input {names} is a {operator}, whose {instead} changes what torch's functions do, and the compiled code would not
   call it. Pass a plain tensor, give the class __tensor_flatten__ and __tensor_unflatten__, or use aotviz.compile(fn).
+trace inside:
+  {names} traces a part of the program, as torch.func.linearize and make_fx do. Inside the trace of the whole, that
+  inner trace fails, or gives FakeTensors, which a compiled call would return as they are. Trace that part before the
+  call; or use aotviz.compile(fn), which runs such a line in Python.
 sparse tensor inside:
   the function creates a tensor without strides: {names}. Only strided tensors can be traced. Run this function in
   eager; or use aotviz.compile(fn), which runs such a line in Python.
@@ -365,6 +369,7 @@ _SAID = {
     ".numpy() is not supported for tensor subclasses": "NumPy inside",
     "Cannot backprop through mirrored meta": "backward inside",
     "Cannot access storage of OpaqueTensorImpl": "sparse tensor inside",
+    "method directly as native::_fw_primal": "trace inside",
     "NYI log symbolic float": "logarithm of a symbolic float",
     "NestedTensorImpl doesn't support sizes": "nested tensor inside",
     "_nested_tensor_from_tensor_list": "nested tensor inside",
@@ -379,6 +384,7 @@ _BY_STATEMENT = (
     "sparse tensor inside",
     "address of a tensor",
     "write through a conjugate",
+    "trace inside",
 )
 
 

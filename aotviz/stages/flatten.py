@@ -50,6 +50,7 @@ def run(request: Request) -> FlatCall:
         duplicate_of=duplicate_of,
         counter_of=functional.counters(flat),
         fake_mode=fake_mode,
+        given_fakes=any(map(fakes.is_fake, flat)),
         static_inputs=tuple(range(static)) if request.static_inputs is None else request.static_inputs,
     )
 

@@ -17,18 +17,26 @@ from torch.fx.experimental.proxy_tensor import selective_decompose
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import Descriptor, TangentInput
 from aotviz.ir.forms import GraphCall, JointCall, JointGraph, Reason
+from aotviz.ir.refusals import Refused
 from aotviz.torch_private import graph_nodes, operators
 from aotviz.torch_private.partitioners import must_recompute, remat_using_tags_for_fwd_loss_bwd_graph
 from aotviz.torch_private.tracers import asks_for_inductor
+from aotviz.tracing import fakes
 from aotviz.tracing.open_trace import link_backward_to_forward
 
 
 def run(call: GraphCall) -> GraphCall:
-    """JointCall -> JointGraph, or GraphCall -> GraphCall."""
+    """JointCall -> JointGraph, or GraphCall -> GraphCall.
+
+    Raises:
+        Refused: "trace inside".
+    """
     before = len(call.graph_module.graph.nodes)
     module = graphs.copy(call.graph_module)
     link_backward_to_forward(module.graph)
     module.graph.eliminate_dead_code()
+    if not (call.is_graph or call.given_fakes):
+        _refuse_fake_constants(call.name, module)
     dropped = before - len(module.graph.nodes)
     reasons = [Reason("dead code", f"{dropped} unused node{'s' if dropped > 1 else ''} removed")] if dropped else []
     module = _retraced(call, module, reasons)
@@ -45,6 +53,12 @@ def run(call: GraphCall) -> GraphCall:
     if isinstance(call, JointCall):
         return call.then(JointGraph, graph_module=module, evidence=evidence)
     return replace(call, graph_module=module, evidence=evidence)
+
+
+def _refuse_fake_constants(name: str, module: fx.GraphModule) -> None:
+    constants = (getattr(module, str(node.target), None) for node in module.graph.find_nodes(op="get_attr"))
+    if any(map(fakes.is_fake, constants)):
+        raise Refused("trace inside", name)
 
 
 def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:

@@ -332,14 +332,19 @@ class _Classifier:
         (self.rewritten if written else self.histories)[id(alias)] = self._base(alias, output)
 
     def _not_replayable(self, info: OutputAliasInfo, output: torch.Tensor, root: torch.Tensor) -> OutputAliasInfo:
-        """A view whose operator needs a size that is not known before the call. A subclass has no strides that the
-        wrapper could give it; the graph returns its parts."""
+        """A view whose operator needs a size that is not known before the call. The wrapper takes it by its strides. A
+        subclass has none, nor can a view of one be taken by strides: the graph returns it, or its parts."""
         if _is_new_leaf(output):
             raise Refused("a new leaf is returned", "an output")
         if functional.is_stale(output):
             raise Refused("stale view", "a part whose size depends on the call, of a tensor that is written afterwards")
-        if id(root) in self.named and not is_subclass(output):
-            return replace(info, output_type=OutputType.alias_of_input, base_index=self._input_index(root))
+        if id(root) in self.named:
+            source = self._input_index(root)
+            if not (is_subclass(output) or is_subclass(root)):
+                return replace(info, output_type=OutputType.alias_of_input, base_index=source)
+            if source is not None and not is_subclass(output) and self.input_info[source].mutates_data:
+                name = f"output {self.first_output[id(output)]}"
+                raise Refused("symbolic view of a subclass", name, self._input_name(source))
         tangent = functional.grad_fn(output) is not None
         return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
 

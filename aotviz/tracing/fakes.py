@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -286,16 +287,17 @@ def strays(error: BaseException) -> list[torch.Tensor]:
     """Return the real tensors that an operator received together with fakes, if that is what `error` is about."""
     if isinstance(error, StrayIsWritten):
         return [error.tensor]
-    if not isinstance(error, AssertionError) or "convert all Tensors to FakeTensors" not in str(error):
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    told = isinstance(error, AssertionError) and "convert all Tensors to FakeTensors" in str(error)
+    # Within forward-mode AD, torch fails to print the tensor that it complains of.
+    if not told and all(frame.f_code.co_name != "render_call" for frame in frames):
         return []
     found: dict[int, torch.Tensor] = {}
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_name in ("dispatch", "_dispatch_impl", "validate_and_convert_non_fake_tensors"):
-            for value in pytree.tree_leaves([trace.tb_frame.f_locals.get(n) for n in ("args", "kwargs", "flat_args")]):
+    for frame in frames:
+        if frame.f_code.co_name in ("dispatch", "_dispatch_impl", "validate_and_convert_non_fake_tensors"):
+            for value in pytree.tree_leaves([frame.f_locals.get(name) for name in ("args", "kwargs", "flat_args")]):
                 if isinstance(value, torch.Tensor) and not isinstance(value, (FakeTensor, FunctionalTensor)):
                     found[id(value)] = value
-        trace = trace.tb_next
     return list(found.values())
 
 

@@ -48,7 +48,7 @@ from aotviz.tracing.arguments import Arguments
 from aotviz.tracing.backward import Autocasts, TracedTangent, trace_gradients
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.facts_of_outputs import OutputFacts
-from aotviz.tracing.fakes import asks_for_values, rng_preserved
+from aotviz.tracing.fakes import asks_for_values, rng_preserved, strays
 from aotviz.tracing.given import Kind
 from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, Moved, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
@@ -89,6 +89,8 @@ def _attempt(program: Program) -> Run | Known:
         known = _learned(error, program, opened.ledger, given)
         if known is None:
             _refuse_failed_move(error, opened, given)
+            if strays(error):
+                raise
             with translated():
                 raise
         return known

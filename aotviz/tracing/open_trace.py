@@ -51,6 +51,7 @@ from aotviz.torch_private.dispatch import (
 from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.tensors import has_no_memory
 from aotviz.tracing import corrections, fakes, functional, overlap
 from aotviz.tracing.callers_layouts import callers_layout
 
@@ -305,6 +306,9 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
 
     def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         nonlocal noted
+        if any(type(one) is torch.Tensor and has_no_memory(one) for one in args):
+            with self:
+                args = tuple(map(_with_memory, args))
         if func is operators.RESIZE_STORAGE and ledger.open:
             ledger.resize_storage(*args, next(iter(reversed(tracer.graph.nodes))))
             return None
@@ -365,6 +369,14 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
 
     mode.__torch_dispatch__ = method = types.MethodType(watched, mode)  # type: ignore[method-assign]
     leaks.exclude_from_search(method)
+
+
+def _with_memory(value: Any) -> Any:
+    """Zeros without memory, which autograd's forward mode makes below the modes, as zeros of the trace. Given to a
+    FakeTensorMode, they end the process."""
+    if type(value) is torch.Tensor and has_no_memory(value):
+        return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+    return value
 
 
 def _waited_for(

@@ -154,6 +154,30 @@ jag(v * 2, o) * nt
 F.rms_norm(nt, (2,), w)
 (lambda q: (q * 2).values() + q.values())(jag(v.sin(), o))
 nt.clone().detach_()
+nt.unflatten(-1, (2, 1)).values()
+nt.unflatten(-1, (2, 1)).transpose(1, 2).values()
+nt.unflatten(-1, (2, 1)).values(), nt.values()
+nt.unflatten(-1, (2, 1)).values().mul_(2), nt.sin()
+(lambda y: (y[:2], y.detach(), y))(nt.view(2, -1, 2).values())
+nt.unflatten(-1, (1, 2)).squeeze(2).values().view(3, 4)
+(lambda q: (q.mul_(2), q.unflatten(-1, (2, 1)).values())[1])(nt.detach())
+(lambda q: (q.unflatten(-1, (2, 1)).values(), q.mul_(2))[0])(ng)
+(lambda q: (q.unflatten(-1, (2, 1)), q.mul_(2))[0])(ng)
+F.log_softmax(nt, dim=-1)
+nt.var(-1, keepdim=True)
+nt - nt.mean(1, keepdim=True)
+(lambda y: (y.add_(nt), y.values()))(nt.sin())
+jag(v[::2], o // 2) * 2
+jag(v[:, 0] * 2, o).values()
+jag(v, o).to_padded_tensor(-1.0).sum(1) * w
+nt.to_padded_tensor(0.0, (2, 5, 2))
+torch.where(nt > 0.5, 0.0, nt)
+F.embedding(idx, table).sum(1)
+[c.sin() for c in nt.chunk(2, -1)]
+nt[1].sum() * w
+torch.autograd.grad(F.linear(jag(v, o), m).sum(), [v, m])
+torch.utils.checkpoint.checkpoint(lambda a: jag(a * 2, o).sum(1), v, use_reentrant=False) * w
+torch.nested.as_nested_tensor(pad * 2, layout=torch.jagged).values()
 """.strip().splitlines()
 
 SCOPE = {"torch": torch, "F": torch.nn.functional, "jag": torch.nested.nested_tensor_from_jagged}
@@ -170,6 +194,7 @@ def inputs() -> dict[str, Any]:
         "w": rand(2).requires_grad_(),
         "m": rand(2, 2).requires_grad_(),
         "nt": SCOPE["jag"](rand(6, 2), torch.tensor([0, 2, 6])).detach().requires_grad_(),
+        "ng": SCOPE["jag"](rand(6, 2), torch.tensor([0, 2, 6])),
         "pad": rand(2, 4, 2).requires_grad_(),
         "table": rand(5, 3).requires_grad_(),
         "tok": torch.tensor([0, 1, 2, 3, 4, 0]),
