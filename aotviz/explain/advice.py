@@ -38,7 +38,9 @@ def size(name: str, index: int, after: str, parameter: bool) -> Advice:
 
 
 def tensor(fact: str, source: str, before: str) -> Advice:
-    """For a fact of the tensor that Dynamo calls `source`."""
+    """For a fact of the tensor, or array of NumPy, that Dynamo calls `source`."""
+    if fact == "dtype" and source.startswith("___from_numpy("):
+        return guard_cures.DTYPE_OF_ARRAY.said(name=spoken(source), before=before)
     cure = (OF_MODULES if ITS_TENSOR.search(source) else {}).get(fact, OF_TENSORS[fact])
     return cure.said(name=spoken(source), before=before)
 

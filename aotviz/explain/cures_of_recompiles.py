@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
 
 from aotviz.explain import advice, fixed_sizes
 from aotviz.explain.cures import export_cures, guard_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import some_of
 from aotviz.explain.misses import LIBRARY
+from aotviz.explain.recompile import Cause, Recompile
 from aotviz.explain.rows import Facts
 from aotviz.recording.sources import SourceLine
-
-if TYPE_CHECKING:
-    from aotviz.explain.recompiles import Cause, Recompile
 
 LAYER = re.compile(r"past_key_values?\b.*?\.layers\[(\d+)\]")
 LOOP = re.compile(r"for\b.*?\bin range\(")
@@ -31,14 +28,16 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and (line := line_that_fixed(facts, cause)):
         fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else export_cures.FIXED_SIZE.said()
-    elif guard_cures.SIZE in fix.cures and len(several := _dimensions(cause)) > 1:
-        fix = guard_cures.SIZE.said(name=usual.main.root, index=str(several))
+    elif guard_cures.SIZE in fix.cures and len(sizes := _dimensions(cause)) > 1:
+        fix = guard_cures.SIZE.said(name=usual.main.root, index=str(sizes))
     elif guard_cures.NUMBER in fix.cures and line_that_fixed(facts, cause):
         return guard_cures.FIXED_NUMBER.said()
     elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
         fix = guard_cures.PARAMETER_GROUPS.said()
+    elif guard_cures.LENGTH in fix.cures and _is_filled(facts, cause, usual):
+        fix = guard_cures.FILLED.said(name=usual.main.root)
     elif guard_cures.LENGTH in fix.cures and _is_dictionary(facts, usual):
-        fix = (guard_cures.FILLED if _rises(cause) else guard_cures.KEYS).said(name=usual.main.root)
+        fix = guard_cures.KEYS.said(name=usual.main.root)
     elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
         fix = guard_cures.ONLY_LENGTH.said(name=usual.main.root)
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
@@ -76,9 +75,16 @@ def _is_dictionary(facts: Facts, recompile: Recompile) -> bool:
     return any(guard.kind == "DICT_LENGTH" for guard in guards)
 
 
+def _is_filled(facts: Facts, cause: Cause, recompile: Recompile) -> bool:
+    """Whether it is a dictionary, or a list outside of the function, that has more entries at each call."""
+    guards = facts.guarded(recompile.place).get(recompile.main.root, ())
+    is_global = any(facts.text(guard.source).startswith("G[") for guard in guards)
+    return _rises(cause) and (is_global or _is_dictionary(facts, recompile))
+
+
 def _rises(cause: Cause) -> bool:
     """Whether each program was for more entries than the one before."""
-    lengths = [recompile.main.failure.before for recompile in cause.recompiles]
+    lengths = [recompile.main.failure.before.replace("empty", "0") for recompile in cause.recompiles]
     numbers = [int(length) for length in lengths if length.isdigit()]
     return 1 < len(lengths) == len(numbers) and all(a < b for a, b in itertools.pairwise(numbers))
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aotviz.explain import advice, cures_of_recompiles, explained_tables, misses, wrapped
@@ -25,13 +24,13 @@ from aotviz.explain.explanation import (
     Point,
     by_urgency,
     counted,
-    listed,
     named_ranks,
     seconds,
     sentence,
     some_of,
 )
 from aotviz.explain.misses import LIBRARY, Miss, Reason
+from aotviz.explain.recompile import Cause, Recompile, quoted
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
 from aotviz.recording.events import NONE, CompilationData
@@ -47,119 +46,13 @@ ONLY_FIRST = (
     "guard."
 )
 NOT_TRIED = "Of some programs, only the guard that torch names is known: the others could not be evaluated."
-DEPTH = {  # others: 1
-    "global state": 0,
-    "backend": 0,
-    "unknown": 0,
-    "autograd graph": 0,
-    "size": 2,
-    "stride": 3,
-    "symbolic": 4,
-    "dropped": 5,
-}
 # Shared memory says more than the offsets that follow from it; then what tends to change with every call.
 LIKELY = {"memory": 0, "same tensor": 0, "value": 1, "length": 2}
 MOST_TOLD = 4  # of the other programs that did not fit
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
-SYMBOLIC = " (symbolic from now on)"
-ANOTHER, OTHERS = "other guard", "other guards"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
 LIMIT_ERROR = "FailOnRecompileLimitHit"
 LIMIT_VALUE = re.compile(r"currently set to (\d{1,9})")
-
-
-@dataclass(frozen=True)
-class Recompile:
-    """A compilation of a function that already had programs."""
-
-    place: int  # index of the compilation
-    id: str  # of the compilation, in the recording
-    function: str
-    reasons: tuple[Reason, ...]  # one per earlier program, the newest first
-    seconds: float
-    outcome: str  # "compiled", "limit" (too many: ran in eager), "limit error", "eager" (refused) or "failed"
-    limit: int  # the limit that was reached, 0 if unknown or none
-    left_out: int = 0  # earlier programs that failed a guard like those of `reasons` on another value
-
-    @cached_property
-    def nearest(self) -> Reason:
-        """The program that came nearest to fitting."""
-        count = Counter(miss.root for reason in self.reasons for miss in reason.misses)
-
-        def weight(reason: Reason) -> tuple[int, int, int]:
-            deepest = max(DEPTH.get(miss.failure.kind, 1) for miss in reason.misses)
-            return -len(reason.misses), deepest, max(count[miss.root] for miss in reason.misses)
-
-        return max(self.reasons, key=weight)  # the newest of equals
-
-    @property
-    def main(self) -> Miss:
-        return self.nearest.misses[0]
-
-    @property
-    def also(self) -> tuple[Miss, ...]:
-        """The other guards of the nearest program that the call failed."""
-        return self.nearest.misses[1:]
-
-    @property
-    def why(self) -> str:
-        """In a sentence."""
-        main = self.main
-        words = sentence(f"{_named(self.function)} was compiled again because {main.failure.words}")
-        if self.outcome == "limit":
-            limit = f" of {self.limit}" if self.limit else ""
-            words = sentence(
-                f"{_named(self.function)} reached the recompile limit{limit} and was not compiled again, although "
-                f"{main.failure.words}: calls that fit none of its programs run in eager from now on"
-            )
-        elif self.outcome in ("failed", "limit error"):
-            words += " This compilation failed."
-        elif self.outcome == "eager":
-            words += " aotviz refused the new program, so it runs in eager."
-        if main.dynamic:
-            words += f" `{main.failure.subject}` is symbolic from now on, so other values need no new program."
-        if self.also:
-            told = [f"{miss.failure.words}{SYMBOLIC if miss.dynamic else ''}" for miss in self.also]
-            words += f" {sentence(f'The call failed {counted(len(told), ANOTHER, OTHERS)}: {some_of(told)}')}"
-        return words
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Recompiles of one function because of one value."""
-
-    recompiles: tuple[Recompile, ...]
-
-    @property
-    def seconds(self) -> float:
-        return sum(recompile.seconds for recompile in self.recompiles)
-
-    @property
-    def reached_limit(self) -> bool:
-        return any(recompile.outcome == "limit" for recompile in self.recompiles)
-
-    @property
-    def failed(self) -> bool:
-        """Whether a call got no program, and raised or ran in eager."""
-        return any(recompile.outcome != "compiled" for recompile in self.recompiles)
-
-    @property
-    def first(self) -> Recompile:
-        return self.recompiles[0]
-
-    @property
-    def subject(self) -> str:
-        return self.first.main.failure.subject
-
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """All that the recompiles were for, such as two sizes of one tensor."""
-        return tuple(dict.fromkeys(recompile.main.failure.subject for recompile in self.recompiles))
-
-    @property
-    def named(self) -> str:
-        """The subjects as the beginning of a sentence."""
-        return listed([f"`{subject}`" for subject in self.subjects])
 
 
 def find(facts: Facts) -> list[Recompile]:
@@ -428,7 +321,7 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         values = _values(cause)
         share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
         opening = sentence(
-            f"{cause.named} caused {share}: {_named(first.function)} was compiled again {_because(cause)}{values}"
+            f"{cause.named} caused {share}: {quoted(first.function)} was compiled again {_because(cause)}{values}"
         )
         others = Counter(miss.failure.subject for r in cause.recompiles for miss in r.also)
         if others:
@@ -491,7 +384,7 @@ def _titled(cause: Cause, fixed: bool) -> str:
     effect += " up to the limit, and the rest runs in eager" if "limit" in outcomes else ""
     effect += " up to the limit, which raised an error" if "limit error" in outcomes else ""
     effect += ", which failed" if "failed" in outcomes else ", and runs in eager" if "eager" in outcomes else ""
-    return f"{_named(cause.first.function)} {effect}: {told or cause.first.main.failure.words}{static}"
+    return f"{quoted(cause.first.function)} {effect}: {told or cause.first.main.failure.words}{static}"
 
 
 def _stays_static(cause: Cause) -> bool:
@@ -551,7 +444,3 @@ def _ids(reasons: Sequence[Reason], words: str) -> str:
     ids = [reason.earlier for reason in reasons if reason.misses[0].failure.words == words and reason.earlier]
     shown = ", ".join(ids) if len(ids) <= 4 else f"{ids[0]} and {len(ids) - 1} more"
     return f" ({shown})" if ids else ""
-
-
-def _named(function: str) -> str:
-    return f"`{function}`" if function else "the function"

@@ -18,6 +18,7 @@ STEPS = (
     (re.compile(r"\bG\['__builtins_dict___\d+'\]\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.cell_contents\b"), ""),
+    (re.compile(r"\b___from_numpy\(([^()]*)\)"), r"\1"),
     (re.compile(r"\b___stack(\d+)\b"), rf"value \1 of {BEFORE_BREAK}"),
     (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
     (re.compile(r"\blist\(dict\.keys\(([^()]*)\)\)\[(\d+)\]"), r"\1.keys()[\2]"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -457,7 +458,7 @@ def mask(rows: int) -> torch.Tensor:
     return torch.full((rows, rows), -1.0).triu(1)
 
 
-@program("a dictionary that the function fills", cures.FILLED, "Compute the value in each call")
+@program("a dictionary that the function fills", cures.FILLED, "compute it in each call")
 def a_dictionary_of_masks(cured: bool) -> object:
     def looked_up(x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] not in MASKS:
@@ -467,6 +468,32 @@ def a_dictionary_of_masks(cured: bool) -> object:
     MASKS.clear()
     step = compiled((lambda x: x @ mask(x.shape[0])) if cured else looked_up)
     return [step(torch.ones(2, rows)[:1].expand(rows, rows)) for rows in (3, 4, 5, 6)]
+
+
+LOSSES: list[torch.Tensor] = []
+
+
+@program("a list that the function fills", cures.FILLED, "return the value and keep it there")
+def a_list_of_losses(cured: bool) -> object:
+    def appended(x: torch.Tensor) -> torch.Tensor:
+        LOSSES.append(x.sum())
+        return x * 2
+
+    LOSSES.clear()
+    step, found = compiled((lambda x: (x * 2, x.sum())) if cured else appended), []
+    for _ in range(4):
+        result = step(torch.ones(3))
+        if cured:
+            result, loss = result
+            LOSSES.append(loss)
+        found.append(result)
+    return found, list(LOSSES)
+
+
+@program("a NumPy array of another dtype", cures.DTYPE_OF_ARRAY, "`x.astype('float64')`")
+def an_array_of_another_dtype(cured: bool) -> object:
+    step, single = compiled(lambda x: torch.as_tensor(x).sum() * 2), np.ones(3, np.float32)
+    return [float(step(x)) for x in (np.ones(3), single.astype("float64") if cured else single)]
 
 
 @program("arguments by keyword in some calls", cures.KEYS, "the same keys in each call")

@@ -52,6 +52,11 @@ DTYPE = Cure(
     "If you meant to use one dtype, convert before the call: `{name}.to(torch.{before})`.",
     kept=ONCE,
 )
+DTYPE_OF_ARRAY = Cure(
+    "dtype of an array",
+    "If you meant to use one dtype, convert before the call: `{name}.astype('{before}')`.",
+    kept=ONCE,
+)
 RANK = Cure(
     "number of dimensions",
     "Give `{name}` the same number of dimensions in each call, for example with `unsqueeze` or `reshape` "
@@ -157,9 +162,9 @@ LENGTH = Cure(
     "dynamic dimension, or pad to a fixed length.",
 )
 FILLED = Cure(
-    "dictionary that is filled inside",
-    "`{name}` has more entries at each call, and each length is a program. Compute the value in each call, or look it "
-    "up before the call and pass it.",
+    "dictionary or list that is filled inside",
+    "`{name}` has more entries at each call, and each length is a program. If the function fills it, do that outside "
+    "of the compiled function: return the value and keep it there, or compute it in each call.",
 )
 PARAMETER_GROUPS = Cure(
     "group added to an optimizer",
