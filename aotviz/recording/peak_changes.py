@@ -150,6 +150,11 @@ class Program:
         return Memory(self.name, halves, self.kinds, self.symbols, released)
 
     @cached_property
+    def costs(self) -> list[costs.Cost]:
+        """Of each node of the forward."""
+        return costs.costs(self.halves[0], self.symbols)
+
+    @cached_property
     def written(self) -> set[str]:
         """The names of the graph's inputs that the call writes."""
         mutated = {
@@ -327,17 +332,16 @@ def _scheduled(
     speed: Speed = Speed(),  # noqa: B008
 ) -> Change:
     memory = program.planned(scheduled(*program.both, schedule))
-    seconds = sum(program_cost.seconds(speed) for program_cost in _repeated(program, schedule))
+    seconds = sum(cost.seconds(speed) for cost in _repeated(program, schedule))
     return _change(program, kind, subject, what, memory, 1e3 * seconds, schedule=schedule)
 
 
 def _repeated(program: Program, schedule: Schedule) -> list[costs.Cost]:
     """The cost of each node of the forward that the backward now runs again."""
     forward, backward = program.halves
-    own = {node.name for node in backward.rows}
-    again = {name for name in schedule.backward if name not in own or name in set(_given(backward))}
-    known = costs.costs(forward, program.symbols)
-    return [known[node.index] for node in forward.rows if node.name in again]
+    own = {node.name for node in backward.rows if runs(node)}
+    again = {name for name in schedule.backward if name not in own}
+    return [program.costs[node.index] for node in forward.rows if node.name in again]
 
 
 def _given(graph: Graph) -> list[str]:
