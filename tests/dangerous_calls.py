@@ -15,6 +15,7 @@ SEAM = "names of torch and its sources, from this package's own text"
 
 REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; the calls of a file, sorted
     ("recorder/call_errors.py", "noted: getline"): "a line of the file that an error of this process names",
+    ("ir/user_warnings.py", "callers: extract"): "a traceback of this process's own calls",
     (
         "torch_private/inductor_code.py",
         "_libraries: glob; _libraries: read_bytes; _libraries: with_suffix; put_in: /; taken_out: iterdir; "
