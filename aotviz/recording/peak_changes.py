@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from msgspec import structs
 
@@ -90,7 +90,13 @@ class PeakChanges(Sequence[Change]):
     def __len__(self) -> int:
         return len(self._changes)
 
-    def __getitem__(self, number):  # type: ignore[no-untyped-def]
+    @overload
+    def __getitem__(self, number: int) -> Change: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> tuple[Change, ...]: ...
+
+    def __getitem__(self, number: int | slice) -> Change | tuple[Change, ...]:
         return self._changes[number]
 
     def __repr__(self) -> str:
