@@ -9,13 +9,13 @@ from aotviz.explain import advice, fixed_sizes
 from aotviz.explain.cures import export_cures, guard_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import some_of
+from aotviz.explain.graph_breaks import LOOP
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.recompile import Cause, Recompile
 from aotviz.explain.rows import Facts
 from aotviz.recording.sources import SourceLine
 
 LAYER = re.compile(r"past_key_values?\b.*?\.layers\[(\d+)\]")
-LOOP = re.compile(r"for\b.*?\bin range\(")
 CACHED = re.compile(r"\.layers\[\d+\]\.(?:keys|values)\.shape\b")
 
 

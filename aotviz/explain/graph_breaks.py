@@ -59,6 +59,21 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.OUTPUT_SIZE,
     ),
     (
+        r"does not support sparse Tensors",
+        "sparse tensors cannot be part of a graph",
+        break_cures.SPARSE,
+    ),
+    (
+        r"call_function args: .{0,300}?UserDefinedObjectVariable\(Generator\)",
+        "a `torch.Generator` cannot be part of a graph",
+        break_cures.GENERATOR,
+    ),
+    (
+        r"call_function args: .{0,300}?UserDefinedObjectVariable\((?P<what>\w{1,99}+)\)",
+        "an argument of class `{what}` cannot be part of a graph",
+        break_cures.BUILTIN,
+    ),
+    (
         r"builtin operator `print`",
         "`print` cannot be part of a graph",
         break_cures.PRINT,
@@ -130,6 +145,7 @@ FAKED = re.compile(  # torch's sentence on an operator that raised while its res
     r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500})['\"]\)"
 )
 LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20}+\)>\.(?P<method>\w{1,99}+)")
+LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
@@ -250,6 +266,8 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     last = innermost(facts.text(first.stack))
     if STANDARD.search(str(last)) and (own := _own_line(facts, first)) is not None:
         last, fix = own, break_cures.BUILTIN.said()
+    if break_cures.ITEM in fix.cures and LOOP.match(last.code):
+        fix = break_cures.STEPS.said()
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     return Break(
         place=str(last) or place,

@@ -182,6 +182,30 @@ def a_number_in_a_library(cured: bool) -> object:
         return compiled(lambda x: run(x) * 3)(torch.ones(3))
 
 
+@program("a loop whose length is a tensor's value", cures.STEPS, "as a Python int", (), graph_breaks)
+def a_loop_of_unknown_length(cured: bool) -> object:
+    def repeated(x: torch.Tensor, times: Any) -> torch.Tensor:
+        for _ in range(int(times)):
+            x = x * 2
+        return x
+
+    return compiled(repeated)(torch.ones(3), 3 if cured else torch.tensor(3))
+
+
+@program("a sparse tensor", cures.SPARSE, "pass a dense one: `x.to_dense()`", (), graph_breaks)
+def a_sparse_tensor(cured: bool) -> object:
+    x = torch.eye(3).to_sparse()
+    return compiled(lambda x: (x @ torch.ones(3, 2)) * 2)(x.to_dense() if cured else x)
+
+
+@program("a random generator as an argument", cures.GENERATOR, "pass what was drawn", (), graph_breaks)
+def a_generator(cured: bool) -> object:
+    generator = torch.Generator().manual_seed(0)
+    if cured:
+        return compiled(lambda x, noise: x + noise)(torch.ones(3), torch.rand(3, generator=generator))
+    return compiled(lambda x: x + torch.rand(3, generator=generator))(torch.ones(3))
+
+
 @program(
     "a warning",
     cures.WARNING,

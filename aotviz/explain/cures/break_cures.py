@@ -17,6 +17,20 @@ ITEM = Cure(
     of_caller="Set `torch._dynamo.config.capture_scalar_outputs = True`.",
     settings={"torch._dynamo.config.capture_scalar_outputs": True},
 )
+STEPS = Cure(
+    "loop whose length is a tensor's value",
+    "A loop needs the number while compiling. Pass it to the function as a Python int, where each length is a program, "
+    "or compile what the loop calls in place of the loop.",
+)
+SPARSE = Cure(
+    "sparse tensor",
+    "Work with sparse tensors outside the compiled function, or pass a dense one: `x.to_dense()`.",
+)
+GENERATOR = Cure(
+    "random generator as an argument",
+    "Draw outside the compiled function and pass what was drawn, or draw from torch's own generator, which "
+    "`torch.manual_seed` seeds before the call.",
+)
 OUTPUT_SIZE = Cure(
     "output size that depends on data",
     "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use an operator of fixed output size: "
