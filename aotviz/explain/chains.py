@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from aotviz.explain import timeline
+from aotviz.explain import recompiles, timeline
 from aotviz.explain.cures import backward_cures
 from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
-from aotviz.explain.misses import shortened
+from aotviz.explain.misses import Miss, shortened
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import innermost, user_frames
@@ -124,6 +124,7 @@ class _Causes:
     def __init__(self, facts: Facts, points: Sequence[Point]) -> None:
         self._facts = facts
         self._points = points
+        self._functions: dict[int, tuple[str, int]] = {}  # as `after` tells them
         self._broken: set[str] = set()  # the compilations with graph breaks, of whatever cause
         self._first_break: int | None = None
         self._breaks: dict[str, int] = {}  # line -> the first graph break there
@@ -151,7 +152,7 @@ class _Causes:
         for id in point.ids:
             self._recompiles[id].add(number)
         place = self._facts.find(point.ids[0])
-        function, line = after(self._facts, place)
+        function, line = self._after(place)
         began = self._facts.data.compilations[place].started_unix_ns
         self._recompiled[_change(point), function].append((began, number))
         earlier = self._changes[_change(point), function]
@@ -190,14 +191,41 @@ class _Causes:
         if point.kind != "recompile":
             return None
         place = self._facts.find(point.ids[0])
-        function, line = after(self._facts, place)
+        function, line = self._after(place)
         earlier = self._changes[_change(point), function]
         first = bisect_left(earlier, (1 - line,))  # the first that goes on after an earlier line
         found = [earlier[first][1]] if first < len(earlier) else []
         found += self._of_callers(place, function, _change(point))
-        if BEFORE_BREAK in point.title and str(line) in self._breaks:
+        if str(line) in self._breaks and (BEFORE_BREAK in point.title or self._was_made_inside(place, function)):
             found.append(self._breaks[str(line)])
         return min(found, default=None)
+
+    def _after(self, place: int) -> tuple[str, int]:
+        if place not in self._functions:
+            self._functions[place] = after(self._facts, place)
+        return self._functions[place]
+
+    def _was_made_inside(self, place: int, function: str) -> bool:
+        """Whether a recompile of the rest of a function is for a value that the function computed before the graph
+        break: no program of the whole function guards it."""
+        main = self._mains.get(place)
+        if main is None or main.failure.kind != "value":
+            return False
+        return all(main.root not in self._facts.guarded(one) for one in self._whole[function])
+
+    @cached_property
+    def _mains(self) -> Mapping[int, Miss]:
+        return {one.place: one.main for one in recompiles.find(self._facts)}
+
+    @cached_property
+    def _whole(self) -> Mapping[str, list[int]]:
+        """Function -> the compilations of the whole of it."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for place in range(len(self._facts.data.compilations)):
+            function, line = self._after(place)
+            if not line:
+                found[function].append(place)
+        return found
 
     def _of_callers(self, place: int, function: str, change: str) -> list[int]:
         """The recompiles of functions that called this one, from outside its graph, for the same change."""
@@ -214,7 +242,7 @@ class _Causes:
         found: dict[str, set[str]] = defaultdict(set)
         for one in self._facts.data.graph_breaks:
             if one.origin.compilation >= 0:
-                caller, _ = after(self._facts, one.origin.compilation)
+                caller, _ = self._after(one.origin.compilation)
                 for frame in user_frames(self._facts.text(one.stack)):
                     found[frame.function].add(caller)
         return found

@@ -268,6 +268,8 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         last, fix = own, break_cures.BUILTIN.said()
     if break_cures.ITEM in fix.cures and LOOP.match(last.code):
         fix = break_cures.STEPS.said()
+    elif break_cures.BRANCH in fix.cures and last.code.startswith("while "):
+        fix = break_cures.WHILE.said()
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     return Break(
         place=str(last) or place,

@@ -192,6 +192,25 @@ def a_loop_of_unknown_length(cured: bool) -> object:
     return compiled(repeated)(torch.ones(3), 3 if cured else torch.tensor(3))
 
 
+@program(
+    "a loop until a tensor's value is reached", cures.WHILE, "loop outside the compiled function", (), graph_breaks
+)
+def a_loop_until(cured: bool) -> object:
+    def until(x: torch.Tensor) -> torch.Tensor:
+        steps = 0
+        while not (x > 10).all():
+            x = x * 2 + 1
+            steps += 1
+        return x * steps
+
+    if not cured:
+        return compiled(until)(torch.ones(3))
+    x, steps, step = torch.ones(3), 0, compiled(lambda x: x * 2 + 1)
+    while not (x > 10).all():
+        x, steps = step(x), steps + 1
+    return x * steps
+
+
 @program("a sparse tensor", cures.SPARSE, "pass a dense one: `x.to_dense()`", (), graph_breaks)
 def a_sparse_tensor(cured: bool) -> object:
     x = torch.eye(3).to_sparse()

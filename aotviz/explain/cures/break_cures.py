@@ -17,6 +17,10 @@ ITEM = Cure(
     of_caller="Set `torch._dynamo.config.capture_scalar_outputs = True`.",
     settings={"torch._dynamo.config.capture_scalar_outputs": True},
 )
+WHILE = Cure(
+    "loop until a tensor's value is reached",
+    "Compile what the loop does, and loop outside the compiled function.",
+)
 STEPS = Cure(
     "loop whose length is a tensor's value",
     "A loop needs the number while compiling. Pass it to the function as a Python int, where each length is a program, "
