@@ -5,6 +5,8 @@ Dynamo's own `eager` backend is wrong for each custom Function under a transform
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -82,6 +84,15 @@ def test_by_aot_function_a_hessian_of_a_closed_over_parameter_names_it():
     f = aotviz.aot_function(lambda x: torch.func.hessian(lambda t: (t * weight).sin().sum())(x), run_graph)
     with pytest.raises(aotviz.Refused, match="uses the tensor 'weight' without taking it as an argument"):
         f(torch.ones(3))
+
+
+def test_a_refused_transform_leaves_operators_that_record_gradients():
+    """An error's traceback holds a guard of torch's `print` of a tensor, until it is collected."""
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(aotviz.Refused, match="traces a part of the program"):
+        aotviz.aot_function(lambda x: torch.func.linearize(torch.sin, x)[1](x), run_graph)(x)
+    gc.collect()
+    assert x.sin().requires_grad
 
 
 def test_there_are_many():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator
 
 import torch
+from torch import _tensor_str
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
@@ -24,6 +26,24 @@ def a_compiler_traces() -> bool:
     """Whether torch or aotviz traces: a mode of fake tensors, proxies or functionalization is active."""
     keys = torch._C._TorchDispatchModeKey
     return any(torch._C._get_dispatch_mode(key) is not None for key in (keys.FAKE, keys.PROXY, keys.FUNCTIONAL))
+
+
+@contextlib.contextmanager
+def prints_ended() -> Iterator[None]:
+    """End what an error inside leaves of torch's `print` of a tensor. Its guard would live as long as the error's
+    traceback, and then set the dispatcher of that time again: no operator would record gradients from then on."""
+    try:
+        yield
+    except Exception as error:
+        keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+        with torch._C._ForceDispatchKeyGuard(*keys):
+            one: BaseException | None = error
+            while one is not None:
+                for frame, _ in traceback.walk_tb(one.__traceback__):
+                    if frame.f_code is _tensor_str._str.__code__:
+                        frame.clear()
+                one = one.__cause__ or one.__context__
+        raise
 
 
 @contextlib.contextmanager
