@@ -124,6 +124,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.SEEDED,
     ),
     (
+        r"how to trace the function `<class '(?P<what>[\w.]+)'>`",
+        "torch cannot compile what `{what}` does",
+        break_cures.BUILTIN,
+    ),
+    (
         r"builtin `_warnings\.warn",
         "`warnings.warn` cannot be part of a graph",
         break_cures.WARNING,
@@ -184,7 +189,8 @@ def find(facts: Facts) -> list[Break]:
     return sorted(found, key=lambda one: (not one.skipped, -one.count, one.place))
 
 
-STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/)")  # Python's own modules, whose callers can be edited
+# Python's own modules, and what torch has in place of some; their callers can be edited.
+STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/)|/torch/_dynamo/polyfills/")
 
 COLUMNS: explained_tables.Columns = {
     "place": ("str", lambda one: one.place),

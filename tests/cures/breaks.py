@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import json
 import linecache
 import logging
 import warnings
@@ -351,12 +352,22 @@ def a_context_manager(cured: bool) -> object:
     graph_breaks,
 )
 def a_skipped_library(cured: bool) -> object:
-    import os
+    def packed(x: torch.Tensor) -> torch.Tensor:
+        lengths = torch.tensor([2, 1])
+        return torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)[0]
 
-    inside = compiled(lambda x: x * len(os.listdir("/")) * 0)
-    outside = compiled(lambda x, n: x * n * 0)
+    inside, outside = compiled(lambda x: packed(x) * 2), compiled(lambda x: x * 2)
+    x = torch.ones(2, 3, 4)
+    return outside(packed(x)) if cured else inside(x)
+
+
+@program(
+    "a function of Python's library, part of which torch replaces", cures.BUILTIN, "Call it outside", (), graph_breaks
+)
+def a_polyfill(cured: bool) -> object:
+    inside, outside = compiled(lambda x: x * len(json.dumps({"a": 1}))), compiled(lambda x, n: x * n)
     x = torch.ones(3)
-    return outside(x, len(os.listdir("/"))) if cured else inside(x)
+    return outside(x, len(json.dumps({"a": 1}))) if cured else inside(x)
 
 
 def no_graphs(calls: Calls, cured: bool) -> Effect:
