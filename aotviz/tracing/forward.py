@@ -31,7 +31,6 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.python_state import leaks
 from aotviz.python_state.patched import patched
 from aotviz.torch_private import pytree
-from aotviz.torch_private.dispatch import prints_ended
 from aotviz.torch_private.tensors import base_of
 from aotviz.torch_private.tracers import telling_of_compilation
 from aotviz.tracing import (
@@ -79,7 +78,7 @@ def _attempt(program: Program) -> Run | Known:
     opened = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, Ledger(), logs_views)
     given: Arguments | None = None
     try:
-        with prints_ended(), rng_preserved(), opened.active("is_forward"), module_stack(program.root):
+        with rng_preserved(), opened.active("is_forward"), module_stack(program.root):
             given = arguments.of_program(program, opened)
             listener, storages = RunListener(given, opened), storage_sizes.Storages(opened)
             told = user_calls.told(listener, storages, map(type, filter(is_subclass, program.args)))

@@ -46,6 +46,7 @@ from aotviz.torch_private.dispatch import (
     enable_python_dispatcher,
     functionalize_excluded,
     leaving_inference_mode,
+    prints_ended,
     without_modes,
 )
 from aotviz.torch_private.fake_tensors import FakeTensorMode
@@ -160,6 +161,7 @@ class OpenTrace:
         try:
             with contextlib.ExitStack() as stack:
                 enter = stack.enter_context
+                enter(prints_ended())  # first, so that it ends when all others have
                 enter(torch.autograd.set_multithreading_enabled(False))
                 enter(saved_tensor_hooks.set_aside())
                 if torch.is_anomaly_check_nan_enabled():  # a trace has no values that could be NaN
@@ -306,9 +308,9 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
 
     def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         nonlocal noted
-        if any(type(one) is torch.Tensor and has_no_memory(one) for one in args):
+        if any(map(_is_without_memory, args)):
             with self:
-                args = tuple(map(_with_memory, args))
+                args = tuple(_zeros_like(one) if _is_without_memory(one) else one for one in args)
         if func is operators.RESIZE_STORAGE and ledger.open:
             ledger.resize_storage(*args, next(iter(reversed(tracer.graph.nodes))))
             return None
@@ -371,12 +373,14 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     leaks.exclude_from_search(method)
 
 
-def _with_memory(value: Any) -> Any:
-    """Zeros without memory, which autograd's forward mode makes below the modes, as zeros of the trace. Given to a
-    FakeTensorMode, they end the process."""
-    if type(value) is torch.Tensor and has_no_memory(value):
-        return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
-    return value
+def _is_without_memory(value: Any) -> bool:
+    """Whether it is the zeros that autograd's forward mode makes below the modes. Given to a FakeTensorMode, they end
+    the process."""
+    return type(value) is torch.Tensor and has_no_memory(value)
+
+
+def _zeros_like(value: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
 
 
 def _waited_for(

@@ -81,7 +81,7 @@ class Compared(TorchDispatchMode):
 
 def samples(op: Any, dtype: torch.dtype) -> Iterator[Any]:
     torch.manual_seed(0)
-    with contextlib.suppress(Exception):  # a sample that cannot be made here is none
+    with contextlib.suppress(Exception):  # a sample that cannot be made here is left out
         for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd)):
             if number == SAMPLES:
                 return
