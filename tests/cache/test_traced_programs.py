@@ -12,7 +12,7 @@ from torch import nn
 
 import aotviz
 from aotviz.lowerings import run_graph
-from tests.cache.test_programs_from_cache import run
+from tests.cache.test_programs_from_cache import run_twice
 from tests.recorder.test_replayed import comparable
 
 ON = pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
@@ -166,9 +166,9 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_random_programs_are_in_a_second_process_what_they_were_in_the_first(tmp_path: Path) -> None:
-    first, then = (run("warm", tmp_path, "aot_function", "7000", "0", "40") for _ in range(2))
-    assert [now["verdict"] for now in then] == [before["verdict"] for before in first]
-    hits = [(before, now) for before, now in zip(first, then, strict=True) if now["outcomes"] == ["hit"]]
+    turns = run_twice("warm", tmp_path, "aot_function", "7000", "0", "40")
+    assert [now["verdict"] for _, now in turns] == [before["verdict"] for before, _ in turns]
+    hits = [(before, now) for before, now in turns if now["outcomes"] == ["hit"]]
     assert len(hits) > 10
     assert [now["wrappers"] for _, now in hits] == [before["wrappers"] for before, _ in hits]
-    assert {answer for one in then for answer in one["outcomes"]} <= {"hit", "bypass", "miss"}
+    assert {answer for _, one in turns for answer in one["outcomes"]} <= {"hit", "bypass", "miss"}
