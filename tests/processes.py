@@ -61,7 +61,7 @@ def at_once(
             written = [Path(folder, f"{name}-{number}") for name in ("stdout", "stderr")]
             started.append((start(_as_main, [*map(str, command)], environment, cwd, written), written))
         for process, _ in started:
-            process.join()
+            wait(process)
         return [Done(process.exitcode, *(path.read_text() for path in written)) for process, written in started]
 
 
@@ -75,6 +75,15 @@ def start(target: Callable[..., object], *arguments: Any, **named: Any) -> BaseP
     process = _context.Process(target=target, args=arguments, kwargs=named)
     process.start()
     return process
+
+
+def wait(process: BaseProcess) -> int | None:
+    """Until it has ended, and its exit code. If the test may wait no longer, it is killed."""
+    try:
+        process.join()
+    finally:
+        process.kill()
+    return process.exitcode
 
 
 def event() -> Event:

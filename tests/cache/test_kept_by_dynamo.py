@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cache import kept_by_dynamo
-from tests.processes import run_script, start
+from tests.processes import run_script, start, wait
 
 pytestmark = pytest.mark.slow
 Found = dict[str, dict[str, Any]]
@@ -25,8 +25,7 @@ def ran(folder: Path, *cases: str, setup: str = "", **options: Any) -> Found:
     answer = folder / "answer.json"
     answer.unlink(missing_ok=True)
     process = start(kept_by_dynamo.run, str(folder), str(answer), list(cases), setup, **options)
-    process.join()
-    assert process.exitcode == 0
+    assert wait(process) == 0
     found: Found = json.loads(answer.read_text())
     return found
 

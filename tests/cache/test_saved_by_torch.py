@@ -20,7 +20,7 @@ from aotviz.cache.values import Broken
 from aotviz.frontends.saved_functions import CannotBeSaved, SavedFunction
 from aotviz.ir.refusals import RanInEager
 from tests.cache import kept_by_dynamo, saved_by_torch
-from tests.processes import run_script, start
+from tests.processes import run_script, start, wait
 
 CASES = list(saved_by_torch.CASES)
 Found = dict[str, dict[str, Any]]
@@ -29,8 +29,7 @@ Found = dict[str, dict[str, Any]]
 def ran(folder: Path, target: Any, backend: str, cases: list[str]) -> Found:
     answer = folder / f"{target.__name__}.json"
     process = start(target, str(folder), str(answer), backend, cases)
-    process.join()
-    assert process.exitcode == 0
+    assert wait(process) == 0
     found: Found = json.loads(answer.read_text())
     return found
 

@@ -26,8 +26,7 @@ def lines(told: Path) -> list[dict[str, Any]]:
 
 
 def finished(process: BaseProcess, told: Path) -> list[dict[str, Any]]:
-    process.join()
-    assert process.exitcode == 0
+    assert processes.wait(process) == 0
     return lines(told)
 
 

@@ -71,8 +71,7 @@ def run(job: Job, cured: bool, folder: Path) -> Counter[str]:
     log = folder / "log"
     log.mkdir(parents=True)
     for rank in range(job.ranks):
-        process = processes.start(_child, job.family, job.name, cured, folder, rank, job.ranks)
-        process.join()
+        processes.wait(processes.start(_child, job.family, job.name, cured, folder, rank, job.ranks))
     if damage := getattr(importlib.import_module(f"tests.jobs.{job.family}"), f"damage_{job.name}", None):
         for path in log.glob("*.log"):
             path.write_text("".join(damage(path.read_text().splitlines(keepends=True))))
