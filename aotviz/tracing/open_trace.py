@@ -9,7 +9,6 @@ make_fx would push (functionalization, proxies, fake tensors) and pushes them ag
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import linecache
 import sys
@@ -28,6 +27,7 @@ from aotviz.ir import autograd_graph, effects, graphs, user_code
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass, leaves, ragged
 from aotviz.python_state import leaks, randomness
+from aotviz.python_state.garbage import not_collected
 from aotviz.python_state.patched import items_kept, patched
 from aotviz.torch_private import (
     autograd_nodes,
@@ -156,42 +156,34 @@ class OpenTrace:
     @contextlib.contextmanager
     def active(self, tag: str) -> Iterator[None]:
         """Trace what runs inside. `tag` ("is_forward", "is_backward") tells partitioners which half it belongs to."""
-        collects = gc.isenabled()
-        gc.disable()  # a trace allocates much and frees little, so collections are wasted time
-        try:
-            with contextlib.ExitStack() as stack:
-                enter = stack.enter_context
-                enter(prints_ended())  # first, so that it ends when all others have
-                enter(torch.autograd.set_multithreading_enabled(False))
-                enter(saved_tensor_hooks.set_aside())
-                if torch.is_anomaly_check_nan_enabled():  # a trace has no values that could be NaN
-                    enter(torch.autograd.set_detect_anomaly(True, check_nan=False))
-                enter(self.fake_mode)
-                enter(enable_python_dispatcher())
-                enter(self.functional_mode)
-                enter(self._make_fx.decomposing())
-                enter(self._proxies)
-                if self.logs_views:
-                    enter(_SubclassLog(self.ledger))
-                enter(proxy_tensor.disable_autocast_cache())
-                enter(self._make_fx.current())
-                enter(fx_traceback.preserve_node_meta())
-                meta = fx_traceback.current_meta
-                enter(items_kept(meta, "partitioner_tag"))
-                meta["partitioner_tag"] = tag  # for the nodes of torch's tracers, which trace subgraphs
-                enter(patched(self.tracer, half=tag))
-                if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
-                    enter(tracers.tracing_flag())
-                enter(decompositions.lstm_chosen_by(_chosen_lstm))
-                enter(corrections.as_eager())
-                enter(functionalize_excluded())
-                yield
-        finally:
-            if collects:
-                if not gc.get_freeze_count():  # what a trace made lives on: it counts as old, and is not walked again
-                    gc.freeze()
-                    gc.unfreeze()
-                gc.enable()
+        with contextlib.ExitStack() as stack:
+            enter = stack.enter_context
+            enter(not_collected())
+            enter(prints_ended())  # before the others, so that it ends when they have
+            enter(torch.autograd.set_multithreading_enabled(False))
+            enter(saved_tensor_hooks.set_aside())
+            if torch.is_anomaly_check_nan_enabled():  # a trace has no values that could be NaN
+                enter(torch.autograd.set_detect_anomaly(True, check_nan=False))
+            enter(self.fake_mode)
+            enter(enable_python_dispatcher())
+            enter(self.functional_mode)
+            enter(self._make_fx.decomposing())
+            enter(self._proxies)
+            if self.logs_views:
+                enter(_SubclassLog(self.ledger))
+            enter(proxy_tensor.disable_autocast_cache())
+            enter(self._make_fx.current())
+            enter(fx_traceback.preserve_node_meta())
+            meta = fx_traceback.current_meta
+            enter(items_kept(meta, "partitioner_tag"))
+            meta["partitioner_tag"] = tag  # for the nodes of torch's tracers, which trace subgraphs
+            enter(patched(self.tracer, half=tag))
+            if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
+                enter(tracers.tracing_flag())
+            enter(decompositions.lstm_chosen_by(_chosen_lstm))
+            enter(corrections.as_eager())
+            enter(functionalize_excluded())
+            yield
 
     def take(self) -> bool:
         """Called by who continues the trace. Returns whether it was not continued before."""
