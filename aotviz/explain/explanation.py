@@ -47,12 +47,16 @@ class Point:
 
 
 def by_urgency(points: Iterable[Point]) -> list[Point]:
-    """What failed first, then the costliest, misses of caches last; points that are not timed stay in order.
+    """What failed first, then the costliest, then that about which nothing is to be done, and misses of caches last.
+
+    Points that are not timed stay in order.
 
     >>> [point.text for point in by_urgency([Point("a"), Point("b", seconds=1), Point("c", failed=True)])]
     ['c', 'b', 'a']
     """
-    return sorted(points, key=lambda point: (not point.failed, point.kind == "cache", -point.seconds))
+    return sorted(
+        points, key=lambda point: (not point.failed, point.kind == "cache", point.fix.settled, -point.seconds)
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,6 +8,8 @@ import torch
 from torch._inductor import config as inductor
 
 import aotviz
+from aotviz.explain.cures import guard_cures
+from aotviz.explain.explanation import Point, by_urgency
 from tests import corpus
 from tests.explain.logs import logged, recording
 
@@ -171,3 +173,10 @@ def test_a_recompile_on_one_rank_is_one_point_that_names_the_rank() -> None:
 def test_a_miss_that_follows_from_what_ranks_diverge_in_is_not_told() -> None:
     texts = recording("ranks").explain().sentences
     assert sum("`reduce_loss`" in text for text in texts) == 1
+
+
+def test_a_point_about_which_nothing_is_to_be_done_comes_after_those_with_a_cure() -> None:
+    cured = Point("cured", fix=guard_cures.GROWING_CACHE.said(), seconds=1)
+    settled = Point("settled", fix=guard_cures.PROMPT.said(), seconds=9)
+    failed = Point("failed", fix=guard_cures.PROMPT.said(), failed=True)
+    assert by_urgency([settled, cured, failed]) == [failed, cured, settled]

@@ -48,6 +48,7 @@ TAKEN_STRIDES = Cure(
 SIZES_OF_TORCHS = Cure(
     "sizes of torch's compiled autograd",
     "Nothing is to be done: these sizes are symbols in this capture, so other sizes need no new one.",
+    settled=True,
 )
 DROPPED = Cure(
     "dropped captures",

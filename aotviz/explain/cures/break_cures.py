@@ -83,6 +83,7 @@ SKIPPED = Cure(
 NOT_YOURS = Cure(
     "graph break of a library",
     "Nothing is to be done in your program: these lines are a library's. What lies between them is compiled.",
+    settled=True,
 )
 TORCHS_HINT = Cure("what torch advises", "{hint}")
 NO_GRAPH = Cure(

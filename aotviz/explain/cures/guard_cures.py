@@ -233,6 +233,7 @@ GROWING_CACHE = Cure(
 PROMPT = Cure(
     "prompt and further tokens",
     "The prompt and the tokens after it need one program each. Both are kept and reused, so this happens once.",
+    settled=True,
 )
 ATTRIBUTE_NUMBER = Cure(
     "changing number of an object",
@@ -279,6 +280,7 @@ MODULE_NUMBER = Cure(
 SYMBOL = Cure(
     "number that became a symbol",
     "Nothing is to be done: `{name}` is a symbol in this program, so other values need no new one.",
+    settled=True,
 )
 GLOBAL_NUMBER = Cure(
     "global number",

@@ -28,6 +28,7 @@ class Cure:
     kept: str = ""  # said only if torch keeps the further program, that is, below the recompile limit
     of_caller: str = ""  # said in place of `does` about a line of a library, or an argument of a library's function
     settings: Mapping[str, object] = field(default_factory=dict)  # of torch, which apply the cure without an edit
+    settled: bool = False  # nothing is to be done: the fault does not come back
 
     def __post_init__(self) -> None:
         if self.name in CURES:
@@ -62,6 +63,11 @@ class Advice(str):
     def of_caller(self) -> bool:
         """Whether it can be followed without an edit of a library's line."""
         return any(cure.of_caller for cure in self.cures)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is to be done."""
+        return bool(self.cures) and all(cure.settled for cure in self.cures)
 
     def together_with(self, other: Advice) -> Advice:
         return Advice(*self._said, *other._said)
