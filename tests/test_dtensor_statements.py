@@ -61,7 +61,8 @@ def test_what_distribute_tensor_gives_is_waited_for(mesh, placement):
 @pytest.mark.parametrize("compiled", [torch.compile, aotviz.aot_function], ids=["torch.compile", "aot_function"])
 @pytest.mark.parametrize("take", [lambda d: d.view(-1), lambda d: d[:1], lambda d: d.t()], ids=["view", "slice", "t"])
 @pytest.mark.parametrize("given", [True, False], ids=["a DTensor", "from_local"])
-def test_a_view_that_a_dtensor_takes_of_its_part_is_none_to_autograd(mesh, compiled, take, given):
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_that_a_dtensor_takes_of_its_part_is_none_to_autograd(mesh, compiled, take, given, grad):
     """DTensor takes it below autograd: it has no base, and a version counter of its own."""
 
     def f(x):
@@ -69,15 +70,18 @@ def test_a_view_that_a_dtensor_takes_of_its_part_is_none_to_autograd(mesh, compi
         return take(d).to_local()
 
     def ran(fn):
-        x = torch.arange(6.0).reshape(2, 3)
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_(grad)
         made = fn(DTensor.from_local(x, mesh, [Replicate()]) if given else x)
-        x.add_(1)
-        return made.tolist(), made._version, made._base is x, made._base is not None
+        with torch.no_grad():
+            x.add_(1)
+            made.detach().mul_(2)
+        return made.tolist(), made._version, x._version, made._base is x, made._base is not None
 
+    torch._dynamo.reset()  # eight programs of one code are compiled, and the next runs in eager
     backend = run_graph if compiled is aotviz.aot_function else "aotviz_eager"
     found = ran(compiled(f, backend) if compiled is aotviz.aot_function else compiled(f, backend=backend))
     assert found == ran(f)
-    assert not found[2]
+    assert not found[3]
 
 
 def test_a_gradient_of_a_dtensor_may_have_other_strides_in_dimensions_of_size_one(mesh):

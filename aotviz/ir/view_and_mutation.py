@@ -312,6 +312,7 @@ class OutputAliasInfo:
     made: Ref | None = None  # its variable after the replay; None if the graph returns it, or it needs the fallback
     # It, or its base, was made to require grad inside and depends on no input that does. No other result depends on it.
     new_leaf: bool = False
+    counts_apart: bool = False  # of a custom_function_view: it does not share the input's version counter
     constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
     is_constant: bool = False
 

@@ -58,6 +58,11 @@ def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) 
     return isinstance(node, fx.Node) and operators.is_view(node.target)
 
 
+def counts_apart(call: GraphCall, slot: Slot) -> bool:
+    """Whether a result is a view of an input that has a version counter of its own, and no base that is known."""
+    return slot.kind == "output" and call.meta.output_info[slot.index].counts_apart
+
+
 def is_returned_before(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:
     """Whether a graph has one result for two of eager's, because a compiler removed a view that changes nothing."""
     if slot.hidden or not value.startswith("out["):

@@ -291,7 +291,10 @@ class _Classifier:
         tangent = output.requires_grad and functional.grad_fn(output) is not None
         if source is not None and self._is_custom_view(output):
             self._refuse_copy(output, source)
-            return replace(info, output_type=OutputType.custom_function_view, has_tangent=tangent)
+            _, path = self.ledger.path(output)
+            apart = any(self.ledger.counts_apart(event.results[k]) for event, k in path)
+            kind = OutputType.custom_function_view
+            return replace(info, output_type=kind, has_tangent=tangent, counts_apart=apart)
         if self.ledger.origin(output) is not None:
             return self._alias_with_history(info, output)
         if source is not None and not functional.storage_replaced(output):
