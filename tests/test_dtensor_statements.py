@@ -412,3 +412,38 @@ def test_the_part_of_a_result_over_a_written_leaf_does_not_require_grad(mesh, co
         return local.requires_grad, x._version - before, local.data_ptr() == x.data_ptr(), x.tolist()
 
     assert ran(by(compiled, f)) == ran(f)
+
+
+@pytest.mark.parametrize("given", [[Replicate()], None], ids=["another placement", "the same placement"])
+@pytest.mark.parametrize("passed", [lambda d: d * d.sum(), lambda d: torch.cat([d, d])], ids=["product", "cat"])
+def test_a_second_derivative_ends_where_a_gradient_has_another_placement(mesh, given, passed):
+    """The backward of `from_local` converts such a gradient, and its result has no `grad_fn`. The compiled backward
+    was traced for the gradient as it is once converted."""
+
+    def f(x):
+        d = DTensor.from_local(x, mesh, [Shard(0)])
+        torch._dynamo.graph_break()
+        return passed(d).to_local(grad_placements=given), x.sin()
+
+    def ran(fn):
+        x = leaf(4, 1)
+        first, second = fn(x)
+        (gradient,) = torch.autograd.grad([(first * first).sum(), second.sum()], x, create_graph=True)
+        return gradient, torch.autograd.grad((gradient * gradient).sum(), x)[0]
+
+    torch.testing.assert_close(ran(torch.compile(f, backend="aotviz_eager")), ran(f))
+
+
+def test_a_gradient_of_another_placement_has_a_grad_fn_where_eagers_has(mesh):
+    def f(d):
+        return d.sin()
+
+    def ran(fn):
+        d = distribute_tensor(torch.linspace(-1, 1, 4), mesh, [Shard(0)]).requires_grad_()
+        weight = distribute_tensor(torch.linspace(1, 2, 4), mesh, [Replicate()]).requires_grad_()
+        (gradient,) = torch.autograd.grad(fn(d), d, weight, create_graph=True)
+        found = torch.autograd.grad((gradient * gradient).sum(), [d, weight])
+        return [gradient.full_tensor(), *(one.full_tensor() for one in found)]
+
+    for compiled in COMPILED:
+        torch.testing.assert_close(ran(by(compiled, f)), ran(f))

@@ -30,7 +30,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.signature import GraphSignature
-from aotviz.ir.subclass_meta import Wrapping
+from aotviz.ir.subclass_meta import SubclassLayout, Wrapping
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 from aotviz.torch_private.fake_tensors import FakeTensorMode
@@ -464,7 +464,8 @@ class GradientRequest(Form):
     `tangents` says for each tangent of the call whether it requires grad (True), does not (False), or is missing
     (None). `given` are results whose final gradients are given as well. `wanted` is the result whose gradient is
     wanted; None for the gradients of the inputs. `held` are results that are available with their `grad_fn`, so that a
-    second derivative can continue from there in the autograd graph.
+    second derivative can continue from there in the autograd graph. `layouts` are those of tangents that are
+    subclasses of another context than the call's, else None; () if there are none.
     """
 
     call_name: str
@@ -473,6 +474,7 @@ class GradientRequest(Form):
     given: tuple[Ref, ...] = ()
     wanted: Ref | None = None
     held: tuple[Ref, ...] = ()
+    layouts: tuple[SubclassLayout | None, ...] = ()
 
     @property
     def name(self) -> str:

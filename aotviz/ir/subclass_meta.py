@@ -133,6 +133,35 @@ def plan(
     return SubclassCreationMeta(type(value), tuple(attrs), context, size, stride, tuple(symbols))
 
 
+TensorLayout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]  # size, stride, dtype, device
+
+
+@dataclass(frozen=True)
+class SubclassLayout:
+    """What a subclass is, without its values. Two are equal if a graph cannot tell the subclasses apart."""
+
+    plan: RuntimePlan
+    parts: tuple[TensorLayout, ...]
+
+    @staticmethod
+    def of(value: torch.Tensor) -> SubclassLayout:
+        alone = value.detach() if value.requires_grad else value  # some classes put `requires_grad` into the context
+        parts = wrapper_subclasses.parts(alone)
+        layouts = ((tuple(part.size()), tuple(part.stride()), part.dtype, part.device) for part in parts)
+        return SubclassLayout(plan(alone).at_run_time(), tuple(layouts))
+
+
+def made_by(how: RuntimePlan, plain: Iterator[torch.Tensor]) -> Any:
+    """A value of this plan from plain tensors, taken in order. Its sizes and strides are known."""
+    if isinstance(how, PlainTensorMeta):
+        return next(plain)
+    if isinstance(how, OpaqueMeta):
+        return how.value
+    attributes = {name: made_by(part, plain) for name, part in how.attrs}
+    kind: Any = how.type
+    return kind.__tensor_unflatten__(attributes, how.context, how.outer_size, how.outer_stride)
+
+
 def laid_out(value: Any, how: Plan) -> Iterator[Any]:
     """The flat values of `value` by its plan, in order."""
     if not isinstance(how, SubclassCreationMeta):

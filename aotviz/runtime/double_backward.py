@@ -17,6 +17,7 @@ neither is available, the second derivative continues inside, to the inputs, and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -24,12 +25,12 @@ import torch
 from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.forms import AtHand, GradientRequest, Split
 from aotviz.ir.refusals import Refused
-from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
+from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass, SubclassLayout
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.runtime import edges
 from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.late import GradientProgram, Late
-from aotviz.runtime.tangents import Expected, as_tangent, in_layout
+from aotviz.runtime.tangents import Expected, as_tangent, in_layout, other_layout
 from aotviz.runtime.unreached_inputs import UnreachedInputs
 from aotviz.torch_private import autograd_nodes, runtime
 from aotviz.torch_private.context import autocast_off
@@ -55,6 +56,7 @@ class Gradients:
         tensors = [i for i, info in enumerate(infos) if info.is_tensor]
         wanted = call.differentiated
         self._tangents = outer.tangents
+        self._plans = () if call.wrapping is None else call.wrapping.meta.tangents
         self._count, self._slots = len(infos), len(outer.slots)
         self._unreached = UnreachedInputs(call)
         self.inputs = wanted  # the inputs that get a gradient, as autograd sees them
@@ -90,11 +92,12 @@ class Gradients:
                 "Loop over the gradients, or apply torch.func's transforms to the function."
             )
         came = tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents)
-        program, saved, ends = self._going_on(ctx, came)
+        layouts = tuple(other_layout(*pair) for pair in zip(tangents, self._plans, strict=False))
+        program, saved, ends = self._going_on(ctx, came, layouts if any(layouts) else ())
         if isinstance(program, Exception):
             found = self._refused(ctx, tangents, program)
         else:
-            found = self._gradients(ctx, program, [*saved, *symbols], tangents, ends)
+            found = self._gradients(ctx, program, [*saved, *symbols], tangents, ends, layouts=layouts)
         self._unreached.spare_hooks(ctx, found)
         return found
 
@@ -135,13 +138,14 @@ class Gradients:
         tangents: Sequence[Any],
         ends: Sequence[torch.Tensor] = (),
         wholes: Sequence[Any] = (),
+        layouts: Sequence[SubclassLayout | None] = (),
     ) -> tuple[Any, ...]:
         values = [*saved, *self._kept(ctx, program)]
         # The offsets of a jagged tensor stay the same object: torch names the ragged size after it.
         values = [v.detach() if isinstance(v, torch.Tensor) and _can_require_grad(v) else v for v in values]
-        for tangent, expected in zip(tangents, self._tangents, strict=True):
+        for tangent, expected, other in zip_longest(tangents, self._tangents, layouts):
             if tangent is not None:
-                values.append(in_layout(tangent, expected))
+                values.append(in_layout(tangent, expected) if other is None else tangent)
         values += [whole.contiguous() for whole in wholes]
         values += self._edges(ctx)
         values += ends
@@ -155,13 +159,13 @@ class Gradients:
         return tuple(result)
 
     def _going_on(
-        self, ctx: Any, came: tuple[bool | None, ...]
+        self, ctx: Any, came: tuple[bool | None, ...], layouts: tuple[SubclassLayout | None, ...]
     ) -> tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """The program or error for these tangents; the saved values; the results at which its derivative ends."""
         saved, written = self._left(ctx, came) if hasattr(ctx, "parted") else self._saved(ctx)
         held, hooked = self._held(ctx, saved)
-        passed = self._passed.get(came, held)
-        program = self._program(came, (), None, tuple(ref for ref in passed if ref in held))
+        passed = self._passed.get((came, layouts), held)
+        program = self._program(came, (), None, tuple(ref for ref in passed if ref in held), layouts)
         if isinstance(program, Exception):
             return program, (), ()
         if any(saved[i] is None and program.may_read(i) for i in written):
@@ -172,8 +176,8 @@ class Gradients:
                 raise Refused(
                     "hook on a result", name, "a second derivative would flow through it, and the caller has freed it"
                 )
-        self._passed[came] = program.passed
-        self._known[came, (), None, program.ends] = program  # holding further results gives the same program
+        self._passed[came, layouts] = program.passed
+        self._known[came, (), None, program.ends, layouts] = program  # holding further results gives the same program
         return program, saved, [held[ref] for ref in program.ends]
 
     def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:

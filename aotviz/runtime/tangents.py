@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import Emitter, Tangent
-from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass
+from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass, SubclassLayout, made_by
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
 from aotviz.torch_private.tensors import has_no_memory
 
@@ -73,12 +73,28 @@ def fits(value: Any, plan: RuntimePlan) -> bool:
     )
 
 
+def other_layout(value: Any, plan: RuntimePlan) -> SubclassLayout | None:
+    """What a subclass of the planned class with another context is. None for another value, or if the context has no
+    hash by which a backward for it can be found."""
+    planned = isinstance(plan, RuntimeSubclass) and isinstance(value, torch.Tensor) and type(value) is plan.type
+    if not planned or fits(value, plan):
+        return None
+    found = SubclassLayout.of(value)
+    try:
+        hash(found)
+    except TypeError:
+        return None
+    return found
+
+
 def as_tangent(gradient: Any, expected: Expected) -> Any:
     """Convert `gradient` for the backward. A tensor of a class without parts, such as a Parameter, counts as plain.
 
     Raises:
         RuntimeError: it cannot be converted.
     """
+    if torch.is_grad_enabled() and other_layout(gradient, expected.plan) is not None:
+        return gradient  # the backward is traced for it
     made = _converted(gradient, expected.plan)
     if made is None and not is_subclass(gradient):
         made = _promoted(gradient, expected)
@@ -144,18 +160,9 @@ def _promoted(gradient: torch.Tensor, expected: Expected) -> Any:
         return None
     ones = (torch.ones(size, dtype=dtype, device=device) for size, dtype, device in expected.parts)
     try:
-        return _made(expected.plan, ones) * gradient
+        return made_by(expected.plan, ones) * gradient
     except (RuntimeError, TypeError, NotImplementedError, ValueError):
         return None
-
-
-def _made(plan: RuntimePlan, plain: Any) -> Any:
-    if isinstance(plan, PlainTensorMeta):
-        return next(plain)
-    if isinstance(plan, OpaqueMeta):
-        return plan.value
-    attributes = {name: _made(part, plain) for name, part in plan.attrs}
-    return plan.type.__tensor_unflatten__(attributes, plan.context, plan.outer_size, plan.outer_stride)  # type: ignore[attr-defined]
 
 
 def in_layout(tensor: Any, tangent: Tangent) -> Any:

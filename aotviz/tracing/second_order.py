@@ -41,7 +41,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, parts_of
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
-from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_out, plan
+from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, SubclassLayout, flat_results, laid_out, made_by, plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
@@ -104,6 +104,7 @@ class GradientTrace:
             if node is not None:
                 self.origins[name] = node
         self.open = call.forward.open
+        self.incoming: tuple[Any, ...] = ()  # one per tangent of the outer call: its fake
         self.ends: tuple[Ref, ...] = ()  # see Note [Where a second derivative leaves the gradients]
         self._taken = False
         self.reads: frozenset[int] | None = None  # the inputs that the graph closed last reads, by position
@@ -153,11 +154,14 @@ class GradientTrace:
         call, forward = self.outer, self.call.forward
         request, outputs, incoming, cuts = self.request, [], [], []
         tangents: list[Any] = []
-        for tangent, present in zip(call.tangents, request.tangents, strict=True):
+        layouts = request.layouts or (None,) * len(call.tangents)
+        pairs = zip(call.tangents, layouts, strict=True)
+        self.incoming = tuple(tangent.value if layout is None else self._other(layout) for tangent, layout in pairs)
+        for tangent, fake, present in zip(call.tangents, self.incoming, request.tangents, strict=True):
             if present is None:
                 tangents.append(None)
                 continue
-            value = self.open.functional(tangent.value)
+            value = self.open.functional(fake)
             value.requires_grad_(present)
             tangents.append(value)
             slot = call.slots[tangent.slot]
@@ -213,6 +217,15 @@ class GradientTrace:
                 "called. Register the hook on the gradient that you get, or run this part in eager"
             )
 
+    def _other(self, layout: SubclassLayout) -> Any:
+        """A placeholder for a tangent with another context than the first backward was compiled for. That backward
+        converts such a tangent. What a custom backward does with it, and whether the result has a `grad_fn`, may depend
+        on the context: that of `DTensor.from_local` is not differentiable for other placements."""
+        parts = [fakes.empty_like_layout(self.open.fake_mode, *part) for part in layout.parts]
+        for part in parts:
+            self.open.placeholder("tangents_other", part)
+        return made_by(layout.plan, iter(parts))
+
     def _whole(self, ref: Ref) -> Any:
         """A placeholder for the whole gradient of a result, contiguous."""
         value = functional.inner(self.call.forward.value(ref.kind, ref.index))
@@ -237,12 +250,12 @@ class GradientTrace:
         for index in self.at_hand.kept:
             node, value = forward.graph_input(index)
             add(str(call.graph_inputs[index]), (node,), value, None)
-        for tangent, value in zip(outer.tangents, found.tangents, strict=True):
+        for tangent, fake, value in zip(outer.tangents, self.incoming, found.tangents, strict=True):
             if value is not None:
-                how = plan(tangent.value)
+                how = plan(fake)
                 name = f"tangent of {outer.slots[tangent.slot].descriptor}"
-                nodes = tuple(map(self.open.node_of, laid_out(tangent.value, how)))
-                add(name, nodes, tangent.value, functional.edge(value), False, how)
+                nodes = tuple(map(self.open.node_of, laid_out(fake, how)))
+                add(name, nodes, fake, functional.edge(value), False, how)
         for ref, value in zip(self.request.given, found.wholes, strict=True):
             fake = functional.inner(value)
             add(f"gradient of {outer.called(ref)}", (self.open.node_of(fake),), fake, None)
