@@ -1,7 +1,7 @@
 """aotviz: watch AOTAutograd compile your program, stage by stage, and keep the compiled result.
 
 The public names are imported on first use, so that `import aotviz` costs nothing and reading a recording
-does not need torch.
+does not need torch. Where torch is not installed, a name that needs it raises ImportError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'aotviz' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    from aotviz.recording.needs_torch import loaded
+
+    return getattr(loaded(_HOMES[name], f"aotviz.{name}"), name)
 
 
 def load_ipython_extension(shell: Any) -> None:

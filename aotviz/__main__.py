@@ -19,6 +19,7 @@ from aotviz.cache import command as cache_command
 from aotviz.logs.finding import is_url
 from aotviz.logs.read_trace import read_trace
 from aotviz.reading.recording import Recording, RecordingError, load
+from aotviz.recording import needs_torch
 from aotviz.widgets.server import Viewer
 from aotviz.widgets.static_files import FrontEndMissing
 
@@ -124,6 +125,10 @@ def _read(chosen: Arguments, path: str | None, latest: bool = True) -> Recording
 
 
 def _verify(chosen: Arguments) -> int:
+    try:
+        needs_torch.loaded("aotviz.comparing.command", "verify")
+    except needs_torch.NeedsTorch as error:
+        raise CommandError(str(error)) from error
     from aotviz.comparing import command  # imports torch, which reading commands do not need
 
     try:

@@ -99,7 +99,7 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("recording/log_tables.py", "_read: getattr; rows: getattr"): FIELDS,
     ("recording/redacting.py", "_Redactor._record: getattr"): FIELDS,
     ("recording/redacting.py", "_vocabulary: read_text; _vocabulary: rglob"): "aotviz's own sources",
-    ("reading/recording.py", "Recording.try_cure: import_module"): "a name that is written there",
+    ("recording/needs_torch.py", "loaded: import_module"): "names that are written where it is called",
     ("recording/merging.py", "_rows_of: getattr; with_rows: getattr"): FIELDS,
     ("recording/numbers.py", "changed: getattr; of: getattr"): FIELDS,
     ("recording/replaying.py", "_told: getattr"): FIELDS,

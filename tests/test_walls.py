@@ -191,7 +191,7 @@ def without_torch(code: str) -> subprocess.CompletedProcess[str]:
         class Barred:
             def find_spec(self, name, path=None, target=None):
                 if name.split(".")[0] in ("torch", "transformers"):
-                    raise ImportError(f"{name} is barred in this test")
+                    raise ModuleNotFoundError(f"{name} is barred in this test", name=name.split(".")[0])
 
         sys.meta_path.insert(0, Barred())
     """
@@ -215,6 +215,32 @@ def test_a_recording_opens_where_torch_cannot_be_imported(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "compilation" in done.stdout
     assert (tmp_path / "a.html").stat().st_size > 10_000
+
+
+def test_what_needs_torch_says_how_to_install_it() -> None:
+    done = without_torch("""
+        import contextlib, io
+        import aotviz
+        from aotviz.__main__ import main
+
+        for name in ("compile", "record", "verify", "watch", "aot_function"):
+            try:
+                getattr(aotviz, name)
+            except ImportError as error:
+                print(error)
+        for command in (["verify", "program.py:f"], ["demo"]):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+                print(main(command))
+            print(said.getvalue().strip())
+    """)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    needs = "needs torch, which is not installed: pip install 'aotviz[torch]'"
+    assert told[:5] == [f"aotviz.{name} {needs}" for name in ("compile", "record", "verify", "watch", "aot_function")]
+    assert told[6].endswith(f"verify {needs}")
+    assert told[8].endswith("pip install 'aotviz[demo]'")
+    assert told[5] == told[7] == "2"
 
 
 def test_no_file_is_over_600_lines_and_no_function_over_100() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,7 +24,7 @@ from aotviz.explain import (
     timeline,
 )
 from aotviz.explain.overview import Overview
-from aotviz.recording import files, live_tracks, log_tables, merging, paintings, redacting, trace_files
+from aotviz.recording import files, live_tracks, log_tables, merging, needs_torch, paintings, redacting, trace_files
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError
@@ -172,7 +171,8 @@ class Recording:
         - 1 call repeated, with inputs of the recorded shapes and random values
         """
         # Loaded here because a recording is read without torch, and calls are repeated with it.
-        trial: Trial = import_module("aotviz.comparing.trying").tried(self, point, calls, self._content.calls)
+        trying = needs_torch.loaded("aotviz.comparing.trying", "try_cure")
+        trial: Trial = trying.tried(self, point, calls, self._content.calls)
         return trial
 
     def overview(self) -> Overview:
