@@ -24,7 +24,7 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("torch_private/inductor_code.py", "_write: mkdir; _write: mkstemp; _write: unlink"): "where `put_in` says",
     (
         "__init__.py",
-        ": import_module; __getattr__: import_module; _keep_dynamo_out: import_module; "
+        ": import_module; _keep_dynamo_out: import_module; "
         "load_ipython_extension: import_module; unload_ipython_extension: import_module",
     ): OWN,
     ("__main__.py", ": import webbrowser"): "opens the address that the viewer made",
