@@ -213,7 +213,17 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
-    return Explanation(title, (*first_apart.first([*hangs, *chained], facts), *remarks))
+    points = (*first_apart.first([*hangs, *chained], facts), *remarks)
+    return Explanation(title, (*_nothing_wrong(facts, points), *points))
+
+
+def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
+    """Said first where nothing needs attention. An error of a compiled program that runs is in no log of torch's."""
+    if not facts.data.compilations or not overviews.is_healthy(points) or any(point.fix for point in points):
+        return []
+    told = "Nothing is wrong with how this was compiled: no graph broke, nothing was compiled again, and nothing failed"
+    unlogged = "A log of torch's has no errors of compiled programs that run: the job itself prints them"
+    return [Point(sentence(told, unlogged if facts.source == "log" else ""))]
 
 
 def _counted(facts: Facts) -> str:
@@ -422,9 +432,10 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
         return f" because {words}", words, break_cures.OF_BACKEND.said()
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()] or ["no message"]
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
-    explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
+    explained = graph_breaks.explanation(reason)
     hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
     if words := graph_breaks.of_operator(explained):
-        return f" because {words}", words, export_cures.STOPPED.said() if is_export else graph_breaks.hinted(hint)
+        stopped = is_export and not graph_breaks.VMAP_RANDOM.search(words)
+        return f" because {words}", words, export_cures.STOPPED.said() if stopped else graph_breaks.hinted(hint, words)
     brief = explained or said
     return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(hint)

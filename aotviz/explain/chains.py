@@ -18,6 +18,7 @@ from functools import cached_property
 from aotviz.explain import recompiles, timeline
 from aotviz.explain.cures import backward_cures
 from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
+from aotviz.explain.graph_breaks import STANDARD
 from aotviz.explain.misses import Miss, shortened
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
@@ -198,6 +199,9 @@ class _Causes:
         found += self._of_callers(place, function, _change(point))
         if str(line) in self._breaks and (BEFORE_BREAK in point.title or self._was_made_inside(place, function)):
             found.append(self._breaks[str(line)])
+        if STANDARD.search(self._facts.frame_place(place)):  # what a call calls that was left out of the graph
+            broken = self._breaks.get(point.place.rpartition(":")[2])
+            found += [broken] if broken is not None and self._points[broken].place == point.place else []
         return min(found, default=None)
 
     def _after(self, place: int) -> tuple[str, int]:

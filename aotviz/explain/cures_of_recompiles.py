@@ -30,11 +30,13 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else export_cures.FIXED_SIZE.said()
     elif guard_cures.SIZE in fix.cures and len(sizes := _dimensions(cause)) > 1:
         fix = guard_cures.SIZE.said(name=usual.main.root, index=str(sizes))
+    elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
+        fix = guard_cures.LOOKED_UP.said()
     elif guard_cures.NUMBER in fix.cures and line_that_fixed(facts, cause):
         return guard_cures.FIXED_NUMBER.said()
     elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
         fix = guard_cures.PARAMETER_GROUPS.said()
-    elif guard_cures.LENGTH in fix.cures and _is_filled(facts, cause, usual):
+    elif guard_cures.LENGTH in fix.cures and (_is_filled(facts, cause, usual) or _fills(usual)):
         fix = guard_cures.FILLED.said(name=usual.main.root)
     elif guard_cures.LENGTH in fix.cures and _is_dictionary(facts, usual):
         fix = guard_cures.KEYS.said(name=usual.main.root)
@@ -52,6 +54,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
             return guard_cures.WITHOUT_KV_CACHE.said()
         grows = any(map(CACHED.search, guards))
         return guard_cures.GROWING_CACHE.said() if grows else guard_cures.PROMPT.said()
+    if guard_cures.LOOKED_UP in fix.cures:
+        return fix  # it lifts the guards on what is found as well
     fix = fix.where(cause.reached_limit, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
     lifted = {cure for one in fix.cures for cure in advice.LIFTS.get(one, ())}
     also = {miss.root for one in cause.recompiles for miss in one.also if not lifted & {*miss.failure.fix.cures}}
@@ -80,6 +84,18 @@ def _is_filled(facts: Facts, cause: Cause, recompile: Recompile) -> bool:
     guards = facts.guarded(recompile.place).get(recompile.main.root, ())
     is_global = any(facts.text(guard.source).startswith("G[") for guard in guards)
     return _rises(cause) and (is_global or _is_dictionary(facts, recompile))
+
+
+def _fills(recompile: Recompile) -> bool:
+    """Whether the line that the guard is of adds to the list or dictionary."""
+    name = re.escape(recompile.main.root.rpartition(".")[2])
+    return re.search(rf"\b{name}\.(?:append|extend|insert|update|setdefault|add)\(", recompile.main.code) is not None
+
+
+def _looks_up(recompile: Recompile) -> bool:
+    """Whether the line that the guard is of takes an element by the number, as of a list or a dictionary."""
+    name = re.escape(recompile.main.failure.subject.rpartition(".")[2])
+    return re.search(rf"\w\[[^\[\]:,]*\b{name}\]", recompile.main.code) is not None
 
 
 def _rises(cause: Cause) -> bool:

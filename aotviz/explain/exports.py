@@ -98,16 +98,37 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
     """What a log says of the other exports: that they succeeded, or that it does not tell."""
     good: list[str] = []
     silent: list[str] = []
+    points: list[Point] = []
     for place, compilation in enumerate(facts.data.compilations):
         if only in (None, place) and compilation.kind in EXPORTS and not compilation.error:
             if any(True for _ in _problems(facts, place)):
                 continue
-            (good if facts.text_of(place, "exported_program") >= 0 else silent).append(facts.id(place))
-    points = [Point(sentence(f"{_ids(good)} succeeded"))] if good else []
+            if facts.text_of(place, "exported_program") >= 0:
+                good.append(facts.id(place))
+            elif fixed := _fixed(facts, place):
+                points.append(_may_have_failed(facts, place, fixed))
+            else:
+                silent.append(facts.id(place))
+    points += [Point(sentence(f"{_ids(good)} succeeded"))] if good else []
     if silent:
         told = f"the {facts.source} does not say whether {_ids(silent)} succeeded, and has no exported program"
         points.append(Point(sentence(told), fix=export_cures.UNLOGGED.said()))
     return points
+
+
+def _fixed(facts: Facts, place: int) -> fixed_sizes.Fixed | None:
+    """The first size that a line made a constant."""
+    return next((one for one in fixed_sizes.found(facts, place) if one.line.line), None)
+
+
+def _may_have_failed(facts: Facts, place: int, fixed: fixed_sizes.Fixed) -> Point:
+    """For a log that has neither the error nor the program: TORCH_TRACE writes what was decided while tracing."""
+    name, code, at = facts.id(place), fixed.line.code, str(fixed.line)
+    made = f"this line made `{fixed.size}` the constant {fixed.value}"
+    brief = f"{name} may have failed: {made}"
+    text = sentence(brief, "If `dynamic_shapes` makes that size dynamic, the export failed for it")
+    fix, ids = fixed_sizes.keeping(fixed), (name,)
+    return Point(text, code, at, fix, kind="export", title=brief, ids=ids)
 
 
 def of_message(facts: Facts, place: int, reason: str) -> Problem | None:
@@ -225,10 +246,10 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         if (bound := next(_out_of_bounds(facts, rows), None)) is not None:
             yield bound
             return
-        if fixed := next((one for one in fixed_sizes.found(facts, place) if one.line.line), None):
+        if fixed := _fixed(facts, place):
             told = f"did not finish: this line made `{fixed.size}` the constant {fixed.value}, which was dynamic"
             brief = f"this line made `{fixed.size}` the constant {fixed.value}, which was dynamic"
-            cure = export_cures.FIXED_SIZE.said()
+            cure = fixed_sizes.keeping(fixed)
             yield Problem(f"{told}.{met}", fixed.line.code, str(fixed.line), cure, True, brief)
             return
         called = user_frames(facts.text(compilation.stack))

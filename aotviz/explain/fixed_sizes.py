@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, listed, sentence
-from aotviz.explain.misses import own_line
-from aotviz.explain.rows import Facts
+from aotviz.explain.misses import LIBRARY, own_line
+from aotviz.explain.rows import EXPORTS, Facts
+from aotviz.recording.events import ShapeRecord
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.spoken import spoken
 
@@ -34,13 +35,25 @@ def found(facts: Facts, place: int) -> list[Fixed]:
     """The sizes that one compilation made constants, in the order of the log."""
     made, guarded = [], UNKNOWN  # the line of the latest guard, which made the constant if its own record has no line
     for row in facts.about(place, facts.data.shapes):
-        if row.kind == "guard_added":
-            guarded = own_line(user_frames(facts.text(row.stack)))
+        if row.kind in ("guard_added", "guard_added_fast"):
+            guarded = _decided_at(facts, place, row) or guarded
         if sizes := facts.specialized(row):
             line = own_line(user_frames(facts.text(row.stack)))
             line = line if line.line else guarded
             made += [Fixed(size, facts.text(row.value), line) for size in sizes]
     return made
+
+
+def _decided_at(facts: Facts, place: int, row: ShapeRecord) -> SourceLine | None:
+    """The user's line at which a guard was added. An export that runs the module in Python has no user's stack of its
+    own: the module's frames are among those of torch, within the call of the export."""
+    line = own_line(user_frames(facts.text(row.stack)))
+    compilation = facts.data.compilations[place]
+    if not line.line and compilation.kind in EXPORTS:
+        frames = user_frames(facts.text(row.framework_stack))
+        line, called = own_line(frames), next((one for one in frames if not LIBRARY.search(one.file)), UNKNOWN)
+        line = UNKNOWN if line == called else line
+    return line if line.line else None
 
 
 def line_of(facts: Facts, places: Iterable[int], size: str) -> SourceLine | None:
@@ -70,14 +83,21 @@ def violated(facts: Facts, place: int, message: str) -> list[Point]:
         told += f"{'it' if len(sizes) == 1 else 'them'} the constant {values}"
         cost, ids = facts.seconds(place), (facts.id(place),)
         kind = "export" if is_export else "failed"
-        fix = export_cures.FIXED_SIZE.said() if is_export else _fix(sizes)
+        fix = keeping(sizes[0]) if is_export else _fix(sizes)
         points.append(Point(sentence(told), line.code, str(line), fix, True, cost, kind=kind, ids=ids))
     return points
+
+
+def keeping(fixed: Fixed) -> Advice:
+    """What keeps the size dynamic: a line that has it as a number, as `x.view(4, 64)`, needs another text."""
+    if re.search(rf"[(,\s]{re.escape(fixed.value)}\s*[,)]", fixed.line.code):
+        return export_cures.WRITTEN_SIZE.said(value=fixed.value, size=fixed.size)
+    return export_cures.FIXED_SIZE.said()
 
 
 def _fix(sizes: list[Fixed]) -> Advice:
     """What keeps the size dynamic, and what accepts the constant."""
     matches = [match for match in (DIMENSION.fullmatch(one.size) for one in sizes) if match is not None]
     marks = listed([f"`torch._dynamo.maybe_mark_dynamic({match['name']}, {match['index']})`" for match in matches])
-    keep = export_cures.FIXED_SIZE.said()
+    keep = keeping(sizes[0])
     return keep.together_with(export_cures.ACCEPTED_SIZE.said(marks=marks)) if marks else keep

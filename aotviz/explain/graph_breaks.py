@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aotviz.explain import explained_tables
@@ -71,7 +71,17 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
     (
         r"call_function args: .{0,300}?UserDefinedObjectVariable\((?P<what>\w{1,99}+)\)",
         "an argument of class `{what}` cannot be part of a graph",
+        break_cures.SUBCLASS,
+    ),
+    (
+        r"can only reorder functions where the arguments are",
+        "this prints something else than tensors, numbers and strings, which cannot be put off to the end of the graph",
         break_cures.BUILTIN,
+    ),
+    (
+        r"Backend compiler `(?P<what>[^`]+)` failed with (?P<error>.+?)\. Adding a graph break",
+        "the backend `{what}` raised {error}",
+        break_cures.OF_BACKEND,
     ),
     (
         r"builtin operator `print`",
@@ -144,12 +154,16 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.SKIPPED,
     ),
 )
-EXPLAINED = re.compile(r"Explanation: (.*)")  # torch's sentence in the text of a break
+# Torch's sentence in the text of a break. It may quote a value of several lines.
+EXPLAINED = re.compile(r"Explanation: (.*?)(?=\n\s*(?:Hint: |Developer debug|\n)|\Z)", re.S)
 FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
-    r"\bcall_\w++ (?:<built-in (?:function|method) )?(?P<name>[\w.]{1,200}+).{0,300}?"
-    r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500})['\"]\)"
+    r"\bcall_\w++ (?:<(?:built-in )?(?:function|method) )?(?P<name>[\w.]{1,200}+).{0,2000}?"
+    r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,500}?)['\"]\)",
+    re.S,
 )
 LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20}+\)>\.(?P<method>\w{1,99}+)")
+VMAP_RANDOM = re.compile(r"random operation while in randomness error mode")
+OF_CALLS = frozenset((break_cures.LOGGING, break_cures.PRINT, break_cures.WARNING))
 LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
@@ -168,10 +182,16 @@ class Break:
     skipped: bool  # the whole function runs in eager, not only this line
     compilations: tuple[str, ...]  # ids of those that reached it
     count: int  # how often the log reports it
+    in_standard: bool  # it lies in a line of Python's own library, which `place` calls
 
     @property
     def of_library(self) -> bool:
         return bool(LIBRARY.search(self.place))
+
+    @property
+    def leaves_graph(self) -> bool:
+        """Whether the call is one that Dynamo knows and leaves out of graphs: of a logger, `print`, a warning."""
+        return bool(OF_CALLS & {*self.fix.cures})
 
     @property
     def mendable(self) -> bool:
@@ -185,8 +205,27 @@ def find(facts: Facts) -> list[Break]:
     for record in facts.data.graph_breaks:
         key = (facts.text(record.place), meaning(facts.text(text_of(record)))[0])
         groups.setdefault(key, []).append(record)
-    found = [_break(facts, place, records) for (place, _), records in groups.items()]
+    found = _once([_break(facts, place, records) for (place, _), records in groups.items()])
     return sorted(found, key=lambda one: (not one.skipped, -one.count, one.place))
+
+
+def _once(breaks: Sequence[Break]) -> list[Break]:
+    """The breaks, where those that one call into Python's own library meets inside of it are one.
+
+    A call that cannot be part of a graph is left out of it; Dynamo then compiles what it calls, such as the functions
+    of `logging`, and meets more. They end with the call.
+    """
+    found: dict[object, Break] = {}
+    inside = {one.place for one in breaks if one.in_standard}
+    for one in sorted(breaks, key=lambda one: one.in_standard):
+        key: object = (
+            one.place if one.place in inside and (one.in_standard or one.leaves_graph) else (one.place, one.words)
+        )
+        first = found.setdefault(key, one)
+        if first is not one:
+            ids = tuple(dict.fromkeys((*first.compilations, *one.compilations)))
+            found[key] = replace(first, compilations=ids, count=first.count + one.count)
+    return list(found.values())
 
 
 # Python's own modules, and what torch has in place of some; their callers can be edited.
@@ -270,23 +309,28 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     text = facts.text(text_of(first))
     words, fix = meaning(text)
     last = innermost(facts.text(first.stack))
-    if STANDARD.search(str(last)) and (own := _own_line(facts, first)) is not None:
-        last, fix = own, break_cures.BUILTIN.said()
+    own = _own_line(facts, first) if STANDARD.search(str(last)) else None
+    if own is not None:
+        last = own
+        fix = fix if OF_CALLS & {*fix.cures} else break_cures.BUILTIN.said()
     if break_cures.ITEM in fix.cures and LOOP.match(last.code):
         fix = break_cures.STEPS.said()
     elif break_cures.BRANCH in fix.cures and last.code.startswith("while "):
         fix = break_cures.WHILE.said()
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
+    is_whole = bool(SKIPPED.search(text.partition("User code traceback")[0]))
+    skipped = is_whole and (own is None or own.function == facts.function(first.origin.compilation))
     return Break(
         place=str(last) or place,
         code=last.code,
-        function=last.function or facts.function(first.origin.compilation),
+        function=last.function if last.function and not skipped else facts.function(first.origin.compilation),
         caller=own_line(user_frames(facts.text(first.stack))),
         words=words,
         fix=fix.where(full=False, of_library=bool(LIBRARY.search(str(last) or place))),
-        skipped=bool(SKIPPED.search(text.partition("User code traceback")[0])),
+        skipped=skipped,
         compilations=tuple(ids),
         count=len(records),
+        in_standard=own is not None,
     )
 
 
@@ -320,10 +364,21 @@ def meaning(text: str) -> tuple[str, Advice]:
         if match:
             logs = {"method": _logged_by(told)} if cure is break_cures.LOGGING else {}
             return words.format(**match.groupdict()), cure.said(**logs) if cure else NO_ADVICE
-    explained = EXPLAINED.search(said)
+    explained = explanation(said)
     hint = re.search(r"Hint: (.*)", said)
-    reason = explained[1] if explained else said.strip().partition("\n")[0]
-    return of_operator(reason) or f"torch says: {reason.strip().rstrip('.')}", hinted(hint[1].strip() if hint else "")
+    reason = explained or said.strip().partition("\n")[0]
+    fix = hinted(hint[1].strip() if hint else "", reason)
+    return of_operator(reason) or f"torch says: {reason.strip().rstrip('.')}", fix
+
+
+def explanation(text: str) -> str:
+    """Torch's sentence in a message, in one line; "" if it has none.
+
+    >>> explanation("Error\\n  Explanation: It got Fake(\\n    2\\n  ).\\n  Hint: None.")
+    'It got Fake( 2 ).'
+    """
+    found = EXPLAINED.search(text)
+    return " ".join(found[1].split()) if found else ""
 
 
 def _logged_by(text: str) -> str:
@@ -342,6 +397,8 @@ def of_operator(explained: str) -> str:
     return f"`{found['name']}` raised {found['error']}: {found['message']}".rstrip(". ") if found else ""
 
 
-def hinted(hint: str) -> Advice:
-    """Torch's hint, unless it only says that the break is hard to avoid."""
+def hinted(hint: str, explained: str = "") -> Advice:
+    """Torch's hint, unless it only says that the break is hard to avoid; of a known error, its cure."""
+    if VMAP_RANDOM.search(explained):
+        return break_cures.RANDOM_IN_VMAP.said()
     return break_cures.TORCHS_HINT.said(hint=hint) if hint and not NO_HINT.match(hint) else NO_ADVICE

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aotviz.explain import compile_time
+from aotviz.explain.cures import time_cures
+from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.explain.time_parts import AOT, CAPTURE, GUARDS, KERNELS, part_of
@@ -44,12 +47,18 @@ def found(facts: Facts) -> Iterator[Point]:
         lasted = f", which it had done for {seconds(since)}" if since >= 1 else ""
         told = f"The log{rank} ends in the middle of {where}, {step}{lasted}"
         why = "The process was killed there, for example because memory ran out, or it hangs, or it still compiles"
+        repeated = next((one for one in compile_time.shares(facts, only=place)[:1] if one.is_unrolled), None)
+        large, code, at, fix = "", "", facts.frame_place(place), NO_ADVICE
+        if repeated is not None and repeated.line.line:
+            code, at, fix = repeated.line.code, str(repeated.line), time_cures.UNROLLED.said()
+            large = f"Its graph is large: {repeated.operators:,} operators come from this line, which is repeated"
         yield Point(
-            sentence(told, why),
-            "",
-            facts.frame_place(place),
+            sentence(told, why, large),
+            code,
+            at,
+            fix,
             failed=True,
             kind="failed",
-            title=told,
+            title=f"{told}: its graph has {repeated.operators:,} operators of one line" if large and repeated else told,
             ids=(facts.id(place),),
         )

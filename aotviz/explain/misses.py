@@ -226,6 +226,8 @@ def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str], to
             continue
         kind, about = key
         if kind == "global state":
+            if told.failure.kind == kind and _names_setting(told.failure.subject, about):
+                continue
             failure = _state(guard_failures.read(f"GLOBAL_STATE changed: {about}"), about, held.value, after)
         elif kind == "tensor":
             failure = guard_failures.read(f"{held.text} changed from {held.value} to {after}")
@@ -345,8 +347,20 @@ def _changed_state(facts: Facts, place: int, earlier: int, failure: GuardFailure
         {name: held.value for (kind, name), held in required(facts, program).items() if kind == "global state"}
         for program in (earlier, place)
     )
-    names = [name for name in failure.subject.split() if name in was and name in now and was[name] != now[name]]
-    return _state(failure, names[0], was[names[0]], now[names[0]]) if len(names) == 1 else failure
+    settings = failure.subject.split()
+    names = [name for name in settings if name in was and name in now and was[name] != now[name]]
+    if len(settings) == len(names) == 1:
+        return _state(failure, names[0], was[names[0]], now[names[0]])
+    words = (
+        _state(failure, name, was[name], now[name]).words if name in names else f"{torchs_setting(name)} changed"
+        for name in settings
+    )
+    return replace(failure, words=" and ".join(dict.fromkeys(words))) if names else failure
+
+
+def _names_setting(subject: str, name: str) -> bool:
+    """Whether torch's reason, which lists settings, has this one. It names the parts of autocast's state."""
+    return any(said == name or said.partition("(")[0] == name.removesuffix("_state") for said in subject.split())
 
 
 def _state(failure: GuardFailure, name: str, before: str, after: str) -> GuardFailure:

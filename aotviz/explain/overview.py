@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aotviz.explain import chains, compile_time, explained_tables, exports, flame, recompiles, restarts
 from aotviz.explain.explanation import WIDTH, Point, counted, seconds, sentence
+from aotviz.explain.misses import shortened
 from aotviz.explain.rows import Facts
 from aotviz.explain.time_parts import ORDER
 from aotviz.recording import saved
@@ -34,7 +35,7 @@ def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
     found = [_cause(point) for point in points if point.kind]
     times = _times(facts)
     functions = list(_functions(facts))
-    healthy = not any(one.failed or one.kind != "cache" or one.fix for one in found)
+    healthy = is_healthy(points)
     return OverviewRecord(
         _healthy(facts) if healthy else _headline(facts, found),
         healthy,
@@ -45,6 +46,11 @@ def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
         [point.text for point in points if not point.kind],
         flame.frames(facts),
     )
+
+
+def is_healthy(points: Sequence[Point]) -> bool:
+    """Whether nothing needs attention: a first compilation does not."""
+    return not any(point.failed or point.kind != "cache" or point.fix for point in points if point.kind)
 
 
 def _cause(point: Point) -> CauseRecord:
@@ -167,7 +173,7 @@ def _function(facts: Facts, places: Sequence[int], line: int, again: set[int]) -
     in_eager = next((one.message for one in errors if one is not None and one.ran_in_eager), "")
     return FunctionRecord(
         _name(facts, places[0]),
-        facts.frame_place(places[0]),
+        shortened(facts.frame_place(places[0])),
         f"after line {line}" if line else "",
         [facts.id(place) for place in places],
         sum(place in again for place in places),

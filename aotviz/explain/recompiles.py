@@ -402,7 +402,7 @@ def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
 
 def _reached(facts: Facts, place: int, reason: Miss) -> str:
     """What the user's line, which `_own_first` shows, has to do with the guard; "" if the guard is of that line."""
-    if wrapped.is_wrapper(facts, place):
+    if wrapped.is_wrapper(facts, place) and not wrapped.has_own_line(reason):
         return "`fn` is the module or function of torch that was compiled, which this line calls"
     if not reason.place or _own_first(facts, place, reason) is reason:
         return ""

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from aotviz.explain import advice, misses
 from aotviz.explain.cures import guard_cures
-from aotviz.explain.misses import Reason
+from aotviz.explain.misses import Miss, Reason
 from aotviz.explain.rows import Facts
 from aotviz.recording.sources import user_frames
 
 WRAPPER = re.compile(r"_dynamo/external_utils\.py:")
+OF_WRAPPER = re.compile(r"(?:args|kwargs|fn)\b")  # its variables
 OF_ONE_MODULE = advice.MODULES_CHANGED | {guard_cures.TRAINING, guard_cures.MODULE_HOOKS}
 
 
@@ -26,15 +27,25 @@ def is_wrapper(facts: Facts, place: int) -> bool:
 
 
 def reasons(facts: Facts, place: int, found: Sequence[Reason]) -> tuple[Reason, ...]:
-    """Why the earlier programs of this one function did not match, at the line that calls it: no line in it is the
-    user's."""
+    """Why the earlier programs of this one function did not match, at the line that calls it, where the guard is of no
+    line of the user's."""
     called = misses.own_line(user_frames(facts.text(facts.data.compilations[place].stack)))
     code, where = called.code, str(called)
     return tuple(
-        replace(reason, misses=tuple(replace(miss, code=code, place=where) for miss in reason.misses))
+        replace(
+            reason,
+            misses=tuple(
+                miss if has_own_line(miss) else replace(miss, code=code, place=where) for miss in reason.misses
+            ),
+        )
         for reason in found
         if not _of_another_function(reason)
     )
+
+
+def has_own_line(miss: Miss) -> bool:
+    """Whether a guard is of a line of the user's, as in a hook, and not of what is passed to the wrapper."""
+    return bool(miss.place) and not misses.LIBRARY.search(miss.place) and not OF_WRAPPER.match(miss.failure.subject)
 
 
 def _of_another_function(reason: Reason) -> bool:

@@ -61,9 +61,10 @@ def find(where: Where, limit_mb: int | None, remote: Remote) -> tuple[list[AnyLo
     if not logs:
         looked = f"{len(others)} file{'' if len(others) == 1 else 's'} there" if others else "it is empty"
         names = ", ".join(map(str, wanted))
+        early = "" if others else " An error before the first compilation is only in what the program printed."
         raise RecordingError(
             f"{names}: not a log of torch's structured trace ({looked}). To write one, run the program with "
-            "TORCH_TRACE=folder in its environment."
+            f"TORCH_TRACE=folder in its environment.{early}"
         )
     notes = [_left_out(others)] if others else []
     if links:

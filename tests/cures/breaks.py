@@ -8,7 +8,7 @@ import json
 import linecache
 import logging
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -511,3 +511,77 @@ def a_builtin(cured: bool) -> object:
     inside, outside = compiled(lambda x: x * len(bytes(x.numpy()))), compiled(lambda x, n: x * n)
     x = torch.ones(3)
     return outside(x, len(bytes(x.numpy()))) if cured else inside(x)
+
+
+class Scaled(torch.Tensor):
+    """A tensor that is kept as another one and a factor, as those of a quantized weight are."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> Self:
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Scaled(...)"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plain = [one.held * 2 if isinstance(one, Scaled) else one for one in args]
+        return func(*plain, **(kwargs or {}))
+
+
+class TakenApart(Scaled):
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["held"], None
+
+    @staticmethod
+    def __tensor_unflatten__(held: dict[str, torch.Tensor], kept: None, size: Any, stride: Any) -> TakenApart:
+        return TakenApart(held["held"])
+
+
+@program(
+    "a tensor subclass that torch cannot take apart",
+    cures.SUBCLASS,
+    "give it `__tensor_flatten__` and `__tensor_unflatten__`",
+    ("pytorch/pytorch#115646",),
+    graph_breaks,
+)
+def a_subclass(cured: bool) -> object:
+    weight = (TakenApart if cured else Scaled)(torch.ones(3))
+    return compiled(lambda x, weight: x * weight + 1)(torch.ones(3), weight)
+
+
+@program(
+    "a print of what is no tensor, number or string",
+    cures.BUILTIN,
+    "Call it outside the compiled function",
+    (),
+    graph_breaks,
+)
+def a_print_of_a_size(cured: bool) -> object:
+    def printing(x: torch.Tensor) -> torch.Tensor:
+        if not cured:
+            print(x.shape)
+        return x * 2
+
+    with torch._dynamo.config.patch(reorderable_logging_functions={builtins.print}):
+        return compiled(printing)(torch.ones(3))
+
+
+@program(
+    "dropout under vmap",
+    cures.RANDOM_IN_VMAP,
+    '`torch.vmap(..., randomness="different")`',
+    ("pytorch/rl#2313",),
+    errors,
+)
+def random_numbers_in_vmap(cured: bool) -> object:
+    randomness = "different" if cured else "error"
+
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x, 0.5).sum()
+
+    return compiled(lambda x: torch.vmap(noisy, randomness=randomness)(x), fullgraph=True)(torch.ones(2, 3))

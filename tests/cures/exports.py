@@ -305,3 +305,29 @@ def a_table_that_is_too_short(cured: bool) -> None:
     shapes = {"x": {0: torch.export.Dim("length", max=16 if cured else 1024)}}
     with with_records(active=True):
         exported(lambda self, x: x + table[: x.shape[0]], torch.ones(8, 4), dynamic_shapes=shapes)
+
+
+@program(
+    "a view with the size of the example as a number",
+    cures.WRITTEN_SIZE,
+    "Write what it is the size of in its place, `x.shape[0]`",
+    (),
+    errors,
+)
+def a_view(cured: bool) -> object:
+    x = torch.ones(4, 6)
+    torch._dynamo.mark_dynamic(x, 0)
+    return compiled(lambda x: x.view(x.shape[0] if cured else 4, 2, 3) * 2)(x)
+
+
+@program(
+    "a table that is as long as the example",
+    cures.FIXED_SIZE,
+    "take of a table as many rows as there are: `table[:x.shape[0]]`",
+    (),
+    errors,
+)
+def a_table(cured: bool) -> object:
+    x, table = torch.ones(6, 2), torch.ones(6, 2)
+    torch._dynamo.mark_dynamic(x, 0)
+    return compiled(lambda x: x * (table[: x.shape[0]] if cured else table))(x)

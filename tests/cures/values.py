@@ -421,3 +421,52 @@ def each_block_compiled(cured: bool) -> object:
             model.blocks[-1].compile(backend="eager")
         found.append(step(torch.ones(1, 2)))
     return found
+
+
+class Cached(nn.Module):
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
+
+    def forward(self, x: torch.Tensor, kept: list[torch.Tensor]) -> torch.Tensor:
+        kept[self.index] = torch.cat([kept[self.index], x])
+        return x + kept[self.index].sum(0)
+
+
+@program(
+    "blocks that look up what is theirs by an index",
+    cures.LOOKED_UP,
+    "compile the model in place of its blocks",
+    ("huggingface/transformers#36484",),
+)
+def an_index_that_looks_up(cured: bool) -> object:
+    blocks, kept = [Cached(index) for index in range(4)], [torch.ones(index + 1, 3) for index in range(4)]
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        for block in blocks:
+            x = block(x, kept)
+        return x
+
+    if cured:
+        return compiled(forward)(torch.ones(1, 3))
+    for block in blocks:
+        block.compile(backend="eager")
+    return forward(torch.ones(1, 3))
+
+
+NAMED = "sin 0"
+
+
+@program(
+    "a global string that changes often",
+    cures.GLOBAL_VALUE,
+    "work out what depends on it outside of the function, and pass that",
+)
+def a_global_string(cured: bool) -> object:
+    global NAMED
+    reading = compiled(lambda x: x * int(NAMED.split()[1]))
+    taking, found = compiled(lambda x, factor: x * factor), []
+    for step in range(2, 6):
+        NAMED = f"sin {step}"
+        found.append(taking(torch.ones(3), torch.tensor(step)) if cured else reading(torch.ones(3)))
+    return found

@@ -30,6 +30,11 @@ SPARSE = Cure(
     "sparse tensor",
     "Work with sparse tensors outside the compiled function, or pass a dense one: `x.to_dense()`.",
 )
+SUBCLASS = Cure(
+    "tensor subclass that torch cannot take apart",
+    "If it is a tensor subclass with `__torch_dispatch__`, give it `__tensor_flatten__` and `__tensor_unflatten__`, "
+    "which name the tensors that it holds. Otherwise pass those tensors, or call this outside the compiled function.",
+)
 GENERATOR = Cure(
     "random generator as an argument",
     "Draw outside the compiled function and pass what was drawn, or draw from torch's own generator, which "
@@ -44,8 +49,8 @@ OUTPUT_SIZE = Cure(
 )
 PRINT = Cure(
     "print",
-    "Print outside the compiled function, or "
-    "`torch._dynamo.config.reorderable_logging_functions.add(print)`, which prints after the graph has run.",
+    "Print outside the compiled function. If it prints only tensors, numbers and strings, "
+    "`torch._dynamo.config.reorderable_logging_functions.add(print)` is enough: it prints after the graph has run.",
     of_caller="`torch._dynamo.config.reorderable_logging_functions.add(print)`: it prints after the graph has run.",
     settings={"torch._dynamo.config.reorderable_logging_functions": {print}},
 )
@@ -84,6 +89,10 @@ NOT_YOURS = Cure(
     "graph break of a library",
     "Nothing is to be done in your program: these lines are a library's. What lies between them is compiled.",
     settled=True,
+)
+RANDOM_IN_VMAP = Cure(
+    "random numbers under vmap",
+    'Say whether each sample draws its own numbers: `torch.vmap(..., randomness="different")`, or `"same"`.',
 )
 TORCHS_HINT = Cure("what torch advises", "{hint}")
 NO_GRAPH = Cure(

@@ -53,7 +53,13 @@ UNLOGGED = Cure(
 FIXED_SIZE = Cure(
     "line that fixed a size",
     "Change the line so that it holds for other sizes too. If it compares the size with that of another tensor, as "
-    "`@` and `+` do, mark that tensor's dimension as well. If it needs a Python number, index a tensor in place of a "
+    "`@` and `+` do, mark that tensor's dimension as well, or take of a table as many rows as there are: "
+    "`table[:x.shape[0]]`. If it needs a Python number, index a tensor in place of a "
     "list, use the size itself in place of the length of a list, or compute the value outside and pass it as a tensor.",
+)
+WRITTEN_SIZE = Cure(
+    "size that is written as a number",
+    "The line has the size as the number {value}. Write what it is the size of in its place, `{size}`, or -1 in a "
+    "`view`.",
 )
 ACCEPTED_SIZE = Cure("size that may be a constant", "If the constant is right, mark with {marks}, which allows it.")

@@ -171,6 +171,12 @@ PARAMETER_GROUPS = Cure(
     "A step is compiled for the parameter groups that the optimizer has. Add all of them before the first step; a "
     "group can begin with `lr=torch.tensor(0.0)`.",
 )
+LOOKED_UP = Cure(
+    "number by which something is looked up",
+    "This line needs the number itself, so each of its values is a program. Where each block of a model has a number "
+    "of its own, compile the model in place of its blocks: `torch.compile(model)`. Otherwise look it up before the "
+    "call, and pass what was found.",
+)
 ONLY_LENGTH = Cure(
     "list of which only the length is read",
     "Only the length of `{name}` is read. Pass `len({name})` in its place: a number that changes becomes a symbol, so "
@@ -288,7 +294,8 @@ GLOBAL_NUMBER = Cure(
 )
 GLOBAL_VALUE = Cure(
     "global value",
-    "Globals are compiled as constants. Set `{name}` once, or pass it as an argument.",
+    "What is no tensor and no number is compiled as a constant, as a global and as an argument. Set `{name}` once, or "
+    "work out what depends on it outside of the function, and pass that: a number or a tensor.",
     kept=ONCE,
 )
 VALUE = Cure(
