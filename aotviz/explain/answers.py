@@ -218,12 +218,17 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
 
 
 def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
-    """Said first where nothing needs attention. An error of a compiled program that runs is in no log of torch's."""
-    if not facts.data.compilations or not overviews.is_healthy(points) or any(point.fix for point in points):
+    """Said first of a log where nothing needs attention. It has no error of a compiled program that runs."""
+    if (
+        facts.source != "log"
+        or not facts.data.compilations
+        or not overviews.is_healthy(points)
+        or any(point.fix for point in points)
+    ):
         return []
     told = "Nothing is wrong with how this was compiled: no graph broke, nothing was compiled again, and nothing failed"
     unlogged = "A log of torch's has no errors of compiled programs that run: the job itself prints them"
-    return [Point(sentence(told, unlogged if facts.source == "log" else ""))]
+    return [Point(sentence(told, unlogged))]
 
 
 def _counted(facts: Facts) -> str:

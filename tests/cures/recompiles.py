@@ -593,21 +593,3 @@ def an_added_group(cured: bool) -> object:
         step()
         rest["lr"].fill_(0.1)
     return None
-
-
-NORMS: list[torch.Tensor] = []
-
-
-@program("a list that a hook fills", cures.FILLED, "return the value and keep it there")
-def a_list_that_a_hook_fills(cured: bool) -> object:
-    model = torch.nn.Linear(2, 2, bias=False)
-    torch.nn.init.ones_(model.weight)
-    if not cured:
-        model.register_forward_hook(lambda module, args, out: NORMS.append(out.norm()))
-    NORMS.clear()
-    step = compiled((lambda x: (model(x), model(x).norm())) if cured else (lambda x: model(x)))
-    for _ in range(2):
-        result = step(torch.ones(2))
-        if cured:
-            NORMS.append(result[1])
-    return list(NORMS)
