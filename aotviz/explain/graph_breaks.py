@@ -215,12 +215,11 @@ def _once(breaks: Sequence[Break]) -> list[Break]:
     A call that cannot be part of a graph is left out of it; Dynamo then compiles what it calls, such as the functions
     of `logging`, and meets more. They end with the call.
     """
-    found: dict[object, Break] = {}
+    found: dict[tuple[str, str], Break] = {}
     inside = {one.place for one in breaks if one.in_standard}
     for one in sorted(breaks, key=lambda one: one.in_standard):
-        key: object = (
-            one.place if one.place in inside and (one.in_standard or one.leaves_graph) else (one.place, one.words)
-        )
+        is_of_call = one.place in inside and (one.in_standard or one.leaves_graph)
+        key = one.place, "" if is_of_call else one.words
         first = found.setdefault(key, one)
         if first is not one:
             ids = tuple(dict.fromkeys((*first.compilations, *one.compilations)))
