@@ -16,6 +16,7 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
 from aotviz.explain.misses import LIBRARY, own_line, shortened
 from aotviz.explain.rows import Facts
+from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import GraphBreak
 from aotviz.recording.sources import SourceLine, innermost, user_frames
 
@@ -318,11 +319,13 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.WHILE.said()
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     is_whole = bool(SKIPPED.search(text.partition("User code traceback")[0]))
-    skipped = is_whole and (own is None or own.function == facts.function(first.origin.compilation))
+    function = facts.function(first.origin.compilation)
+    skipped = is_whole and (own is None or own.function == function)
+    rest = REST.fullmatch(function)
     return Break(
         place=str(last) or place,
         code=last.code,
-        function=last.function if last.function and not skipped else facts.function(first.origin.compilation),
+        function=last.function if last.function and not skipped else rest["function"] if rest else function,
         caller=own_line(user_frames(facts.text(first.stack))),
         words=words,
         fix=fix.where(full=False, of_library=bool(LIBRARY.search(str(last) or place))),
