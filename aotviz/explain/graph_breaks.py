@@ -374,7 +374,7 @@ def meaning(text: str) -> tuple[str, Advice]:
 
 
 def explanation(text: str) -> str:
-    """Torch's sentence in a message, in one line; "" if it has none.
+    """Torch's sentence in a message, in one line; "" for a message without one.
 
     >>> explanation("Error\\n  Explanation: It got Fake(\\n    2\\n  ).\\n  Hint: None.")
     'It got Fake( 2 ).'
