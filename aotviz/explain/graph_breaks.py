@@ -16,7 +16,6 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
 from aotviz.explain.misses import LIBRARY, own_line, shortened
 from aotviz.explain.rows import Facts
-from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import GraphBreak
 from aotviz.recording.sources import SourceLine, innermost, user_frames
 
@@ -319,13 +318,12 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.WHILE.said()
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     is_whole = bool(SKIPPED.search(text.partition("User code traceback")[0]))
-    function = facts.function(first.origin.compilation)
-    skipped = is_whole and (own is None or own.function == function)
-    rest = REST.fullmatch(function)
+    compiled = first.origin.compilation
+    skipped = is_whole and (own is None or own.function == facts.function(compiled))
     return Break(
         place=str(last) or place,
         code=last.code,
-        function=last.function if last.function and not skipped else rest["function"] if rest else function,
+        function=last.function if last.function and not skipped else facts.users_function(compiled),
         caller=own_line(user_frames(facts.text(first.stack))),
         words=words,
         fix=fix.where(full=False, of_library=bool(LIBRARY.search(str(last) or place))),

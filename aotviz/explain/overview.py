@@ -18,7 +18,6 @@ from aotviz.explain.misses import shortened
 from aotviz.explain.rows import Facts
 from aotviz.explain.time_parts import ORDER
 from aotviz.recording import saved
-from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.events import CompilationData
 from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
 
@@ -71,9 +70,7 @@ def _cause(point: Point) -> CauseRecord:
 
 def _name(facts: Facts, place: int) -> str:
     """As the user knows it: a module's class, or a function."""
-    name = facts.function(place)
-    rest = REST.match(name)
-    return rest["function"] if rest else recompiles.ASKED.sub(r"\g<function>", name)
+    return recompiles.ASKED.sub(r"\g<function>", facts.users_function(place))
 
 
 def first_sentence(text: str) -> str:

@@ -82,6 +82,12 @@ class Facts:
         named = itertools.chain([self.data.compilations[place]], others)
         return next((c.name for c in named if c.name and c.name != c.compile_id), self.data.compilations[place].name)
 
+    def users_function(self, place: int) -> str:
+        """The same, and for what follows a graph break the name of the function that it is the rest of."""
+        name = self.function(place)
+        rest = REST.match(name)
+        return rest["function"] if rest else name
+
     def called(self, place: int) -> str:
         """The one name of a compilation in sentences: "`forward [0/1]`", "rank 1: `forward [0/1]`", "export 2"."""
         if self.data.compilations[place].kind.endswith("export"):
