@@ -411,3 +411,33 @@ def test_an_input_that_the_function_does_not_return_is_saved_where_that_costs_no
     traced = alone(lambda x: (x * 2).sin())
     traced(grown(3))
     assert [str(one) for one in traced.recording[0].saved_tensors.name] == ["primals_1"]
+
+
+def returns_what_it_was_computed_from(x):
+    y = x * 0.5
+    return y, (y * 2).sin()
+
+
+@pytest.mark.parametrize("door", ["aot_function", "torch.compile"])
+def test_a_result_may_be_written_before_a_backward_that_eager_does_not_compute_from_it(door):
+    """Operator by operator, recomputing from a result saves no time. In machine code it does, and the write raises."""
+
+    def gradient(fn):
+        leaf = torch.linspace(-1, 1, 6).requires_grad_()
+        half, result = fn(leaf)
+        half.detach().mul_(2)
+        return torch.autograd.grad(result.sum(), leaf)
+
+    torch._dynamo.reset()
+    fn = returns_what_it_was_computed_from
+    found = alone(fn) if door == "aot_function" else torch.compile(fn, backend="aotviz_eager")
+    torch.testing.assert_close(gradient(found), gradient(fn))
+
+
+def test_in_machine_code_such_a_write_is_refused(clean_dynamo):
+    found = torch.compile(returns_what_it_was_computed_from, backend="aotviz")
+    half, result = found(torch.linspace(-1, 1, 6).requires_grad_())
+    half.detach().mul_(2)
+    with pytest.raises(aotviz.Refused) as caught:
+        result.sum().backward()
+    assert caught.value.reason == "written before the backward"

@@ -17,7 +17,8 @@ The min-cut partitioner may save an input or a result, and recompute from it wha
 that tensor before the backward, which eager allows: then the backward could not run. So where a write is likely, what
 is computed first from it is saved in its place, unless the backward itself reads it, or it is a parameter: of an input
 that the function returns, or that overlaps one; if the code after a graph break writes in place; and under a memory
-budget, which recomputes from more. Elsewhere, that would only cost memory.
+budget, which recomputes from more. Elsewhere, that would only cost memory. But a graph that runs operator by operator
+saves no time by recomputing, so there what is computed from a result is saved, too.
 
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,

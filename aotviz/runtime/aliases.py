@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -57,12 +58,6 @@ _METHODS = frozenset(
 )
 
 
-def heard_whole(call: Split, cut: Cut | None) -> list[int]:
-    """The positions in `call.heard` at which a hook is refused, because the backward cannot be cut there."""
-    places = {place.position for place in cut.places} if cut is not None else set()
-    return [position for position, one in enumerate(call.heard) if one.slots and position not in places]
-
-
 class Epilogue:
     """Writes the lines after the compiled graph. `inputs` are the variables of the graph inputs, `results` of the
     slots."""
@@ -94,11 +89,11 @@ class Epilogue:
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below use."""
         infos = enumerate(self.call.meta.input_info)
-        needed = {i for i, info in infos if info.mutated or info.version_bumps or info.turned_on}
+        needed = {i for i, info in infos if info.mutated or info.version_bumps or info.written_parts or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
         refs += [ref for step in self.call.meta.replay if isinstance(step, Hook) for ref in step.others]
         needed |= {ref.index for ref in refs if ref is not None and ref.kind == "input"}
-        needed |= {self._base_index(fact) for fact in self.call.meta.output_info if self._taken_again(fact)}
+        needed |= {fact.base_index or 0 for fact in self.call.meta.output_info if self._taken_again(fact)}
         return needed.union(self._counted_and_saved(), self._kept)
 
     def turn_on(self) -> None:
@@ -164,11 +159,15 @@ class Epilogue:
     def _count_idle(self, ending: bool) -> None:
         """Writes that leave an input's value unchanged. `ending`: those that end an autograd graph which needs a
         gradient here."""
+        fact = "eager increments the version of {} for writes that do not change its value"
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)] - self._counted_in_graph(i)
                 if ending == (self._rootless_with_gradient(self._counter(i)) is not None):
-                    self._bump(i, idle, "eager increments the version of {} for writes that do not change its value")
+                    self._bump(i, idle, fact)
+            elif info.mutation_type is MutationType.NOT_MUTATED and not ending:
+                for path, count in self._written_parts(i):
+                    self._bump(i, count, fact, path)
 
     def _counted_in_graph(self, i: int) -> int:
         """How often an operator that writes a graph input in the graph (`torch.ops.fsdp.copy_`) bumps its version."""
@@ -443,9 +442,9 @@ class Epilogue:
             self.source.line(text, f"{name} changes its shape or strides", name)
             bumps += 1
         if info.written_back:
-            bumps += self._copy(variable, name, new, info, counted=info.version_bumps > bumps)
+            bumps += self._copy(i, new, counted=info.version_bumps > bumps)
         self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
-        for path, count in info.written_parts:
+        for path, count in self._written_parts(i):
             self._bump(i, count - info.written_by_parts, f"eager increments the version of {{}} {count} times", path)
 
     @functools.cached_property
@@ -454,12 +453,18 @@ class Epilogue:
         infos = self.call.meta.input_info
         return any(info.mutates_data and info.requires_grad_after and not info.requires_grad for info in infos)
 
-    def _copy(self, variable: str, name: str, new: str, info: InputAliasInfo, counted: bool) -> int:
+    def _written_parts(self, i: int) -> Iterator[tuple[str, int]]:
+        """(Path, version bumps) of each part of a subclass that is written, without those that a replay makes."""
+        for path, count in self.call.meta.input_info[i].written_parts:
+            yield path, count - self.call.meta.replayed_writes[Ref("input", i, path)]
+
+    def _copy(self, i: int, new: str, counted: bool) -> int:
         """`counted`: whether eager counts this write. Returns the number of version increments made here."""
+        variable, name, info = self.inputs[i], str(self.call.graph_inputs[i]), self.call.meta.input_info[i]
         hidden, unseen = info.mutations_hidden_from_autograd, info.unseen
         if info.written_by_parts:
-            for path, count in info.written_parts:
-                data = "" if count else ".data"  # the version counter of the whole is bumped separately
+            for path, count in self._written_parts(i):
+                data = ".detach()" if count else ".data"  # a write to the whole does not bump those of the parts
                 self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)
             return 0
         if info.inference:
@@ -561,7 +566,8 @@ class Epilogue:
         own = self.results.get(("output", index))
         assert own is not None, f"{name} is {fact.output_type.name}, so the graph does not return it"
         if self._taken_again(fact):
-            return self._again(self.inputs[self._base_index(fact)], fact, name, own)
+            assert fact.base_index is not None
+            return self._again(fact.base_index, fact, name, own)
         if fact.new_leaf:
             self.source.line(f"{own}.requires_grad_()", f"the function makes {name} a leaf that requires grad", name)
         if fact.dynamic_dims:
@@ -569,11 +575,11 @@ class Epilogue:
             self.source.line(f"{mark}({own}, {sorted(fact.dynamic_dims)})", f"{name} has dynamic sizes", name)
         return own
 
-    def _again(self, base: str, fact: OutputAliasInfo, name: str, own: str) -> str:
+    def _again(self, i: int, fact: OutputAliasInfo, name: str, own: str) -> str:
         """A view of an input with a symbolic size: it gets the layout of the graph's result."""
         variable = self.source.fresh(name.replace("output", "out"))
-        text = f"{base}.as_strided({self._layout(fact.layout, own)})"
-        if not fact.requires_grad and self.call.meta.input_info[self._base_index(fact)].requires_grad_after:
+        text = f"{self.inputs[i]}.as_strided({self._layout(fact.layout, own)})"
+        if not fact.requires_grad and self.call.meta.input_info[i].requires_grad_after:
             text += ".detach()"
         self.source.line(f"{variable} = {text}", f"{name} is {fact.output_type.value}", name)
         return variable
@@ -582,11 +588,6 @@ class Epilogue:
     def _taken_again(fact: OutputAliasInfo) -> bool:
         """Whether an output is a view of an input that no step of the replay creates."""
         return fact.output_type is OutputType.alias_of_input and fact.made is None and fact.same_object_as is None
-
-    @staticmethod
-    def _base_index(fact: OutputAliasInfo) -> int:
-        assert fact.base_index is not None
-        return fact.base_index
 
     def _constant(self, value: Any) -> str:
         if value is None or type(value) in (bool, int, str):  # not an IntEnum, whose `repr` is not Python

@@ -19,7 +19,6 @@ from aotviz.ir.forms import Slot, Tangent
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
 from aotviz.runtime import (
-    aliases,
     call_differs,
     cuts,
     double_backward,
@@ -244,7 +243,7 @@ class Writer:
 
     def _backward(self) -> None:
         source, call = self.source, self.call
-        heard = aliases.heard_whole(call, self.lowered.cut)
+        heard = cuts.uncut(call, self.lowered.cut)
         if heard:
             found = [(i, call.heard[i]) for i in heard]
             passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)

@@ -273,3 +273,9 @@ class Cutting:
             gradient = whole if place.is_view or gradient is None else gradient
             self.given[slot] = place, gradient
         self.came[slot] = gradient
+
+
+def uncut(call: Split, cut: Cut | None) -> list[int]:
+    """The positions in `call.heard` at which a hook is refused, because the backward cannot be cut there."""
+    found = {place.position for place in cut.places} if cut is not None else set()
+    return [position for position, one in enumerate(call.heard) if one.slots and position not in found]

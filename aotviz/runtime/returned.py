@@ -19,7 +19,8 @@ from aotviz.tracing import functional
 def versions(source: Source, call: GraphCall) -> None:
     """Write the line that sets the version counters of new results to eager's, where they differ.
 
-    A functional graph writes nothing in place, but a factory function called as an operator counts one write.
+    A functional graph writes nothing in place, but a factory function called as an operator counts one write, and the
+    operators that a higher-order operator runs count those of their kernels.
     """
     nodes = _outputs(call)
     shared = {functional.storage(v) for v in _tensors(graphs.placeholders(_forward(call)))}
@@ -28,8 +29,8 @@ def versions(source: Source, call: GraphCall) -> None:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         if slot.version is None or not isinstance(value, torch.Tensor) or functional.storage(value) in shared:
             continue
-        made_here = not node.all_input_nodes
-        if slot.version or made_here:
+        counts = not node.all_input_nodes or operators.is_higher_order(_made_by(node).target)
+        if slot.version or counts:
             wanted.append((position, slot.version))
     if wanted:
         setter = source.bind("set_versions", runtime.set_versions)
@@ -53,9 +54,14 @@ def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) 
     if slot.kind == "output" and call.meta.output_info[slot.index].output_type is OutputType.custom_function_view:
         return False
     node = _outputs(graph)[_position(value)]
-    while isinstance(node, fx.Node) and node.target is operator.getitem:
+    return isinstance(node, fx.Node) and operators.is_view(_made_by(node).target)
+
+
+def _made_by(node: fx.Node) -> fx.Node:
+    """The call whose result, or a part of whose result, a node is."""
+    while node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         node = node.args[0]
-    return isinstance(node, fx.Node) and operators.is_view(node.target)
+    return node
 
 
 def counts_apart(call: GraphCall, slot: Slot) -> bool:

@@ -106,8 +106,8 @@ def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
     Note [Recomputing from an input]."""
     graph_inputs = graphs.placeholders(call.graph_module.graph)[: len(call.graph_inputs)]
     inputs = {i: node for i, node in enumerate(graph_inputs) if i not in call.meta.static_input_indices}
+    made = {graphs.owner(one).name for one in results if isinstance(one, fx.Node)}
     if saves_memory() or call.follows.writes:
-        made = {graphs.owner(one).name for one in results if isinstance(one, fx.Node)}
         return frozenset(made | {node.name for node in inputs.values()})
     returned = {info.base_index for info in call.meta.output_info if info.output_type in _OF_INPUTS}
     returned |= {i for i in inputs if not call.members(i).isdisjoint(call.follows.returned)}
@@ -116,7 +116,8 @@ def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
         functional.storage(value) for i, value in values.items() if i in returned and functional.has_storage(value)
     }
     seen = (i for i, value in values.items() if functional.has_storage(value) and functional.storage(value) in places)
-    return frozenset(inputs[i].name for i in seen)
+    found = {inputs[i].name for i in seen}
+    return frozenset(found | made if call.options.graph_counts_writes else found)
 
 
 def _check_outputs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,8 +108,27 @@ def counts_unseen(target: Any) -> bool:
     return lists and bool(target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd))
 
 
+def sets_storage(target: Any) -> bool:
+    """Whether an operator gives a tensor the storage of another."""
+    return is_operator(target) and target.overloadpacket is torch.ops.aten.set_
+
+
 def is_view(target: Any) -> bool:
     return is_operator(target) and bool(target.is_view)
+
+
+@functools.cache
+def aliasing(target: Any) -> str:
+    """What a call does to aliases: "view", "write", "move" (changes shape or strides in place) or "plain" (nothing).
+
+    An operator that decomposes is plain: under inference mode, those that it decomposes to arrive too.
+    """
+    if not is_operator(target):
+        return "plain"
+    if torch.Tag.inplace_view in target.tags:
+        return "move"
+    kind = "write" if writes(target) else "view" if is_view(target) else "plain"
+    return "plain" if kind != "plain" and is_composite(target) else kind
 
 
 def may_alias(target: Any) -> bool:

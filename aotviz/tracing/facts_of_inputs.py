@@ -81,7 +81,7 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
     turned_on = one.was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # A trace does not count the writes of operators that take lists.
     writes = ledger.writes_of(argument)
-    bumps = max(operators.version(argument) - one.was.version, writes) - ledger.uncounted[id(argument)]
+    bumps = max(operators.version(argument) - one.was.version - ledger.uncounted[id(argument)], writes)
     fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
     with_grad = one.was.edge is not None and torch.is_grad_enabled()
     differs = with_grad and (  # matters if it is a view of a base without grad
@@ -104,7 +104,7 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
         keep_input_mutations=keep_input_mutations and not one.is_inference,
         version_bumps=0 if one.is_inference else bumps,
         layout_after=one.lies if one.replaced or moved else None,
-        written_parts=tuple(_written_parts(one, bumps)) if is_subclass(argument) else (),
+        written_parts=tuple(_written_parts(one)) if is_subclass(argument) else (),
         turned_on=turned_on,
         turned_off=one.was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=one.left is not None,
@@ -115,13 +115,14 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
     )
 
 
-def _written_parts(one: Seen, bumps: int) -> Iterator[tuple[str, int]]:
-    """(Path, version bumps) of each part that is written. A write to the whole bumps only the whole, `bumps` times; one
-    to a part that the function got (`to_local()`, `values()`) bumps the part."""
+def _written_parts(one: Seen) -> Iterator[tuple[str, int]]:
+    """(Path, version bumps) of each part that is written, or whose version alone changes. A write to the whole bumps
+    only the whole; one to a part that the function got (`to_local()`, `values()`) bumps the part."""
     for (path, part), version in zip(parts_by_path(one.argument), one.was.part_versions, strict=True):
-        if functional.data_mutated(part):
-            counted = not torch.is_inference_mode_enabled()  # there, the parts in the trace have no version
-            yield path, operators.version(part) - version if counted else int(not bumps)
+        # a part that the trace makes in inference mode has no version
+        bumps = max(operators.version(part) - version, one.ledger.writes_of(part))
+        if functional.data_mutated(part) or (bumps > 0 and not one.changed):
+            yield path, bumps
 
 
 def _hidden_from_autograd(one: Seen) -> tuple[bool, bool]:

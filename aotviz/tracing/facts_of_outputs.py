@@ -177,7 +177,7 @@ class _Classifier:
                 continue
             for path, part in parts_by_path(argument):
                 moved = next((e for e in self.ledger.events if isinstance(e, Moved) and e.tensor is part), None)
-                if moved is not None and path in dict(self.input_info[i].written_parts):
+                if moved is not None and functional.data_mutated(part):
                     raise replay.refused(moved, self.input_names[i] + path)
                 yield from () if moved is None else (id(part),)
 

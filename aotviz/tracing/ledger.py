@@ -15,7 +15,6 @@ shape that does not fit. A metadata op that autograd does not see is itself such
 
 from __future__ import annotations
 
-import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -163,8 +162,8 @@ class Ledger:
         self.meets_subclass = False  # an operator was called with one
         self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
         self._origin: dict[int, Viewed] = {}
-        self._writes: Counter[int] = Counter()  # id of a tensor -> number of operators that wrote it
-        self.uncounted: Counter[int] = Counter()  # the same, for operators whose writes eager does not count
+        self._writes: Counter[int] = Counter()  # id of a tensor -> number of operators whose write eager counts
+        self.uncounted: Counter[int] = Counter()  # the same, of those whose write eager does not count
         self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
         self.placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
         self.storages: dict[int, int] = {}  # id of an argument -> the key of its storage
@@ -179,7 +178,7 @@ class Ledger:
         self.given: dict[int, Given] = {}  # id of an argument that requires grad
         self._orphans: list[torch.Tensor] = []  # arguments of Kind.ORPHAN
         self.read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
-        self.below: set[int] = set()  # ids of views that a subclass took of its parts, below autograd: it knows no view
+        self.below: set[int] = set()  # ids of events below autograd, by a subclass on its parts, and of the views taken
         self.hooked: list[TracedHook] = []
         self.unrepeatable: Moved | None = None  # see Note [Moved views]
         self.assigned: list[torch.Tensor] = []  # tensors whose `.data` was assigned
@@ -270,7 +269,11 @@ class Ledger:
     def _source(self, position: int) -> torch.Tensor | None:
         """The tensor whose storage the `set_` at this position passes on, or None if the event is not such a `set_`."""
         event = self.events[position] if position < len(self.events) else None
-        source = event.args[0] if isinstance(event, Moved) and event.args and _sets_storage(event.operator) else None
+        source = (
+            event.args[0]
+            if isinstance(event, Moved) and event.args and operators.sets_storage(event.operator)
+            else None
+        )
         return source if functional.is_functional(source) else None
 
     def _is_held(self, source: torch.Tensor | None, leaving: Iterable[Any], given: Set[int]) -> bool:
@@ -294,7 +297,7 @@ class Ledger:
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: fx.Node | None = None
     ) -> bool:
         """Called after each operator, with its node. Returns whether the operator concerns aliases."""
-        kind = _kind(operator)
+        kind = operators.aliasing(operator)
         if kind == "plain" or not args:
             if self._after_move or self._orphans:
                 self._note_use(args)
@@ -323,7 +326,7 @@ class Ledger:
             self._origin.update((id(r), event) for r in results)
         elif kind == "move":
             if functional.is_functional(first):
-                if _sets_storage(operator):
+                if operators.sets_storage(operator):
                     self.parted.append((len(self.events), first, "alias is given another storage"))
                 moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node, layout(first), first.requires_grad)
                 self.events.append(moved)
@@ -347,8 +350,7 @@ class Ledger:
         if differentiable and self._misplaces_gradients(tensor):
             raise Refused("as_strided in a chain of views", "a tensor")
         self.events.append(Wrote(tensor, mode, operator, node, layout(self.root(tensor))))
-        self._writes[id(tensor)] += 1
-        self.uncounted[id(tensor)] += not operators.counts_writes(operator)
+        (self._writes if operators.counts_writes(operator) else self.uncounted)[id(tensor)] += 1
         if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
             self.unrepeatable = self.moved_view()
 
@@ -357,12 +359,16 @@ class Ledger:
         (`jagged.values()`) may be an alias that the class made of a part. To autograd it is a view of the whole."""
         for one in result if isinstance(result, (list, tuple)) else (result,):
             inside = self._origin.get(id(one))
-            if inside is not None and _kind(operator) == "view":
+            if inside is not None and operators.aliasing(operator) == "view":
                 for alias in inside.results:
                     del self._origin[id(alias)]
                 self.events.remove(inside)
                 self._taken[id(inside.source)].remove(inside)
-        self.below.update(id(r) for e in self.events[first:] if isinstance(e, Viewed) for r in e.results)
+        made = self.events[first:]
+        self.below.update(id(one) for e in made for one in (e.results if isinstance(e, Viewed) else (e,)))
+        self._writes.subtract(
+            id(e.tensor) for e in made if isinstance(e, Wrote) and operators.counts_writes(e.operator)
+        )
         self.note(operator, args, kwargs, result)
 
     def resize_storage(self, tensor: torch.Tensor, size: Any, after: fx.Node) -> None:
@@ -404,7 +410,7 @@ class Ledger:
                 self._moved_views.append(moved)
             # The version counter is bumped only after the op.
             self._after_move[id(tensor)] = operators.version(tensor) + 1 if moved.mode.grad else GradFn.STALE
-            if _sets_storage(moved.operator):
+            if operators.sets_storage(moved.operator):
                 self._after_move[id(tensor)] = GradFn.WRONG
             return
         for event in set(self._origin.values()):  # views of it keep their layout
@@ -451,7 +457,7 @@ class Ledger:
         """
         tensor: Any = args[0] if args else None
         event = self._origin.get(id(tensor))
-        if event is None or _kind(operator) != "view" or not functional.is_functional(tensor):
+        if event is None or operators.aliasing(operator) != "view" or not functional.is_functional(tensor):
             return None
         strided = torch.ops.aten.as_strided.default
         if (operator is not strided and id(tensor) not in self.placed) or is_subclass(tensor):
@@ -539,7 +545,9 @@ class Ledger:
 
     def sets_of(self, tensor: torch.Tensor) -> int:
         """How often `set_` gave it another storage. Dynamo makes one of `x.data = ...`, and corrects the count."""
-        return sum(isinstance(e, Moved) and e.tensor is tensor and _sets_storage(e.operator) for e in self.events)
+        return sum(
+            isinstance(e, Moved) and e.tensor is tensor and operators.sets_storage(e.operator) for e in self.events
+        )
 
     def writes_of(self, tensor: torch.Tensor) -> int:
         """The number of operators that wrote this very tensor, not a view of it.
@@ -549,7 +557,9 @@ class Ledger:
         """
         if not torch.is_inference_mode_enabled():
             return self._writes[id(tensor)]
-        return sum(isinstance(e, (Moved, Wrote)) and self._counts_for(e.tensor, tensor) for e in self.events)
+        events = (e for e in self.events if isinstance(e, (Moved, Wrote)) and id(e) not in self.below)
+        counted = (e for e in events if isinstance(e, Moved) or operators.counts_writes(e.operator))
+        return sum(self._counts_for(e.tensor, tensor) for e in counted)
 
     def _counts_for(self, alias: torch.Tensor, tensor: torch.Tensor) -> bool:
         source, path = self.path(alias, lambda one: one is tensor)
@@ -559,7 +569,7 @@ class Ledger:
     def replacements(self) -> list[tuple[int, torch.Tensor]]:
         """(Position among the events, tensor) of each tensor that was given another storage."""
         changes = ((k, e) for k, e in enumerate(self.events) if isinstance(e, Wrote | Moved))
-        return [(k, e.tensor) for k, e in changes if e.operator is None or _sets_storage(e.operator)]
+        return [(k, e.tensor) for k, e in changes if e.operator is None or operators.sets_storage(e.operator)]
 
     def from_data(self, alias: torch.Tensor) -> bool:
         """Whether the attribute `.data` returned it."""
@@ -577,23 +587,6 @@ class Ledger:
     def moved_view(self) -> Moved | None:
         """The last in-place metadata op on a view in grad mode, else on any tensor; see Note [Moved views]."""
         return next(reversed([*(e for e in self.events if isinstance(e, Moved)), *self._moved_views]), None)
-
-
-def _sets_storage(operator: Any) -> bool:
-    """Whether an operator gives a tensor the storage of another."""
-    return operators.is_operator(operator) and operator.overloadpacket is torch.ops.aten.set_
-
-
-@functools.cache
-def _kind(operator: Any) -> str:
-    if not operators.is_operator(operator):
-        return "plain"
-    if torch.Tag.inplace_view in operator.tags:
-        return "move"
-    kind = "write" if operators.writes(operator) else "view" if operators.is_view(operator) else "plain"
-    if kind != "plain" and operators.is_composite(operator):
-        return "plain"  # under inference mode, the operators that it decomposes to arrive too
-    return kind
 
 
 def _require_grad(*values: Any) -> bool:

@@ -17,6 +17,7 @@ import torch
 from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
+from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import dispatch, operators, pytree
 from aotviz.tracing import functional
 from aotviz.tracing.views import layout
@@ -119,7 +120,10 @@ def refuse_write(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], 
     """
     if torch.Tag.inplace_view in operator.tags:
         return
-    given = [value for value in pytree.tree_flatten((args, dict(kwargs)))[0] if functional.is_functional(value)]
+    values = pytree.tree_flatten((args, dict(kwargs)))[0]
+    if any(map(is_subclass, values)):  # it has no memory; its class may call an operator for each part
+        return
+    given = [value for value in values if functional.is_functional(value)]
     if str(operator.overloadpacket) in _SAME_TO_ALL or not all(layout(value).concrete for value in given):
         return
     targets = list(filter(functional.is_functional, operators.written(operator, args, kwargs)))

@@ -54,11 +54,12 @@ def recipe(base: Layout, where: Layout) -> tuple[tuple[str, tuple[Any, ...]], ..
     if not contiguous(base) or start < 0 or 0 in where.size:
         return strided
     kept = [i for i, (n, stride) in enumerate(zip(where.size, where.stride, strict=True)) if n > 1 and stride != 0]
-    order = sorted(kept, key=lambda i: -where.stride[i])
-    found = _picked([(where.size[i], where.stride[i]) for i in order], start, whole)
+    dims = sorted(((where.size[i], where.stride[i]) for i in kept), key=lambda dim: -dim[1])
+    found = _picked(dims, start, whole)
     if found is None:
         return strided
-    order += [i for i in range(len(where.size)) if i not in kept]
+    # a dimension of size one lies where its stride says: an operator orders the dimensions of its result by strides
+    order = sorted(range(len(where.size)), key=lambda i: (-where.stride[i], i not in kept))
     sizes = tuple(where.size[i] if i in kept else 1 for i in order)
     inverse = tuple(order.index(i) for i in range(len(order)))
     steps: list[tuple[str, tuple[Any, ...]]] = [("view", ((-1,),)), *found, ("view", (sizes,))]

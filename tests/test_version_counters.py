@@ -1,0 +1,124 @@
+"""Version counters and the strides of dimensions of size one: what random programs found, compared with eager's by both
+doors. The oracle calls such a difference a detail; here it fails."""
+
+from __future__ import annotations
+
+import pytest
+import torch.distributed as dist
+
+from tests.oracle.compare import Candidate, judge, ours_aot, torch_compile
+from tests.oracle.dtensor_statements import HEADER
+from tests.oracle.fuzz import report
+from tests.oracle.strategy import from_source
+
+DOORS = {"aot_function": ours_aot(), "torch.compile": torch_compile("aotviz_eager")}
+pytestmark = pytest.mark.xdist_group("ranks")
+
+PROGRAMS = {
+    "a_dimension_of_size_one_lies_where_its_stride_says": """
+def inputs():
+    base = torch.linspace(-1.1, 1.3, 4).reshape(2, 2).clone().requires_grad_() * 1.5
+    return base[:1], base[::2]
+
+def f(written, x):
+    written.neg_()
+    return x * 2.0
+""",
+    "what_a_memory_budget_draws_again_has_no_version": """
+context = lambda: torch._functorch.config.patch(activation_memory_budget=0.0)
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 12).reshape(3, 4).clone().requires_grad_(),)
+
+def f(x):
+    return torch.nn.functional.dropout(x + x, 0.5)
+""",
+    "a_view_of_a_part_is_moved_and_returned": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(4, 1).clone().requires_grad_(),)
+
+def f(x):
+    d = distribute_tensor(x.detach(), mesh, [Shard(1)])
+    d.add_(1.0)
+    whole = d.full_tensor()
+    whole.t_()
+    return whole
+""",
+    "a_view_of_a_part_is_moved_and_not_returned": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).clone(),)
+
+def f(x):
+    local = distribute_tensor(x, mesh, [Replicate()]).to_local()
+    y = local * 3.0
+    local.unsqueeze_(0)
+    return y
+""",
+    "writes_to_the_whole_and_to_a_part_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (distribute_tensor(torch.linspace(-0.8, 1.2, 6).reshape(2, 3), mesh, [Shard(0)]),)
+
+def f(d):
+    d.mul_(0.5)
+    local = d.to_local()
+    local.mul_(0.5)
+    local.unbind()[0].neg_()
+    return local
+""",
+    "a_class_writes_a_plain_argument_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(2, 3).clone(),)
+
+def f(x):
+    d = DTensor.from_local(x, mesh, [Replicate()])
+    d.mul_(0.5)
+    return x * 2.0
+""",
+    "a_collective_writes_a_view_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 3).clone(),)
+
+def f(x):
+    return distribute_tensor(x.unbind(0)[1], mesh, [Replicate()]).sin().to_local()
+""",
+    "a_part_is_a_leaf_and_is_written_under_no_grad": """
+def inputs():
+    return torch.linspace(-1.1, 1.3, 4).clone().requires_grad_(), torch.ones(3)
+
+def f(x, y):
+    local = distribute_tensor(x, mesh, [Replicate()]).to_local()
+    with torch.no_grad():
+        local.fill_(0.5)
+    return y.sum()
+""",
+    "a_dtensor_of_an_expanded_tensor_is_written": """
+def inputs():
+    return (torch.linspace(-0.7, 1.1, 6).reshape(3, 2).clone().expand(2, -1, -1),)
+
+def f(x):
+    d = distribute_tensor(x, mesh, [Shard(0)])
+    d.add_(1.0)
+    return d.to_local(grad_placements=[Replicate()])
+""",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _group():
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_equals_eager_to_the_last_detail(name: str, door: Candidate, clean_dynamo: None) -> None:
+    program = from_source(name, f"import torch\n{HEADER}{PROGRAMS[name]}")
+    verdict = judge(program, door)
+    assert verdict.status == "equal", report(program, {door.name: verdict})
