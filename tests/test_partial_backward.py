@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.fx as fx
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import aotviz
@@ -410,3 +411,21 @@ def test_a_hook_on_the_base_of_a_written_view_is_not_called_with_none(compiled):
         return heard, x.grad.tolist()
 
     assert ran(compiled(f)) == ran(f)
+
+
+@pytest.mark.parametrize("compiled", [alone, lambda fn: aotviz.compile(fn, backend="eager")])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_hook_on_an_input_beside_a_subclass_is_not_called_with_none(compiled, create_graph):
+    def f(pair, x):
+        return pair * 2, x.sin()
+
+    def ran(call, result):
+        pair = TwoTensor(torch.linspace(-1, 1, 4), torch.linspace(1, 2, 4)).requires_grad_()
+        x, heard = torch.linspace(-1, 1, 4).requires_grad_(), []
+        for leaf in (pair, x):
+            leaf.register_hook(lambda gradient: heard.append(gradient * 2))
+        call(pair, x)[result].sum().backward(create_graph=create_graph)
+        return len(heard), x.grad is None, pair.grad is None
+
+    for result in (0, 1):
+        assert ran(compiled(f), result) == ran(f, result)

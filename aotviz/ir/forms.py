@@ -398,10 +398,16 @@ class Split(JointGraph):
     def differentiated(self) -> list[int]:
         """The inputs, as autograd sees them, that receive a gradient."""
         found = graphs.outputs(self.backward_module.graph)
-        if self.wrapping is not None:
+        return [i for i, parts in enumerate(self.gradient_parts) if found[parts[0]] is not None]
+
+    @property
+    def gradient_parts(self) -> list[range]:
+        """The positions of each input's gradient among the results of the backward graph: several for a subclass."""
+        if self.wrapping is None:
+            counts = [1] * len(graphs.outputs(self.backward_module.graph))
+        else:
             counts = [1 if plan is None else plan.count for plan in self.wrapping.meta.gradients]
-            found = [found[start] for start in accumulate([0, *counts[:-1]])]
-        return [i for i, gradient in enumerate(found) if gradient is not None]
+        return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
 
     @property
     def saved_tensor_count(self) -> int:

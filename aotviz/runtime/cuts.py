@@ -161,7 +161,7 @@ class Cut:
             raise Refused("gradient of a result", cutting.asked[0])
         tangents = dict(zip(self.tangents, gradients, strict=True))
         found = self._run(cutting.name, ctx, symbols, tangents, cutting.given)
-        self.rest.inputs.spare_hooks(ctx, found)
+        self.rest.inputs.after_a_part(ctx, found)
         return tuple(found)
 
     def part(self, ctx: Any, cutting: Cutting, place: Place, gradient: Any) -> Any:

@@ -125,7 +125,7 @@ class PartialBackward:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
         with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
             result = [*run(arguments)]
-        self.inputs.spare_hooks(ctx, result)
+        self.inputs.after_a_part(ctx, result)
         return result
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:

@@ -20,25 +20,35 @@ from aotviz.runtime import gradient_hooks
 MANY_NODES = 1000  # nodes of the autograd graph in which leaves with hooks are searched
 
 
-def partly_reached(call: Split) -> list[int]:
-    """The inputs that gradients of some results reach, but not those of others."""
+def partly_reached(call: Split) -> dict[int, int]:
+    """The inputs that gradients of some results reach, but not those of others, with the position of each one's
+    gradient among the results of the backward graph: of its first part, if the input is a subclass."""
     graph = call.backward_module.graph
     tangents = [node for node in graphs.placeholders(graph) if absent.is_tangent(node)]
-    reached = graphs.dependencies(graph, tangents)
-    gradients = enumerate(graphs.outputs(graph)) if call.wrapping is None else ()
-    return [i for i, gradient in gradients if gradient is not None and len(reached(gradient)) < len(tangents)]
+    reached, outputs = graphs.dependencies(graph, tangents), graphs.outputs(graph)
+    by = [
+        (i, parts[0], set().union(*(reached(outputs[k]) for k in parts))) for i, parts in enumerate(call.gradient_parts)
+    ]
+    return {i: first for i, first, sources in by if outputs[first] is not None and len(sources) < len(tangents)}
 
 
 class UnreachedInputs:
     """Keeps hooks from being called with None, for the backwards of one program."""
 
     def __init__(self, call: Split) -> None:
-        tensors = [i for i, info in enumerate(call.meta.input_info) if info.is_tensor]
-        self._partly = {i: tensors.index(i) for i in partly_reached(call)}
+        infos = call.outer.meta.input_info
+        tensors = [i for i, info in enumerate(infos) if info.is_tensor]
+        self._partly = [(i, tensors.index(i), position) for i, position in partly_reached(call).items()]
 
-    def spare_hooks(self, ctx: Any, result: Sequence[Any]) -> None:
-        """See Note [Hooks without a gradient]."""
-        unreached = [place for i, place in self._partly.items() if result[i] is None]
+    def after_a_part(self, ctx: Any, results: Sequence[Any]) -> None:
+        """Called with the results of a backward graph. See Note [Hooks without a gradient]."""
+        self._spare_hooks(ctx, [place for _, place, position in self._partly if results[position] is None])
+
+    def after_a_second(self, ctx: Any, gradients: Sequence[Any]) -> None:
+        """Called with the gradients of a second derivative, one per input."""
+        self._spare_hooks(ctx, [place for i, place, _ in self._partly if gradients[i] is None])
+
+    def _spare_hooks(self, ctx: Any, unreached: Sequence[int]) -> None:
         if not unreached:
             return
         following = ctx.next_functions
