@@ -97,6 +97,26 @@ def f(x, y):
         local.fill_(0.5)
     return y.sum()
 """,
+    "a_part_of_a_result_is_a_view_of_a_detached_input": """
+def inputs():
+    return (torch.linspace(-0.84, 1.16, 9).reshape(3, 3).clone(),)
+
+def f(x):
+    d = DTensor.from_local(x.detach(), mesh, [Replicate()])
+    d.sin_()
+    torch._dynamo.graph_break()
+    return d.full_tensor()
+""",
+    "a_views_grad_fn_is_made_anew_before_its_gradient_is_asked_for": """
+def inputs():
+    base = torch.linspace(-1.1, 1.3, 6).clone().requires_grad_()
+    return base[4:], base[:1], base[2:3], base[1:3]
+
+def f(x, one, written, other):
+    written.detach().sub_(one.clone())
+    other + 1.0
+    return torch.autograd.grad((x * 2.0).sin().sum(), x)[0]
+""",
     "a_dtensor_of_an_expanded_tensor_is_written": """
 def inputs():
     return (torch.linspace(-0.7, 1.1, 6).reshape(3, 2).clone().expand(2, -1, -1),)

@@ -7,6 +7,7 @@ the slots: mutated inputs, user outputs that cannot be rebuilt from something el
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +51,8 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.open, history, _checked(forward, written), bases)
     after_the_graph.refuse_data(call.follows, forward, history, written, call.graph_inputs)
-    after_the_graph.refuse_differentiated(call.follows, [one.ref for one in heard], call.graph_inputs)
+    passed_on = [*(one.ref for one in heard), *_given_another_grad_fn(call)]
+    after_the_graph.refuse_differentiated(call.follows, passed_on, call.graph_inputs)
     traced, values, gradients, late = forward.differentiated(outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):
         if value is not None:  # autograd sees only the whole
@@ -92,6 +94,16 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
             for descriptor, value in zip(call.graph_inputs, values, strict=True)
         ),
     )
+
+
+def _given_another_grad_fn(call: TracedCall) -> Iterator[Ref]:
+    """Views whose `grad_fn` autograd makes again after the call, since another input is written that has the same
+    version counter. In eager, the write came before they were used."""
+    written = set(call.meta.mutated_input_indices)
+    counters = {counter for i in written for counter in call.counters(i)}
+    for i, info in enumerate(call.meta.input_info):
+        if info.requires_grad and not info.is_leaf and i not in written and counters & call.counters(i):
+            yield Ref("input", i)
 
 
 def _checked(forward: Run, written: dict[int, Any]) -> dict[int, Any]:

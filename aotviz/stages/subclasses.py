@@ -301,20 +301,23 @@ class _Inward:
                 if owner is not None:
                     index, leads, source = owner
                     name = f"{slot.descriptor}{path}"
-                    view = "" if part is source else self._taken_again(part, name, outer.graph_inputs[index])
+                    view = "" if part is source else self._taken_again(part, source, name, outer.graph_inputs[index])
                     info = outer.meta.input_info[index]
                     alias = ".detach()" if not leads and (info.requires_grad or info.requires_grad_after) else ""
                     found[number, path] = (index, leads + view + alias)
         return found
 
-    def _taken_again(self, part: Any, name: str, source: InputDescriptor) -> str:
-        """The call that takes a part of a result from the written input whose memory it shares."""
-        where = known_layout(self.outer.forward.ledger, part)
+    def _taken_again(self, part: Any, source: Any, name: str, whose: InputDescriptor) -> str:
+        """The calls that take a part of a result from `source`, the written input whose memory it shares."""
+        ledger = self.outer.forward.ledger
+        where = known_layout(ledger, part)
         if where is None:
-            raise Refused("view of what is written", name, str(source))
+            raise Refused("view of what is written", name, str(whose))
         if not where.concrete:
-            raise Refused("symbolic view of a subclass", name, str(source))
-        return f".as_strided({where.size}, {where.stride}, {where.offset})"
+            raise Refused("symbolic view of a subclass", name, str(whose))
+        _, path = ledger.path(part, lambda one: one is source)
+        detached = any(event.operator is torch.ops.aten.detach.default for event, _ in path)
+        return f"{'.detach()' if detached else ''}.as_strided({where.size}, {where.stride}, {where.offset})"
 
     def _in_graph(self, slot: Slot) -> bool:
         """Whether the graph itself writes the result of a slot."""

@@ -16,6 +16,7 @@ HEADER = """from torch.distributed.tensor import DTensor, Replicate, Shard, dist
 if not torch.distributed.is_initialized():  # one rank
     torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
 mesh = init_device_mesh("cpu", (1,))
+SHARD, REPLICATE = [Shard(0), Shard(1), Shard(2), Shard(3)], Replicate()  # Dynamo makes one anew without its `__init__`
 """
 BREAK = "torch._dynamo.graph_break()"
 
@@ -24,14 +25,14 @@ Pick = Callable[[Sequence[str]], str]
 
 def argument(pick: Pick) -> str:
     """An expression for a DTensor that is an argument: plain, a leaf, or one with a `grad_fn`."""
-    placement = pick(["Replicate()", "Shard(0)"])
+    placement = pick(["REPLICATE", "SHARD[0]"])
     rest = pick(["", ".requires_grad_()", ".requires_grad_() * 1.5"])
     return f"distribute_tensor(torch.linspace(-0.8, 1.2, 6).reshape(2, 3), mesh, [{placement}]){rest}"
 
 
 def made(v: str, t: torch.Tensor, pick: Pick) -> str:
     """An expression for a DTensor of the plain tensor `t`, which is called `v`; from_local shares its memory."""
-    placement = pick(["Replicate()", "Shard(0)", f"Shard({t.dim() - 1})"]) if t.dim() else "Replicate()"
+    placement = pick(["REPLICATE", "SHARD[0]", f"SHARD[{t.dim() - 1}]"]) if t.dim() else "REPLICATE"
     how = pick(["DTensor.from_local({}, mesh, [{}])", "distribute_tensor({}, mesh, [{}])"])
     return how.format(pick([v, v, f"{v} * 2.0", f"{v}.detach()"]), placement)
 
@@ -40,7 +41,7 @@ def computed(d: str, t: torch.Tensor, pick: Pick) -> str:
     """An expression for a DTensor that is computed from the one that is called `d`, or is a view of it."""
     options = [f"{d} * 2.0", f"{d}.sin()", f"({d} + {d})", f"{d} * {d}.sum()", f"{d}.view(-1)", f"{d}.detach() * {d}"]
     if t.dim():
-        options += [f"{d}.sum(0)", f"{d}.redistribute(mesh, [Shard(0)])", f"{d}.redistribute(mesh, [Replicate()])"]
+        options += [f"{d}.sum(0)", f"{d}.redistribute(mesh, [SHARD[0]])", f"{d}.redistribute(mesh, [REPLICATE])"]
         options += [f"{d}[:1]", f"torch.cat([{d}, {d}])"]
     if t.dim() == 2:
         options += [f"{d}.t()", f"{d} @ {d}.t()"]
@@ -48,7 +49,7 @@ def computed(d: str, t: torch.Tensor, pick: Pick) -> str:
 
 
 def plain(d: str, pick: Pick) -> str:
-    return f"{d}.{pick(['to_local()', 'full_tensor()', 'to_local(grad_placements=[Replicate()])'])}"
+    return f"{d}.{pick(['to_local()', 'full_tensor()', 'to_local(grad_placements=[REPLICATE])'])}"
 
 
 def statements(
