@@ -441,3 +441,32 @@ def test_in_machine_code_such_a_write_is_refused(clean_dynamo):
     with pytest.raises(aotviz.Refused) as caught:
         result.sum().backward()
     assert caught.value.reason == "written before the backward"
+
+
+def test_an_input_may_be_written_before_a_second_derivative_that_eager_does_not_compute_from_it(clean_dynamo):
+    def gradient(fn):
+        leaf = torch.linspace(-1, 1, 6).requires_grad_()
+        x = leaf * 1.5
+        (found,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
+        x.detach().mul_(2)
+        return torch.autograd.grad(found.sum(), leaf)
+
+    fn = lambda x: (x * 2).sin()  # noqa: E731
+    torch.testing.assert_close(gradient(torch.compile(fn, backend="aotviz_eager")), gradient(fn))
+
+
+def test_a_write_that_is_not_counted_reaches_a_backward_as_in_eager(clean_dynamo):
+    """Of what was computed from the input before, the backward reads the old value."""
+
+    def fn(x):
+        y = x * torch.full_like(x, 3.0).cos()
+        y.mul_(x)
+        torch._dynamo.graph_break()
+        x.data.mul_(0.5)
+        return y
+
+    def gradient(fn):
+        leaf = torch.linspace(-1, 1, 6).requires_grad_()
+        return torch.autograd.grad(fn(leaf * 1.5).sum(), leaf)
+
+    torch.testing.assert_close(gradient(torch.compile(fn, backend="aotviz_eager")), gradient(fn))

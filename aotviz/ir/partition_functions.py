@@ -17,8 +17,12 @@ The min-cut partitioner may save an input or a result, and recompute from it wha
 that tensor before the backward, which eager allows: then the backward could not run. So where a write is likely, what
 is computed first from it is saved in its place, unless the backward itself reads it, or it is a parameter: of an input
 that the function returns, or that overlaps one; if the code after a graph break writes in place; and under a memory
-budget, which recomputes from more. Elsewhere, that would only cost memory. But a graph that runs operator by operator
-saves no time by recomputing, so there what is computed from a result is saved, too.
+budget, which recomputes from more. Elsewhere, that would only cost memory.
+
+A graph that runs operator by operator saves no time by recomputing. So there this is done for all results, too; for all
+inputs of a program that computes gradients, since the caller has had them since the call; and, if the code after a
+graph break writes, even for what the backward itself reads: writes through a DTensor are not counted, and eager's
+backward reads the new value in those places only.
 
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,
@@ -95,11 +99,13 @@ def drawing_once(
     results: int,
     cut: Callable[[fx.GraphModule], Halves],
     writable: Set[str] = frozenset(),
+    unless_read: bool = True,
 ) -> Halves:
     """The halves that `cut` makes, in which each random node draws as in eager; see Note [Random nodes run once].
 
     The forward has `results` outputs before what it saves. `writable` are names of values from which nothing is
-    recomputed; see Note [Recomputing from an input]. Edits the tags of `joint` that partitioners use.
+    recomputed, or, with `unless_read`, only if the backward does not read them itself; see Note [Recomputing from an
+    input]. Edits the tags of `joint` that partitioners use.
     """
     _hold_random_in_backward(joint)
     several = {node.name: node.meta["val"] for node in joint.graph.nodes if _is_unread(node)}
@@ -114,7 +120,7 @@ def drawing_once(
     _drop_repeated_random(backward)
     _save_only_what_is_read(forward, backward, results)
     if writable:
-        _recompute_from_none(joint, forward, backward, results, writable)
+        _recompute_from_none(joint, forward, backward, results, writable, unless_read)
     first = {node.name: node for node in forward.graph.nodes}
     again = [node for node in backward.graph.nodes if draws(backward, node) and node.name in first]
     has_tangents = any(absent.is_tangent(node) for node in graphs.placeholders(backward.graph))  # torch asks for one
@@ -126,11 +132,16 @@ def drawing_once(
 
 
 def _recompute_from_none(
-    joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int, writable: Set[str]
+    joint: fx.GraphModule,
+    forward: fx.GraphModule,
+    backward: fx.GraphModule,
+    results: int,
+    writable: Set[str],
+    unless_read: bool,
 ) -> None:
-    """Save what is computed first from these values, where the backward only recomputes from them."""
+    """Save what is computed first from these values, where the backward recomputes from them."""
     backwards = [node for node in joint.graph.nodes if str(node.meta.get("partitioner_tag")).endswith("backward")]
-    read = {graphs.owner(argument).name for node in backwards for argument in node.all_input_nodes}
+    read = {graphs.owner(argument).name for node in backwards for argument in node.all_input_nodes if unless_read}
     asked = {node.name for node in joint.graph.nodes if must_recompute(node)}  # by the user
     first = {node.name: node for node in forward.graph.nodes}
     examined: set[str] = set()
@@ -141,8 +152,9 @@ def _recompute_from_none(
             if owner not in writable or owner in read:
                 continue
             computed = list(dict.fromkeys(_computed_from(node)))  # one may read it twice, as itself and as a view
-            if all(one.name in first and one.name not in asked for one in computed):
-                for again in computed:
+            recomputed = [one for one in computed if one.name in first]
+            if not any(one.name in asked for one in recomputed):
+                for again in recomputed:
                     _read_saved(forward, backward, results, first[again.name], again)
     _save_only_what_is_read(forward, backward, results)
 

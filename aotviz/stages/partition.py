@@ -24,7 +24,7 @@ import torch.fx as fx
 
 from aotviz.ir import effects, graphs
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
-from aotviz.ir.forms import Heard, JointGraph, Reason, SavedTensor, Split
+from aotviz.ir.forms import GradientRequest, Heard, JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.partition_functions import drawing_once, is_generator, must_save, save, share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import OutputType, Ref
@@ -73,11 +73,12 @@ def run(call: JointGraph) -> Split:
             return forward, backward
 
         writable = _writable(call, graphs.outputs(module.graph)[:results])
-        forward, backward = drawing_once(module, results, cut, writable)
+        unless_read = not (call.follows.writes and call.options.graph_counts_writes)
+        forward, backward = drawing_once(module, results, cut, writable, unless_read)
         protected: set[str] = set()
         if _reads_overwritten(call, forward):
             protected = _protect_old_values(call, untouched)
-            forward, backward = drawing_once(untouched, results, cut, writable)
+            forward, backward = drawing_once(untouched, results, cut, writable, unless_read)
     effects.unlift(forward, len(call.slots), tokens)
     effects.unlift(backward, len(call.gradients), late_tokens)
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
@@ -107,7 +108,8 @@ def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
     graph_inputs = graphs.placeholders(call.graph_module.graph)[: len(call.graph_inputs)]
     inputs = {i: node for i, node in enumerate(graph_inputs) if i not in call.meta.static_input_indices}
     made = {graphs.owner(one).name for one in results if isinstance(one, fx.Node)}
-    if saves_memory() or call.follows.writes:
+    by_operator = call.options.graph_counts_writes
+    if saves_memory() or call.follows.writes or (by_operator and isinstance(call.source, GradientRequest)):
         return frozenset(made | {node.name for node in inputs.values()})
     returned = {info.base_index for info in call.meta.output_info if info.output_type in _OF_INPUTS}
     returned |= {i for i in inputs if not call.members(i).isdisjoint(call.follows.returned)}
@@ -117,7 +119,7 @@ def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
     }
     seen = (i for i, value in values.items() if functional.has_storage(value) and functional.storage(value) in places)
     found = {inputs[i].name for i in seen}
-    return frozenset(found | made if call.options.graph_counts_writes else found)
+    return frozenset(found | made if by_operator else found)
 
 
 def _check_outputs(
