@@ -97,6 +97,16 @@ def f(x, y):
         local.fill_(0.5)
     return y.sum()
 """,
+    "one_half_becomes_jagged_and_the_other_is_written": """
+def inputs():
+    base = torch.linspace(-0.84, 1.16, 6).requires_grad_() * 1.5
+    return base[:2], base[3:]
+
+def f(x, written):
+    y = torch.nested.nested_tensor_from_jagged(x * 2.0, torch.tensor([0, 1, 2])).sin().values()
+    written.select(0, 1).neg_()
+    return y
+""",
     "a_part_of_a_result_is_a_view_of_a_detached_input": """
 def inputs():
     return (torch.linspace(-0.84, 1.16, 9).reshape(3, 3).clone(),)

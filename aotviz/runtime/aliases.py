@@ -178,12 +178,8 @@ class Epilogue:
 
     def _counted_and_saved(self) -> dict[int, int]:
         """See Note [Counted before it is saved]: maps one input of each such counter to the writes after the graph."""
-        if not isinstance(self.call, Split) or self.call.wrapping is not None:
-            return {}
-        later = self._counted_later()
-        if not later:
-            return {}
-        saved = self._saved_inputs()
+        later = self._counted_later() if isinstance(self.call, Split) else {}
+        saved = self._saved_inputs() if later else []
         written = [i for i, info in enumerate(self.call.meta.input_info) if info.mutates_data and i in self._written()]
         found: dict[int, int] = {}
         for counter, count in later.items():
@@ -229,13 +225,16 @@ class Epilogue:
         return {step.source.index for step in steps if isinstance(step, Write) and step.source.kind == "input"}
 
     def _saved_inputs(self) -> list[int]:
-        """The graph inputs whose memory the backward reads."""
+        """The graph inputs whose memory the backward reads. A part of a subclass has a version counter of its own."""
         assert isinstance(self.call, Split)
-        graph = self.call.forward_module.graph
-        places = {node: i for i, node in enumerate(graphs.placeholders(graph)[: len(self.call.graph_inputs)])}
+        graph, wrapping = self.call.forward_module.graph, self.call.wrapping
+        counts = [1] * len(self.call.graph_inputs) if wrapping is None else [one.count for one in wrapping.meta.inputs]
+        inputs = [i for i, count in enumerate(counts) for _ in range(count)]
+        places = dict(zip(graphs.placeholders(graph), inputs, strict=False))
         names = {s.name for s in self.call.saved}
         owners = {graphs.owner(node) for node in graph.nodes if node.name in names}
-        return sorted({*self.call.kept, *(places[node] for node in owners if node in places)})
+        found = {*(inputs[k] for k in self.call.kept), *(places[node] for node in owners if node in places)}
+        return sorted(i for i in found if counts[i] == 1)
 
     def _meet(self, one: int, other: int) -> bool:
         """Whether two graph inputs may share an element."""
