@@ -29,8 +29,8 @@ def versions(source: Source, call: GraphCall) -> None:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         if slot.version is None or not isinstance(value, torch.Tensor) or functional.storage(value) in shared:
             continue
-        counts = not node.all_input_nodes or operators.is_higher_order(_made_by(node).target)
-        if slot.version or counts:
+        has_counted = not node.all_input_nodes or operators.is_higher_order(_made_by(node).target)
+        if slot.version or has_counted:
             wanted.append((position, slot.version))
     if wanted:
         setter = source.bind("set_versions", runtime.set_versions)
