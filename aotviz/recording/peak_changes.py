@@ -44,6 +44,7 @@ _CASTS = ("aten._to_copy.default", "prims.convert_element_type.default")
 _CALLERS = ("parameter", "buffer", "input", "constant")
 _ORDERS = ("early", "late", "greedy")
 _LEAST = 0.001  # of the peak, that a change saves
+_MOST_PLANS = 20  # changes that are computed: each is a plan of the whole program
 _MOST_AGAIN = 8  # nodes that run again for a value that is recomputed by itself, on average
 
 
@@ -188,19 +189,19 @@ class Program:
 
 
 def best(program: Program, count: int = 3, speed: Speed = Speed()) -> PeakChanges:  # noqa: B008
-    """The `count` changes that lower the peak most."""
+    """The `count` changes that lower the peak most, of those that are about the most bytes at the peak."""
     memory = program.memory
     found: list[Change] = []
-    limit = memory.peak.nbytes * (1 - _LEAST)
-    candidates = sorted(_candidates(program, speed), key=lambda one: -one.most)
-    for candidate in candidates:
-        if len(found) >= count and candidate.most <= sorted(one.saves for one in found)[-count]:
+    least = memory.peak.nbytes * _LEAST
+    limit = memory.peak.nbytes - least
+    candidates = (one for one in _candidates(program, speed) if one.most > least)
+    for candidate in sorted(candidates, key=lambda one: -one.most)[: max(count, _MOST_PLANS)]:
+        if len(found) >= count and candidate.most <= found[count - 1].saves:
             break
         change = candidate.compute()
         if change is not None and change.peak < limit:
-            found.append(change)
-    found.sort(key=lambda one: (-one.saves, one.recompute_ms))
-    return PeakChanges(memory, _distinct(found)[:count])
+            found = _distinct(sorted([*found, change], key=lambda one: (-one.saves, one.recompute_ms)))
+    return PeakChanges(memory, found[:count])
 
 
 def _distinct(changes: Sequence[Change]) -> list[Change]:

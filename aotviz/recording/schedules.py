@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from aotviz.recording import sizes
@@ -80,10 +81,10 @@ def scheduled(forward: Graph, backward: Graph, schedule: Schedule) -> list[Graph
     own = {node.name: node for node in backward.rows if runs(node)}
     given = {node.name: node for node in backward.rows if node.op == "placeholder"}
     before = set(schedule_of(forward, backward).saved)
-    place = saved_place(forward, backward)
-    results, said = forward.outputs[:place], forward.output_descriptors[:place]
+    place, described = saved_place(forward, backward), forward.output_descriptors
+    results, said, is_said = forward.outputs[:place], described[:place], any(described)
     inputs = [node for node in forward.rows if node.op == "placeholder"]
-    said_saved = [f"saved {name}" if any(forward.output_descriptors) else "" for name in schedule.saved]
+    said_saved = [f"saved {name}" if is_said else "" for name in schedule.saved]
     halves = [
         _listed(
             forward,
@@ -239,16 +240,20 @@ class _Order:
         own = {node.index for node in nodes}
         self._nodes = {node.index: node for node in nodes}
         self._needs: dict[int, set[int]] = {node.index: {i for i in node.inputs if i in own} for node in nodes}
-        before: list[int] = []
-        last = -1
+        before: list[int] = []  # since the last that has effects, and that one
+        drawn: list[int] = []  # the last that drew
+        effect = -1
         for node in nodes:  # what has effects waits for all that is before it; what draws, for what drew before
+            needs = self._needs[node.index]
             if _IN_PLACE.search(node.target) or not (_PURE.fullmatch(node.target) or node.op == "get_attr"):
-                self._needs[node.index] |= set(before)
-                last = node.index
-            elif _RANDOM.fullmatch(node.target):
-                self._needs[node.index] |= {i for i in before if _RANDOM.fullmatch(self._nodes[i].target)}
-            if last >= 0 and node.index != last:
-                self._needs[node.index].add(last)
+                needs |= set(before)
+                before, effect = [], node.index
+            else:
+                if effect >= 0:
+                    needs.add(effect)
+                if _RANDOM.fullmatch(node.target):
+                    needs |= set(drawn)
+                    drawn = [node.index]
             before.append(node.index)
         self._users: dict[int, set[int]] = {i: set() for i in own}
         for i, needed in self._needs.items():
@@ -286,18 +291,27 @@ class _Order:
     def greedy(self) -> tuple[str, ...]:
         waits = {i: len(needed) for i, needed in self._needs.items()}
         readers = {storage: set(found) for storage, found in self._readers.items()}
-        ready, found = [i for i, count in waits.items() if not count], list[int]()
+        ready = [(self._adds(i, readers), i) for i, count in waits.items() if not count]
+        heapify(ready)
+        found: dict[int, None] = {}
         while ready:
-            ready.sort(key=lambda i: (self._adds(i, readers), i), reverse=True)
-            chosen = ready.pop()
-            found.append(chosen)
+            _, chosen = heappop(ready)
+            if chosen in found:
+                continue
+            found[chosen] = None
+            adds_less = set[int]()  # what is now the last to read a storage
             for i in (*self._nodes[chosen].inputs, chosen):
                 for storage in self._storages[i]:
                     readers[storage].discard(chosen)
+                    if len(readers[storage]) == 1:
+                        adds_less |= readers[storage]
             for user in self._users[chosen]:
                 waits[user] -= 1
                 if not waits[user]:
-                    ready.append(user)
+                    adds_less.add(user)
+            for i in adds_less:  # of two entries of a node, the newer one is lower and comes first
+                if waits.get(i) == 0:  # the output waits for nothing, and does not run
+                    heappush(ready, (self._adds(i, readers), i))
         return tuple(self._nodes[i].name for i in found)
 
     def early(self) -> tuple[str, ...]:

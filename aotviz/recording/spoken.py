@@ -14,6 +14,7 @@ STEPS = (
     (re.compile(r"\._(?:modules|parameters|buffers)\['([\w.]+)'\]"), r".\1"),
     (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bL\[\"(\w+)\"\]"), r"\1"),
+    (re.compile(r"\bG\['__import___main__'\]\."), ""),
     (re.compile(r"\bG\['__import_([\w]+?)'\]"), lambda m: m[1].replace("_dot_", ".")),
     (re.compile(r"\bG\['__builtins_dict___\d+'\]\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
@@ -36,6 +37,8 @@ def spoken(expression: str) -> str:
     'x.shape[0]'
     >>> spoken("list(dict.keys(L['batch']))[0]")
     'batch.keys()[0]'
+    >>> spoken("G['__import___main__'].seen"), spoken("G['__import_train_dot_loop'].seen")
+    ('seen', 'train.loop.seen')
     >>> spoken("___stack0")
     'value 0 of those before the graph break'
     """

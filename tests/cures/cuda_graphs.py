@@ -70,3 +70,18 @@ def a_cpu_tensor(cured: bool) -> object:
         return x * torch.full((), 2.0, device=x.device if cured else None)
 
     return compiled(scaled, backend=BACKEND)(torch.ones(3, device="meta")).shape
+
+
+@program(
+    "CUDA graphs on a machine without CUDA",
+    cures.CPU_ONLY,
+    "leave CUDA graphs out",
+    ("pytorch/pytorch#103290",),
+    skips,
+)
+def all_on_the_cpu(cured: bool) -> object:
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return x @ x
+
+    options = {"triton.cudagraphs": not cured}
+    return torch.compile(product, options=options)(torch.ones(3, 3))

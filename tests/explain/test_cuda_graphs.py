@@ -50,6 +50,24 @@ def test_a_tensor_on_the_cpu_is_told_by_the_backend_that_makes_cuda_graphs(tmp_p
     assert not point.failed
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_log_tells_that_cuda_graphs_were_asked_for_on_the_cpu(tmp_path: Path, asked: bool) -> None:
+    def product(x):
+        return x @ x
+
+    def program() -> None:
+        torch._dynamo.reset()
+        torch.compile(product, options={"triton.cudagraphs": asked})(torch.ones(3, 3))
+
+    recording = logged(program, tmp_path)
+    found = [point for point in recording.explain().points if point.kind == "CUDA graph"]
+    assert [point.title for point in found] == asked * [
+        "No CUDA graph was made of `product` because its inputs are all on the CPU, and a graph can contain only what "
+        "runs on the GPU"
+    ]
+    assert recording.explain().sentences[0].startswith("No CUDA graph" if asked else "Nothing is wrong")
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [

@@ -97,6 +97,15 @@ def test_what_the_caller_lets_go_of_and_a_cast_are_made_and_measured_too(partiti
     assert (table.peak[1:] < table.peak[0]).all()
 
 
+def test_the_best_changes_are_the_first_of_more_of_them() -> None:
+    model = aotviz.aot_module(Cast(), run_graph, partition_fn="default_partition")
+    model(torch.randn(64, 64, requires_grad=True))[0].backward()
+    more = model.recording[0].peak_changes(9)
+    assert len(more) == 3
+    for count in (1, 2, 3):  # of two changes with one effect, only one is counted
+        assert [one.name for one in model.recording[0].peak_changes(count)] == [one.name for one in more[:count]]
+
+
 def test_a_value_that_is_still_held_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from aotviz.frontends import plans
 

@@ -12,3 +12,8 @@ CPU_TENSOR = Cure(
     "CUDA graph of a CPU tensor",
     "Make this tensor on the GPU (`device=x.device`), or move it there before the call.",
 )
+CPU_ONLY = Cure(
+    "CUDA graph of a program on the CPU",
+    "Move the module and its inputs to the GPU, or leave CUDA graphs out: `torch.compile` without "
+    '`mode="reduce-overhead"`, and without `triton.cudagraphs` among its options.',
+)
