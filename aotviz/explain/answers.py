@@ -26,6 +26,7 @@ from aotviz.explain import (
     graph_breaks,
     graph_changes,
     log_ends,
+    peaks,
     plain_texts,
     ranks,
     recompiles,
@@ -90,10 +91,12 @@ def with_differences(recording: Recorded, facts: Facts | None = None) -> Recordi
     )
 
 
-def for_page(recording: Recorded, facts: Facts | None = None) -> RecordingData:
-    """The same, with the errors of torch's in the words that a page shows. A saved recording keeps torch's own."""
+def for_page(recording: Recorded, facts: Facts | None = None, *, with_peaks: bool = True) -> RecordingData:
+    """The same, with the errors of torch's in the words that a page shows, and with what would lower the peaks, which
+    is not quick. A saved recording keeps torch's own words, and is asked for the rest when it is shown."""
     data = with_differences(recording, facts)
-    return replace(data, compilations=[_in_plain_words(one) for one in data.compilations])
+    found = peaks.of_all(recording) if with_peaks else []
+    return replace(data, compilations=[_in_plain_words(one) for one in data.compilations], peaks=found)
 
 
 def _in_plain_words(compilation: CompilationData) -> CompilationData:

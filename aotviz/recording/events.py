@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, RankDifference, WhyCompiled
+from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, PeakRecord, RankDifference, WhyCompiled
 from aotviz.recording.frozen import Frozen
 
 FORMAT = "aotviz"
@@ -568,8 +568,7 @@ class ArtifactRecord(Frozen, array_like=True, frozen=True):
 class RecordingData(Frozen, frozen=True):
     """A whole recording, as in a file.
 
-    The lists after `notes` are what a log says. Our own pipeline fills four, in rows of no log: `cache_lookups`, and
-    for a compilation that Dynamo asked for, `guards`, `graph_breaks` and `shapes`.
+    The lists after `notes` are of a log; our pipeline fills `cache_lookups`, `guards`, `graph_breaks` and `shapes`.
     """
 
     format: str
@@ -596,5 +595,6 @@ class RecordingData(Frozen, frozen=True):
     why: list[WhyCompiled] = []  # one for each recompile, found in the same way (explain/recompiles.py)
     plain: list[PlainText] = []  # of the texts of the rows, found in the same way (explain/plain_texts.py)
     overview: OverviewRecord | None = None  # found in the same way (explain/overview.py)
+    peaks: list[PeakRecord] = []  # of small compilations, found in the same way (explain/peaks.py)
     paintings: list[Painting] = []  # in the order in which they were added
     call_errors: list[CallError] = []  # in the order in which they were raised

@@ -40,6 +40,28 @@ class Painting(Frozen, frozen=True):
     node: str = ""  # the node that is selected, or ""
 
 
+class PeakChange(Frozen, frozen=True):
+    """A change that would lower the peak of a compilation (recording/peak_changes.py)."""
+
+    kind: str  # "recompute" | "checkpoint" | "reorder" | "let go" | "keep the cast"
+    what: str  # a sentence; `code` in backquotes
+    saves: int  # bytes, of the peak
+    peak: int  # bytes, with the change
+    at: str  # the node at that peak
+    recompute_ms: float  # what the backward runs again, estimated
+    source: str  # the line of the largest value that it is about, or ""
+    values: list[str]  # the nodes that make these values
+
+
+class PeakRecord(Frozen, frozen=True):
+    """What would lower the peak of a compilation, and what it keeps for the backward beside eager."""
+
+    compilation: str  # its id
+    peak: int  # bytes, as recorded
+    changes: list[PeakChange]  # the best first
+    beside_eager: list[str]  # sentences (recording/beside_eager.py); empty if there is no backward
+
+
 class RankLane(Frozen, frozen=True):
     """What some ranks run, in order."""
 

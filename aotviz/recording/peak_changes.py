@@ -62,6 +62,8 @@ class Change:
     dtype: str = ""  # in which the parameters are kept
     schedule: Schedule | None = field(default=None, repr=False)
     partitioner: str = ""  # whose halves the schedule changes
+    values: tuple[str, ...] = ()  # the nodes of the values that are no longer held until the peak
+    source: str = ""  # the line of the largest of them
 
     @property
     def name(self) -> str:
@@ -105,7 +107,8 @@ class PeakChanges(Sequence[Change]):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per change: kind, subject, peak and saves (bytes), at (the node at that peak), recompute_ms, what."""
+        """One row per change: kind, subject, peak and saves (bytes), at (the node at that peak), recompute_ms, source
+        (the line of the largest value that it is about), what."""
         return tables.table(_COLUMNS, self._changes)
 
     @property
@@ -125,6 +128,7 @@ _COLUMNS: tables.Columns = {
     "saves": ("int64", lambda one: one.saves),
     "at": ("str", lambda one: one.at),
     "recompute_ms": ("float64", lambda one: one.recompute_ms),
+    "source": ("str", lambda one: one.source),
     "what": ("str", lambda one: one.what),
 }
 
@@ -242,9 +246,16 @@ def _change(
     names: tuple[str, ...] = (),
     schedule: Schedule | None = None,
     dtype: str = "",
+    values: Iterable[str] = (),
 ) -> Change:
     saves = program.memory.peak.nbytes - memory.peak.nbytes
-    return Change(kind, subject, what, saves, memory, recompute_ms, names, dtype, schedule, program.partitioner)
+    about = tuple(values)
+    mine = set(about)
+    largest = max((one for one in program.memory.at_peak if one.name in mine), key=lambda one: one.nbytes, default=None)
+    return Change(
+        kind, subject, what, saves, memory, recompute_ms, names, dtype, schedule, program.partitioner, about,
+        largest.source if largest else "",
+    )  # fmt: skip
 
 
 # ---- recompute, checkpoint ------------------------------------------------------------------------------------------
@@ -255,13 +266,15 @@ class _Group:
     """Saved values that are recomputed together."""
 
     names: dict[str, None] = field(default_factory=dict)
+    makers: list[str] = field(default_factory=list)  # the nodes that allocate them
     alive: int = 0  # bytes at the peak
     total: int = 0
 
-    def add(self, names: Iterable[str], nbytes: int, is_alive: bool) -> None:
+    def add(self, holder: Holder, names: Iterable[str], is_alive: bool) -> None:
+        self.makers.append(holder.name)
         self.names.update(dict.fromkeys(names))
-        self.total += nbytes
-        self.alive += nbytes * is_alive
+        self.total += holder.nbytes
+        self.alive += holder.nbytes * is_alive
 
 
 def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
@@ -276,10 +289,10 @@ def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
             continue
         names = [name for storage in storages[node.index] for name in program.saved.get(storage, ())]
         path, is_alive = node.module_path, one.name in peak
-        values[node.target, _folded(path), str(node.source)].add(names, one.nbytes, is_alive)
+        values[node.target, _folded(path), str(node.source)].add(one, names, is_alive)
         parts = path.split(".") if path else []
         for i in range(len(parts)):
-            modules[_folded(".".join(parts[: i + 1]))].add(names, one.nbytes, is_alive)
+            modules[_folded(".".join(parts[: i + 1]))].add(one, names, is_alive)
     for (target, module, _), group in values.items():
         yield _Candidate(group.alive, partial(_recompute, program, target, module, group, speed))
     seen = set[tuple[str, ...]]()
@@ -309,7 +322,7 @@ def _recompute(program: Program, target: str, module: str, group: _Group, speed:
     count = sizes.counted(len(group.names), "value")
     what = f"Recompute `{short}`{where} in the backward instead of saving it ({count}, {sizes.told(group.total)})."
     subject = f"{short} of {module}" if module else short
-    return _scheduled(program, "recompute", subject, what, schedule, speed)
+    return _scheduled(program, "recompute", subject, what, schedule, group.makers, speed)
 
 
 def _checkpoint(program: Program, module: str, group: _Group, speed: Speed) -> Change | None:
@@ -327,7 +340,7 @@ def _checkpoint(program: Program, module: str, group: _Group, speed: Speed) -> C
         return None
     each = "each of them by itself, " if "*" in module else ""
     what = f"Checkpoint `{module}`: save what enters it, and recompute the rest, {each}in the backward."
-    return _scheduled(program, "checkpoint", module, what, schedule, speed)
+    return _scheduled(program, "checkpoint", module, what, schedule, group.makers, speed)
 
 
 def _scheduled(
@@ -336,11 +349,12 @@ def _scheduled(
     subject: str,
     what: str,
     schedule: Schedule,
-    speed: Speed = Speed(),  # noqa: B008
+    values: Iterable[str],
+    speed: Speed,
 ) -> Change:
     memory = program.planned(scheduled(*program.both, schedule))
     seconds = sum(cost.seconds(speed) for cost in _repeated(program, schedule))
-    return _change(program, kind, subject, what, memory, 1e3 * seconds, schedule=schedule)
+    return _change(program, kind, subject, what, memory, 1e3 * seconds, schedule=schedule, values=values)
 
 
 def _repeated(program: Program, schedule: Schedule) -> list[costs.Cost]:
@@ -447,7 +461,7 @@ def _without(program: Program, holder: Holder) -> Change:
         said = next((text for text in mine if not text.startswith("saved ")), "") or holder.name
         said = said.removeprefix("base of ")
     what = f"Let go of `{said}` before the backward (`del`, or do not keep it): only the caller holds it then."
-    return _change(program, "let go", said, what, memory, names=(holder.name,))
+    return _change(program, "let go", said, what, memory, names=(holder.name,), values=(holder.name,))
 
 
 # ---- keep the cast --------------------------------------------------------------------------------------------------
@@ -479,7 +493,8 @@ def _keep_cast(program: Program, dtype: str, copies: Sequence[tuple[Node, Node]]
     short = dtype.removeprefix("torch.")
     many = sizes.counted(len(names), "parameter")
     what = f"Keep {many} ({some}) in {short}: the program saves a copy of each in {short}, beside the parameter."
-    return _change(program, "keep the cast", f"{many} in {short}", what, memory, names=names, dtype=short)
+    subject, values = f"{many} in {short}", [copy.name for _, copy in copies]
+    return _change(program, "keep the cast", subject, what, memory, names=names, dtype=short, values=values)
 
 
 def _without_casts(program: Program, copies: Sequence[tuple[Node, Node]]) -> list[Graph]:

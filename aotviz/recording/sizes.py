@@ -51,15 +51,17 @@ def element_bytes(dtype: str) -> int:
 def told(nbytes: int) -> str:
     """An amount of memory as the workbench writes it.
 
-    >>> told(0), told(1023), told(1536), told(17_196_646)
-    ('0 B', '1023 B', '1.50 KiB', '16.4 MiB')
+    >>> told(0), told(1023), told(1536), told(17_196_646), told(139_520)
+    ('0 B', '1023 B', '1.50 KiB', '16.4 MiB', '136.3 KiB')
     """
     size, units = float(nbytes), ["TiB", "GiB", "MiB", "KiB"]
     if nbytes < 1024:
         return f"{nbytes} B"
     while (size := size / 1024) >= 1024 and len(units) > 1:
         units.pop()
-    return f"{size:.{2 if size < 10 else 1}f} {units[-1]}"
+    digits = 2 if size < 10 else 1
+    rounded = math.floor(size * 10**digits + 0.5) / 10**digits  # halves up, as in a browser
+    return f"{rounded:.{digits}f} {units[-1]}"
 
 
 def kept(sizes: Sequence[int | None], inputs: int) -> str:

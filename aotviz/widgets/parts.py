@@ -17,7 +17,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.explain import answers, plain_texts
+from aotviz.explain import answers, peaks, plain_texts
 from aotviz.recording import numbers, spans
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import (
@@ -42,7 +42,7 @@ from aotviz.recording.events import (
     Text,
     ValueRecord,
 )
-from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, RankDifference, WhyCompiled
+from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, PeakRecord, RankDifference, WhyCompiled
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.holders import Recorded
 from aotviz.recording.sizes import graph_bytes
@@ -142,8 +142,8 @@ class RowsPart(Frozen, frozen=True):
     """The rows of one kind, of all compilations. The lists of other kinds are empty.
 
     The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
-    (`rank_differences`), "why", "overview", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
-    `cache_lookups` and `links`.
+    (`rank_differences`), "why", "overview", "peak ID" (`peaks`, of the compilation with that id), and the names of the
+    lists `guards`, `metrics`, `shapes`, `graph_breaks`, `cache_lookups` and `links`.
     """
 
     compilations: list[str]  # the ids of the compilations, by the number that the rows have
@@ -163,6 +163,7 @@ class RowsPart(Frozen, frozen=True):
     why: list[WhyCompiled] = []
     plain: list[PlainText] = []  # what is seen in place of texts of these rows
     overview: OverviewRecord | None = None
+    peaks: list[PeakRecord] = []
 
 
 def index(recording: Recorded) -> RecordingIndex:
@@ -309,6 +310,8 @@ def rows(recording: Recorded, kind: str) -> RowsPart:
         part = replace(part, why=answers.findings(recording).why)
     elif kind == "overview":
         part = replace(part, overview=answers.findings(recording).overview)
+    elif kind.startswith("peak "):
+        part = replace(part, peaks=peaks.of_one(recording, kind.removeprefix("peak ")))
     elif kind == "links":
         part = replace(part, links=_links(data, strings))
     elif kind in LISTS:

@@ -150,7 +150,7 @@ class Workbench(anywidget.AnyWidget):
         if bundle is None:
             return None
         data, metadata = bundle
-        recording = answers.for_page(self._recording)
+        recording = answers.for_page(self._recording, with_peaks=False)  # each cell that shows it comes here
         data["text/plain"] = summary.as_text(recording)
         data["text/html"] = summary.as_html(recording)
         if recording.compilations:

@@ -3,6 +3,7 @@ other."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +14,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from torch import nn
 
 import aotviz
+from aotviz.explain import peaks
 from aotviz.lowerings import run_graph
 from aotviz.recording import sizes
+from aotviz.widgets import parts
 from aotviz.widgets.html import write_html
 from tests import corpus
+from tests.recorder.test_peak_changes import Cast
 
 PAINTED = "() => performance.getEntriesByName('aotviz memory painted').length > 0"
 Open = Callable[..., Page]
@@ -254,6 +258,75 @@ def test_other_sizes_can_be_tried_without_a_kernel(opened: Open, screenshots: Pa
     peak = recording[0].memory(sizes={symbol: 7}).peak
     expect(page.locator(".memory-view .lead")).to_contain_text(f"At most {sizes.told(peak.nbytes)}")
     page.screenshot(path=screenshots / "memory-sizes.png")
+
+
+def cast() -> aotviz.Recording:
+    model = aotviz.aot_module(Cast(), run_graph, partition_fn="default_partition")
+    model(torch.randn(64, 64, requires_grad=True))[0].backward()
+    return model.recording
+
+
+def attention() -> aotviz.Recording:
+    torch.manual_seed(0)
+    layers = (nn.TransformerEncoderLayer(64, 4, 256, batch_first=True, dropout=0.0) for _ in range(3))
+    model = aotviz.aot_module(nn.Sequential(*layers), run_graph, partition_fn="default_partition")
+    model(torch.randn(8, 64, 64)).sum().backward()
+    return model.recording
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("made", [attention, cast])
+def test_what_would_lower_the_peak_is_what_python_computes(
+    opened: Open, made: Callable[[], aotviz.Recording], theme: str, width: int, screenshots: Path
+) -> None:
+    recording = made()
+    page = opened(recording, width, theme)
+    changes = recording[0].peak_changes()
+    assert len(changes) == 3
+    assert parts.rows(recording, f"peak {recording[0].id}").peaks == peaks.of_all(recording)  # what a kernel answers
+    view = page.locator(".memory-view .lowering")
+    most = changes[0].saves
+    share = math.floor(100 * most / changes.memory.peak.nbytes + 0.5)  # as JavaScript rounds
+    expect(view.locator("summary")).to_have_text(f"3 changes would lower it, by up to {sizes.told(most)} ({share} %).")
+    items = view.locator("li")
+    expect(items).to_have_count(3)
+    for number, change in enumerate(changes):
+        said = items.nth(number).inner_text()
+        assert said.startswith(f"−{sizes.told(change.saves)} {change.what.replace('`', '')} ")
+        assert f"The peak is then {sizes.told(change.peak)}, at {change.at}" in said
+        assert change.source.rpartition("/")[2] in said
+    expect(view.locator(".beside-eager")).to_have_text(
+        str(recording[0].beside_eager()).replace("`", "").replace("\n", " ")
+    )
+    page.screenshot(path=screenshots / f"memory-lowering-{made.__name__}-{width}-{theme}.png")
+    number = next(i for i, change in enumerate(changes) if change.values)
+    lit = canvas(page).screenshot()
+    before = caption(page)
+    shown = items.nth(number).locator("button")
+    expect(shown).to_have_text(f"Show {sizes.counted(len(changes[number].values), 'value')}")
+    shown.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts h3")).to_have_text(changes[number].values[0])
+    assert caption(page) == before
+    assert canvas(page).screenshot() != lit
+
+
+def test_without_a_change_that_helps_the_view_says_so(opened: Open) -> None:
+    f = aotviz.compile(lambda x: x + 1, backend="eager")
+    f(torch.ones(4))
+    page = opened(f.recording)
+    expect(page.locator(".memory-view .lowering")).to_have_text("No change that is known lowers it.")
+
+
+def test_graphs_that_are_too_large_for_a_page_say_how_to_compute_it(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peaks, "MOST_NODES", 10)
+    page = opened(trained())
+    expect(page.locator(".memory-view .lowering")).to_contain_text(
+        "not computed for this page. recording[0].peak_changes() in Python computes it."
+    )
 
 
 def test_a_recording_without_a_plan_has_no_such_tab(opened: Open, browser: Browser, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import { type GraphBreak, NONE, type Origin, type RecordingData, type RowsPart, type StageSpan } from "./wire";
 
 const LISTS = ["guards", "metrics", "shapes", "graph_breaks", "cache_lookups"] as const;
+const PEAK = "peak "; // and the id of a compilation
 const OWN = "aotviz"; // the cache whose answer is in the index
 const NO_EVENTS: RowsPart["events"] = {
   name: [],
@@ -54,6 +55,7 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
     why: [],
     plain: data.plain,
     overview: null,
+    peaks: [],
   };
   if (kind === "timeline")
     return {
@@ -71,6 +73,8 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
   if (kind === "ranks") return { ...nothing, rank_differences: data.rank_differences };
   if (kind === "why") return { ...nothing, why: data.why };
   if (kind === "overview") return { ...nothing, overview: data.overview };
+  if (kind.startsWith(PEAK))
+    return { ...nothing, peaks: data.peaks.filter(({ compilation }) => PEAK + compilation === kind) };
   if (kind === "links") return { ...nothing, links: links(data) };
   const list = LISTS.find((name) => name === kind);
   return list ? { ...nothing, [list]: data[list] } : nothing;

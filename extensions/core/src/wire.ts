@@ -517,8 +517,7 @@ export interface ArtifactRecord {
 /**
  * A whole recording, as in a file.
  *
- * The lists after `notes` are what a log says. Our own pipeline fills four, in rows of no log: `cache_lookups`, and
- * for a compilation that Dynamo asked for, `guards`, `graph_breaks` and `shapes`.
+ * The lists after `notes` are of a log; our pipeline fills `cache_lookups`, `guards`, `graph_breaks` and `shapes`.
  */
 export interface RecordingData {
   readonly format: string;
@@ -545,6 +544,7 @@ export interface RecordingData {
   readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
   readonly plain: PlainText[]; // of the texts of the rows, found in the same way (explain/plain_texts.py)
   readonly overview: OverviewRecord | null; // found in the same way (explain/overview.py)
+  readonly peaks: PeakRecord[]; // of small compilations, found in the same way (explain/peaks.py)
   readonly paintings: Painting[]; // in the order in which they were added
   readonly call_errors: CallError[]; // in the order in which they were raised
 }
@@ -578,6 +578,26 @@ export interface Painting {
   readonly stage: string; // where it is opened: the name of the stage
   readonly graph: string; // the role of the graph
   readonly node: string; // the node that is selected, or ""
+}
+
+/** A change that would lower the peak of a compilation (recording/peak_changes.py). */
+export interface PeakChange {
+  readonly kind: string; // "recompute" | "checkpoint" | "reorder" | "let go" | "keep the cast"
+  readonly what: string; // a sentence; `code` in backquotes
+  readonly saves: number; // bytes, of the peak
+  readonly peak: number; // bytes, with the change
+  readonly at: string; // the node at that peak
+  readonly recompute_ms: number; // what the backward runs again, estimated
+  readonly source: string; // the line of the largest value that it is about, or ""
+  readonly values: string[]; // the nodes that make these values
+}
+
+/** What would lower the peak of a compilation, and what it keeps for the backward beside eager. */
+export interface PeakRecord {
+  readonly compilation: string; // its id
+  readonly peak: number; // bytes, as recorded
+  readonly changes: PeakChange[]; // the best first
+  readonly beside_eager: string[]; // sentences (recording/beside_eager.py); empty if there is no backward
 }
 
 /** What some ranks run, in order. */
@@ -743,8 +763,8 @@ export interface StageSpan {
  * The rows of one kind, of all compilations. The lists of other kinds are empty.
  *
  * The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
- * (`rank_differences`), "why", "overview", and the names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`,
- * `cache_lookups` and `links`.
+ * (`rank_differences`), "why", "overview", "peak ID" (`peaks`, of the compilation with that id), and the names of the
+ * lists `guards`, `metrics`, `shapes`, `graph_breaks`, `cache_lookups` and `links`.
  */
 export interface RowsPart {
   readonly compilations: string[]; // the ids of the compilations, by the number that the rows have
@@ -764,6 +784,7 @@ export interface RowsPart {
   readonly why: WhyCompiled[];
   readonly plain: PlainText[]; // what is seen in place of texts of these rows
   readonly overview: OverviewRecord | null;
+  readonly peaks: PeakRecord[];
 }
 
 export const SCHEMA: { readonly [record: string]: RecordSchema } = {
@@ -1321,6 +1342,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["why", ["list",["record","WhyCompiled"]], []],
       ["plain", ["list",["record","PlainText"]], []],
       ["overview", ["or",["record","OverviewRecord"],"none"], null],
+      ["peaks", ["list",["record","PeakRecord"]], []],
       ["paintings", ["list",["record","Painting"]], []],
       ["call_errors", ["list",["record","CallError"]], []],
     ],
@@ -1357,6 +1379,28 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["stage", "str"],
       ["graph", "str"],
       ["node", "str", ""],
+    ],
+  },
+  PeakChange: {
+    array: false,
+    fields: [
+      ["kind", "str"],
+      ["what", "str"],
+      ["saves", "int"],
+      ["peak", "int"],
+      ["at", "str"],
+      ["recompute_ms", "float"],
+      ["source", "str"],
+      ["values", ["list","str"]],
+    ],
+  },
+  PeakRecord: {
+    array: false,
+    fields: [
+      ["compilation", "str"],
+      ["peak", "int"],
+      ["changes", ["list",["record","PeakChange"]]],
+      ["beside_eager", ["list","str"]],
     ],
   },
   RankLane: {
@@ -1554,6 +1598,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["why", ["list",["record","WhyCompiled"]], []],
       ["plain", ["list",["record","PlainText"]], []],
       ["overview", ["or",["record","OverviewRecord"],"none"], null],
+      ["peaks", ["list",["record","PeakRecord"]], []],
     ],
   },
 };

@@ -10,6 +10,7 @@ import type { Column } from "../table";
 import type { LaterMount, Tools } from "../mounted";
 import { Chart, FILLS, readColours } from "./chart";
 import { graphsOf, halvesIn } from "./halves";
+import { lowering } from "./lowering";
 import { type Layer, layersOf, REST, type StackedBy } from "./layers";
 import { goneAt, type Holder, KINDS, type Plan, planOf, symbolsOf, UnknownSizes } from "./plan";
 import { follow } from "./pointer";
@@ -60,11 +61,17 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     ),
     sliders,
   );
+  const lower = lowering(state, (names) => {
+    const holders =
+      plan?.holders.filter(({ half, maker }) => half === 0 && names.has(maker.descriptor || maker.name)) ?? [];
+    if (holders.length) openRow({ holders });
+  });
   const view = h(
     "div",
     { class: "memory-view" },
     h("style", {}, styles),
     lead,
+    lower.element,
     bar,
     chart.canvas,
     legend,
@@ -137,7 +144,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
       ),
     );
   };
-  const openRow = ({ holders }: Row): void => {
+  const openRow = ({ holders }: Pick<Row, "holders">): void => {
     const [first] = holders as [Holder];
     chart.lit = holders;
     const { stage, role } = halves()[first.half]!;
@@ -272,6 +279,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     }
     offerSizes();
     replan();
+    lower.show(graphs.reduce((sum, { nodes }) => sum + nodes.length, 0));
     select();
   };
 

@@ -1,0 +1,74 @@
+"""What would lower the peak of each compilation, and what it keeps for the backward beside eager.
+
+The workbench shows it in the view of memory. A page that talks to a kernel asks for one compilation when its view is
+opened: saving a recording and showing it cost nothing more. A page that is written for a browser without one has it for
+its first compilations, up to `MOST_NODES` nodes in all, so that writing takes less than about a second longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Hashable
+
+from aotviz.recording.compilation import Compilation
+from aotviz.recording.events import NONE
+from aotviz.recording.findings import PeakChange, PeakRecord
+from aotviz.recording.holders import Recorded
+
+MOST_NODES = 5000
+_KINDS = ("training", "inference", "compiled autograd")
+
+_known: weakref.WeakKeyDictionary[Recorded, tuple[Hashable, dict[str, PeakRecord | None]]] = weakref.WeakKeyDictionary()
+
+
+def of_all(recording: Recorded) -> list[PeakRecord]:
+    """Of the first compilations, up to `MOST_NODES` nodes in all."""
+    found: list[PeakRecord] = []
+    left = MOST_NODES
+    for one in recording.compilations:
+        nodes = 2 * one.nodes  # of the largest graph; forward and backward
+        if nodes <= left:
+            left -= nodes
+            found += _of(recording, one)
+    return found
+
+
+def of_one(recording: Recorded, compilation_id: str) -> list[PeakRecord]:
+    """Of one compilation; nothing if it has no plan of memory, or is no longer there."""
+    return [record for one in recording.compilations if one.id == compilation_id for record in _of(recording, one)]
+
+
+def _of(recording: Recorded, compilation: Compilation) -> list[PeakRecord]:
+    revision = recording.revision
+    known = _known.get(recording)
+    if known is None or known[0] != revision:
+        known = _known[recording] = revision, {}
+    records = known[1]
+    if compilation.id not in records:
+        records[compilation.id] = _made(compilation)
+    record = records[compilation.id]
+    return [] if record is None else [record]
+
+
+def _made(compilation: Compilation) -> PeakRecord | None:
+    if compilation.kind not in _KINDS:
+        return None
+    try:
+        changes = compilation.peak_changes()
+    except (LookupError, ValueError):  # no graph that runs; or a size that is not known
+        return None
+    beside: list[str] = []
+    data = compilation.data
+    if data.log == NONE and not data.sizes:  # a log does not say what is saved
+        with contextlib.suppress(LookupError):
+            beside = compilation.beside_eager().sentences
+    return PeakRecord(
+        compilation.id,
+        changes.memory.peak.nbytes,
+        [
+            PeakChange(one.kind, one.what, one.saves, one.peak, one.at, one.recompute_ms, one.source, list(one.values))
+            for one in changes
+        ],
+        beside,
+    )
