@@ -97,6 +97,18 @@ def f(x, y):
         local.fill_(0.5)
     return y.sum()
 """,
+    "a_leaf_is_given_another_storage_in_inference_mode": """
+context = torch.inference_mode
+
+def inputs():
+    return (torch.linspace(-0.32, 0.88, 9).reshape(3, 3).clone().requires_grad_(),)
+
+def f(x):
+    with torch.no_grad():
+        x.set_(x * 2.0)
+    x.squeeze_()
+    return x * 3.0
+""",
     "one_half_becomes_jagged_and_the_other_is_written": """
 def inputs():
     base = torch.linspace(-0.84, 1.16, 6).requires_grad_() * 1.5

@@ -424,7 +424,7 @@ class Epilogue:
         bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1 + self._counted_in_graph(i)  # it includes this step
         if info.mutates_storage_metadata:
             fact = f"{name} is given another storage"
-            leaf = info.requires_grad and info.is_leaf  # after `set_`, it would not get the gradients of this call
+            leaf = isinstance(self.call, Split) and info.requires_grad and info.is_leaf  # `set_` ends its gradients
             if info.assigns_data and info.requires_grad and not leaf:
                 looked = f"if {name} is a view, autograd must regenerate its grad_fn before its storage changes"
                 self.source.line(f"{variable}.grad_fn", looked, name)
