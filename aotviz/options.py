@@ -52,6 +52,11 @@ class Options:
     debug: bool = False  # check each stage's result, each call's arguments, and the memory that the call writes
     backend: str = "custom"  # the name that users know
 
+    @property
+    def by_operator(self) -> bool:
+        """Whether a compiled graph may run operator by operator, unlike Inductor's: recomputing then saves no time."""
+        return self.graph_counts_writes
+
     def as_text(self) -> dict[str, str]:
         """Each option by its name, for a recording."""
 

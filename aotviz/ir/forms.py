@@ -30,7 +30,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.signature import GraphSignature
-from aotviz.ir.subclass_meta import SubclassLayout, Wrapping
+from aotviz.ir.subclass_meta import RuntimePlan, SubclassLayout, Wrapping
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 from aotviz.torch_private.fake_tensors import FakeTensorMode
@@ -379,6 +379,12 @@ class SavedTensor:
         return tuple(dim for dim, size in enumerate(self.value.shape) if symbolic_sizes.is_symbolic(size))
 
 
+def _parts(plans: Sequence[RuntimePlan | None]) -> list[range]:
+    """The positions of the values of each plan, one after the other; None stands for one value."""
+    counts = [1 if plan is None else plan.count for plan in plans]
+    return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
+
+
 @dataclass(frozen=True)
 class Split(JointGraph):
     """A partitioned joint graph. The forward returns (slots, saved tensors, saved symbols)."""
@@ -403,11 +409,14 @@ class Split(JointGraph):
     @property
     def gradient_parts(self) -> list[range]:
         """The positions of each input's gradient among the results of the backward graph: several for a subclass."""
-        if self.wrapping is None:
-            counts = [1] * len(graphs.outputs(self.backward_module.graph))
-        else:
-            counts = [1 if plan is None else plan.count for plan in self.wrapping.meta.gradients]
-        return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
+        plain = (None,) * len(graphs.outputs(self.backward_module.graph))
+        return _parts(plain if self.wrapping is None else self.wrapping.meta.gradients)
+
+    @property
+    def input_parts(self) -> list[range]:
+        """The positions of each input, as autograd sees it, among the inputs of the forward graph."""
+        plain = (None,) * len(self.graph_inputs)
+        return _parts(plain if self.wrapping is None else self.wrapping.meta.inputs)
 
     @property
     def saved_tensor_count(self) -> int:

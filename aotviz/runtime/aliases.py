@@ -93,7 +93,7 @@ class Epilogue:
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
         refs += [ref for step in self.call.meta.replay if isinstance(step, Hook) for ref in step.others]
         needed |= {ref.index for ref in refs if ref is not None and ref.kind == "input"}
-        needed |= {fact.base_index or 0 for fact in self.call.meta.output_info if self._taken_again(fact)}
+        needed |= {i for fact in self.call.meta.output_info if (i := self._taken_again_from(fact)) is not None}
         return needed.union(self._counted_and_saved(), self._kept)
 
     def turn_on(self) -> None:
@@ -179,8 +179,10 @@ class Epilogue:
     def _counted_and_saved(self) -> dict[int, int]:
         """See Note [Counted before it is saved]: maps one input of each such counter to the writes after the graph."""
         later = self._counted_later() if isinstance(self.call, Split) else {}
-        saved = self._saved_inputs() if later else []
-        written = [i for i, info in enumerate(self.call.meta.input_info) if info.mutates_data and i in self._written()]
+        if not later:
+            return {}
+        saved = self._saved_inputs()
+        written = [i for i, info in enumerate(self.call.meta.input_info) if info.mutates_data and i in self._written]
         found: dict[int, int] = {}
         for counter, count in later.items():
             held = [i for i in saved if self._counter(i) == counter]
@@ -209,7 +211,7 @@ class Epilogue:
         later: Counter[int] = Counter()
         for i, info in enumerate(meta.input_info):
             replayed = meta.replayed_writes[Ref("input", i)]
-            if i in self._written() and info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
+            if i in self._written and info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
                 bumps = info.version_bumps - self._counted_in_graph(i)
                 replayed = max(replayed - 1, bumps)  # the write is one of the steps
             if replayed:
@@ -219,6 +221,7 @@ class Epilogue:
                 later[self.call.counter_of[ref.index]] += count
         return later
 
+    @functools.cached_property
     def _written(self) -> set[int]:
         """The graph inputs that are written after the graph."""
         steps = self.call.meta.replay
@@ -227,14 +230,10 @@ class Epilogue:
     def _saved_inputs(self) -> list[int]:
         """The graph inputs whose memory the backward reads. A part of a subclass has a version counter of its own."""
         assert isinstance(self.call, Split)
-        graph, wrapping = self.call.forward_module.graph, self.call.wrapping
-        counts = [1] * len(self.call.graph_inputs) if wrapping is None else [one.count for one in wrapping.meta.inputs]
-        inputs = [i for i, count in enumerate(counts) for _ in range(count)]
-        places = dict(zip(graphs.placeholders(graph), inputs, strict=False))
-        names = {s.name for s in self.call.saved}
+        graph, names = self.call.forward_module.graph, {s.name for s in self.call.saved}
         owners = {graphs.owner(node) for node in graph.nodes if node.name in names}
-        found = {*(inputs[k] for k in self.call.kept), *(places[node] for node in owners if node in places)}
-        return sorted(i for i in found if counts[i] == 1)
+        found = {*self.call.kept, *(k for k, node in enumerate(graphs.placeholders(graph)) if node in owners)}
+        return [i for i, parts in enumerate(self.call.input_parts) if len(parts) == 1 and parts[0] in found]
 
     def _meet(self, one: int, other: int) -> bool:
         """Whether two graph inputs may share an element."""
@@ -564,9 +563,8 @@ class Epilogue:
             return self._variable(fact.made)
         own = self.results.get(("output", index))
         assert own is not None, f"{name} is {fact.output_type.name}, so the graph does not return it"
-        if self._taken_again(fact):
-            assert fact.base_index is not None
-            return self._again(fact.base_index, fact, name, own)
+        if (base := self._taken_again_from(fact)) is not None:
+            return self._again(base, fact, name, own)
         if fact.new_leaf:
             self.source.line(f"{own}.requires_grad_()", f"the function makes {name} a leaf that requires grad", name)
         if fact.dynamic_dims:
@@ -584,9 +582,10 @@ class Epilogue:
         return variable
 
     @staticmethod
-    def _taken_again(fact: OutputAliasInfo) -> bool:
-        """Whether an output is a view of an input that no step of the replay creates."""
-        return fact.output_type is OutputType.alias_of_input and fact.made is None and fact.same_object_as is None
+    def _taken_again_from(fact: OutputAliasInfo) -> int | None:
+        """The input that an output is a view of, if no step of the replay creates this view."""
+        again = fact.output_type is OutputType.alias_of_input and fact.made is None and fact.same_object_as is None
+        return fact.base_index if again else None
 
     def _constant(self, value: Any) -> str:
         if value is None or type(value) in (bool, int, str):  # not an IntEnum, whose `repr` is not Python

@@ -76,12 +76,11 @@ class Insides:
         meta = self.wrapping.meta
         of_part = [k for k, plan in enumerate(meta.tangents) for path in plan.paths() if leads_to_tensor(path)]
         tangent = [of_part[absent.tangent_number(node)] for node in nodes]
-        results, position = graphs.outputs(graph), 0
+        results = graphs.outputs(graph)
         given = dict(zip(self.outer.graph_inputs, meta.inputs, strict=True))
-        for gradient, plan in zip(self.outer.gradients, meta.gradients, strict=True):
-            count = 1 if plan is None else plan.count
-            on = sorted({tangent[i] for result in results[position : position + count] for i in depends(result)})
-            position += count
+        grouped = zip(self.outer.gradients, meta.gradients, self.call.gradient_parts, strict=True)
+        for gradient, plan, places in grouped:
+            on = sorted({tangent[i] for place in places for i in depends(results[place])})
             wholes = [names[k] for k in on if isinstance(meta.tangents[k], RuntimeSubclass)]
             plain = [names[k] for k in on if not isinstance(meta.tangents[k], RuntimeSubclass)]
             if isinstance(plan, RuntimeSubclass) and wholes and plain and not _same_class(plan, gradient, given):

@@ -73,7 +73,7 @@ def run(call: JointGraph) -> Split:
             return forward, backward
 
         writable = _writable(call, graphs.outputs(module.graph)[:results])
-        unless_read = not (call.follows.writes and call.options.graph_counts_writes)
+        unless_read = not (call.follows.writes and call.options.by_operator)
         forward, backward = drawing_once(module, results, cut, writable, unless_read)
         protected: set[str] = set()
         if _reads_overwritten(call, forward):
@@ -108,7 +108,7 @@ def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
     graph_inputs = graphs.placeholders(call.graph_module.graph)[: len(call.graph_inputs)]
     inputs = {i: node for i, node in enumerate(graph_inputs) if i not in call.meta.static_input_indices}
     made = {graphs.owner(one).name for one in results if isinstance(one, fx.Node)}
-    by_operator = call.options.graph_counts_writes
+    by_operator = call.options.by_operator
     if saves_memory() or call.follows.writes or (by_operator and isinstance(call.source, GradientRequest)):
         return frozenset(made | {node.name for node in inputs.values()})
     returned = {info.base_index for info in call.meta.output_info if info.output_type in _OF_INPUTS}

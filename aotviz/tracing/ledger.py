@@ -269,12 +269,9 @@ class Ledger:
     def _source(self, position: int) -> torch.Tensor | None:
         """The tensor whose storage the `set_` at this position passes on, or None if the event is not such a `set_`."""
         event = self.events[position] if position < len(self.events) else None
-        source = (
-            event.args[0]
-            if isinstance(event, Moved) and event.args and operators.sets_storage(event.operator)
-            else None
-        )
-        return source if functional.is_functional(source) else None
+        if not (isinstance(event, Moved) and event.args and operators.sets_storage(event.operator)):
+            return None
+        return event.args[0] if functional.is_functional(event.args[0]) else None
 
     def _is_held(self, source: torch.Tensor | None, leaving: Iterable[Any], given: Set[int]) -> bool:
         """Whether the caller has a tensor over the storage of `source`: an input or a result."""
