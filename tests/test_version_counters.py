@@ -129,7 +129,7 @@ def f(x):
     torch._dynamo.graph_break()
     return d.full_tensor()
 """,
-    "a_views_grad_fn_is_made_anew_before_its_gradient_is_asked_for": """
+    "a_views_grad_fn_is_made_again_before_its_gradient_is_asked_for": """
 def inputs():
     base = torch.linspace(-1.1, 1.3, 6).clone().requires_grad_()
     return base[4:], base[:1], base[2:3], base[1:3]

@@ -16,7 +16,7 @@ HEADER = """from torch.distributed.tensor import DTensor, Replicate, Shard, dist
 if not torch.distributed.is_initialized():  # one rank
     torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
 mesh = init_device_mesh("cpu", (1,))
-SHARD, REPLICATE = [Shard(0), Shard(1), Shard(2), Shard(3)], Replicate()  # Dynamo makes one anew without its `__init__`
+SHARD, REPLICATE = [Shard(0), Shard(1), Shard(2), Shard(3)], Replicate()  # not in `f`: Dynamo omits `__init__`
 """
 BREAK = "torch._dynamo.graph_break()"
 

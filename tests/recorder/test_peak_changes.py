@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import aotviz
+from aotviz.explain import peaks
 from aotviz.lowerings import run_graph
 from aotviz.recording.schedules import Schedule
 from tests.measured_bytes import differences
@@ -215,3 +217,11 @@ def test_they_are_computed_from_a_file_and_from_a_log_too(tmp_path: Any) -> None
     assert isinstance(loaded[0].schedule, Schedule)
     log = aotviz.read_trace(corpus.folder("ranks"), index=False)
     assert log["rank 0: 0/0"].peak_changes().sentences[0].startswith("The peak is ")
+
+
+def test_a_saved_recording_has_the_same_changes_for_a_page(tmp_path: Path) -> None:
+    model = aotviz.aot_module(Cast(), run_graph, partition_fn="default_partition")
+    model(torch.randn(64, 64, requires_grad=True))[0].backward()
+    model.recording.save(tmp_path / "cast.aotviz")
+    read = aotviz.load(tmp_path / "cast.aotviz")
+    assert peaks.of_all(read) == peaks.of_all(model.recording) != []
