@@ -228,3 +228,35 @@ def test_a_view_of_what_was_written_in_place_is_a_view_as_in_eager(backend, dyna
         assert made.stride() == (1, 4)
         assert flat.data_ptr() == made.data_ptr()
     torch.testing.assert_close(found[0], found[1])
+
+
+RANDOM = {
+    "bernoulli_": (0.3,),
+    "cauchy_": (),
+    "exponential_": (),
+    "geometric_": (0.5,),
+    "log_normal_": (),
+    "normal_": (),
+    "random_": (7,),
+    "uniform_": (),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.parametrize("view", [torch.t, lambda x: x[:, ::2].t(), lambda x: x[:, :1].expand(4, 6).clone().t()])
+def test_random_numbers_fill_a_tensor_in_the_order_of_its_memory(name, view):
+    """torch's functionalization gives `bernoulli_` other numbers than eager's, and other strides."""
+
+    def fn(x):
+        made, through = view(x * 2), x * 2
+        getattr(made, name)(*RANDOM[name])
+        getattr(view(through), name)(*RANDOM[name])
+        return made, through
+
+    x, found = torch.rand(4, 6), []
+    for call in (fn, torch.compile(fn, backend="aotviz_eager"), aotviz.aot_function(fn, lambda graph, _: graph)):
+        torch.manual_seed(0)
+        found.append(call(x))
+    for results in found[1:]:
+        assert all(map(torch.equal, results, found[0]))
+        assert results[0].stride() == found[0][0].stride()

@@ -90,7 +90,51 @@ def test_each_fact_about_what_follows_has_words_of_its_own():
         Follows(writes=True),
         Follows(returned=(1,)),
         Follows(returned=(1, 2)),
+        Follows(alive=(1,)),
         Follows(writes=True, returned=(1,)),
     ]
     assert len(set(map(str, facts))) == len(facts)
     assert str(facts[-1]) == "after the graph: something is written in place; inputs 1 are returned"
+
+
+def kept_over_a_break(x, w):
+    result = (x * 2).sin() * w
+    torch._dynamo.graph_break()
+    return result, x
+
+
+def kept_unused(x, w):
+    result = (x[:2] * 2).sin() * w[:2]
+    torch._dynamo.graph_break()
+    return result, x, w
+
+
+def kept_in_a_list(x, w):
+    part, rest = x[:2], [x, w]
+    result = (part * 2).sin() * w[:2]
+    torch._dynamo.graph_break()
+    return result, rest[0]
+
+
+def part_of_what_is_returned(x, w):
+    part = x[:2]
+    torch._dynamo.graph_break()
+    return (part * 2).sin() * w[:2], x
+
+
+KEPT = [kept_over_a_break, kept_unused, kept_in_a_list, part_of_what_is_returned]
+
+
+@pytest.mark.parametrize("f", KEPT)
+def test_what_is_returned_after_a_graph_may_be_written_before_the_backward(f):
+    """Eager does not save it, so a backward must not be computed from it."""
+
+    def ran(fn):
+        x, w = (torch.linspace(start, 2.0, 3, requires_grad=True) for start in (-1.0, 1.0))
+        result, returned, *_ = fn(x * 1.0, w)
+        with torch.no_grad():
+            returned.fill_(9.0)
+        result.sum().backward()
+        return x.grad, w.grad
+
+    torch.testing.assert_close(ran(torch.compile(f, backend="aotviz_eager")), ran(f))

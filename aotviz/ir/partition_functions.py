@@ -20,9 +20,9 @@ that the function returns, or that overlaps one; if the code after a graph break
 budget, which recomputes from more. Elsewhere, that would only cost memory.
 
 A graph that runs operator by operator saves no time by recomputing. So there this is done for all results, too; for all
-inputs of a program that computes gradients, since the caller has had them since the call; and, if the code after a
-graph break writes, even for what the backward itself reads: writes through a DTensor are not counted, and eager's
-backward reads the new value in those places only.
+inputs of a program that computes gradients, since the caller has had them since the call; for all inputs that the code
+after a graph break still has; and, if that code writes, even for what the backward itself reads: writes through a
+DTensor are not counted, and eager's backward reads the new value in those places only.
 
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,

@@ -112,7 +112,8 @@ def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
     if saves_memory() or call.follows.writes or (by_operator and isinstance(call.source, GradientRequest)):
         return frozenset(made | {node.name for node in inputs.values()})
     returned = {info.base_index for info in call.meta.output_info if info.output_type in _OF_INPUTS}
-    returned |= {i for i in inputs if not call.members(i).isdisjoint(call.follows.returned)}
+    outside = {*call.follows.returned, *(call.follows.alive if by_operator else ())}
+    returned |= {i for i in inputs if not call.members(i).isdisjoint(outside)}
     values = dict(zip(inputs, graphs.values(list(inputs.values())), strict=True))
     places = {
         functional.storage(value) for i, value in values.items() if i in returned and functional.has_storage(value)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dis
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+import torch
 from torch._dynamo import output_graph
 from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from aotviz.torch_private import dynamo
 
@@ -35,11 +41,14 @@ class Follows:
     `x[0] = 1`). A compiled backward is then not computed from what may have been written."""
 
     returned: tuple[int, ...] = ()
-    """Which inputs the function returns as they are. A graph does not return them."""
+    """Which inputs lie in the memory of a tensor that the function returns and that the graph does not return."""
+
+    alive: tuple[int, ...] = ()
+    """Which inputs lie in the memory of a tensor that the code after a graph break has: it may write or return it."""
 
     def __bool__(self) -> bool:
         """Whether a graph could not answer as eager."""
-        return replace(self, writes=False, returned=()) != NOTHING
+        return replace(self, writes=False, returned=(), alive=()) != NOTHING
 
     def __str__(self) -> str:
         """As it is told where two programs differ: each field that is set, in words."""
@@ -50,6 +59,7 @@ class Follows:
             "gradients of inputs are asked for": self.is_input_differentiated,
             "something is written in place": self.writes,
             f"inputs {_listed(self.returned)} are returned": self.returned,
+            f"inputs {_listed(self.alive)} are still used": self.alive,
         }
         return f"after the graph: {'; '.join(text for text, holds in said.items() if holds)}"
 
@@ -66,15 +76,20 @@ def of(module: Any) -> Follows:
     call, inputs = dynamo.compile_call(), module.graph.find_nodes(op="placeholder")
     if call is None or why is None:
         return NOTHING
+
+    def in_memory_of(nodes: Collection[str], places: Set[StorageWeakRef]) -> tuple[int, ...]:
+        return tuple(i for i, node in enumerate(inputs) if node.name in nodes or not places.isdisjoint(_storages(node)))
+
+    on_the_stack, places = _held(lambda tx: tx.stack)
     if not why.graph_break:
-        back = _operands()
-        return Follows(returned=tuple(i for i, node in enumerate(inputs) if node.name in back))
+        return Follows(returned=in_memory_of(on_the_stack, places))
     named = "named" if "data" in call["code"].co_names else ""
     writes = any(map(_writes, dis.get_instructions(call["code"])))
-    taken = _operands() if text.startswith(_DIFFERENTIATES) else set()
+    taken = on_the_stack if text.startswith(_DIFFERENTIATES) else {}
     results = module.graph.find_nodes(op="output")[0].args[0] if taken else ()
-    places = tuple(i for i, node in enumerate(results) if getattr(node, "name", None) in taken)
-    return Follows(named, places, any(node.name in taken for node in inputs), writes)
+    differentiated = tuple(i for i, node in enumerate(results) if getattr(node, "name", None) in taken)
+    alive = in_memory_of(*_held(lambda tx: [tx.stack, tx.symbolic_locals]))
+    return Follows(named, differentiated, any(node.name in taken for node in inputs), writes, alive=alive)
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
@@ -88,14 +103,30 @@ def _writes(instruction: dis.Instruction) -> bool:
     return in_place or instruction.opname == "STORE_SUBSCR" or (name.endswith("_") and not name.endswith("__"))
 
 
-def _operands() -> set[str]:
-    """The nodes that the instruction takes at which Dynamo ends a graph now, or that it returns, by name."""
-    taken = set[str]()
+def _held(by: Callable[[Any], Any]) -> tuple[dict[str, Any], set[StorageWeakRef]]:
+    """What Python has where Dynamo ends a graph now: nodes by name, and the memory of their tensors. `by` gives
+    variables of a frame: the stack is what the next instruction takes or returns."""
+    nodes: dict[str, Any] = {}
+    places = set[StorageWeakRef]()
 
     def look(value: Any) -> None:
-        if isinstance(value, TensorVariable):
-            taken.add(value.proxy.node.name)
+        if issubclass(type(value), TensorVariable):
+            nodes[value.proxy.node.name] = value.proxy.node
+            places.update(_storages(value.proxy.node))
+        elif type(value) is LazyVariableTracker:  # no operator has had it; an `isinstance` would make it an input
+            places.update(_storages_of(pytree.tree_leaves(value.peek_value())))
 
     for held in islice(dynamo.calls("compile_subgraph", output_graph), 1):
-        VariableTracker.visit(look, held["tx"].stack)
-    return taken
+        VariableTracker.visit(look, by(held["tx"]))
+    return nodes, places
+
+
+def _storages(node: Any) -> set[StorageWeakRef]:
+    """The memory of a node's fake tensor, and of the real one, if it is an input."""
+    real = node.meta.get("grapharg")
+    return _storages_of([node.meta.get("example_value"), getattr(real, "example", None)])
+
+
+def _storages_of(values: Sequence[Any]) -> set[StorageWeakRef]:
+    tensors = (one for one in values if isinstance(one, torch.Tensor) and not is_traceable_wrapper_subclass(one))
+    return {StorageWeakRef(one.untyped_storage()) for one in tensors if one.layout is torch.strided}

@@ -25,6 +25,9 @@ The backward of native_dropout on the CPU is traced as the operators that it com
 A tensor that is written in place keeps its strides. A functional trace replaces it by a new tensor, whose strides may
 differ: those of `tril` are always contiguous. Then the new value is copied into a tensor with the strides.
 
+`x.bernoulli_(p)` draws its numbers in the order of memory, and the operator that computes its result in the order of
+the dimensions. So a permuted tensor is written through a view whose dimensions have the order of memory.
+
 An `out=` tensor whose shape differs from the result is resized in place by eager before it is written. A functional
 trace would write a result of one shape to a tensor of another. So such an operator first runs on fake tensors with an
 empty `out=`, which shows the shape of the result, and the trace resizes the `out=` tensors.
@@ -46,7 +49,7 @@ from aotviz.torch_private.decompositions import Reduction
 from aotviz.torch_private.tensors import is_dense
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
-from aotviz.tracing.views import contiguous, layout
+from aotviz.tracing.views import contiguous, layout, order_of
 
 aten = torch.ops.aten
 
@@ -253,6 +256,14 @@ def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, An
         return None
     before, after = (hinted(layout(one)) for one in (written, value))
     return computes if before.size == after.size and before.order[:-1] != after.order[:-1] else None
+
+
+def order_in_memory(tensor: torch.Tensor) -> list[int] | None:
+    """The dimensions of a plain tensor from the outermost in memory to the innermost; None if that is their order."""
+    if is_subclass(tensor):
+        return None
+    order = [*order_of(tensor.stride())]
+    return order if order != sorted(order) else None
 
 
 def _on_stand_ins(

@@ -279,7 +279,8 @@ class OpenTrace:
 
 
 _RESIZE, _SET = torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor
-_COPY = torch.ops.aten.copy_.default
+_COPY, _PERMUTE = torch.ops.aten.copy_.default, torch.ops.aten.permute.default
+_BERNOULLI = torch.ops.aten.bernoulli_.float
 
 
 def _as_outside(func: Any, args: Any) -> bool:
@@ -313,6 +314,10 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             for written in operators.written(func, args, kwargs or {}):
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
                     raise fakes.StrayIsWritten(written)
+            if func is _BERNOULLI and (order := corrections.order_in_memory(args[0])) is not None:
+                permuted = watched(self, _PERMUTE, kinds, (args[0], order), {})
+                watched(self, func, kinds, (permuted, *args[1:]), kwargs)
+                return args[0]
             if ledger.open:
                 overlap.refuse_write(func, args, kwargs or {}, ledger.root, partial(callers_layout, ledger))
                 owns = bool(args) and ledger.origin(args[0]) is None  # a view is taken again, of its written base
