@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _NAMES = {  # module -> the public names that it holds
     "aotviz.frontends.compile": "compile",
     "aotviz.frontends.plans": "plans",
+    "aotviz.frontends.measured_memory": "measured_memory",
     "aotviz.frontends.policies": "policy",
     "aotviz.frontends.backwards": "compiled_autograd",
     "aotviz.frontends.stepping": "trace_stages",

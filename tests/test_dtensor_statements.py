@@ -271,9 +271,13 @@ def test_a_dtensor_over_a_view_of_a_written_input_lies_where_eagers_does(mesh, c
         view, d = fn(whole.as_strided((2,), (2,), 1))
         local = d.to_local()
         shared = view.data_ptr() == local.data_ptr() == whole[3:].data_ptr()
-        return shared, view.tolist(), local.tolist(), whole.tolist()
+        return shared, d._local_tensor._base is whole, view.tolist(), local.tolist(), whole.tolist()
 
-    assert ran(by(compiled, f)) == ran(f)
+    if grad and compiled is aotviz.aot_function:  # the part is taken before the wrapper writes, so it could have no base
+        with pytest.raises(aotviz.Refused, match=r"output\[1\]\._local_tensor is a view of x"):
+            ran(by(compiled, f))
+    else:
+        assert ran(by(compiled, f)) == ran(f)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

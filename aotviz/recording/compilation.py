@@ -29,6 +29,7 @@ from aotviz.recording.events import (
     WrapperRecord,
 )
 from aotviz.recording.graph import Graph
+from aotviz.recording.inductor_memory import InductorMemory
 from aotviz.recording.live_bytes import Memory
 from aotviz.recording.live_program import LiveProgram
 from aotviz.recording.plans import Plans, plan
@@ -226,7 +227,7 @@ class Compilation:
         """Which bytes are alive at each node of the forward and the backward, and what holds them, as planned.
 
         This is exact for graphs that run operator by operator (`backend="eager"`), but for what an operator allocates
-        for itself. Inductor fuses nodes and reuses buffers: it needs at most this much for the same graphs.
+        for itself. Inductor fuses nodes and reuses buffers: see `inductor_memory`.
 
         Args:
             sizes: values of symbolic sizes, such as {"s0": 16}. The others are as in the recorded call.
@@ -248,6 +249,30 @@ class Compilation:
         halves = [self.graph(role) for role in _RUN.get(self.kind) or _RUN["inference"]]
         partitioner = self.data.options.get("partition_fn", "").rpartition(".")[2]
         return peak_changes.Program(self.name, halves, self.data.inputs, {**self.data.sizes, **sizes}, partitioner)
+
+    def inductor_memory(self, sizes: Mapping[str, int] = MappingProxyType({})) -> InductorMemory:
+        """Which bytes are alive while each of Inductor's kernels runs, read from the text that calls the kernels.
+
+        To the byte what is measured, but for what an operator that Inductor did not compile allocates for itself.
+
+        Raises as `memory` does, and:
+            LookupError: Inductor did not compile it, or its text is not recorded.
+            ValueError: the text is C++ (`cpp_wrapper`), or damaged.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: x.exp().sin().sum(), backend="inductor")
+        >>> _ = f(torch.ones(100))
+        >>> f.recording[0].inductor_memory().holders()[["name", "kind", "nbytes"]].values.tolist()
+        [['x', 'input', 400], ['buf0', 'output', 4]]
+        """
+        texts = {
+            name: (text, stage.kernels.get(name, {})) for stage in self.data.stages for name, text in stage.code.items()
+        }
+        roles = [role for role in _RUN.get(self.kind) or _RUN["inference"] if f"inductor {role}" in texts]
+        if not roles:
+            raise LookupError(f"{self.name} has no text of Inductor's: its backend was another, or did not compile it")
+        return InductorMemory(self.name, self.memory(sizes), [(self.graph(r), *texts[f"inductor {r}"]) for r in roles])
 
     def peak_changes(
         self,

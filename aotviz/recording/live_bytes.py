@@ -30,7 +30,8 @@ KINDS = ("parameter", "buffer", "input", "constant", "saved", "output", "update"
 to the backward, "update" is what the wrapper copies into an input after the forward, "tangent" comes in with the
 backward, "gradient" is returned by it."""
 
-_OF_THE_CALLER = frozenset(("parameter", "buffer", "input", "constant"))
+Key = tuple[int, int]  # of a storage: its number, and the moment from which what is recomputed has its own
+OF_THE_CALLER = frozenset(("parameter", "buffer", "input", "constant"))
 _CALLER, _GRAPH = "the caller", "the compiled program"
 _WRAPPER, _SAVED = "the wrapper, which copies it into an input", "the saved tensors"
 
@@ -86,6 +87,7 @@ class Memory:
     ) -> None:
         """`released`: names of holders, which the caller holds no longer than until the forward has run."""
         self.name = name
+        self.symbols = symbols
         self._plan = _Plan(halves, kinds, symbols, released)
 
     def __repr__(self) -> str:
@@ -157,6 +159,21 @@ class Memory:
     def _alive(self, moment: int) -> list[Holder]:
         largest_first = sorted(self._plan.holders, key=lambda one: -one.nbytes)
         return [one for one in largest_first if one.made_at <= moment <= one.held_until]
+
+    def storages(self) -> Iterator[tuple[Key, str, str, int]]:
+        """The key, name, kind and bytes of every storage."""
+        for key, one in self._plan.storages.items():
+            yield key, _name(one.maker), one.kind, one.nbytes
+
+    def storages_of(self, graph: Graph, node: Node) -> dict[Key, int]:
+        """The storages that a node's value is in, as the call has them before the node runs: keys and bytes."""
+        return {(storage, 0): nbytes for storage, nbytes in self._plan.inside(graph, node)}
+
+    def made_by(self, graph: Graph, node: Node) -> list[int]:
+        """The bytes of each item that a node returns, 0 for one that is no tensor; of one item if it is no tuple."""
+        value = node.value
+        items = value.parts if value is not None and value.kind == "tuple" else [node.value_id]
+        return [sum(nbytes for _, nbytes in self._plan.inside(graph, node, [item])) for item in items]
 
     def plot(self) -> Figure:
         """The alive bytes over forward and backward, by kind, as a plotly figure."""
@@ -236,19 +253,19 @@ class _Plan:
         self, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int], released: Set[str]
     ) -> None:
         self._symbols, self._released = symbols, released
-        self._storages: dict[tuple[int, int], _Storage] = {}
+        self.storages: dict[Key, _Storage] = {}
         self._owners: dict[int, int] = {}  # of values whose storage a log does not say: the value that has it
         steps: list[tuple[str, Node]] = []  # what runs, in order
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
             self._read(graph, kinds, len(steps), following)
             steps += [(graph.role.split()[0], node) for node in graph.rows if node.op not in ("placeholder", "output")]
-        for one in self._storages.values():
-            if one.until == _END or (one.kind in _OF_THE_CALLER and _name(one.maker) not in released):
+        for one in self.storages.values():
+            if one.until == _END or (one.kind in OF_THE_CALLER and _name(one.maker) not in released):
                 one.until, one.by = len(steps), _GRAPH if one.kind == "constant" else _CALLER
         self.holders = [
             Holder(_name(s.maker), s.kind, s.nbytes, s.maker.source.with_code, s.maker.module_path,
                    s.made_at, int(s.until), s.by)
-            for s in self._storages.values()
+            for s in self.storages.values()
         ]  # fmt: skip
         self.moments = self._moments(steps)
 
@@ -260,22 +277,22 @@ class _Plan:
             moment += node.op not in ("placeholder", "output")
         for view, owner in _views(graph):
             self._owners[view] = self._owners.get(owner, owner)
-        returned, updates, saved = _results(graph, following)
-        within: list[set[tuple[int, int]]] = []  # the storages that each node's value is in
+        returned, updates, saved = results(graph, following)
+        within: list[set[Key]] = []  # the storages that each node's value is in
         for node in graph.rows:
             users = [user for user in graph.users[node.index] if graph.rows[user].op != "output"]
             last = graph.rows[max(users, default=node.index)]
-            read = set[tuple[int, int]]().union(*(within[i] for i in node.inputs))
+            read = set[Key]().union(*(within[i] for i in node.inputs))
             within.append(set())
-            for storage, nbytes in self._in(graph, node):
+            for storage, nbytes in self.inside(graph, node):
                 # What is recomputed has the forward's number, also where a view of the forward's value is saved.
                 key = storage, 0 if node.op == "placeholder" or (storage, 0) in read else begins
                 within[-1].add(key)
-                known = self._storages.get(key)
+                known = self.storages.get(key)
                 if known is None:
-                    known = self._storages[key] = _Storage(node, at[node.index], self._kind(graph, node, kinds))
+                    known = self.storages[key] = _Storage(node, at[node.index], self._kind(graph, node, kinds))
                 known.nbytes = max(known.nbytes, nbytes)
-                held = known.kind in _OF_THE_CALLER or node.index in returned
+                held = known.kind in OF_THE_CALLER or node.index in returned
                 if held and _name(known.maker) in self._released:
                     known.until, known.by = max(known.until, moment - 0.5), _CALLER
                 elif node.index in returned:
@@ -294,11 +311,11 @@ class _Plan:
                 if (users or node.op != "placeholder") and _END != known.until <= at[last.index]:
                     known.until, known.by = at[last.index], last.name
 
-    def _in(self, graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
-        """The storage, and the bytes up to its end, of each tensor that a node's value is or has."""
+    def inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+        """The storage, and the bytes up to its end, of each tensor that a node's value is or has, or of these."""
         if node.op == "output":
             return
-        whole = [node.value_id]
+        whole = of or [node.value_id]
         if node.value_id < 0:  # a log does not say what a tuple has: its items do
             users = (graph.rows[user] for user in graph.users[node.index])
             whole = [user.value_id for user in users if user.target == _ITEM]
@@ -332,7 +349,7 @@ class _Plan:
             return "constant"
         if node.op != "placeholder":
             return "intermediate"
-        if graph.role.startswith("backward") and self._storages:
+        if graph.role.startswith("backward") and self.storages:
             return "tangent"
         said = _OF_TORCH.match(node.descriptor)  # in a log: the number of an input, or a name
         if said is None:
@@ -344,7 +361,7 @@ class _Plan:
     def _moments(self, steps: Sequence[tuple[str, Node]]) -> list[Moment]:
         begin: dict[int, list[_Storage]] = {}
         end: dict[float, list[_Storage]] = {}
-        for one in self._storages.values():
+        for one in self.storages.values():
             begin.setdefault(one.made_at, []).append(one)
             end.setdefault(one.until, []).append(one)
         by_kind: dict[str, int] = {}
@@ -383,7 +400,7 @@ def _views(graph: Graph) -> Iterator[tuple[int, int]]:
             yield node.value_id, graph.rows[owner].value_id
 
 
-def _results(graph: Graph, saved_for: Graph | None) -> tuple[set[int], set[int], set[int]]:
+def results(graph: Graph, saved_for: Graph | None) -> tuple[set[int], set[int], set[int]]:
     """The nodes that the caller gets, those that the wrapper copies into inputs, and those that are saved for the
     backward `saved_for`."""
     names = {node.name: node.index for node in graph.rows}

@@ -13,12 +13,22 @@ from typing import Any
 from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
 
 LONGEST = 1000  # characters of a symbolic size that are read
+_HIGHEST = 8  # exponent that is computed: a text may come from a stranger
+
+
+def _power(base: int, exponent: int) -> int:
+    if not 0 <= exponent <= _HIGHEST or abs(base) >> 63:
+        raise OverflowError
+    return int(base**exponent)
+
+
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: _power,
 }
 _FUNCTIONS: Mapping[str, Callable[..., int]] = {
     "FloorDiv": operator.floordiv,
@@ -177,8 +187,8 @@ def evaluated(size: str, symbols: Mapping[str, int]) -> int:
 
     Raises ValueError if a symbol has no value, or the text is no arithmetic.
 
-    >>> evaluated("2*s0 + s1//4", {"s0": 3, "s1": 9}), evaluated("Max(1, s0)", {"s0": 4})
-    (8, 4)
+    >>> evaluated("2*s0 + s1//4", {"s0": 3, "s1": 9}), evaluated("Max(1, s0**2)", {"s0": 4})
+    (8, 16)
     """
     try:
         return int(_value(ast.parse(size[:LONGEST], mode="eval").body, symbols))

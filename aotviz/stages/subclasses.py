@@ -303,7 +303,11 @@ class _Inward:
                     name = f"{slot.descriptor}{path}"
                     view = "" if part is source else self._taken_again(part, source, name, outer.graph_inputs[index])
                     info = outer.meta.input_info[index]
-                    alias = ".detach()" if not leads and (info.requires_grad or info.requires_grad_after) else ""
+                    requires_grad = info.requires_grad or info.requires_grad_after
+                    if view.startswith(".as_strided") and not leads and requires_grad:
+                        # The wrapper writes the input after the part is taken: a view with a base would be stale.
+                        raise Refused("view of what is written", name, str(outer.graph_inputs[index]))
+                    alias = ".detach()" if not leads and requires_grad else ""
                     found[number, path] = (index, leads + view + alias)
         return found
 

@@ -95,6 +95,7 @@ test("a symbolic size is read as Python reads it", () => {
   ]);
   const of = (text: string): number | null => evaluated(text, sizes);
   expect(["2*s0 + s1//4", "Max(1, s0)", "-(s0 - 5) % 4", "Mod(-1, 4)", "7"].map(of)).toEqual([8, 3, 2, 3, 7]);
+  expect(["s0**2*s1", "-s0**2", "2**s0**2", "(s0 + 1)**0"].map(of)).toEqual([81, -9, null, 1]);
   expect(["s2", "2 *", "constructor(1)", "s0 + (1", "", "1/0", "s0//0"].map(of)).toEqual(Array(7).fill(null));
 });
 

@@ -1,10 +1,11 @@
 // Symbolic sizes for given values of their symbols. The same as `evaluated` in aotviz/recording/sizes.py.
 
 export const LONGEST = 1000; // characters of a size that are read
+const HIGHEST = 8; // exponent that is computed
 
 export type Sizes = ReadonlyMap<string, number>;
 
-const TOKEN = /\s*(\d+|[A-Za-z_]\w*|\/\/|[-+*%(),])/y;
+const TOKEN = /\s*(\d+|[A-Za-z_]\w*|\/\/|\*\*|[-+*%(),])/y;
 const FUNCTIONS: Readonly<Record<string, (...args: number[]) => number>> = {
   FloorDiv: (a, b) => Math.floor(a / b!),
   CleanDiv: (a, b) => Math.floor(a / b!),
@@ -19,6 +20,11 @@ const FUNCTIONS: Readonly<Record<string, (...args: number[]) => number>> = {
 /** As in Python: the sign is that of the divisor. */
 function modulo(a: number, b: number): number {
   return a - b * Math.floor(a / b);
+}
+
+function power(base: number, exponent: number): number {
+  if (exponent < 0 || exponent > HIGHEST) throw new SyntaxError("no exponent of a size");
+  return base ** exponent;
 }
 
 /** The value of a size, null if a symbol has none or the text is no arithmetic. */
@@ -85,6 +91,11 @@ class Reader {
 
   private factor(): number {
     if (this.take("-")) return -this.factor();
+    const base = this.atom();
+    return this.take("**") ? power(base, this.factor()) : base;
+  }
+
+  private atom(): number {
     if (this.take("(")) return this.closed(this.sum());
     const token = this.tokens[this.at++] ?? "";
     if (/^\d/.test(token)) return Number(token);

@@ -1,0 +1,201 @@
+"""What a call allocates, measured: the check of what is planned from a recording, and what no graph can say.
+
+An operator may allocate memory for itself and free it before it returns: a convolution copies its weight into another
+layout, a sort needs room. A graph has the operator's arguments and results only. So the allocator is listened to.
+"""
+
+from __future__ import annotations
+
+import bisect
+import gc
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from aotviz.recording import sizes, tables
+from aotviz.recording.frozen import Frozen
+from aotviz.recording.inductor_memory import InductorMemory, InductorMoment
+from aotviz.recording.live_bytes import OF_THE_CALLER, Memory, Moment
+from aotviz.torch_private import allocations
+from aotviz.torch_private.allocations import Allocation, Ran
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_THERE = (*OF_THE_CALLER, "tangent")  # before the call
+
+
+class Scratch(Frozen, frozen=True):
+    """What an operator allocates for itself."""
+
+    operator: str
+    calls: int
+    nbytes: int
+    at_peak: bool
+
+
+class MeasuredPeak(NamedTuple):
+    """When most bytes were allocated: in which operator ("" in none, as in a fused kernel), and how many were that
+    operator's own."""
+
+    nbytes: int
+    operator: str
+    scratch: int
+
+
+class Beside(NamedTuple):
+    """A measured peak beside a planned one: both in bytes beside those that the caller holds anyway."""
+
+    measured: int
+    planned: int
+    operator: str  # in which the most are needed: planned, and its own
+    scratch: int  # its own
+    unexplained: int  # of the measured ones; negative if fewer were measured
+
+    def __str__(self) -> str:
+        own = f", and `{self.operator}` needs {sizes.told(self.scratch)} for itself" if self.scratch else ""
+        fewer = "more" if self.unexplained > 0 else "less"
+        rest = (
+            f"{sizes.told(abs(self.unexplained))} {fewer} than that were measured"
+            if self.unexplained
+            else "That is all"
+        )
+        return f"Measured: {sizes.told(self.measured)}. Planned: {sizes.told(self.planned)}{own}. {rest}."
+
+
+class MeasuredMemory:
+    """The bytes that a call allocated, beside those that were allocated before it.
+
+    >>> import torch
+    >>> import aotviz
+    >>> x = torch.ones(1000)
+    >>> measured = aotviz.measured_memory(lambda: x.exp().sin().sum())
+    >>> measured
+    <aotviz MeasuredMemory: at most 7.81 KiB, 4 B left>
+    >>> measured.result
+    tensor(...)
+    """
+
+    def __init__(self, result: Any, allocated: Sequence[Allocation], ran: Sequence[Ran]) -> None:
+        self.result = result
+        """What the call returned."""
+        self._times = [one.at_ns for one in allocated]
+        self._alive = list(accumulate(one.nbytes for one in allocated))
+        self._calls = [(call, self._scratch_of(call)) for call in _outermost(ran)]
+
+    @property
+    def peak(self) -> MeasuredPeak:
+        """When most bytes were allocated."""
+        nbytes = max(self._alive, default=0)
+        if nbytes <= 0:
+            return MeasuredPeak(0, "", 0)
+        when = self._times[self._alive.index(nbytes)]
+        operator, scratch = next(
+            ((call.name, own) for call, own in self._calls if call.begin_ns <= when <= call.end_ns), ("", 0)
+        )
+        return MeasuredPeak(nbytes, operator, scratch)
+
+    @property
+    def left(self) -> int:
+        """Bytes that are still allocated when the call has returned: its result, gradients, what is saved."""
+        return self._alive[-1] if self._alive else 0
+
+    @property
+    def scratch(self) -> pd.DataFrame:
+        """One row per operator that allocates memory for itself and frees it before it returns, the largest first.
+
+        Columns: operator, calls (that do so), nbytes (of the call that needs most), at_peak (the peak is in one).
+        """
+        largest: dict[str, list[int]] = defaultdict(list)
+        for call, own in self._calls:
+            if own:
+                largest[call.name].append(own)
+        at_peak = self.peak.operator
+        rows = [Scratch(name, len(each), max(each), name == at_peak) for name, each in largest.items()]
+        return tables.records(Scratch, sorted(rows, key=lambda row: -row.nbytes))
+
+    def beside(self, memory: Memory | InductorMemory) -> Beside:
+        """The measured peak beside that of a plan of what was called: `compilation.memory()` or `inductor_memory()`.
+        What the plan has of parameters, buffers, inputs and incoming gradients was there before the call.
+
+        An operator's own memory is added to what is alive while it runs. If the call ran an operator more or less often
+        than the plan, that of the call of it that needs most.
+        """
+        own: dict[str, list[int]] = defaultdict(list)
+        for call, scratch in self._calls:
+            own[call.name].append(scratch)
+        rows = [(_operator(row), row.alive - sum(row.by_kind.get(kind, 0) for kind in _THERE)) for row in memory.rows]
+        counts = Counter(operator for operator, _ in rows)
+        seen: Counter[str] = Counter()
+        most, planned = ("", 0, 0), max((alive for _, alive in rows), default=0)
+        for operator, alive in rows:
+            calls = own.get(operator, [0])
+            scratch = calls[seen[operator]] if len(calls) == counts[operator] else max(calls)
+            seen[operator] += 1
+            most = max(most, (operator, alive + scratch, scratch), key=lambda one: one[1])
+        measured = self.peak.nbytes
+        return Beside(measured, planned, most[0] if most[2] else "", most[2], measured - most[1])
+
+    def _at(self, time_ns: int) -> int:
+        place = bisect.bisect_right(self._times, time_ns)
+        return self._alive[place - 1] if place else 0
+
+    def _scratch_of(self, call: Ran) -> int:
+        """The bytes that are alive in a call at most, less those before or after it, whichever are more."""
+        first, last = bisect.bisect_left(self._times, call.begin_ns), bisect.bisect_right(self._times, call.end_ns)
+        within = max(self._alive[first:last], default=0)
+        return max(0, within - max(self._at(call.begin_ns - 1), self._at(call.end_ns)))
+
+    def __str__(self) -> str:
+        peak = self.peak
+        where = f", in `{peak.operator}`" if peak.operator else ""
+        own = f". {sizes.told(peak.scratch)} of it are its own: it frees them before it returns" if peak.scratch else ""
+        return f"The call allocated at most {sizes.told(peak.nbytes)}{where}{own}."
+
+    def __repr__(self) -> str:
+        return f"<aotviz MeasuredMemory: at most {sizes.told(self.peak.nbytes)}, {sizes.told(self.left)} left>"
+
+
+def measured_memory(call: Callable[[], Any], device: torch.device | str = "cpu") -> MeasuredMemory:
+    """Call it once, and measure what it allocates. Call a compiled function before, so that it is compiled by then.
+
+    Args:
+        call: takes no arguments.
+        device: the device whose memory is measured: "cpu", or "cuda:0", for example.
+
+    Raises:
+        ValueError: it is another kind of device.
+
+    >>> import torch
+    >>> import aotviz
+    >>> model, x = torch.nn.Conv2d(3, 8, 3), torch.rand(1, 3, 16, 16)
+    >>> measured = aotviz.measured_memory(lambda: model(x))
+    >>> list(measured.scratch.columns)
+    ['operator', 'calls', 'nbytes', 'at_peak']
+    """
+    where = torch.device(device)
+    if where.type not in ("cpu", "cuda"):
+        raise ValueError(f"the memory of {device!s} cannot be measured: only that of a CPU or of CUDA")
+    gc.collect()  # so that nothing older is freed in the call
+    return MeasuredMemory(*allocations.during(call, where))
+
+
+def _operator(row: Moment | InductorMoment) -> str:
+    """The operator of a planned moment as the profiler calls it; a fused kernel's name."""
+    name = row.kernel if isinstance(row, InductorMoment) else row.node.target
+    name = name.removeprefix("torch.ops.").replace("extern_kernels.", "aten.")
+    space, _, rest = name.partition(".")
+    return f"{space}::{rest.partition('.')[0]}" if rest else name
+
+
+def _outermost(ran: Sequence[Ran]) -> Iterator[Ran]:
+    """The calls that no other operator makes."""
+    ends: dict[int, int] = {}
+    for call in ran:
+        if call.begin_ns >= ends.get(call.thread, 0):
+            ends[call.thread] = call.end_ns
+            yield call

@@ -1,0 +1,41 @@
+"""What the profiler of torch saw: which bytes were allocated and freed, and which operators ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+class Allocation(NamedTuple):
+    """Bytes that were allocated, or freed (negative), at a time."""
+
+    at_ns: int
+    nbytes: int
+
+
+class Ran(NamedTuple):
+    """An operator's call."""
+
+    name: str
+    begin_ns: int
+    end_ns: int
+    thread: int
+
+
+def during(call: Callable[[], Any], device: torch.device) -> tuple[Any, list[Allocation], list[Ran]]:
+    """Call it. Returns its result, and the allocations on a device and the operators, each in the order of time."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    with profile(activities=activities, profile_memory=True) as profiler:
+        result = call()
+    allocations, operators = [], []
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            if event.device_type().name == device.type.upper() and device.index in (None, event.device_index()):
+                allocations.append(Allocation(event.start_ns(), event.nbytes()))
+        elif "::" in event.name() and not event.name().startswith("autograd::"):
+            begin = event.start_ns()
+            operators.append(Ran(event.name(), begin, begin + event.duration_ns(), event.start_thread_id()))
+    return result, sorted(allocations), sorted(operators, key=lambda one: one.begin_ns)
