@@ -273,7 +273,9 @@ def test_a_dtensor_over_a_view_of_a_written_input_lies_where_eagers_does(mesh, c
         shared = view.data_ptr() == local.data_ptr() == whole[3:].data_ptr()
         return shared, d._local_tensor._base is whole, view.tolist(), local.tolist(), whole.tolist()
 
-    if grad and compiled is aotviz.aot_function:  # the part is taken before the wrapper writes, so it could have no base
+    if (
+        grad and compiled is aotviz.aot_function
+    ):  # the part is taken before the wrapper writes, so it could have no base
         with pytest.raises(aotviz.Refused, match=r"output\[1\]\._local_tensor is a view of x"):
             ran(by(compiled, f))
     else:

@@ -1,4 +1,4 @@
-"""What would lower the peak of each compilation, and what it keeps for the backward beside eager.
+"""What would lower the peak of each compilation, what it keeps for the backward beside eager, and what Inductor needs.
 
 The workbench shows it in the view of memory. A page that talks to a kernel asks for one compilation when its view is
 opened: saving a recording and showing it cost nothing more. A page that is written for a browser without one has it for
@@ -63,6 +63,9 @@ def _made(compilation: Compilation) -> PeakRecord | None:
     if data.log == NONE and not data.sizes:  # a log does not say what is saved
         with contextlib.suppress(LookupError):
             beside = compilation.beside_eager().sentences
+    inductor: list[str] = []
+    with contextlib.suppress(LookupError, ValueError):  # another backend; or a text that is no Python
+        inductor = compilation.inductor_memory().sentences
     return PeakRecord(
         compilation.id,
         changes.memory.peak.nbytes,
@@ -71,4 +74,5 @@ def _made(compilation: Compilation) -> PeakRecord | None:
             for one in changes
         ],
         beside,
+        inductor,
     )

@@ -116,7 +116,8 @@ class MeasuredMemory:
                 largest[call.name].append(own)
         at_peak = self.peak.operator
         rows = [Scratch(name, len(each), max(each), name == at_peak) for name, each in largest.items()]
-        return tables.records(Scratch, sorted(rows, key=lambda row: -row.nbytes))
+        rows.sort(key=lambda row: -row.nbytes)
+        return tables.records(Scratch, rows)
 
     def beside(self, memory: Memory | InductorMemory) -> Beside:
         """The measured peak beside that of a plan of what was called: `compilation.memory()` or `inductor_memory()`.

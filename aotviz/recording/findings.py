@@ -60,6 +60,7 @@ class PeakRecord(Frozen, frozen=True):
     peak: int  # bytes, as recorded
     changes: list[PeakChange]  # the best first
     beside_eager: list[str]  # sentences (recording/beside_eager.py); empty if there is no backward
+    inductor: list[str] = []  # sentences (recording/inductor_memory.py); empty if Inductor did not compile it
 
 
 class RankLane(Frozen, frozen=True):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aotviz.recording import sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
-from aotviz.recording.live_bytes import KINDS, OF_THE_CALLER, Memory, results
+from aotviz.recording.live_bytes import KINDS, OF_THE_CALLER, Memory, bytes_of, results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,8 +136,9 @@ class InductorMemory:
         moment = self.peak.at if at is None else at
         if not 0 <= moment < max(len(self._moments), 1):
             raise IndexError(f"there is no moment {at}: the moments of {self.name} are 0 to {len(self._moments) - 1}")
-        alive = (one for one in self._buffers if one.made_at <= moment <= one.held_until and one.nbytes)
-        return tables.records(InductorBuffer, sorted(alive, key=lambda one: -one.nbytes))
+        largest_first = sorted(self._buffers, key=lambda one: -one.nbytes)
+        alive = [one for one in largest_first if one.made_at <= moment <= one.held_until and one.nbytes]
+        return tables.records(InductorBuffer, alive)
 
     @property
     def sentences(self) -> list[str]:
@@ -190,7 +191,7 @@ _MOMENTS: tables.Columns = {
     "nodes": ("object", lambda moment: moment.nodes),
     "made": ("int64", lambda moment: moment.made),
     "alive": ("int64", lambda moment: moment.alive),
-    **{kind: ("int64", lambda moment, kind=kind: moment.by_kind.get(kind, 0)) for kind in KINDS},
+    **{kind: bytes_of(kind) for kind in KINDS},
 }
 
 
@@ -441,7 +442,8 @@ class _Half:
             for place, one in enumerate(target.elts):
                 self._store(one, parts[place] if place < len(parts) else None)
         elif isinstance(target, ast.Name):
-            if isinstance(value, _Buffer) and "# reuse" in self.lines[target.lineno - 1]:
+            again = isinstance(value, _Buffer) and target.id not in (value.name, *value.names)
+            if again and "# reuse" in self.lines[target.lineno - 1]:
                 value.names = (*value.names, target.id)
             self._bind(target.id, value)
 
@@ -503,8 +505,8 @@ class _Half:
             return [
                 self._said(named[place], dtype, line) if place in named else None for place in range(max(named) + 1)
             ]
-        size_and_stride = self.said.get(name)
-        return self._allocated(name, self._bytes(*size_and_stride, dtype) if size_and_stride else 0, line, dtype)
+        size, stride = self.said.get(name) or (None, None)
+        return self._allocated(name, self._bytes(size, stride, dtype) if size and stride else 0, line, dtype)
 
     def _allocated(self, name: str, nbytes: int, line: int, dtype: str) -> _Buffer:
         return self.program.made(name, "intermediate", nbytes, line, dtype)
@@ -546,9 +548,11 @@ def _parsed(text: str) -> ast.Module:
         raise ValueError("Inductor's text is not Python: cpp_wrapper was on, or the file is damaged") from None
 
 
-def _said_of(functions: Iterable[ast.FunctionDef]) -> tuple[dict[str, Any], dict[str, dict[int, str]]]:
+def _said_of(
+    functions: Iterable[ast.FunctionDef],
+) -> tuple[dict[str, tuple[ast.expr, ast.expr]], dict[str, dict[int, str]]]:
     """The sizes and strides that `assert_size_stride` says, by name, and the names of the items of a name."""
-    said: dict[str, Any] = {}
+    said: dict[str, tuple[ast.expr, ast.expr]] = {}
     items: dict[str, dict[int, str]] = {}
     for function in functions:
         for node in ast.walk(function):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aotviz.recording import oversized, sizes, tables
 from aotviz.recording.frozen import Frozen
@@ -226,7 +226,7 @@ _MOMENTS: tables.Columns = {
     "made": ("int64", lambda moment: moment.made),
     "alive": ("int64", lambda moment: moment.alive),
     "after": ("int64", lambda moment: moment.after),
-    **{kind: _bytes_of(kind) for kind in KINDS},
+    **{kind: bytes_of(kind) for kind in KINDS},
 }
 
 

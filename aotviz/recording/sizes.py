@@ -37,6 +37,8 @@ _FUNCTIONS: Mapping[str, Callable[..., int]] = {
     "PythonMod": operator.mod,
     "Max": max,
     "Min": min,
+    "max": max,  # in Inductor's code
+    "min": min,
     "CeilToInt": math.ceil,
     "TruncToInt": math.trunc,
 }

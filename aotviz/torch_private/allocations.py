@@ -35,7 +35,7 @@ def during(call: Callable[[], Any], device: torch.device) -> tuple[Any, list[All
         if event.name() == "[memory]":
             if event.device_type().name == device.type.upper() and device.index in (None, event.device_index()):
                 allocations.append(Allocation(event.start_ns(), event.nbytes()))
-        elif "::" in event.name() and not event.name().startswith("autograd::"):
+        elif "::" in event.name() and not event.name().startswith(("autograd::", "torch::")):
             begin = event.start_ns()
             operators.append(Ran(event.name(), begin, begin + event.duration_ns(), event.start_thread_id()))
     return result, sorted(allocations), sorted(operators, key=lambda one: one.begin_ns)

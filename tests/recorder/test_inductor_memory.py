@@ -12,6 +12,7 @@ from torch import nn
 import aotviz
 from aotviz.recording.inductor_memory import LONGEST, InductorMemory
 from tests import corpus
+from tests.sweeps import inductor_memory
 
 GIVEN = ("parameter", "buffer", "input", "constant", "tangent")  # what is there before a step
 
@@ -114,7 +115,22 @@ def test_what_the_text_says_is_what_the_allocator_says(name, training):
     assert abs(beside.unexplained) <= 0.02 * measured.peak.nbytes
 
 
-def test_symbolic_sizes_are_those_of_the_call_or_those_that_are_asked_for():
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_what_the_text_of_a_real_model_says_is_what_the_allocator_says(name):
+    one = inductor_memory.found(name)
+    assert one.graphs == 1
+    assert abs(one.unexplained) <= 16  # the sum of the results, and its gradient
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolutions"])
+def test_symbolic_sizes_are_those_of_the_call(name):
+    compilation, measured = step_of(name, True, dynamic=True)
+    beside = measured.beside(compilation.inductor_memory())
+    assert abs(beside.unexplained) <= 0.02 * measured.peak.nbytes
+
+
+def test_symbolic_sizes_are_those_that_are_asked_for():
     compilation, measured = step_of("mlp", True, dynamic=True)
     memory = compilation.inductor_memory()
     assert planned(memory) == measured.peak.nbytes

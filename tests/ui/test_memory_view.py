@@ -312,6 +312,19 @@ def test_what_would_lower_the_peak_is_what_python_computes(
     assert canvas(page).screenshot() != lit
 
 
+@pytest.mark.parametrize("width", [500, 1280])
+def test_what_inductors_program_needs_is_told_with_the_peak(opened: Open, width: int, screenshots: Path) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 256, batch_first=True, dropout=0.0)
+    model = aotviz.compile(layer, backend="inductor")
+    model(torch.randn(8, 64, 64)).sum().backward()
+    page = opened(model.recording, width)
+    told = model.recording[0].inductor_memory().sentences
+    expect(page.locator(".memory-view .of-inductor")).to_have_text(" ".join(told).replace("`", ""))
+    assert told[0].startswith("Inductor's program needs at most ")
+    page.screenshot(path=screenshots / f"memory-of-inductor-{width}.png")
+
+
 def test_without_a_change_that_helps_the_view_says_so(opened: Open) -> None:
     f = aotviz.compile(lambda x: x + 1, backend="eager")
     f(torch.ones(4))

@@ -598,6 +598,7 @@ export interface PeakRecord {
   readonly peak: number; // bytes, as recorded
   readonly changes: PeakChange[]; // the best first
   readonly beside_eager: string[]; // sentences (recording/beside_eager.py); empty if there is no backward
+  readonly inductor: string[]; // sentences (recording/inductor_memory.py); empty if Inductor did not compile it
 }
 
 /** What some ranks run, in order. */
@@ -1401,6 +1402,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["peak", "int"],
       ["changes", ["list",["record","PeakChange"]]],
       ["beside_eager", ["list","str"]],
+      ["inductor", ["list","str"], []],
     ],
   },
   RankLane: {

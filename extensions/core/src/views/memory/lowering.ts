@@ -1,5 +1,5 @@
-// What would lower the peak, and what is kept for the backward beside eager: below the sentence about the peak. Python
-// found it (explain/peaks.py). A kernel is asked when the view is opened, for a large graph when the user asks for it.
+// What would lower the peak, what is kept for the backward beside eager, and what Inductor's program needs: below the
+// sentence about the peak. Python found it (explain/peaks.py). A kernel is asked when the view is opened, for a large graph when the user asks for it.
 
 import { type Child, h, quoted, replace } from "../../dom";
 import { bytes, milliseconds, plural } from "../../format";
@@ -52,7 +52,7 @@ function missing({ recording }: State): Child {
   return recording.asksKernel ? "" : h("p", { class: "muted" }, quoted(text));
 }
 
-function told({ peak, changes, beside_eager }: PeakRecord, symbolic: boolean, light: LightUp): Child {
+function told({ peak, changes, beside_eager, inductor }: PeakRecord, symbolic: boolean, light: LightUp): Child {
   const most = changes[0]?.saves ?? 0;
   const share = Math.round((100 * most) / Math.max(peak, 1));
   const sizes = symbolic ? "For the recorded sizes: " : "";
@@ -75,6 +75,7 @@ function told({ peak, changes, beside_eager }: PeakRecord, symbolic: boolean, li
           ),
         )
       : h("p", {}, sizes + head),
+    inductor.length > 0 && h("p", { class: "of-inductor" }, quoted(inductor.join(" "))),
     beside_eager.length > 0 && h("p", { class: "beside-eager" }, quoted(beside_eager.join(" "))),
   ];
 }
