@@ -212,7 +212,8 @@ class Moment(NamedTuple):
     by_kind: dict[str, int]
 
 
-def _bytes_of(kind: str) -> tuple[str, Callable[[Moment], int]]:
+def bytes_of(kind: str) -> tuple[str, Callable[[Any], int]]:
+    """The column of a kind in a table of moments."""
     return "int64", lambda moment: moment.by_kind.get(kind, 0)
 
 
