@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from aotviz.torch_private import configs
 from tests import corpus
 from tests.measured_bytes import differences
 from tests.oracle.models import FAMILIES, MORE
+from tests.parity.sections import modules
 from tests.tiers import slow
 
 PARTITIONERS = ["default_partition", "min_cut_rematerialization_partition"]
@@ -97,6 +99,30 @@ def test_the_plan_of_a_model_is_what_is_measured_after_each_node(name: str) -> N
     model, inputs = {**FAMILIES, **MORE}[name]()
     inputs = dict(inputs)
     assert not compared(model, inputs.pop("", ()), inputs, PARTITIONERS[1])
+
+
+NO_GRAPH = {
+    "CTCLoss",
+    "GaussianNLLLoss",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
+}  # they ask for a value, or raise
+
+
+def test_the_plan_of_each_module_of_torch_is_what_is_measured_after_each_node() -> None:
+    """The first inputs of each module of module_db, in training and in evaluation."""
+    differ, ran = {}, 0
+    trials = (one for name in modules.groups() if name not in NO_GRAPH for one in modules.trials(name, most=2))
+    for key, trial in trials:
+        if trial is None:
+            continue
+        setup = trial.builds[0]()
+        with contextlib.suppress(aotviz.Refused):  # a momentum of None asks how many batches there were
+            found = compared(setup.fn, setup.args, setup.kwargs, PARTITIONERS[1])
+            ran += 1
+            differ |= {key: found} if found else {}
+    assert not differ
+    assert ran > 250
 
 
 def test_a_plan_that_keeps_what_is_freed_is_found() -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aotviz.recording import oversized, sizes, tables
+from aotviz.recording.events import ValueRecord
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
@@ -173,7 +174,9 @@ class Memory:
         """The bytes of each item that a node returns, 0 for one that is no tensor; of one item if it is no tuple."""
         value = node.value
         items = value.parts if value is not None and value.kind == "tuple" else [node.value_id]
-        return [sum(nbytes for _, nbytes in self._plan.inside(graph, node, [item])) for item in items]
+        return [
+            sum(nbytes for _, nbytes in self._plan.inside(graph, node, [item])) if item >= 0 else 0 for item in items
+        ]
 
     def plot(self) -> Figure:
         """The alive bytes over forward and backward, by kind, as a plotly figure."""
@@ -255,6 +258,7 @@ class _Plan:
     ) -> None:
         self._symbols, self._released = symbols, released
         self.storages: dict[Key, _Storage] = {}
+        self._largest: dict[int, int] = {}  # bytes by storage, if they are needed
         self._owners: dict[int, int] = {}  # of values whose storage a log does not say: the value that has it
         steps: list[tuple[str, Node]] = []  # what runs, in order
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
@@ -321,18 +325,33 @@ class _Plan:
             users = (graph.rows[user] for user in graph.users[node.index])
             whole = [user.value_id for user in users if user.target == _ITEM]
         for number in sizes.tensors([number for number in whole if number >= 0], graph.values):
-            value = graph.values[number]
-            end = sizes.reach(value.offset, value.shape, value.stride)
-            if end is None:
-                shape, stride = map(self._known, value.shape), map(self._known, value.stride)
-                end = sizes.reach(self._known(value.offset), [*shape], [*stride]) or 0
+            value, end = graph.values[number], self._end(graph.values[number])
             storage = value.storage if value.storage >= 0 else ~self._owners.get(number, number)
             nbytes = end * sizes.element_bytes(graph.text(value.dtype))
             yield storage, max(nbytes, self._kept(graph, node, number, end))
 
+    def _end(self, value: ValueRecord) -> int:
+        """Elements from the beginning of a storage to the end of the tensor."""
+        end = sizes.reach(value.offset, value.shape, value.stride)
+        if end is None:
+            shape, stride = map(self._known, value.shape), map(self._known, value.stride)
+            end = sizes.reach(self._known(value.offset), [*shape], [*stride]) or 0
+        return end
+
+    def _storage_bytes(self, graph: Graph, storage: int) -> int:
+        """The bytes of the storage of a value that is not the first in it."""
+        if not self._largest:
+            for value in graph.values:
+                if value.kind == "tensor" and value.storage >= 0:
+                    nbytes = self._end(value) * sizes.element_bytes(graph.text(value.dtype))
+                    self._largest[value.storage] = max(self._largest.get(value.storage, 0), nbytes)
+        return self._largest.get(storage, 0)
+
     def _kept(self, graph: Graph, node: Node, number: int, end: int) -> int:
         """The bytes that an operator's result keeps at least (oversized.py)."""
         value, read = graph.values[number], [one.value for i in node.inputs if (one := graph.rows[i]).value]
+        if read and read[0] and oversized.copies_a_storage(node.target):
+            return self._storage_bytes(graph, read[0].storage)
         if graph.text(value.device) != "cpu" or not read:
             return 0
         if oversized.has_statistics_of_weights(node.target):

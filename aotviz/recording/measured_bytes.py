@@ -7,7 +7,7 @@ in order; what others made, such as autograd's own nodes or the wrapper, does no
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,12 +53,12 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[Beside]:
     Raises LookupError if an operator of the plan did not run.
     """
     planned: list[tuple[Moment, int, int]] = []  # an operator, the bytes that are left after it, and those of others
-    for moment, following in itertools.zip_longest(memory.rows, memory.rows[1:]):
+    freed: Counter[int] = Counter()  # bytes of tangents, by the moment
+    for one in memory.all_holders:
+        freed[one.held_until] += one.nbytes if one.kind == "tangent" else 0
+    for moment in memory.rows:
         others = sum(moment.by_kind.get(kind, 0) for kind in _OTHERS)
-        passed = moment.by_kind.get("tangent", 0)
-        if following is not None and moment.phase == "backward":
-            passed -= following.by_kind.get("tangent", 0)  # those that are still held
-        kept = moment.after - others + passed
+        kept = moment.after - others + freed[moment.at]
         if _is_operator(moment.node.target):
             planned.append((moment, kept, others))
         elif planned:

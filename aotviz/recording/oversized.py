@@ -2,6 +2,7 @@
 
 `tests/sweeps/oversized.py` found them over torch's op_db: a loss that sums up its values keeps the storage of all of
 them, and a norm of half-precision values with float32 weights has statistics in float32, where the trace says half.
+Also, an operator that writes to a copy of its first argument copies that argument's whole storage, on every device.
 `extensions/core/src/views/memory/oversized.ts` has the same rules.
 """
 
@@ -17,6 +18,7 @@ _NORMS = re.compile(
     r"aten\.(?:native_layer_norm|native_group_norm|native_batch_norm|_native_batch_norm_legit|_batch_norm_with_update)"
     r"\.default"
 )
+_COPIES = re.compile(r"aten\.(?:copy|(?:slice|select|diagonal|as_strided)_scatter)\.default")
 
 
 def kept_elements(target: str, shapes: Sequence[Sequence[int]]) -> int:
@@ -29,6 +31,15 @@ def kept_elements(target: str, shapes: Sequence[Sequence[int]]) -> int:
         return 0
     backwards = (reversed(shape) for shape in shapes[:2])
     return prod(max(sizes) if min(sizes) else 0 for sizes in zip_longest(*backwards, fillvalue=1))
+
+
+def copies_a_storage(target: str) -> bool:
+    """Whether the result lies in a copy of the storage of the first tensor that is read.
+
+    >>> copies_a_storage("aten.slice_scatter.default"), copies_a_storage("aten.copy_.default")
+    (True, False)
+    """
+    return _COPIES.fullmatch(target) is not None
 
 
 def has_statistics_of_weights(target: str) -> bool:

@@ -227,6 +227,6 @@ def tensors(numbers: Sequence[int], values: Sequence[ValueRecord]) -> Iterator[i
         number = pending.pop()
         if number not in seen:
             seen.add(number)
-            pending += values[number].parts
+            pending += (part for part in values[number].parts if part >= 0)  # -1: it is None
             if values[number].kind == "tensor":
                 yield number

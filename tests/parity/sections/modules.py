@@ -32,20 +32,22 @@ def groups() -> list[str]:
 
 
 def cases(group: str) -> Iterator[Case]:
+    for key, trial in trials(group):
+        yield program_case(key, trial, _CANDIDATES) if trial else skipped(key, "not a plain strided tensor")
+
+
+def trials(group: str, most: int = MOST) -> Iterator[tuple[str, Trial | None]]:
+    """The first inputs of a module in each mode, by key; None for those that are no plain strided tensors."""
     info = _INFOS[group]
     for training in (True, False):
         inputs = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
-        for k, sample in enumerate(islice(inputs, MOST)):
+        for k, sample in enumerate(islice(inputs, most)):
             if sample.forward_input is None:
                 continue
             key = f"{group}#{'train' if training else 'eval'}{k}"
             flat, spec = tree_flatten((sample.forward_input.args, sample.forward_input.kwargs))
-            if any(isinstance(x, torch.Tensor) and x.layout is not torch.strided for x in flat):
-                yield skipped(key, "not a plain strided tensor")
-                continue
-            yield program_case(
-                key, _program(key, info.module_cls, sample.constructor_input, flat, spec, training), _CANDIDATES
-            )
+            plain = all(x.layout is torch.strided for x in flat if isinstance(x, torch.Tensor))
+            yield key, _program(key, info.module_cls, sample.constructor_input, flat, spec, training) if plain else None
 
 
 def _program(key: str, kind: Any, constructor: Any, flat: list[Any], spec: Any, training: bool) -> Trial:

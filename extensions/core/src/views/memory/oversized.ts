@@ -4,9 +4,15 @@
 const LOSSES = /^aten\.(?:mse_loss|smooth_l1_loss|soft_margin_loss|binary_cross_entropy)\.default$/;
 const NORMS =
   /^aten\.(?:native_layer_norm|native_group_norm|native_batch_norm|_native_batch_norm_legit|_batch_norm_with_update)\.default$/;
+const COPIES = /^aten\.(?:copy|(?:slice|select|diagonal|as_strided)_scatter)\.default$/;
 
 export function keepsMore(target: string): boolean {
   return LOSSES.test(target) || NORMS.test(target);
+}
+
+/** Whether the result lies in a copy of the storage of the first tensor that is read. */
+export function copiesAStorage(target: string): boolean {
+  return COPIES.test(target);
 }
 
 /** How many elements a loss's storage has at least; `shapes` are those of the tensors that are read. */

@@ -5,7 +5,7 @@ import { type Graph, type Node, referred } from "../../graph";
 import { isSaved, written } from "../../meaning";
 import { elementBytes } from "../../sizes";
 import type { CompilationData, ValueRecord } from "../../wire";
-import { hasStatisticsOfWeights, keepsMore, keptElements } from "./oversized";
+import { copiesAStorage, hasStatisticsOfWeights, keepsMore, keptElements } from "./oversized";
 import { evaluated, type Sizes, symbolsIn } from "./sizes";
 
 /** What a storage is to the call: KINDS of live_bytes.py. What stays for long comes first, so it is drawn at the bottom. */
@@ -89,6 +89,7 @@ class Planner {
   private readonly storages = new Map<number, Holder>();
   private readonly holderOf = new Map<number, Holder>();
   private readonly moments: Moment[] = [];
+  private readonly largest = new Map<number, number>(); // bytes by storage, if they are needed
   private readonly ends = new Map<ValueRecord, number>(); // bytes up to the end of a tensor in its storage
   private readonly unknown = new Set<string>();
   private readonly owners = new Map<number, number>(); // of values whose storage a log does not say: the value that has it
@@ -216,10 +217,20 @@ class Planner {
     return bytes;
   }
 
+  /** The bytes of the storage of a value that is not the first in it. */
+  private storageBytes(storage: number): number {
+    if (!this.largest.size)
+      for (const value of this.values)
+        if (value.kind === "tensor" && value.storage >= 0)
+          this.largest.set(value.storage, Math.max(this.largest.get(value.storage) ?? 0, this.bytes(value)));
+    return this.largest.get(storage) ?? 0;
+  }
+
   /** The bytes that an operator's result keeps at least (oversized.py). */
   private kept({ nodes, inputs: { starts, all } }: Graph, node: number, number: number): number {
     const { target, valueIndex } = nodes[node]!;
     const value = this.values[number]!;
+    if (copiesAStorage(target)) return this.storageBytes(nodes[all[starts[node]!]!]?.value?.storage ?? -1);
     if (!keepsMore(target) || this.text(value.device) !== "cpu") return 0;
     const read: ValueRecord[] = [];
     for (let k = starts[node]!; k < starts[node + 1]!; k++)
