@@ -54,8 +54,8 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[Beside]:
     """
     planned: list[tuple[Moment, int, int]] = []  # an operator, the bytes that are left after it, and those of others
     freed: Counter[int] = Counter()  # bytes of tangents, by the moment
-    for one in memory.all_holders:
-        freed[one.held_until] += one.nbytes if one.kind == "tangent" else 0
+    for holder in memory.all_holders:
+        freed[holder.held_until] += holder.nbytes if holder.kind == "tangent" else 0
     for moment in memory.rows:
         others = sum(moment.by_kind.get(kind, 0) for kind in _OTHERS)
         kept = moment.after - others + freed[moment.at]
