@@ -339,3 +339,23 @@ def test_no_gradient_flows_through_a_view_that_was_taken_under_no_grad(door, tak
         else:
             found.append(torch.autograd.grad(x.sum(), leaf)[0].tolist())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("places", [(5, 0), (0, 5)])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_that_shares_no_element_with_what_is_written_gets_its_history(places, grad):
+    """Its base requires grad since the write, and so does it: in eager, zeros reach the written value."""
+
+    def fn(value, written, used):
+        written.add_(value)
+        return used * 2
+
+    def ran(call):
+        value = torch.ones((), requires_grad=True)
+        base = torch.linspace(-1, 1, 6)
+        base = base.requires_grad_() * 1 if grad else base
+        result = call(value, *(base.narrow(0, place, 1) for place in places))
+        result.sum().backward()
+        return result.requires_grad, value.grad, base.requires_grad
+
+    assert ran(aotviz.aot_function(fn, lambda graph, _: graph)) == ran(fn) == (True, torch.tensor(0.0), True)

@@ -78,7 +78,7 @@ def _share_history(forward: Run, used: int, changed: int) -> bool:
     """Whether two inputs are views of one base to autograd, and one is written with a value from another input."""
     args = forward.program.args
     whole = root(args[used])
-    if whole is args[used] or whole is not root(args[changed]) or not whole.requires_grad:
+    if whole is args[used] or whole is not root(args[changed]):
         return False
     if not forward.input_info[changed].mutates_data:
         return False
