@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, replace
@@ -128,5 +129,10 @@ def _storages(node: Any) -> set[StorageWeakRef]:
 
 
 def _storages_of(values: Sequence[Any]) -> set[StorageWeakRef]:
-    tensors = (one for one in values if isinstance(one, torch.Tensor) and not is_traceable_wrapper_subclass(one))
-    return {StorageWeakRef(one.untyped_storage()) for one in tensors if one.layout is torch.strided}
+    """The memory of the plain tensors among the values: a subclass, or what a transform such as vjp wraps, has none."""
+    found = set[StorageWeakRef]()
+    for value in values:
+        if isinstance(value, torch.Tensor) and not is_traceable_wrapper_subclass(value):
+            with contextlib.suppress(NotImplementedError):
+                found.add(StorageWeakRef(value.untyped_storage()))
+    return found
