@@ -453,3 +453,35 @@ def test_a_gradient_of_another_placement_has_a_grad_fn_where_eagers_has(mesh):
 
     for compiled in COMPILED:
         torch.testing.assert_close(ran(by(compiled, f)), ran(f))
+
+
+def written_through_the_dtensor(p, x, mesh):
+    x.copy_(p * 2)
+    d = DTensor.from_local(x, mesh, [Shard(0)])
+    d.add_(1.0)
+    return d.to_local().narrow(1, 1, 1), p
+
+
+def another_view_changes(p, x, mesh):
+    d = DTensor.from_local(x, mesh, [Shard(0)])
+    p.squeeze_()
+    local = d.to_local()
+    return local.view_as(local), local * p
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("f", [written_through_the_dtensor, another_view_changes])
+def test_a_part_is_taken_again_though_its_base_has_changed_since(mesh, compiled, f):
+    """It was a view under no_grad, as eager's is, and was an argument of an autograd.Function: autograd refused it."""
+
+    def ran(fn):
+        leaf = torch.linspace(-1, 1, 6).reshape(3, 2).requires_grad_()
+        whole = leaf * 1.5
+        view, other = fn(*((leaf[0], whole) if f is written_through_the_dtensor else (whole[0], whole[1:])))
+        (view.sin().sum() + other.sum()).backward()
+        return view.tolist(), view._base is whole, leaf.grad.tolist(), whole._version
+
+    def program(p, x):
+        return f(p, x, mesh)
+
+    assert ran(by(compiled, program)) == ran(program)

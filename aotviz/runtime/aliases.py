@@ -377,8 +377,7 @@ class Epilogue:
             self._line(f"{variable} = {text}", step, fact, subject)
         else:
             apply = self.source.bind("view_with_history", edges.ViewWithHistory.apply)
-            view = f"lambda base: {self._applied('base', step)}"
-            text = f"{apply}({self._variable(step.source)}, {self._variable(step.value)}, {view})"
+            text = f"{apply}({self._variable(step.value)}, lambda: {self._applied(self._variable(step.source), step)})"
             self.source.line(f"{variable} = {text}", f"{subject} comes from a custom autograd.Function", subject)
         for position, target in enumerate(made):
             self._variables[target] = f"{variable}[{position}]" if several else variable

@@ -100,22 +100,23 @@ class _Delayed(torch.autograd.Function):
 
 
 class ViewWithHistory(torch.autograd.Function):
-    """`view(base)`, differentiated as `value` is: a view that a user's `autograd.Function` returned.
+    """`view()`, differentiated as `value` is: a view that a user's `autograd.Function` returned.
 
     It shares the memory of a tensor that the wrapper holds, but its gradient does not go to that tensor: it goes
     through the user's own backward, which is in the compiled graph and whose result is `value`. Autograd then forbids
-    in-place writes to the view, as it does for the user's.
+    in-place writes to the view, as it does for the user's. The tensor is no argument: it may itself be a view that was
+    taken under no_grad, which autograd refuses as an argument once its base was written.
 
     >>> base, value = torch.ones(4), torch.ones(2, 2, requires_grad=True)
-    >>> made = ViewWithHistory.apply(base, value, lambda base: base.view(2, 2))
+    >>> made = ViewWithHistory.apply(value, lambda: base.view(2, 2))
     >>> made._base is base, torch.autograd.grad(made.sum(), value)[0].tolist()
     (True, [[1.0, 1.0], [1.0, 1.0]])
     """
 
     @staticmethod
-    def forward(ctx: Any, base: torch.Tensor, value: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        return view(base)
+    def forward(ctx: Any, value: torch.Tensor, view: Callable[[], torch.Tensor]) -> Any:
+        return view()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return None, gradients[0], None
+        return gradients[0], None
