@@ -520,7 +520,7 @@ def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, in
         group = _tensor_group(members, tensors, same)
         if group is not None and _count_together(call, group):
             return group
-    if any(map(is_subclass, tensors)):
+    if any(map(is_subclass, (*tensors, *map(shared_memory.root, tensors)))):
         raise Refused("subclasses without a common base", names)
     smallest = min(tensors, key=lambda t: t.dtype.itemsize)
     length = hint(smallest.untyped_storage().nbytes()) // smallest.dtype.itemsize

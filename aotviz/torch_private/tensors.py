@@ -9,10 +9,10 @@ from operator import attrgetter, methodcaller
 from typing import Any
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false as is_dense
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-__all__ = ["is_dense", "is_traceable_wrapper_subclass"]
+__all__ = ["is_traceable_wrapper_subclass"]
 
 # Generated code calls these three, so they cost no more than the attribute.
 base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")
@@ -57,6 +57,14 @@ def is_kept_by_autograd(tensor: torch.Tensor) -> bool:
     view."""
     with torch._C.DisableTorchFunctionSubclass():
         return _use_count(tensor) > 1
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements fill a part of memory, each place once. False where that is not known."""
+    try:
+        return bool(is_non_overlapping_and_dense_or_false(tensor))
+    except ValueError:  # the size of a jagged dimension is neither smaller nor larger than another
+        return False
 
 
 def key_of(storage: torch.UntypedStorage) -> int:
