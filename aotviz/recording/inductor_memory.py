@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LONGEST = 1 << 24  # characters of a text that is read; GPT-2 has some 300,000
 _MOST_ITEMS = 1000  # that an operator returns
+_MOST_VISITS = 4_000_000  # of tensors in lists; GPT-2 with 96 layers has some 100,000
+_MOST_BYTES = 1 << 50  # of a buffer
 _HANDLE = re.compile(r"\[Provenance debug handles\] (\S+)")
 _ALIASES = re.compile(r"(?:reinterpret_tensor|alias|as_strided)$|\.(?:view|alias|as_strided|detach)$")
 _NO_KERNEL = re.compile(r"assert_\w+$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$")
@@ -231,6 +233,7 @@ class _Program:
         self._of_storage: dict[tuple[int, int], _Buffer] = {}
         self._saved: dict[str, Value] = {}
         self._kept: list[Value] = []
+        self._visited = 0
         self.unread: list[str] = []
         for key, name, kind, nbytes in plan.storages():
             if kind in OF_THE_CALLER:
@@ -245,21 +248,37 @@ class _Program:
         return buffer
 
     def hold(self, value: Value) -> None:
-        for buffer in _buffers(value):
+        for buffer in self.buffers_in(value):
             buffer.holders += 1
 
     def let_go(self, value: Value) -> None:
-        for buffer in _buffers(value):
+        for buffer in self.buffers_in(value):
             buffer.holders -= 1
             if not buffer.holders:
                 buffer.held_until = len(self.kernels) - 1
                 buffer.held_by = self.kernels[-1].name if self.kernels else ""
 
+    def buffers_in(self, value: Value) -> Iterator[_Buffer]:
+        """The buffers in a value. A text may come from a stranger, so this is counted over the whole text."""
+        pending = [value]
+        while pending:
+            self._visited += 1
+            if self._visited > _MOST_VISITS:
+                raise ValueError("Inductor's text has lists that are too long to follow")
+            one = pending.pop()
+            if isinstance(one, _Buffer):
+                yield one
+            elif isinstance(one, list):
+                pending += reversed(one)
+
     def run(self, graph: Graph, text: str, nodes: Mapping[str, list[str]], following: Graph | None) -> None:
         """Run the text of one graph."""
         half = _Half(self, graph, text, nodes)
         taken, self._saved = self._saved, {}
-        returned = half.run(self._inputs(graph, taken))
+        try:
+            returned = half.run(self._inputs(graph, taken))
+        except RecursionError:
+            raise ValueError("Inductor's text is nested too deeply to follow") from None
         for value in taken.values():  # of a text that does not take them
             self.let_go(value)
         of_result, of_update, of_saved = results(graph, following)
@@ -280,7 +299,7 @@ class _Program:
         self.let_go(returned)
 
     def _is(self, value: Value, kind: str, instead_of: Sequence[str]) -> None:
-        for buffer in _buffers(value):
+        for buffer in self.buffers_in(value):
             if buffer.kind in instead_of:
                 buffer.kind = kind
 
@@ -340,14 +359,6 @@ class _Program:
             for one in end.get(at, []):
                 by_kind[one.kind] -= one.nbytes
         return found
-
-
-def _buffers(value: Value) -> Iterator[_Buffer]:
-    if isinstance(value, _Buffer):
-        yield value
-    elif isinstance(value, list):
-        for one in value:
-            yield from _buffers(one)
 
 
 class _Half:
@@ -423,15 +434,16 @@ class _Half:
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(value, ast.Call) and (found := _PARTITION.match(ast.unparse(value.func))):
-            function = self.functions.get(f"partition_{found['number']}")
-            given = [*_listed(self._value(value.args[0]))] if value.args else []
-            if function is None or not isinstance(value.args[0], ast.Name):
-                return self._unread(target)
-            self.program.hold(given)
-            self._bind(value.args[0].id, None)  # which the function empties
-            made: Value = self._function(function, given)
-            self._store(target, made)
-            return self.program.let_go(made)
+            function = self.functions.pop(f"partition_{found['number']}", None)  # each is called once
+            match value.args:
+                case [ast.Name(id=name)] if function is not None:
+                    given = [*_listed(self.names.get(name))]
+                    self.program.hold(given)
+                    self._bind(name, None)  # the function empties it
+                    made: Value = self._function(function, given)
+                    self._store(target, made)
+                    return self.program.let_go(made)
+            return self._unread(target)
         if isinstance(value, ast.Call):
             return self._store(target, self._made_by(value, ast.unparse(target)))
         return self._store(target, self._value(value))
@@ -512,11 +524,14 @@ class _Half:
         return self.program.made(name, "intermediate", nbytes, line, dtype)
 
     def _dtype(self, call: ast.Call) -> str:
-        return next((buffer.dtype for buffer in _buffers(self._reads(call)) if buffer.dtype), "torch.float32")
+        return next(
+            (buffer.dtype for buffer in self.program.buffers_in(self._reads(call)) if buffer.dtype), "torch.float32"
+        )
 
     def _bytes(self, size: ast.expr, stride: ast.expr, dtype: str) -> int:
         extents, steps = ([self._number(one) for one in getattr(each, "elts", [])] for each in (size, stride))
-        return (sizes.reach(0, extents, steps) or 0) * sizes.element_bytes(dtype)
+        nbytes = (sizes.reach(0, extents, steps) or 0) * sizes.element_bytes(dtype)
+        return min(max(nbytes, 0), _MOST_BYTES)
 
     def _number(self, node: ast.expr) -> int:
         return sizes.evaluated(ast.unparse(node), self.program.symbols)

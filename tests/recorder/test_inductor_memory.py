@@ -259,6 +259,8 @@ UNREADABLE = {
     "deep": ("(" * 100_000, "is not Python"),
     "long": (" " * (LONGEST + 1), "characters"),
     "symbolic": (SYMBOLIC, "give the value of s7"),
+    "attributes": ("def call(args):\n    buf0" + ".a" * 3000 + "(args)", "nested too deeply"),
+    "lists of lists": ("def call(args):\n    a = []\n" + "    a = [a, a]\n" * 60, "lists that are too long"),
 }
 
 
@@ -267,6 +269,18 @@ def test_a_text_that_cannot_be_read_says_why(kind):
     text, why = UNREADABLE[kind]
     with pytest.raises(ValueError, match=re.escape(why)):
         on_a_gpu(text)
+
+
+def test_a_strangers_text_ends():
+    """A function that calls itself is not followed, and a buffer is never larger than memory can be."""
+    calls = "        (buf0, ) = self.partitions[0](partition0_args)\n"
+    memory = on_a_gpu(ON_A_GPU.replace("        return (buf0, )\n", f"        partition0_args = [buf0]\n{calls}"))
+    assert calls.strip()[:80] in memory.unread
+    huge = "def call(args):\n    buf0 = empty_strided_cpu((10**8, 10**8, 10**8), (1, 1, 10**99), torch.float32)\n"
+    huge += "    cpp_fused_0(buf0)\n    return (buf0, )"
+    memory = on_a_gpu(huge.replace("10**99", "9" * 99).replace("10**8", "1" + "0" * 18))
+    assert memory.peak.nbytes == (1 << 50) + 64 * 64 * 4
+    assert len(memory.moments) == 1
 
 
 def test_a_program_of_another_backend_has_no_such_plan():
