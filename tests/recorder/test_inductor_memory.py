@@ -259,7 +259,7 @@ UNREADABLE = {
     "deep": ("(" * 100_000, "is not Python"),
     "long": (" " * (LONGEST + 1), "characters"),
     "symbolic": (SYMBOLIC, "give the value of s7"),
-    "attributes": ("def call(args):\n    buf0" + ".a" * 3000 + "(args)", "nested too deeply"),
+    "attributes": ("def call(args):\n    buf0" + ".a" * 700 + "(args)", "nested too deeply"),
     "lists of lists": ("def call(args):\n    a = []\n" + "    a = [a, a]\n" * 60, "lists that are too long"),
 }
 
