@@ -11,10 +11,12 @@ import contextlib
 import weakref
 from collections.abc import Hashable
 
+from aotviz.recording import inductor_memory
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.events import NONE
 from aotviz.recording.findings import PeakChange, PeakRecord
 from aotviz.recording.holders import Recorded
+from aotviz.recording.inductor_memory import InductorMemory
 
 MOST_NODES = 5000
 _KINDS = ("training", "inference", "compiled autograd")
@@ -65,7 +67,7 @@ def _made(compilation: Compilation) -> PeakRecord | None:
             beside = compilation.beside_eager().sentences
     inductor: list[str] = []
     with contextlib.suppress(LookupError, ValueError):  # another backend; or a text that is no Python
-        inductor = compilation.inductor_memory().sentences
+        inductor = InductorMemory(changes.memory, inductor_memory.texts(data.stages)).sentences
     return PeakRecord(
         compilation.id,
         changes.memory.peak.nbytes,

@@ -18,15 +18,12 @@ import torch
 from aotviz.recording import sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.inductor_memory import InductorMemory, InductorMoment
-from aotviz.recording.live_bytes import OF_THE_CALLER, Memory, Moment
+from aotviz.recording.live_bytes import Memory, Moment, beside_given
 from aotviz.torch_private import allocations
 from aotviz.torch_private.allocations import Allocation, Ran
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_THERE = (*OF_THE_CALLER, "tangent")  # before the call
 
 
 class Scratch(Frozen, frozen=True):
@@ -58,12 +55,10 @@ class Beside(NamedTuple):
 
     def __str__(self) -> str:
         own = f", and `{self.operator}` needs {sizes.told(self.scratch)} for itself" if self.scratch else ""
-        fewer = "more" if self.unexplained > 0 else "less"
-        rest = (
-            f"{sizes.told(abs(self.unexplained))} {fewer} than that were measured"
-            if self.unexplained
-            else "That is all"
-        )
+        rest = "That is all"
+        if self.unexplained:
+            how = "more" if self.unexplained > 0 else "less"
+            rest = f"{sizes.told(abs(self.unexplained))} {how} than that were measured"
         return f"Measured: {sizes.told(self.measured)}. Planned: {sizes.told(self.planned)}{own}. {rest}."
 
 
@@ -129,7 +124,7 @@ class MeasuredMemory:
         own: dict[str, list[int]] = defaultdict(list)
         for call, scratch in self._calls:
             own[call.name].append(scratch)
-        rows = [(_operator(row), row.alive - sum(row.by_kind.get(kind, 0) for kind in _THERE)) for row in memory.rows]
+        rows = [(_operator(row), beside_given(row)) for row in memory.rows]
         counts = Counter(operator for operator, _ in rows)
         seen: Counter[str] = Counter()
         most, planned = ("", 0, 0), max((alive for _, alive in rows), default=0)

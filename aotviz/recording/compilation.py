@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from msgspec.structs import replace
 
-from aotviz.recording import peak_changes, plots, tables, terminal
+from aotviz.recording import inductor_memory, peak_changes, plots, tables, terminal
 from aotviz.recording.beside_eager import BesideEager
 from aotviz.recording.costs import Speed
 from aotviz.recording.diff import diff
@@ -266,13 +266,7 @@ class Compilation:
         >>> f.recording[0].inductor_memory().holders()[["name", "kind", "nbytes"]].values.tolist()
         [['x', 'input', 400], ['buf0', 'output', 4]]
         """
-        texts = {
-            name: (text, stage.kernels.get(name, {})) for stage in self.data.stages for name, text in stage.code.items()
-        }
-        roles = [role for role in _RUN.get(self.kind) or _RUN["inference"] if f"inductor {role}" in texts]
-        if not roles:
-            raise LookupError(f"{self.name} has no text of Inductor's: its backend was another, or did not compile it")
-        return InductorMemory(self.name, self.memory(sizes), [(self.graph(r), *texts[f"inductor {r}"]) for r in roles])
+        return InductorMemory(self.memory(sizes), inductor_memory.texts(self.data.stages))
 
     def peak_changes(
         self,

@@ -14,14 +14,17 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aotviz.recording import sizes, tables
+from aotviz.recording.events import StageRecord
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
-from aotviz.recording.live_bytes import KINDS, OF_THE_CALLER, Memory, bytes_of, results
+from aotviz.recording.listing import Node
+from aotviz.recording.live_bytes import KINDS, OF_THE_CALLER, Memory, alive_through, bytes_of, moment_of, results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +38,21 @@ _ALIASES = re.compile(r"(?:reinterpret_tensor|alias|as_strided)$|\.(?:view|alias
 _NO_KERNEL = re.compile(r"assert_\w+$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$")
 _OPERATOR = re.compile(r"torch\.ops\.(?P<name>\w+\.\w+\.\w+)$")
 _PARTITION = re.compile(r"self\.partitions\[(?P<number>\d{1,6})\]$")
+
+
+Text = tuple[
+    str, Mapping[str, list[str]]
+]  # that calls the kernels, and the nodes of each call: "kernel:number" -> names
+
+
+def texts(stages: Iterable[StageRecord]) -> dict[str, Text]:
+    """Inductor's texts of a compilation, by the role of their graph."""
+    return {
+        name.removeprefix("inductor "): (text, stage.kernels.get(name, {}))
+        for stage in stages
+        for name, text in stage.code.items()
+        if name.startswith("inductor ")
+    }
 
 
 class InductorMoment(NamedTuple):
@@ -90,15 +108,17 @@ class InductorMemory:
     ['at', 'phase', 'line', 'kernel', 'nodes', 'made', 'alive']
     """
 
-    def __init__(self, name: str, plan: Memory, halves: Sequence[tuple[Graph, str, Mapping[str, list[str]]]]) -> None:
-        """`halves`: of the forward, then of the backward, the graph, Inductor's text, and the nodes of each kernel."""
-        self.name = name
+    def __init__(self, plan: Memory, texts: Mapping[str, Text]) -> None:
+        """`texts`: by the role of a graph of the plan. Raises LookupError if there is no text for any of them."""
+        self.name = plan.name
         self.plan = plan
         """What the same graphs need operator by operator."""
+        halves = [graph for graph in plan.halves if graph.role in texts]
+        if not halves:
+            raise LookupError(f"{self.name} has no text of Inductor's: its backend was another, or did not compile it")
         found = _Program(plan)
-        for place, (graph, text, nodes) in enumerate(halves):
-            following = halves[place + 1][0] if place + 1 < len(halves) else None
-            found.run(graph, text, nodes, following)
+        for graph, following in zip(halves, [*halves[1:], None], strict=True):
+            found.run(graph, *texts[graph.role], following)
         found.finish()
         self._moments, self._buffers = found.moments(), found.buffers
         self.unread = tuple(found.unread)
@@ -135,9 +155,7 @@ class InductorMemory:
 
         Raises IndexError if there is no such moment.
         """
-        moment = self.peak.at if at is None else at
-        if not 0 <= moment < max(len(self._moments), 1):
-            raise IndexError(f"there is no moment {at}: the moments of {self.name} are 0 to {len(self._moments) - 1}")
+        moment = moment_of(self.peak.at if at is None else at, self._moments, self.name)
         largest_first = sorted(self._buffers, key=lambda one: -one.nbytes)
         alive = [one for one in largest_first if one.made_at <= moment <= one.held_until and one.nbytes]
         return tables.records(InductorBuffer, alive)
@@ -205,10 +223,10 @@ class _Buffer:
     line: int
     made_at: int
     dtype: str = ""
-    held_until: int = -1
-    held_by: str = ""
+    until: int = -1
+    by: str = ""
     holders: int = 0  # names, lists and others that have it
-    names: tuple[str, ...] = ()
+    names: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass
@@ -255,8 +273,8 @@ class _Program:
         for buffer in self.buffers_in(value):
             buffer.holders -= 1
             if not buffer.holders:
-                buffer.held_until = len(self.kernels) - 1
-                buffer.held_by = self.kernels[-1].name if self.kernels else ""
+                buffer.until = len(self.kernels) - 1
+                buffer.by = self.kernels[-1].name if self.kernels else ""
 
     def buffers_in(self, value: Value) -> Iterator[_Buffer]:
         """The buffers in a value. A text may come from a stranger, so this is counted over the whole text."""
@@ -328,36 +346,22 @@ class _Program:
         """What is still held is the caller's."""
         for buffer in self._made:
             if buffer.holders:
-                buffer.held_until, buffer.held_by = len(self.kernels), "the caller"
+                buffer.until, buffer.by = len(self.kernels), "the caller"
 
     @property
     def buffers(self) -> list[InductorBuffer]:
         return [
-            InductorBuffer(
-                one.name, one.kind, one.nbytes, one.line, one.made_at, one.held_until, one.held_by, one.names
-            )
-            for one in self._made
+            InductorBuffer(b.name, b.kind, b.nbytes, b.line, b.made_at, b.until, b.by, tuple(b.names))
+            for b in self._made
         ]
 
     def moments(self) -> list[InductorMoment]:
-        begin: dict[int, list[_Buffer]] = {}
-        end: dict[int, list[_Buffer]] = {}
-        for one in self._made:
-            if one.held_until >= one.made_at:
-                begin.setdefault(one.made_at, []).append(one)
-                end.setdefault(one.held_until, []).append(one)
-        by_kind: dict[str, int] = {}
+        lives = (one for one in self._made if one.until >= one.made_at)
         found = []
-        for at, kernel in enumerate(self.kernels):
-            fresh = begin.get(at, [])
-            for one in fresh:
-                by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
-            made, alive = sum(one.nbytes for one in fresh if one.line), sum(by_kind.values())
-            found.append(
-                InductorMoment(at, kernel.phase, kernel.line, kernel.name, kernel.nodes, made, alive, {**by_kind})
-            )
-            for one in end.get(at, []):
-                by_kind[one.kind] -= one.nbytes
+        for at, (fresh, by_kind, _) in enumerate(alive_through(lives, len(self.kernels))):
+            kernel, made = self.kernels[at], sum(one.nbytes for one in fresh if one.line)
+            alive = sum(by_kind.values())
+            found.append(InductorMoment(at, kernel.phase, kernel.line, kernel.name, kernel.nodes, made, alive, by_kind))
         return found
 
 
@@ -375,7 +379,9 @@ class _Half:
             raise ValueError(f"Inductor's text of the {self.phase} has no Python that calls its kernels")
         self.functions = functions
         self.said, self.items = _said_of(functions.values())
-        self._calls: dict[str, int] = {}  # operator -> how often it has been called
+        self._nodes: dict[str, deque[Node]] = defaultdict(deque)  # by operator: those that no call was found for yet
+        for node in graph.rows:
+            self._nodes[node.target].append(node)
 
     def run(self, given: list[Value]) -> list[Value]:
         """Run `call`; returns what it returns. The caller must let go of it."""
@@ -454,9 +460,9 @@ class _Half:
             for place, one in enumerate(target.elts):
                 self._store(one, parts[place] if place < len(parts) else None)
         elif isinstance(target, ast.Name):
-            again = isinstance(value, _Buffer) and target.id not in (value.name, *value.names)
+            again = isinstance(value, _Buffer) and target.id != value.name
             if again and "# reuse" in self.lines[target.lineno - 1]:
-                value.names = (*value.names, target.id)
+                value.names[target.id] = None
             self._bind(target.id, value)
 
     def _value(self, node: ast.expr | None) -> Value:
@@ -476,10 +482,12 @@ class _Half:
 
     def _made_by(self, call: ast.Call, target: str) -> Value:
         function = ast.unparse(call.func)
-        if function.startswith("empty_strided") or function == "torch.empty_strided":
-            size, stride, *others = call.args
-            dtype = next((text for text in map(ast.unparse, others) if text.startswith("torch.")), "")
-            return self._allocated(target, self._bytes(size, stride, dtype), call.lineno, dtype)
+        if function.removeprefix("torch.").startswith("empty_strided"):
+            match call.args:
+                case [size, stride, *others]:
+                    dtype = next((text for text in map(ast.unparse, others) if text.startswith("torch.")), "")
+                    return self._allocated(target, self._bytes(size, stride, dtype), call.lineno, dtype)
+            return self._unread(call)
         if _ALIASES.search(function):
             return self._value(call)
         if _NO_KERNEL.search(function) or not self._reads(call):
@@ -494,29 +502,26 @@ class _Half:
         elif sizes.VIEW.fullmatch(operator["name"]):
             made = self._value(call.args[0]) if call.args else None
         else:
-            node = self._node(operator["name"])
-            if node is None:
+            nodes = self._nodes[operator["name"]]  # the first call is that of the first such node
+            if not nodes:
                 made = self._said(target, self._dtype(call), call.lineno)
             else:
-                bytes_of = self.program.plan.made_by(self.graph, node)
+                bytes_of = self.program.plan.made_by(self.graph, nodes.popleft())
                 parts = [self._allocated(target, nbytes, call.lineno, "") for nbytes in bytes_of]
                 made = parts if len(parts) != 1 or target in self.items else parts[0]
         self._ran(call, function)
         return made
 
-    def _node(self, operator: str) -> Any:
-        """The node of the graph that a call of an operator is: the first call is that of the first such node."""
-        place = self._calls[operator] = self._calls.get(operator, -1) + 1
-        nodes = [node for node in self.graph.rows if node.target == operator]
-        return nodes[place] if place < len(nodes) else None
-
     def _said(self, name: str, dtype: str, line: int) -> Value:
         """What an operator gives that is in no graph: a tensor, or several that the text takes apart."""
-        if name in self.items:
-            named = self.items[name]
-            return [
-                self._said(named[place], dtype, line) if place in named else None for place in range(max(named) + 1)
-            ]
+        named = self.items.get(name)
+        if named is None:
+            return self._said_tensor(name, dtype, line)
+        return [
+            self._said_tensor(named[place], dtype, line) if place in named else None for place in range(max(named) + 1)
+        ]
+
+    def _said_tensor(self, name: str, dtype: str, line: int) -> _Buffer:
         size, stride = self.said.get(name) or (None, None)
         return self._allocated(name, self._bytes(size, stride, dtype) if size and stride else 0, line, dtype)
 

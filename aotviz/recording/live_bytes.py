@@ -12,9 +12,9 @@ gradients belong to the caller at the end. The incoming gradients are counted un
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from aotviz.recording import oversized, sizes, tables
 from aotviz.recording.events import ValueRecord
@@ -88,6 +88,7 @@ class Memory:
     ) -> None:
         """`released`: names of holders, which the caller holds no longer than until the forward has run."""
         self.name = name
+        self.halves = halves
         self.symbols = symbols
         self._plan = _Plan(halves, kinds, symbols, released)
 
@@ -136,10 +137,7 @@ class Memory:
 
         Raises IndexError if there is no such moment.
         """
-        count = len(self._plan.moments)
-        moment = self.peak.at if at is None else at
-        if not 0 <= moment < max(count, 1):
-            raise IndexError(f"there is no moment {at}: the moments of {self.name} are 0 to {count - 1}")
+        moment = moment_of(self.peak.at if at is None else at, self._plan.moments, self.name)
         return tables.records(Holder, self._alive(moment))
 
     @property
@@ -379,25 +377,65 @@ class _Plan:
         return kinds.get(names[number] if number < len(names) else said["name"] or "", "input")
 
     def _moments(self, steps: Sequence[tuple[str, Node]]) -> list[Moment]:
-        begin: dict[int, list[_Storage]] = {}
-        end: dict[float, list[_Storage]] = {}
-        for one in self.storages.values():
-            begin.setdefault(one.made_at, []).append(one)
-            end.setdefault(one.until, []).append(one)
-        by_kind: dict[str, int] = {}
         moments = []
-        for at, (phase, node) in enumerate(steps):
-            for one in end.get(at - 0.5, []):
-                by_kind[one.kind] -= one.nbytes
-            fresh = begin.get(at, [])
-            for one in fresh:
-                by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
-            alive, during = sum(by_kind.values()), dict(by_kind)
-            for one in end.get(at, []):
-                by_kind[one.kind] -= one.nbytes
+        for at, (fresh, during, after) in enumerate(alive_through(self.storages.values(), len(steps))):
+            phase, node = steps[at]
             made = sum(one.nbytes for one in fresh if one.maker is node)
-            moments.append(Moment(at, phase, node, made, alive, sum(by_kind.values()), during))
+            moments.append(Moment(at, phase, node, made, sum(during.values()), after, during))
         return moments
+
+
+class Life(Protocol):
+    """What is alive from one moment to another; a half is between two moments."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def made_at(self) -> int: ...
+    @property
+    def until(self) -> float: ...
+
+
+L = TypeVar("L", bound=Life)
+
+
+def alive_through(lives: Iterable[L], moments: int) -> Iterator[tuple[list[L], dict[str, int], int]]:
+    """For each moment: what begins then, the bytes of each kind that are alive, and the bytes that are left then."""
+    begin: dict[int, list[L]] = {}
+    end: dict[float, list[L]] = {}
+    for one in lives:
+        begin.setdefault(one.made_at, []).append(one)
+        end.setdefault(one.until, []).append(one)
+    by_kind: dict[str, int] = {}
+    for at in range(moments):
+        for one in end.get(at - 0.5, []):
+            by_kind[one.kind] -= one.nbytes
+        fresh = begin.get(at, [])
+        for one in fresh:
+            by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
+        during = dict(by_kind)
+        for one in end.get(at, []):
+            by_kind[one.kind] -= one.nbytes
+        yield fresh, during, sum(by_kind.values())
+
+
+def moment_of(at: int, moments: Sequence[Any], name: str) -> int:
+    """`at`, if it is the number of one of the moments of `name`. Raises IndexError if it is not."""
+    if not 0 <= at < max(len(moments), 1):
+        raise IndexError(f"there is no moment {at}: the moments of {name} are 0 to {len(moments) - 1}")
+    return at
+
+
+def beside_given(moment: Any) -> int:
+    """The bytes alive at a moment, beside those that the compiled function gets."""
+    return int(moment.alive) - given_bytes(moment)
+
+
+def given_bytes(moment: Any) -> int:
+    """The bytes alive at a moment of inputs, parameters, buffers, constants and incoming gradients."""
+    return sum(moment.by_kind.get(kind, 0) for kind in (*OF_THE_CALLER, "tangent"))
 
 
 _END = 1 << 60  # held by the caller when everything has run

@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aotviz.recording.live_bytes import Memory, Moment
-
-_OTHERS = ["parameter", "buffer", "input", "constant", "tangent"]  # what the compiled function does not make
+from aotviz.recording.live_bytes import Memory, Moment, given_bytes
 
 
 class Made(NamedTuple):
@@ -57,7 +55,7 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[Beside]:
     for holder in memory.all_holders:
         freed[holder.held_until] += holder.nbytes if holder.kind == "tangent" else 0
     for moment in memory.rows:
-        others = sum(moment.by_kind.get(kind, 0) for kind in _OTHERS)
+        others = given_bytes(moment)
         kept = moment.after - others + freed[moment.at]
         if _is_operator(moment.node.target):
             planned.append((moment, kept, others))

@@ -301,18 +301,16 @@ class _Inward:
                 if owner is not None:
                     index, leads, source = owner
                     name = f"{slot.descriptor}{path}"
-                    view = "" if part is source else self._taken_again(part, source, name, outer.graph_inputs[index])
                     info = outer.meta.input_info[index]
-                    requires_grad = info.requires_grad or info.requires_grad_after
-                    if view.startswith(".as_strided") and not leads and requires_grad:
-                        # The wrapper writes the input after the part is taken: a view with a base would be stale.
-                        raise Refused("view of what is written", name, str(outer.graph_inputs[index]))
-                    alias = ".detach()" if not leads and requires_grad else ""
-                    found[number, path] = (index, leads + view + alias)
+                    apart = not leads and (info.requires_grad or info.requires_grad_after)
+                    whose = outer.graph_inputs[index]
+                    view = "" if part is source else self._taken_again(part, source, name, whose, apart)
+                    found[number, path] = (index, leads + view + (".detach()" if apart else ""))
         return found
 
-    def _taken_again(self, part: Any, source: Any, name: str, whose: InputDescriptor) -> str:
-        """The calls that take a part of a result from `source`, the written input whose memory it shares."""
+    def _taken_again(self, part: Any, source: Any, name: str, whose: InputDescriptor, apart: bool) -> str:
+        """The calls that take a part of a result from `source`, the written input whose memory it shares. `apart`: it
+        must have no base, since the wrapper writes the input after the part is taken, and a view would be stale."""
         ledger = self.outer.forward.ledger
         where = known_layout(ledger, part)
         if where is None:
@@ -321,6 +319,8 @@ class _Inward:
             raise Refused("symbolic view of a subclass", name, str(whose))
         _, path = ledger.path(part, lambda one: one is source)
         detached = any(event.operator is torch.ops.aten.detach.default for event, _ in path)
+        if apart and not detached:
+            raise Refused("view of what is written", name, str(whose))
         return f"{'.detach()' if detached else ''}.as_strided({where.size}, {where.stride}, {where.offset})"
 
     def _in_graph(self, slot: Slot) -> bool:

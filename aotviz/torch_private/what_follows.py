@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -14,11 +14,9 @@ from torch._dynamo import output_graph
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from aotviz.torch_private import dynamo
+from aotviz.torch_private import dynamo, pytree
+from aotviz.torch_private.tensors import is_traceable_wrapper_subclass, storage_key
 
 _DIFFERENTIATES = ("using `torch.autograd.grad`", "Unsupported Tensor.backward() call")  # how Dynamo's reasons begin
 
@@ -78,18 +76,19 @@ def of(module: Any) -> Follows:
     if call is None or why is None:
         return NOTHING
 
-    def in_memory_of(nodes: Collection[str], places: Set[StorageWeakRef]) -> tuple[int, ...]:
-        return tuple(i for i, node in enumerate(inputs) if node.name in nodes or not places.isdisjoint(_storages(node)))
+    def in_memory_of(names: Set[str], places: Set[int]) -> tuple[int, ...]:
+        return tuple(i for i, node in enumerate(inputs) if node.name in names or not places.isdisjoint(_storages(node)))
 
     on_the_stack, places = _held(lambda tx: tx.stack)
     if not why.graph_break:
         return Follows(returned=in_memory_of(on_the_stack, places))
     named = "named" if "data" in call["code"].co_names else ""
     writes = any(map(_writes, dis.get_instructions(call["code"])))
-    taken = on_the_stack if text.startswith(_DIFFERENTIATES) else {}
+    taken = on_the_stack if text.startswith(_DIFFERENTIATES) else set()
     results = module.graph.find_nodes(op="output")[0].args[0] if taken else ()
     differentiated = tuple(i for i, node in enumerate(results) if getattr(node, "name", None) in taken)
-    alive = in_memory_of(*_held(lambda tx: [tx.stack, tx.symbolic_locals]))
+    in_locals, more = _held(lambda tx: tx.symbolic_locals)
+    alive = in_memory_of(on_the_stack | in_locals, places | more)
     return Follows(named, differentiated, any(node.name in taken for node in inputs), writes, alive=alive)
 
 
@@ -104,35 +103,35 @@ def _writes(instruction: dis.Instruction) -> bool:
     return in_place or instruction.opname == "STORE_SUBSCR" or (name.endswith("_") and not name.endswith("__"))
 
 
-def _held(by: Callable[[Any], Any]) -> tuple[dict[str, Any], set[StorageWeakRef]]:
-    """What Python has where Dynamo ends a graph now: nodes by name, and the memory of their tensors. `by` gives
+def _held(by: Callable[[Any], Any]) -> tuple[set[str], set[int]]:
+    """What Python has where Dynamo ends a graph now: nodes, by name, and the memory of their tensors. `by` gives
     variables of a frame: the stack is what the next instruction takes or returns."""
-    nodes: dict[str, Any] = {}
-    places = set[StorageWeakRef]()
+    names, places = set[str](), set[int]()
 
     def look(value: Any) -> None:
         if issubclass(type(value), TensorVariable):
-            nodes[value.proxy.node.name] = value.proxy.node
+            names.add(value.proxy.node.name)
             places.update(_storages(value.proxy.node))
         elif type(value) is LazyVariableTracker:  # no operator has had it; an `isinstance` would make it an input
             places.update(_storages_of(pytree.tree_leaves(value.peek_value())))
 
     for held in islice(dynamo.calls("compile_subgraph", output_graph), 1):
         VariableTracker.visit(look, by(held["tx"]))
-    return nodes, places
+    return names, places
 
 
-def _storages(node: Any) -> set[StorageWeakRef]:
+def _storages(node: Any) -> set[int]:
     """The memory of a node's fake tensor, and of the real one, if it is an input."""
     real = node.meta.get("grapharg")
     return _storages_of([node.meta.get("example_value"), getattr(real, "example", None)])
 
 
-def _storages_of(values: Sequence[Any]) -> set[StorageWeakRef]:
-    """The memory of the plain tensors among the values: a subclass, or what a transform such as vjp wraps, has none."""
-    found = set[StorageWeakRef]()
+def _storages_of(values: Sequence[Any]) -> set[int]:
+    """The memory of the plain tensors among the values. Neither a subclass nor what a transform such as vjp wraps has
+    memory of its own."""
+    found = set[int]()
     for value in values:
         if isinstance(value, torch.Tensor) and not is_traceable_wrapper_subclass(value):
             with contextlib.suppress(NotImplementedError):
-                found.add(StorageWeakRef(value.untyped_storage()))
+                found.add(storage_key(value))
     return found

@@ -234,7 +234,7 @@ def on_a_gpu(text):
     compiled = aotviz.compile(lambda x: x.exp(), backend="eager")
     compiled(torch.ones(64, 64))
     one = compiled.recording[0]
-    return InductorMemory(one.name, one.memory(), [(one.graph("inference"), text, {})])
+    return InductorMemory(one.memory(), {"inference": (text, {})})
 
 
 def test_a_text_for_a_gpu_is_read_without_one():
@@ -281,6 +281,20 @@ def test_a_strangers_text_ends():
     memory = on_a_gpu(huge.replace("10**99", "9" * 99).replace("10**8", "1" + "0" * 18))
     assert memory.peak.nbytes == (1 << 50) + 64 * 64 * 4
     assert len(memory.moments) == 1
+
+
+def test_what_inductor_does_not_write_is_named_or_followed_once():
+    """An allocation without sizes, and items that are taken of each other."""
+    lines = [
+        "arg0_1, = args",
+        "buf0 = empty_strided_cpu()",
+        "a = torch.ops.my.op.default(arg0_1)",
+        "b = a[0]",
+        "a = b[0]",
+    ]
+    memory = on_a_gpu("def call(args):\n" + "".join(f"    {line}\n" for line in lines))
+    assert memory.unread == ("buf0 = empty_strided_cpu()",)
+    assert [row.kernel for row in memory.rows] == ["torch.ops.my.op.default"]
 
 
 def test_a_program_of_another_backend_has_no_such_plan():
