@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+T = TypeVar("T")
 
 
 class Allocation(NamedTuple):
@@ -25,13 +27,32 @@ class Ran(NamedTuple):
     thread: int
 
 
-def during(call: Callable[[], Any], device: torch.device) -> tuple[Any, list[Allocation], list[Ran]]:
+class _DeviceType(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class _Event(Protocol):
+    """What is read of an event of the profiler."""
+
+    def name(self) -> str: ...
+    def nbytes(self) -> int: ...
+    def start_ns(self) -> int: ...
+    def duration_ns(self) -> int: ...
+    def start_thread_id(self) -> int: ...
+    def device_index(self) -> int: ...
+    def device_type(self) -> _DeviceType: ...
+
+
+def during(call: Callable[[], T], device: torch.device) -> tuple[T, list[Allocation], list[Ran]]:
     """Call it. Returns its result, and the allocations on a device and the operators, each in the order of time."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     with profile(activities=activities, profile_memory=True) as profiler:
         result = call()
-    allocations, operators = [], []
-    for event in profiler.profiler.kineto_results.events():
+    allocations: list[Allocation] = []
+    operators: list[Ran] = []
+    events: list[_Event] = profiler.profiler.kineto_results.events()
+    for event in events:
         if event.name() == "[memory]":
             if event.device_type().name == device.type.upper() and device.index in (None, event.device_index()):
                 allocations.append(Allocation(event.start_ns(), event.nbytes()))
