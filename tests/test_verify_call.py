@@ -195,4 +195,4 @@ def test_what_dynamo_gets_wrong_and_runs_in_eager_is_one_line() -> None:
     found = aotviz.verify(cubes, torch.ones(2, 3))
     assert found, str(found)
     (line,) = [line for line in str(found).splitlines() if "ran in eager" in line]
-    assert "a transform of torch.func in cubes runs in eager because Dynamo fails inside it" in line
+    assert "a transform of torch.func in `cubes` runs in eager because Dynamo fails inside it" in line

@@ -342,6 +342,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
     causes: dict[tuple[str, str, str, bool], list[int]] = {}
     points: list[Point] = []
     again = {one.place for one in recompiles.find(facts)}
+    broken = {facts.text(one.place) for one in facts.data.graph_breaks}
     for place, compilation in enumerate(facts.data.compilations):
         record, error = facts.failure(place), compilation.error
         if only not in (None, place) or (record is None and error is None):
@@ -353,6 +354,8 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         in_eager = error is not None and error.ran_in_eager
         if kind == "Unsupported" and facts.about(place, facts.data.graph_breaks):
             continue  # the graph break says it: the function ran in eager
+        if in_eager and where.partition(" in ")[0] in broken:
+            continue  # so it does of the call that Dynamo left to eager
         if compilation.kind in EXPORTS and exports.explain_all(facts, place):
             continue
         if fixed := fixed_sizes.violated(facts, place, reason):

@@ -49,7 +49,7 @@ from aotviz.recording.store import Store
 from aotviz.runtime.call_differs import CallDiffers
 from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
-from aotviz.torch_private import configs, dynamo, dynamo_in_transforms, graph_modes, runtime
+from aotviz.torch_private import configs, dynamo, dynamo_failures, graph_modes, runtime
 from aotviz.torch_private.tensors import without_ended_transforms
 from aotviz.torch_private.what_follows import Follows
 from aotviz.tracing import fakes
@@ -103,25 +103,17 @@ def _is_ours(backend: Any) -> bool:
 _told = Once()
 
 
-def _tell(backend: Any, function: str, why: str, place: str) -> None:
-    """Say once that a transform runs in eager, and record it."""
-    name = "inductor" if backend is aotviz_inductor else "eager"
-    through = backend if isinstance(backend, Backend) else named(name, None, None)
-    if not through.session.stores() or _told.is_new(why, through.session):
-        _warn(f"a transform of torch.func in {function} runs in eager because {why}", place)
-        options = through.lowering.options(**through.options)
-        not_traced.tell(f"a transform of torch.func runs in eager: {why}", function, options, through.session, place)
+def _tell(left: dynamo_failures.Left) -> None:
+    """Say once what Dynamo leaves to eager, and record it."""
+    name = "inductor" if left.backend is aotviz_inductor else "eager"
+    through = left.backend if isinstance(left.backend, Backend) else named(name, None, None)
+    said = not_traced.said(left)
+    if not through.session.stores() or _told.is_new(said.reason, through.session):
+        _warn(said.sentence, said.place)
+        not_traced.tell(said, left.function, through.lowering.options(**through.options), through.session)
 
 
-def _tell_lost(backend: Any, function: str, custom: str, place: str) -> None:
-    _tell(backend, function, f"Dynamo would lose the backward of {custom} inside it", place)
-
-
-def _tell_failed(backend: Any, function: str, message: str, place: str) -> None:
-    _tell(backend, function, f"Dynamo fails inside it: {not_traced.failure(message)}", place)
-
-
-dynamo_in_transforms.break_graphs_for(_is_ours, _tell_lost, _tell_failed)
+dynamo_failures.leave_to_eager(_is_ours, _tell)
 
 
 def named(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Backend:

@@ -1,19 +1,21 @@
 """Records what Dynamo leaves to eager because it would be wrong, or because Dynamo fails at it.
 
-Dynamo loses the backward of a custom `autograd.Function` inside a transform of torch.func, and fails at some nested
-transforms, such as `vmap(hessian(f))`. For aotviz's backends it breaks the graph there (torch_private/
-dynamo_in_transforms.py). If nothing of the function is left to compile, no compilation would say so: this does.
+Dynamo loses the backward of a custom `autograd.Function` inside a transform of torch.func, and fails at some programs.
+For aotviz's backends that part runs in eager (torch_private/dynamo_failures.py). If nothing of the function is left to
+compile, no compilation would say so: this does.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aotviz.ir.forms import Form
 from aotviz.options import Options
 from aotviz.recorder.sessions import Session
 from aotviz.recording import dynamo_stage
+from aotviz.torch_private import dynamo_failures
 
 _SAID = (
     re.compile(r"\bgot (\w+)\((?:'|\")(.*?)(?:\\n.*?)?(?:'|\")\)", re.DOTALL),
@@ -31,12 +33,33 @@ class _Call(Form):
     name: str
 
 
-def tell(why: str, name: str, options: Options, session: Session, place: str) -> None:
-    """Record that a call in the function `name` runs in eager; `place` is "file:line in function"."""
+class Said(NamedTuple):
+    """What is told of a part that runs in eager."""
+
+    sentence: str
+    reason: str  # beside the function's name
+    place: str  # "file:line in function"
+
+
+def said(left: dynamo_failures.Left) -> Said:
+    place = dynamo_stage.plain_name(left.place)
+    if left.lost:
+        why = f"Dynamo would lose the backward of {left.why} inside it"
+    else:
+        why = f"Dynamo fails {'inside' if left.part == 'transform' else 'at'} it: {failure(left.why)}"
+    function = f"`{left.function}`"
+    if left.part == "function":
+        return Said(f"{dynamo_stage.rests_named(function)} runs in eager because {why}", why, place)
+    part = "a transform of torch.func" if left.part == "transform" else "a call"
+    return Said(f"{part} in {function} runs in eager because {why}", f"{part} runs in eager: {why}", place)
+
+
+def tell(said: Said, name: str, options: Options, session: Session) -> None:
+    """Record that a part of the function `name` runs in eager."""
     call, observer = _Call(options, name), session.observer()
     observer.before(dynamo_stage.NAME, call)
-    observer.failed(dynamo_stage.NAME, call, NotTraced(why))
-    observer.ran_in_eager(why, place)
+    observer.failed(dynamo_stage.NAME, call, NotTraced(said.reason))
+    observer.ran_in_eager(said.reason, said.place)
 
 
 def failure(message: str) -> str:

@@ -1,0 +1,160 @@
+"""Leaves to eager what Dynamo gets wrong, or fails at, for the backends given to `leave_to_eager`.
+
+- Where Dynamo traces `Function.apply`, it keeps the backward only if an input requires a gradient outside of all
+  transforms. Inside `torch.func.grad`, `vjp`, `jvp` and what is made of them, it traces the forward alone, and the
+  transform then differentiates that: a silently wrong gradient. The graph breaks, and the transform runs in eager.
+- An operator that fails on Dynamo's fake tensors (as some do in `vmap(hessian(f))`, or where an input's strides in
+  memory are not those that Dynamo assumes) breaks the graph, where Dynamo makes an error of it. A program that is wrong
+  raises eager's own error then.
+- Where Dynamo fails in another way (an error of its own, as of a view whose history autograd can't make again), the
+  frame runs in eager.
+
+With `fullgraph=True` nothing runs in eager: Dynamo's error is raised.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch._dynamo import convert_frame, utils
+from torch._dynamo.eval_frame import innermost_backend
+from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError, Unsupported, unimplemented
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.variables.misc import AutogradFunctionVariable
+from torch._functorch.pyfunctorch import TransformType
+
+from aotviz.torch_private import runtime
+
+_DIFFERENTIATING = (TransformType.Grad, TransformType.Jvp)
+_OWN_ERRORS = (InternalTorchDynamoError, TorchRuntimeError, AssertionError, IndexError)  # of Dynamo's own capture
+REASON = "The backward of a torch.autograd.Function is lost under a torch.func transform"
+FAILED = "Dynamo failed"
+
+
+class Left(NamedTuple):
+    """What runs in eager, and why."""
+
+    backend: Any
+    function: str  # as Dynamo names it
+    place: str  # "file:line in function" of the innermost line that is not torch's
+    why: str  # the name of the autograd.Function whose backward would be lost, or the error's message
+    part: Literal["transform", "call", "function"]  # what of the function runs in eager
+    lost: bool = False  # a backward would be lost; nothing failed
+
+
+def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) -> None:
+    """Do so for the backends for which `is_one` is true. `tell` is called before anything runs in eager."""
+    kind: Any = AutogradFunctionVariable
+    traced = kind.call_apply
+
+    @functools.wraps(traced)
+    def call_apply(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if _differentiates() and is_one(_innermost(tx.output.compiler_fn)):
+            tell(_left(tx, self.fn_cls.__name__, lost=True))
+            _refuse(self.fn_cls)
+        return traced(self, tx, args, kwargs)
+
+    kind.call_apply = call_apply
+    raises = utils._wrap_graph_break_with_torch_runtime_err
+
+    def breaks_or_raises(break_graph: Callable[[], Any]) -> Any:
+        tx = InstructionTranslator.current_tx()
+        if is_one(_innermost(tx.output.compiler_fn)) and (runtime.transforms_active() or not _must_raise(tx)):
+            try:
+                break_graph()
+            except Unsupported as error:
+                tell(_left(tx, str(error)))
+                raise
+        raises(break_graph)
+
+    utils._wrap_graph_break_with_torch_runtime_err = breaks_or_raises  # type: ignore[assignment]
+    convert_frame._compile = _frame_or_eager(convert_frame._compile, is_one, tell)
+
+
+def _left(tx: Any, why: str, lost: bool = False) -> Left:
+    frame = tx
+    while frame.parent is not None and _is_torchs(frame.f_code.co_filename):
+        frame = frame.parent
+    place = f"{frame.f_code.co_filename}:{frame.lineno} in {frame.f_code.co_name}"
+    name, inside = str(tx.output.root_tx.f_code.co_name), runtime.transforms_active()
+    return Left(_innermost(tx.output.compiler_fn), name, place, why, "transform" if inside else "call", lost)
+
+
+def _must_raise(tx: Any) -> bool:
+    return bool(tx.one_graph or utils._get_error_on_graph_break())
+
+
+def _is_torchs(file: str) -> bool:
+    return "/torch/" in file.replace("\\", "/")
+
+
+def _innermost(compiler: Any) -> Any:
+    found: Any = innermost_backend(compiler)
+    return getattr(found, "compiler_fn", found)
+
+
+def _frame_or_eager(
+    compile_frame: Callable[..., Any], is_one: Callable[[Any], bool], tell: Callable[[Left], None]
+) -> Callable[..., Any]:
+    """Compiles a frame. If Dynamo fails at it, raises what makes Dynamo run it in eager.
+
+    An operator that fails inside nested transforms leaves dispatch keys excluded, with which the transform would fail
+    in eager too. Dynamo puts them back only where the outermost call ends.
+    """
+    signature = inspect.signature(compile_frame)
+
+    @functools.wraps(compile_frame)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before = torch._C._dispatch_tls_local_exclude_set()
+        try:
+            return compile_frame(*args, **kwargs)
+        except _OWN_ERRORS as error:
+            given = signature.bind(*args, **kwargs).arguments
+            backend = _innermost(given["compiler_fn"])
+            asked = getattr(given.get("convert_frame_box"), "error_on_graph_break", False)  # when it failed
+            if given["one_graph"] or given["export"] or asked or not is_one(backend):
+                raise
+            name = given["code"].co_name
+            tell(Left(backend, name, _place(error, given["code"]), str(error), "function"))
+            raise Unsupported(str(error), FAILED) from error
+        finally:
+            left = torch._C._dispatch_tls_local_exclude_set() - before
+            while left.raw_repr():
+                key = left.highestPriorityTypeId()
+                torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+                left = left.remove(key)
+
+    return run
+
+
+def _place(error: Exception, code: types.CodeType) -> str:
+    """The line of the user's at which Dynamo failed. It makes its error of another, which knows the line."""
+    for known in (error, error.__context__):
+        lines = getattr(known, "real_stack", None) or ()
+        for line in reversed(lines):
+            if not _is_torchs(line.filename):
+                return f"{line.filename}:{line.lineno} in {line.name}"
+    return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+
+
+def _differentiates() -> bool:
+    """Whether the trace is inside a transform that differentiates."""
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(level.key() in _DIFFERENTIATING for level in levels)
+
+
+def _refuse(function: type[torch.autograd.Function]) -> None:
+    unimplemented(
+        gb_type=REASON,
+        context=f"{function.__name__}.apply",
+        explanation=f"Dynamo would trace the forward of {function.__name__} without its backward, and torch.func would "
+        "differentiate that forward instead.",
+        hints=[
+            "The call of the transform runs in eager. `aotviz.aot_function` compiles it with the backward.",
+        ],
+    )
