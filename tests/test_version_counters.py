@@ -148,6 +148,16 @@ def f(x):
     d.add_(1.0)
     return d.to_local(grad_placements=[Replicate()])
 """,
+    "a_view_is_moved_after_a_view_of_another_input": """
+def inputs():
+    x, y = torch.linspace(-1.1, 1.3, 8).reshape(2, 4, 1).unbind()
+    return x.clone().requires_grad_() * 1.5, y.clone().requires_grad_() * 1.5
+
+def f(x, moved):
+    part = x.narrow(0, 1, 3)
+    moved.view(1, 4).t_()
+    return part
+""",
 }
 
 

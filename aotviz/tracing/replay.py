@@ -187,8 +187,10 @@ class Builder:
                 ref = self.wanted.named.get(id(root))
                 if ref is None or ref.kind != "input" or ref.path or viewed == {id(root)}:
                     continue
-                if id(root) in self.wanted.written or id(root) in replayed or data_mutated(root):
+                if id(root) in self.wanted.written or data_mutated(root):
                     continue
+                if id(root) in replayed or (isinstance(event, Moved) and id(event.tensor) in replayed):
+                    continue  # the replay counts it
                 if (isinstance(event, Moved) or counts_writes(event.operator)) and shares_counter(event.tensor, root):
                     found[position] = ref
         return found
