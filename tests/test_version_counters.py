@@ -148,6 +148,15 @@ def f(x):
     d.add_(1.0)
     return d.to_local(grad_placements=[Replicate()])
 """,
+    "the_part_of_a_dtensor_over_a_view_that_was_taken_under_no_grad": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 8).reshape(2, 2, 2).clone().requires_grad_(),)
+
+def f(x):
+    with torch.no_grad():
+        part = x.narrow(0, 0, 2)
+    return DTensor.from_local(part, mesh, [Shard(2)]).to_local()
+""",
     "a_view_is_moved_after_a_view_of_another_input": """
 def inputs():
     x, y = torch.linspace(-1.1, 1.3, 8).reshape(2, 4, 1).unbind()

@@ -262,9 +262,9 @@ detached alias is written:
   {names} is a detached alias of {operator} and is written with a value that requires grad. Its grad_fn cannot be
   regenerated from {operator}. Return a clone of it, or detach the value before the write.
 view of what is written:
-  {names} is a view of {operator} that a custom autograd.Function returned, or DTensor.from_local and to_local, and its
-  memory is written in the same call. The compiled result would be a copy, or its gradient would not pass that
-  function's backward. Return or pass a clone of it, or write to a clone.
+  {names} is a view of {operator}: a part of a subclass, or what a custom autograd.Function returned. Its memory is
+  written in the same call. The compiled result would be a copy, or its gradient would not pass that function's
+  backward. Return or pass a clone of it, or write to a clone.
 subclass is not rebuilt:
   a {names} cannot be put together from new inner tensors of the same shapes, as tracing does after a write or a view:
   {names}.__tensor_unflatten__ raised {operator}. If it is a view of another tensor, pass a clone of it.

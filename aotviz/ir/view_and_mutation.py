@@ -31,7 +31,7 @@ class OutputType(Enum):
     @property
     def owns_memory(self) -> bool:
         """Whether it is for the caller a tensor with memory of its own."""
-        return self in (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
+        return self in (OutputType.non_alias, OutputType.unsafe_view_alias)
 
 
 ALIASES_OF_INTERMEDIATES = (
@@ -297,8 +297,9 @@ class InputAliasInfo:
 class OutputAliasInfo:
     """What one output is (SYSTEM.md A2).
 
-    `base_index` counts inputs for alias_of_input and is_input, intermediate bases for alias_of_intermediate and
-    alias_of_intermediate_save_as_output, and user outputs for alias_of_intermediate_base_is_user_output.
+    `base_index` counts inputs for alias_of_input, custom_function_view and is_input, intermediate bases for
+    alias_of_intermediate and alias_of_intermediate_save_as_output, and user outputs for
+    alias_of_intermediate_base_is_user_output.
     """
 
     output_type: OutputType
@@ -312,7 +313,6 @@ class OutputAliasInfo:
     made: Ref | None = None  # its variable after the replay; None if the graph returns it, or it needs the fallback
     # It, or its base, was made to require grad inside and depends on no input that does. No other result depends on it.
     new_leaf: bool = False
-    counts_apart: bool = False  # of a custom_function_view: it does not share the input's version counter
     constant: Any = None  # the value, for an output that is not a tensor or a symbolic number
     is_constant: bool = False
 

@@ -226,19 +226,15 @@ class Writer:
         return True
 
     def _value(self, slot: Slot, value: str) -> str:
-        how = f"{value}.detach()"
         if returned.is_returned_view(self.call, self.outer, slot, value):
             why = "the graph returns a view here; without detach(), autograd would treat the output as a view and "
             why += "forbid writes to it"
         elif returned.is_returned_before(self.call, self.outer, slot, value):
             why = "the compiler removed a view that changes nothing; autograd needs a tensor for each output"
-        elif returned.counts_apart(self.outer, slot):
-            why = "eager took this view below autograd, so that writes to it do not count as writes to the input"
-            how = f"{value}.data.view_as({value})"
         else:
             return value
         variable = self.source.fresh("own")
-        self.source.line(f"{variable} = {how}", why)
+        self.source.line(f"{variable} = {value}.detach()", why)
         return variable
 
     def _backward(self) -> None:

@@ -10,7 +10,6 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import GraphCall, Slot, Split
-from aotviz.ir.view_and_mutation import OutputType
 from aotviz.runtime.codegen import Source
 from aotviz.torch_private import operators, runtime
 from aotviz.tracing import functional
@@ -51,8 +50,6 @@ def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) 
     """
     if slot.hidden or slot.kind == "mutation" or not value.startswith("out["):
         return False
-    if slot.kind == "output" and call.meta.output_info[slot.index].output_type is OutputType.custom_function_view:
-        return False
     node = _outputs(graph)[_position(value)]
     return isinstance(node, fx.Node) and operators.is_view(_made_by(node).target)
 
@@ -62,11 +59,6 @@ def _made_by(node: fx.Node) -> fx.Node:
     while node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     return node
-
-
-def counts_apart(call: GraphCall, slot: Slot) -> bool:
-    """Whether a result is a view of an input that has a version counter of its own, and no base that is known."""
-    return slot.kind == "output" and call.meta.output_info[slot.index].counts_apart
 
 
 def is_returned_before(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:

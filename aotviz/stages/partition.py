@@ -34,7 +34,7 @@ from aotviz.torch_private.torchs_log import compiling
 from aotviz.tracing import functional, kept_by_name, saved_values
 from aotviz.tracing.second_order import besides, kept_inputs
 
-_OF_INPUTS = (OutputType.is_input, OutputType.alias_of_input)
+_OF_INPUTS = (OutputType.is_input, OutputType.alias_of_input, OutputType.custom_function_view)
 _BESIDES = "a second derivative would read it, and the tensor that it is computed from is overwritten"
 
 

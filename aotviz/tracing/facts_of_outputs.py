@@ -289,12 +289,6 @@ class _Classifier:
         """An output that the graph returns."""
         source = self.input_of_storage.get(functional.storage(output))
         tangent = output.requires_grad and functional.grad_fn(output) is not None
-        if source is not None and self._is_custom_view(output):
-            self._refuse_copy(output, source)
-            _, path = self.ledger.path(output)
-            apart = any(self.ledger.counts_apart(event.results[k]) for event, k in path)
-            kind = OutputType.custom_function_view
-            return replace(info, output_type=kind, has_tangent=tangent, counts_apart=apart)
         if self.ledger.origin(output) is not None:
             return self._alias_with_history(info, output)
         if source is not None and not functional.storage_replaced(output):
@@ -309,15 +303,6 @@ class _Classifier:
         of_input = functional.storage(tensor) in self.input_of_storage
         return of_input and autograd_graph.from_custom_function(functional.grad_fn(tensor))
 
-    def _refuse_copy(self, output: torch.Tensor, source: int) -> None:
-        """Refuse a view that a custom autograd.Function returned if its memory is written: the graph would return what
-        is written, and not the memory that the input is written to."""
-        inputs = zip(self.args, self.input_info, strict=True)
-        written = (arg for arg, info in inputs if info.mutates_data and functional.is_functional(arg))
-        if functional.storage(output) in map(functional.storage, written):
-            name = f"output {self.first_output[id(output)]}"
-            raise Refused("view of what is written", name, self._input_name(source))
-
     def _alias_with_history(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
         root, path = self.ledger.path(output, lambda t: t is not output and self._stands_alone(t))
@@ -325,7 +310,9 @@ class _Classifier:
             return self._not_replayable(info, output, root)
         self._keep_history(output, output)
         if id(root) in self.named:
-            return self._view(info, output, OutputType.alias_of_input, self._input_index(root), path)
+            custom = autograd_graph.from_custom_function(functional.grad_fn(output))
+            kind = OutputType.custom_function_view if custom else OutputType.alias_of_input
+            return self._view(info, output, kind, self._input_index(root), path)
         return self._view_of_intermediate(info, output, root, path)
 
     def _keep_history(self, alias: torch.Tensor, output: torch.Tensor) -> None:

@@ -137,7 +137,7 @@ export const WORDS: Readonly<
     ["alias_of_intermediate", "The output is a view of a tensor inside the graph that is also an output. The wrapper makes the view."],
     ["alias_of_intermediate_base_is_user_output", "The output is a view of another output. The wrapper makes the view of what it returns."],
     ["unsafe_view_alias", "The output is the only view of its base that leaves the function. So it is returned as an ordinary tensor."],
-    ["custom_function_view", "The output is a view of an input that a custom `autograd.Function` returned. It is returned as an ordinary tensor, as in eager."],
+    ["custom_function_view", "The output is a view of an input that a custom `autograd.Function` returned. Its gradient goes through that function's backward, as in eager."],
     ["saved", "The forward keeps this value for the backward. Its memory is held until the backward has read it."],
     ["shared", "This saved value is in the memory of another saved value. It is counted there, and so costs nothing more."],
     ["input", "This saved value is an input or a view of one. The caller holds its memory anyway, so saving it needs no extra memory."],

@@ -48,7 +48,7 @@ export function matches(row: Row, words: readonly string[]): boolean {
 }
 
 const CHANGES = new Set(["data", "metadata", "set_", "storage resized"]);
-const OWN = new Set(["non_alias", "unsafe_view_alias", "custom_function_view"]);
+const OWN = new Set(["non_alias", "unsafe_view_alias"]);
 
 /** What the caller notices: the inputs that the call changes, and the results that share memory. */
 export function noticed(rows: readonly Row[]): { changed: readonly string[]; views: readonly string[] } {
