@@ -36,6 +36,17 @@ def to_served_html(data: RecordingData) -> str:
     return _filled("served.html", data, None, "")
 
 
+def empty_page() -> str:
+    """The page without a recording: it opens a file of `save` or `to_html` that a reader drops on it. As every page, it
+    makes no connections, so the file stays on the reader's machine. Raises FrontEndMissing.
+
+    >>> 'id="aotviz-recording"></script>' in empty_page()
+    True
+    """
+    parts = {"title": "Open a recording · aotviz", "preamble": "", "summary": "", "recording": ""}
+    return GAPS.sub(lambda gap: parts[gap[1]], static_files.read("page.html").decode())
+
+
 def _filled(name: str, data: RecordingData, packed: bytes | None, preamble: str) -> str:
     parts = {
         "title": html.escape(summary.title(data)),
