@@ -25,7 +25,7 @@ def as_markdown(source: str, name: str) -> str:
     """The page of a notebook. `source` is the text of the file.
 
     >>> cell = {"cell_type": "code", "source": "print(1)", "outputs": [{"output_type": "stream", "text": ["1"]}]}
-    >>> print(as_markdown(json.dumps({"cells": [cell]}), "one.ipynb").partition("```\\n\\n")[2])
+    >>> print(as_markdown(json.dumps({"cells": [cell]}), "one.ipynb").partition("```\\n\\n")[2].strip())
     ```{code-block} ipython3
     print(1)
     ```
