@@ -1,11 +1,13 @@
 // The entry of the static page, and of a notebook that nbconvert exported as a page (aotviz/widgets/notebooks.py).
 // This bundle is the workbench. The page has the recordings as zipped text. A page that is a file also has the editor
-// and graphviz, so it sends no requests. A page from a server requests these two from that server. A page whose
-// recording is empty opens the file that is dropped on it.
+// and graphviz, so it sends no requests. A page from a server requests these two from that server. A page with
+// DROPPED for a recording opens the file that is dropped on it.
 
 import { type Bookmark, type Editor, fromBase64, type Host, openRecording, unzipped } from "@aotviz/core";
 
 import { openDropped } from "./dropped";
+
+const DROPPED = "dropped"; // as aotviz/widgets/html.py writes it
 
 function embedded(place: Element | null): Uint8Array<ArrayBuffer> {
   return fromBase64((place?.textContent ?? "").trim());
@@ -95,6 +97,6 @@ function openWhereSeen(): void {
 }
 
 const recording = document.getElementById("aotviz-recording");
-if (recording?.textContent?.trim() === "") openEmpty();
+if (recording?.textContent?.trim() === DROPPED) openEmpty();
 else if (recording) openPage(recording);
 else openWhereSeen();
