@@ -35,7 +35,7 @@ NAVIGATION = {  # pages of docs/, or with a slash from the root
     "Change and check": "stepping comparing-inputs verify teaching",
     "Notebooks": " ".join(f"/notebooks/{name}" for name in NOTEBOOKS),
     "Look up": "stages glossary site/reference parity releases benchmarks /CHANGELOG",
-    "Work on aotviz": "developing adding-a-stage adding-a-rule adding-a-cure adding-a-view",
+    "Work on aotviz": "/CONTRIBUTING developing releasing adding-a-stage adding-a-rule adding-a-cure adding-a-view",
 }
 
 project = "aotviz"
@@ -44,7 +44,7 @@ version = release = aotviz.__version__
 root_doc = "docs/index"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".ipynb": "markdown"}
-SOURCES = {"docs", "notebooks", "CHANGELOG.md"}
+SOURCES = {"docs", "notebooks", "CHANGELOG.md", "CONTRIBUTING.md"}
 exclude_patterns = [path.name for path in ROOT.iterdir() if path.name not in SOURCES] + ["**/.ipynb_checkpoints"]
 suppress_warnings = ["myst.header"]  # exercises of a notebook are headings of the third level below the first
 myst_heading_anchors = 3  # as on a code host, a heading can be linked to

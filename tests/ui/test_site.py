@@ -23,6 +23,7 @@ import aotviz
 from aotviz.reading.recording import Recording
 from aotviz.recording import files
 from aotviz.widgets.html import empty_page, write_html
+from tests.recorder.test_formats import FORMATS
 from tests.tiers import SCREENS
 from tests.ui.conftest import TOUR_ANSWERED
 from tests.ui.fixture import ROOT, recording
@@ -101,6 +102,16 @@ def test_a_dropped_recording_or_page_opens_and_nothing_is_sent(
     expect(dropping.locator(".graph-foot .status")).to_have_text("43 nodes in 11 boxes")
     assert dropping.evaluate("document.documentElement.scrollHeight <= innerHeight")
     dropping.screenshot(path=screenshots / "site-dropped.png")
+
+
+def test_a_file_of_each_earlier_version_opens(dropping: Page) -> None:
+    for path in sorted(FORMATS.iterdir()):
+        drop(dropping, path)
+        expect(dropping.get_by_text(f"{path.name}, read by this page")).to_be_visible()
+        dropping.locator('.stage[data-stage="trace"]').click()
+        dropping.locator("[role=tab][data-view=graph]").click()
+        expect(dropping.locator(".graph-foot .status")).to_have_text("43 nodes in 11 boxes")
+        expect(dropping.get_by_role("alert")).to_have_count(0)
 
 
 def test_a_chosen_file_opens_and_what_is_none_says_so(dropping: Page, tmp_path: Path) -> None:
