@@ -97,8 +97,8 @@ images: $(READY) ## docs/images/: views of GPT-2, of an aliasing puzzle and of a
 notebooks: $(READY) ## run the notebooks that have stored outputs, and store them; others by ARGS=notebooks/FILE.ipynb
 	$(BIN)/python -m tests.stored_notebooks $(ARGS)
 
-docs: $(READY) ## the site of the documentation, in build/site; a broken link is an error
-	$(BIN)/python -m sphinx -b html -W --keep-going -q -c docs/site docs build/site $(ARGS)
+docs: $(READY) ## the site: pages, notebooks, recordings to open, in build/site; a broken link is an error
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -d build/doctrees -c docs/site . build/site $(ARGS)
 
 corpus: $(READY) ## the logs of torch that tests read, from programs run anew
 	$(BIN)/python -m tests.corpus.make $(ARGS)

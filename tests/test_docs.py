@@ -1,4 +1,4 @@
-"""What the pages list is what the code has: stages, and links between pages."""
+"""What the pages list is what the code has: stages, and links between pages. tests/ui/test_site.py builds the site."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import itertools
 import json
 import os
 import re
-import subprocess
-import sys
 import textwrap
 import tomllib
 from pathlib import Path
@@ -176,21 +174,6 @@ def test_a_page_prints_what_it_says(page: Path, capsys: pytest.CaptureFixture[st
         if (language, following) == ("python", "text"):
             exec(compile(code, "example.py", "exec"), {"__name__": "__main__"})
             assert capsys.readouterr().out.strip("\n") == expected.strip("\n")
-
-
-@pytest.mark.slow
-def test_the_site_is_built_and_no_link_is_broken(tmp_path: Path) -> None:
-    """Links to pages, headings, pictures and notebooks; and each public name has its docstring on the page of names."""
-    site = tmp_path / "site"
-    options = ["-W", "--keep-going", "-q", "-c", DOCS / "site"]
-    command = [sys.executable, "-m", "sphinx", "-b", "html", *options, DOCS, site]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    names = (site / "site" / "reference.html").read_text(encoding="utf-8")
-    assert not [name for name in aotviz.__all__ if f'id="aotviz.{name}"' not in names]
-    listed = (site / "index.html").read_text(encoding="utf-8")
-    pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
-    assert not [page for page in pages if f'href="{page}.html"' not in listed]
 
 
 def layers() -> str:

@@ -158,7 +158,7 @@ def test_a_second_derivative_has_them_too(draw):
 
 @pytest.mark.parametrize(("wanted", "names"), CHECKPOINTS, ids=str)
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-@pytest.mark.parametrize("budget", [0.0, 1.0])
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
 def test_a_checkpoint_inside_a_memory_budget_draws_the_same_numbers(budget, partitioner, wanted, names):
     for name in names:
         function = checkpointed(DRAWS[name], wanted)

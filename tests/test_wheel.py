@@ -3,6 +3,8 @@
 One wheel is built (with the build backend of this environment), opened, and installed into an empty virtual
 environment, from which a recording is then loaded and exported with an empty PATH. JupyterLab is not downloaded for
 this: this environment's lists the extensions of that one.
+
+The sdist has the sources with the front end built already, so the wheel that is made of it, without Node, is the same.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -19,6 +22,7 @@ from pathlib import Path
 import pytest
 
 import aotviz
+import hatch_build
 from aotviz.reading.recording import Recording
 from tests.ui import fixture
 
@@ -64,6 +68,52 @@ def test_the_wheel_holds_the_prebuilt_extension_of_the_same_version(wheel: Path)
     assert package["jupyterlab"]["_build"]["load"] in held
     assert {"install.json", package["jupyterlab"]["_build"]["load"]} < set(held)
     assert sum(name.endswith(".html") for name in held) == 1  # the page that an export fills in
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist's folder, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    with tarfile.open(folder / f"aotviz-{aotviz.__version__}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / f"aotviz-{aotviz.__version__}"
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.slow
+def test_a_wheel_made_of_the_sdist_without_node_is_the_same(
+    sdist: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "PATH", str(tmp_path)
+    )  # no node, and none of the Python index: there is no network in `pip wheel`
+    pip(sys.executable, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(sdist))
+    (made,) = tmp_path.glob("aotviz-*.whl")
+    assert hatch_build.digest(sdist / "extensions") == (sdist / STATIC / "sources.sha256").read_text().strip()
+    ours, theirs = contents(wheel), contents(made)
+    assert sorted(ours) == sorted(theirs)
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+@pytest.mark.slow
+def test_the_sdist_has_the_sources_and_nothing_of_this_machine(sdist: Path, wheel: Path) -> None:
+    held = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*") if path.is_file()}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    packed = ("aotviz/", "extensions/", "notebooks/")
+    wanted = {name for name in listed if name.startswith(packed)} | {"CHANGELOG.md", "LICENSE", "README.md"}
+    assert wanted <= held
+    built = {name for name in held - wanted if not name.startswith((STATIC, "extensions/jupyterlab/labextension/"))}
+    assert built == {"PKG-INFO", "pyproject.toml", "hatch_build.py", ".gitignore"} & held
+    texts = {**contents(wheel), **{name: (sdist / name).read_bytes() for name in held}}
+    local = [str(ROOT).encode(), f"{Path.home()}/".encode(), str(Path(sys.prefix)).encode()]
+    assert [name for name, text in texts.items() if any(one in text for one in local)] == []
 
 
 def test_the_front_end_and_the_sources_are_within_bounds(wheel: Path) -> None:

@@ -1,4 +1,5 @@
-"""Calls of compiled functions that raised: memory ran out, or a new program was needed where none may be made.
+"""Calls of compiled functions that raised: an error of the program, memory that ran out, or a new program that was
+needed where none may be made.
 
 A recording has such an error where the call was made inside of `aotviz.watch()` or `aotviz.record()`, or to a function
 of `aotviz.compile` (recorder/call_errors.py).
@@ -10,14 +11,26 @@ import re
 from collections.abc import Iterator, Sequence
 
 from aotviz.explain import allocations, misses
-from aotviz.explain.cures import guard_cures
+from aotviz.explain.cures import backward_cures, break_cures, guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE
-from aotviz.explain.explanation import Point, sentence
+from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import saved, sizes
 from aotviz.recording.events import CallError
 
 STANCE = "fail_on_recompile"
+DURING = {
+    "program": "Its compiled program raised it as it ran",
+    "backward": "The compiled program of the backward raised it as it ran",
+    "eager": "This line runs in eager",
+    "compile": "",
+}
+CURES = (  # what torch says
+    (r"modified by an inplace operation", backward_cures.WRITTEN),
+    (r"backward through the graph a second time", backward_cures.TWICE),
+)
+SECOND = re.compile(r"(?<=[^.])\. (?=[A-Z])| Hint: ")  # what follows the first sentence of a message
+KERNELS = re.compile(r"^kernel, \S+?:\d+, ")  # before a message of a kernel for the CPU
 WANTED = re.compile(
     r"(?:Tried to allocate|tried to allocate) (?P<wanted>[\d.]+ \w+)"
     r"(?:.*?total capacity of (?P<all>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free)?"
@@ -28,8 +41,47 @@ def points(facts: Facts) -> Iterator[Point]:
     for error in facts.data.call_errors:
         if STANCE in error.message:
             yield refused(facts, error.function, error.guards, f"stance `{STANCE}`", error.source, ())
-        else:
+        elif not error.during:
             yield _out_of_memory(facts, error)
+        elif error.during != "compile" or not _is_told(facts, error):
+            yield _raised(facts, error)
+
+
+def _is_told(facts: Facts, error: CallError) -> bool:
+    """Whether the recording has the same error as that of a compilation."""
+    for place, compilation in enumerate(facts.data.compilations):
+        record = facts.failure(place)
+        types = {record.fail_type if record else "", compilation.error.type if compilation.error else ""}
+        if error.type in types:
+            return True
+    return False
+
+
+def _raised(facts: Facts, error: CallError) -> Point:
+    """An error of a program that ran, of its backward, or of what runs in eager between programs."""
+    where, _, code = error.source.partition(" ")
+    lines = allocations.of_kernel(facts, error.kernel) if error.kernel else []
+    if lines:
+        where, code = str(lines[0]), lines[0].code
+    function = lines[0].function if lines else error.function
+    name = f"`{function}`" if function and not function.startswith("<module") else ""
+    message = KERNELS.sub("", SECOND.split(" ".join(error.message.split()))[0]).rstrip(".")
+    what = f"{error.type}: {message}" if message else error.type
+    if error.during == "backward":
+        who = f"the backward of {name}" if name else "the backward"
+    else:
+        who = {"compile": "compiling "}.get(error.during, "") + (name or "a compiled function")
+    title = f"{who} raised {what}"
+    kernel = ""
+    if len(lines) > 1:
+        kernel = f"The kernel `{error.kernel}` computes {counted(len(lines), 'line')}, of which this is the first"
+    for pattern, cure in CURES:
+        if re.search(pattern, error.message):
+            fix = cure.said()
+            break
+    else:
+        fix = NO_ADVICE if error.during in ("backward", "compile") else break_cures.RAISES.said()
+    return Point(sentence(title, DURING[error.during], kernel), code, where, fix, True, kind="failed", title=title)
 
 
 def needed(said: str) -> str:

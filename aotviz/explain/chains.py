@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from aotviz.explain import recompiles, timeline
-from aotviz.explain.cures import backward_cures
+from aotviz.explain.cures import backward_cures, break_cures
 from aotviz.explain.explanation import Point, by_urgency, counted, listed, seconds, sentence
 from aotviz.explain.graph_breaks import STANDARD
 from aotviz.explain.misses import Miss, shortened
@@ -135,6 +135,7 @@ class _Causes:
         on after an earlier line than all before them."""
         self._recompiled: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         """(change, function) -> (when it began, number of the recompile)."""
+        self._raised: dict[str, int] = {}  # line -> the error that a call raised there
         self._forwards: dict[tuple[int, int], dict[str, list[tuple[int, int]]]] = defaultdict(dict)
         """(log, rank) -> kind of the compilation -> (when it began, number of the recompile)."""
         for number, point in enumerate(points):
@@ -145,6 +146,8 @@ class _Causes:
                     self._breaks.setdefault(line, number)
             elif point.ids and point.kind == "recompile":
                 self._add_recompile(number, point)
+            elif point.kind == "failed" and not point.ids and point.place:
+                self._raised.setdefault(point.place, number)
         for kinds in self._forwards.values():
             for began in kinds.values():
                 began.sort()
@@ -168,6 +171,8 @@ class _Causes:
         """The number of the point that this one followed from; its own if it is a cause."""
         point = self._points[number]
         found = self._forward(point) if backward_cures.FORWARD in point.fix.cures else None
+        if break_cures.RAISES in point.fix.cures and point.kind == "graph break":
+            found = self._raised.get(point.place)
         if found is None and point.ids and not point.failed:
             found = self._followed(point)
         return number if found is None else found

@@ -136,7 +136,7 @@ def _plainly(run: Callable[..., Any], session: Session) -> Callable[..., Any]:
             return run(*args, **kwargs)
         except dynamo.BackendFailed as failed:
             error = failed.inner_exception
-        except RuntimeError as failed:
+        except Exception as failed:
             session.raised(failed)
             raise
         raise error

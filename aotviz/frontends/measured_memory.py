@@ -44,7 +44,7 @@ class MeasuredPeak(NamedTuple):
     scratch: int
 
 
-class Beside(NamedTuple):
+class ComparedPeak(NamedTuple):
     """A measured peak beside a planned one: both in bytes beside those that the caller holds anyway."""
 
     measured: int
@@ -114,7 +114,7 @@ class MeasuredMemory:
         rows.sort(key=lambda row: -row.nbytes)
         return tables.records(Scratch, rows)
 
-    def beside(self, memory: Memory | InductorMemory) -> Beside:
+    def beside(self, memory: Memory | InductorMemory) -> ComparedPeak:
         """The measured peak beside that of a plan of what was called: `compilation.memory()` or `inductor_memory()`.
         What the plan has of parameters, buffers, inputs and incoming gradients was there before the call.
 
@@ -134,7 +134,7 @@ class MeasuredMemory:
             seen[operator] += 1
             most = max(most, (operator, alive + scratch, scratch), key=lambda one: one[1])
         measured = self.peak.nbytes
-        return Beside(measured, planned, most[0] if most[2] else "", most[2], measured - most[1])
+        return ComparedPeak(measured, planned, most[0] if most[2] else "", most[2], measured - most[1])
 
     def _at(self, time_ns: int) -> int:
         place = bisect.bisect_right(self._times, time_ns)

@@ -113,6 +113,7 @@ def drawing_once(
         if node.name in several:
             node.meta["val"] = several[node.name][0]  # torch takes a node without users for one tensor
     forward, backward = cut(joint)
+    _save_items(forward, backward, results)
     _name_states(forward, backward, [node for node in joint.graph.nodes if must_recompute(node)])
     for node in (*forward.graph.nodes, *backward.graph.nodes):
         if node.name in several:
@@ -208,6 +209,37 @@ def _read_saved(
         backward.graph.erase_node(again)
     backward.graph.eliminate_dead_code()
     backward.recompile()
+
+
+def _save_items(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
+    """Save the items of a tuple that the backward reads in place of the tuple, which autograd cannot save.
+
+    Under a memory budget, torch's min-cut partitioner saves whatever must be saved, an operator with several results
+    as well.
+    """
+    returned = graphs.outputs(forward.graph)
+    kept, taken = list(returned[results:]), {node.name: node for node in graphs.placeholders(backward.graph)}
+    tuples = [one for one in kept if isinstance(one, fx.Node) and isinstance(one.meta.get("val"), (tuple, list))]
+    for several in tuples:
+        items = {user.args[1]: user for user in several.users if user.target is operator.getitem}
+        place, whole, added = kept.index(several), taken[several.name], []
+        for read in list(whole.users):
+            item = items.get(read.args[1]) or _item(several, read)
+            if item.name not in taken:
+                graph_nodes.rename(read, f"{item.name}_again")
+                with backward.graph.inserting_before(whole):
+                    saved = backward.graph.placeholder(item.name)
+                saved.meta["val"], saved.name = item.meta["val"], item.name
+                taken[item.name] = saved
+                added.append(item)
+            read.replace_all_uses_with(taken[item.name])
+            backward.graph.erase_node(read)
+        kept[place : place + 1] = added
+        backward.graph.erase_node(whole)
+    if tuples:
+        graphs.set_outputs(forward.graph, (*returned[:results], *kept))
+        forward.recompile()
+        backward.recompile()
 
 
 def _item(first: fx.Node, like: fx.Node) -> fx.Node:

@@ -39,14 +39,14 @@ def users_line() -> str:
 def callers() -> str:
     """The calls that led here, as a traceback prints them: from the user's outermost line on, without those of aotviz,
     of torch and of Python itself."""
-    frames = [frame for frame, _ in traceback.walk_stack(None) if not _is_pythons(frame.f_code.co_filename)]
+    frames = [frame for frame, _ in traceback.walk_stack(None) if not is_pythons(frame.f_code.co_filename)]
     while frames and PACKAGES in frames[-1].f_code.co_filename:
         frames.pop()
     summary = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in reversed(frames))
     return "".join(summary.format())
 
 
-def _is_pythons(file: str) -> bool:
+def is_pythons(file: str) -> bool:
     """Whether a call in this file is of no interest to the user: torch's, ours, or one of Python's own library."""
     return file.startswith((*_OURS, "<frozen", "<aotviz")) or (file.startswith(_STANDARD) and PACKAGES not in file)
 

@@ -1,8 +1,13 @@
 """Errors that stop a call of a compiled function, and that no log of torch's has.
 
-They are of two kinds: memory ran out while a program ran, or the call needed a new program where none may be made
-(`torch.compiler.set_stance("fail_on_recompile")`). A block that watches or records notes the error that ends it, and a
-function of `aotviz.compile` the one that it raises. Nothing is done for a call that raises none.
+They are of three kinds: memory ran out while a program ran; the call needed a new program where none may be made
+(`torch.compiler.set_stance("fail_on_recompile")`); or a compiled function, or its backward, raised anything else. A
+block that watches or records notes the error that ends it, and a function of `aotviz.compile` the one that it raises.
+Nothing is done for a call that raises none.
+
+Where a compiled program raised it, the user's line is not in the traceback: Dynamo's code for the function has the line
+of its `def`, and the program is generated code. The statement of a graph names a node, which knows its line. A kernel
+of Inductor's is noted by its name; the recording has the nodes that it computes.
 """
 
 from __future__ import annotations
@@ -10,35 +15,131 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import NamedTuple
+
+import torch
 
 from aotviz.ir import user_warnings
 from aotviz.recording import guard_texts
 from aotviz.recording.events import CallError
+from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.strings import clean
+from aotviz.torch_private import dynamo
 
 NO_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory")
 NO_RECOMPILE = re.compile(
     r"Detected recompile when torch\.compile stance is 'fail_on_recompile'\. filename: '(?P<file>.*)', "
     r"function name: '(?P<function>.*)', line number: (?P<line>\d{1,9})"
 )
+STATEMENT = re.compile(r"\s*(?P<name>\w+)(?:: [^=]*)? = ")  # of a graph
+CALLED = re.compile(r"\s*(?:\w+(?:, \w+)* = )?(?P<kernel>\w+(?:\.\w+)*)\(")  # by Inductor's program
+INDUCTORS = "torchinductor"  # in the paths of its files
+BACKWARDS = "backward", "grad"  # of torch.autograd
+
+
+class _Raised(NamedTuple):
+    """Where an error was raised."""
+
+    line: SourceLine
+    during: str  # as in CallError
+    kernel: str
 
 
 def noted(error: BaseException) -> CallError | None:
-    """What a recording keeps of the error; None if it is of neither kind."""
+    """What a recording keeps of the error; None if no compiled function raised it."""
+    if not isinstance(error, Exception):
+        return None
     said = str(error)
     refused = NO_RECOMPILE.match(said)
-    if not isinstance(error, RuntimeError) or not (refused or NO_MEMORY.search(said)):
-        return None
-    if refused is not None:
-        function, file, line = refused["function"], refused["file"], int(refused["line"])
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if isinstance(error, RuntimeError) and refused is not None:
+        file, number = refused["file"], int(refused["line"])
+        line = SourceLine(file, number, refused["function"], _statement(file, number))
+        found = _Raised(line, "", "")
+    elif isinstance(error, RuntimeError) and NO_MEMORY.search(said):
+        users = [_line(frame, number) for frame, number in frames if _is_users(frame)]
+        found = _Raised(users[-1] if users else UNKNOWN, "", "")
     else:
-        frames = [one for one in traceback.extract_tb(error.__traceback__) if user_warnings.is_users(one.filename)]
-        function, file, line = (frames[-1].name, frames[-1].filename, frames[-1].lineno or 0) if frames else ("", "", 0)
-    code = linecache.getline(file, line).strip()
+        found = _where(frames, dynamo.is_compile_error(error))
+        if not found.during:
+            return None
     return CallError(
         type(error).__name__,
-        clean(said.partition("\n")[0]),
+        clean(_first_lines(said)),
         [clean(guard) for guard in guard_texts.refused(said)] if refused else [],
-        clean(function),
-        clean(f"{file}:{line} {code}".rstrip()) if file else "",
+        clean(found.line.function),
+        clean(found.line.with_code),
+        found.during,
+        clean(found.kernel),
     )
+
+
+def _first_lines(said: str) -> str:
+    """The first line of a message, and the second where the first only announces it.
+
+    >>> _first_lines("backend='mine' raised:\\nKeyError: 1\\n\\nSet TORCHDYNAMO_VERBOSE=1")
+    "backend='mine' raised: KeyError: 1"
+    """
+    first, _, rest = said.strip().partition("\n")
+    return f"{first} {rest.partition(chr(10))[0].strip()}" if first.endswith(":") and rest else first
+
+
+def _where(frames: Sequence[tuple[FrameType, int]], is_compile_error: bool) -> _Raised:
+    line, node, kernel, function = UNKNOWN, UNKNOWN, "", ""
+    is_call = is_program = is_backward = False
+    for place, (frame, number) in enumerate(frames):
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if _is_users(frame):
+            if place == len(frames) - 1 or number != frame.f_code.co_firstlineno:
+                line, node, kernel, function = _line(frame, number), UNKNOWN, "", ""
+            else:  # of a program
+                function = name
+        elif name == "forward" and isinstance(frame.f_locals.get("self"), torch.fx.GraphModule):
+            node, kernel, is_program = _of_node(frame, number), "", True
+        elif INDUCTORS in file and (call := CALLED.match(_statement(file, number))):
+            node, kernel, is_program = UNKNOWN, call["kernel"], True
+        elif name in BACKWARDS and file.startswith(AUTOGRAD):
+            is_backward = True
+        is_call = is_call or dynamo.is_compiled_call(frame)
+        is_program = is_program or dynamo.is_program(frame) or file.startswith("<aotviz")
+    if is_compile_error:
+        during = "compile"
+    elif is_program:
+        during = "backward" if is_backward else "program"
+    else:
+        during = "eager" if is_call else ""
+    if node.line:
+        line = node
+    elif during == "backward" or function:
+        line = replace(line, function=function)
+    return _Raised(line, during, kernel)
+
+
+AUTOGRAD = torch.autograd.__file__.removesuffix("__init__.py")
+
+
+def _is_users(frame: FrameType) -> bool:
+    return user_warnings.is_users(frame.f_code.co_filename) and not user_warnings.is_pythons(frame.f_code.co_filename)
+
+
+def _line(frame: FrameType, number: int) -> SourceLine:
+    file = frame.f_code.co_filename
+    return SourceLine(file, number, frame.f_code.co_name, _statement(file, number))
+
+
+def _statement(file: str, number: int) -> str:
+    return linecache.getline(file, number).strip()
+
+
+def _of_node(frame: FrameType, number: int) -> SourceLine:
+    """The user's line of the node that a graph's statement computes."""
+    statement = STATEMENT.match(_statement(frame.f_code.co_filename, number))
+    if statement is None:
+        return UNKNOWN
+    nodes: Iterator[torch.fx.Node] = iter(frame.f_locals["self"].graph.nodes)
+    stacks = (node.stack_trace or "" for node in nodes if node.name == statement["name"])
+    lines = reversed(user_frames(next(stacks, "")))
+    return next((line for line in lines if user_warnings.is_users(line.file)), UNKNOWN)

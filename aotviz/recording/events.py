@@ -270,13 +270,15 @@ class ErrorRecord(Frozen, frozen=True):
 
 
 class CallError(Frozen, frozen=True):
-    """An error that stopped a call of a compiled function, not its compilation. Torch's logs have none of them."""
+    """An error that stopped a call of a compiled function. Torch's logs have none but those of its compilation."""
 
     type: str
     message: str  # the first line
     guards: list[str]  # of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
     function: str  # the user's, in which it was raised; "" if unknown
     source: str  # the user's line: "file:line code"; "" if unknown
+    during: str = ""  # "program" | "backward" of one | "eager" part of the function | "compile"; "" of the two others
+    kernel: str = ""  # of Inductor's, in which it was raised, e.g. "cpp_fused_embedding_mul_0"; "" if in none
 
 
 class VisitRecord(Frozen, frozen=True):
@@ -566,10 +568,8 @@ class ArtifactRecord(Frozen, array_like=True, frozen=True):
 
 
 class RecordingData(Frozen, frozen=True):
-    """A whole recording, as in a file.
-
-    The lists after `notes` are of a log; our pipeline fills `cache_lookups`, `guards`, `graph_breaks` and `shapes`.
-    """
+    """A whole recording, as in a file. The lists after `notes` are of a log; our pipeline fills a few of them:
+    `cache_lookups`, `guards`, `graph_breaks` and `shapes`."""
 
     format: str
     version: int

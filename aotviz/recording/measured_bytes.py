@@ -29,7 +29,7 @@ class Ran(NamedTuple):
     after: tuple[Made, ...]  # when the next one began
 
 
-class Beside(NamedTuple):
+class ComparedNode(NamedTuple):
     """A node of the plan, with the bytes that are alive while it runs and after it: planned, and measured."""
 
     phase: str
@@ -45,7 +45,7 @@ class Beside(NamedTuple):
         return f"{self.phase} {self.node} ({self.operator}): {plan}, {found}"
 
 
-def beside(memory: Memory, ran: Sequence[Ran]) -> list[Beside]:
+def beside(memory: Memory, ran: Sequence[Ran]) -> list[ComparedNode]:
     """Each operator of the plan beside what was measured. Bytes of inputs, parameters and tangents are left out.
 
     Raises LookupError if an operator of the plan did not run.
@@ -72,7 +72,7 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[Beside]:
         one, node = ran[number], moment.node
         alive, after = (sum(made.nbytes for made in some if made.by in ours) for some in (one.alive, one.after))
         plan = moment.alive - others, kept
-        found.append(Beside(moment.phase, node.name, node.target, plan, (alive, after), others))
+        found.append(ComparedNode(moment.phase, node.name, node.target, plan, (alive, after), others))
     return found
 
 
@@ -80,7 +80,7 @@ def _is_operator(target: str) -> bool:
     return target.count(".") == 2 or target.startswith("higher_order.")
 
 
-def compared(memory: Memory, ran: Sequence[Ran]) -> tuple[list[Beside], list[str]]:
+def compared(memory: Memory, ran: Sequence[Ran]) -> tuple[list[ComparedNode], list[str]]:
     """The operators of the plan beside what was measured, and where they differ: a line for each node. If an operator
     of the plan did not run, that is the only line, and nothing can be put beside."""
     try:

@@ -12,7 +12,7 @@ from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import torch
-from torch._dynamo import config, convert_frame, eval_frame, external_utils
+from torch._dynamo import config, convert_frame, eval_frame, exc, external_utils
 from torch._dynamo.backends import registry
 from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 from torch._dynamo.guards import GuardBuilder
@@ -30,6 +30,7 @@ _ISOLATED: dict[str, Any] = (
 )
 
 _GROUP = "torch_dynamo_backends"
+_AOT_AUTOGRAD = "torch._functorch._aot_autograd."  # the modules of it
 
 
 def offer(name: str, where: str) -> None:
@@ -111,6 +112,21 @@ def calls(name: str, module: ModuleType) -> Iterator[dict[str, Any]]:
         if frame.f_code.co_name == name and frame.f_globals.get("__name__") == module.__name__:
             yield frame.f_locals
         frame = frame.f_back
+
+
+def is_compiled_call(frame: FrameType) -> bool:
+    """Whether this is the call of a function that Dynamo compiles."""
+    return frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == eval_frame.__name__
+
+
+def is_program(frame: FrameType) -> bool:
+    """Whether this runs a program that AOTAutograd made."""
+    return str(frame.f_globals.get("__name__")).startswith(_AOT_AUTOGRAD)
+
+
+def is_compile_error(error: BaseException) -> bool:
+    """Whether torch could not compile a function."""
+    return isinstance(error, TorchDynamoException) or type(error).__module__ == exc.__name__
 
 
 def compile_call() -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from aotviz.widgets import static_files, summary
 from aotviz.widgets.packing import pack
 
 GAPS = re.compile(r"\{\{(title|preamble|summary|recording)\}\}")  # placeholders in page.html (extensions/page)
+DROPPED = "dropped"  # in place of a recording: see extensions/page/src/index.ts
 
 
 def to_html(data: RecordingData, packed: bytes | None = None, preamble: str = "") -> str:
@@ -34,6 +35,17 @@ def to_html(data: RecordingData, packed: bytes | None = None, preamble: str = ""
 def to_served_html(data: RecordingData) -> str:
     """The page for a server that also serves "editor.js" and "graphviz.js" next to it. Raises FrontEndMissing."""
     return _filled("served.html", data, None, "")
+
+
+def empty_page() -> str:
+    """The page without a recording: it opens a file of `save` or `to_html` that a reader drops on it. As every page, it
+    makes no connections, so the file stays on the reader's machine. Raises FrontEndMissing.
+
+    >>> 'id="aotviz-recording">dropped</script>' in empty_page()
+    True
+    """
+    parts = {"title": "Open a recording · aotviz", "preamble": "", "summary": "", "recording": DROPPED}
+    return GAPS.sub(lambda gap: parts[gap[1]], static_files.read("page.html").decode())
 
 
 def _filled(name: str, data: RecordingData, packed: bytes | None, preamble: str) -> str:

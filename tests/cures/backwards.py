@@ -12,7 +12,7 @@ import aotviz
 from aotviz.explain.cures import backward_cures as cures
 from aotviz.explain.cures.registry import Cure
 from aotviz.reading.recording import Recording
-from tests.cures.programs import Calls, Effect, program, settled, under, watched
+from tests.cures.programs import Calls, Effect, compiled, errors, program, settled, under, watched
 
 RECORDINGS: list[Recording] = []
 
@@ -173,3 +173,27 @@ def settled_captures(calls: Calls, cured: bool) -> Effect:
 )
 def other_sizes_in_torchs_own(cured: bool) -> None:
     with_torchs_own((3, 4, 5), dynamic=None)
+
+
+@program("a result that is written before its backward", cures.WRITTEN, "`y = y * 2`, not `y *= 2`", (), errors)
+def a_written_result(cured: bool) -> object:
+    x = torch.ones(3, requires_grad=True)
+    y = compiled(torch.exp, backend="aot_eager")(x.sin())
+    if cured:
+        y = y * 2
+    else:
+        y *= 2
+    y.sum().backward()
+    return x.grad
+
+
+@program("two backwards of one call", cures.TWICE, "call `.backward()` once", (), errors)
+def two_backwards(cured: bool) -> object:
+    x = torch.ones(3, requires_grad=True)
+    y = compiled(torch.exp, backend="aot_eager")(x.sin())
+    if cured:
+        (y.sum() + y.mean()).backward()
+    else:
+        y.sum().backward()
+        y.mean().backward()
+    return x.grad

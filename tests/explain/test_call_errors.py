@@ -49,9 +49,9 @@ def backward(x: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def raises(what: str) -> Iterator[None]:
+def raises(what: str, kind: type[Exception] | tuple[type[Exception], ...] = RuntimeError) -> Iterator[None]:
     torch._dynamo.reset()
-    with pytest.raises(RuntimeError, match=what):
+    with pytest.raises(kind, match=what):
         yield
 
 
@@ -167,3 +167,80 @@ def test_other_errors_are_not_kept() -> None:
         raise RuntimeError("mine")
     assert not watch.recording.data.call_errors
     assert watch.recording.overview().healthy
+
+
+def rows(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return x.sin()[at] + 1
+
+
+def only_small(x: torch.Tensor, n: int) -> torch.Tensor:
+    if n > 2:
+        raise ValueError("n is too large")
+    return x * n
+
+
+def written_before_its_backward(backend: str) -> None:
+    result = torch.compile(torch.exp, backend=backend)(torch.ones(3, requires_grad=True).sin())
+    result.mul_(2)
+    result.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", "aotviz_eager", "aotviz"])
+def test_an_error_of_a_compiled_program_is_told_first_with_the_line_that_computes_it(backend: str) -> None:
+    watch = aotviz.watch()
+    with raises(r"out of (range|bounds)", (IndexError, RuntimeError)), watch:
+        compiled = torch.compile(rows, backend=backend, dynamic=False)
+        for at in (torch.tensor([1]), torch.tensor([0, 7])):
+            compiled(torch.ones(3), at)
+    told = watch.recording.explain()
+    assert told.sentences[0].startswith("`rows` raised ")
+    assert "Its compiled program raised it as it ran." in told.sentences[0]
+    assert "return x.sin()[at] + 1" in told.source
+    assert watch.recording.overview().headline.startswith("`rows` raised ")
+
+
+def test_an_error_that_the_program_raises_itself_is_told_with_what_it_led_to() -> None:
+    watch = aotviz.watch()
+    with raises("too large", ValueError), watch:
+        torch.compile(only_small, backend="eager")(torch.ones(3), 3)
+    point = watch.recording.explain().points[0]
+    assert point.text.startswith("`only_small` raised ValueError: n is too large.")
+    assert point.code == 'raise ValueError("n is too large")'
+    assert point.followed[0].startswith("`only_small` runs entirely in eager because the program raises ValueError")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aotviz_eager"])
+def test_an_error_of_a_backward_is_told_with_the_line_that_called_it(backend: str) -> None:
+    watch = aotviz.watch()
+    with raises("modified by an inplace operation"), watch:
+        written_before_its_backward(backend)
+    told = watch.recording.explain()
+    assert "modified by an inplace operation" in told.sentences[0]
+    kind = (
+        "RuntimeError: one of the variables"
+        if backend == "aot_eager"
+        else "Refused: output[0] was written after the call"
+    )
+    assert told.sentences[0].startswith(f"The backward raised {kind}")
+    assert "result.sum().backward()" in told.source
+    assert told.fix.startswith("The backward needs this value as it was.")
+
+
+def test_an_error_of_compiling_is_told_once() -> None:
+    def prints(x: torch.Tensor) -> torch.Tensor:
+        print(x)
+        return x
+
+    watch = aotviz.watch()
+    with raises("print"), watch:
+        torch.compile(prints, backend="eager", fullgraph=True)(torch.ones(3))
+    assert [error.during for error in watch.recording.data.call_errors] == ["compile"]
+    points = [point for point in watch.recording.explain().points if point.failed]
+    assert [point.title for point in points] == ["`prints [0/0]` failed: `print` cannot be part of a graph"]
+
+
+def test_a_function_of_ours_has_the_errors_of_its_calls() -> None:
+    compiled = aotviz.compile(rows, backend="eager", cache=False)
+    with pytest.raises(IndexError):
+        compiled(torch.ones(3), torch.tensor([7]))
+    assert compiled.recording.explain().sentences[0].startswith("`rows` raised IndexError: index 7 is out of bounds")

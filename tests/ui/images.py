@@ -131,12 +131,16 @@ def double(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     return a + b, b[:2]
 
 
-def input_sets(browser: Browser) -> None:
+def compared() -> FixtureRecording:
     """The function of docs/comparing-inputs.md for its three sets of inputs."""
     m, x = torch.arange(8.0), torch.ones(5)
     found = aotviz.compare_inputs(double, overlapping=(m[:5], m[3:]), separate=(x.clone(), x.clone()), same=(x, x))
+    return FixtureRecording(found.recording.data)
+
+
+def input_sets(browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found.to_html(Path(folder) / "page.html")
+        write_html(compared(), Path(folder) / "page.html")
         page = browser.new_page(viewport={"width": 1280, "height": 1300}, color_scheme="light", offline=True)
         page.add_init_script(TOUR_ANSWERED)
         page.goto((Path(folder) / "page.html").as_uri())
@@ -214,15 +218,19 @@ def cosines(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
     return graph.forward
 
 
-def errors(browser: Browser) -> None:
+def wrong() -> FixtureRecording:
     """What `aotviz.bisect` shows of a wrong compiler, in docs/verify.md."""
     call = torch.linspace(-1, 1, 12).view(3, 4), torch.linspace(1, 2, 16).view(4, 4).requires_grad_()
     linecache.cache["train.py"] = (len(WRONG), None, WRONG.splitlines(keepends=True), "train.py")
     names: dict[str, Any] = {}
     exec(compile(WRONG, "train.py", "exec"), names)
     found = aotviz.bisect(names["loss"], *call, options={"backend": cosines}, repro=None)
+    return FixtureRecording(found.recording.data)
+
+
+def errors(browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        html = write_html(FixtureRecording(found.recording.data), Path(folder) / "page.html")
+        html = write_html(wrong(), Path(folder) / "page.html")
         page = browser.new_page(viewport=SIZE, color_scheme="light", offline=True)
         page.add_init_script(TOUR_ANSWERED)
         page.goto(html.as_uri())

@@ -55,3 +55,13 @@ DROPPED = Cure(
     "Call all backwards inside autocast or all outside of it (torch recommends outside). Let autograd's engine run a "
     "backward that cannot be captured: `with aotviz.compiled_autograd.disable():`.",
 )
+WRITTEN = Cure(
+    "result written before its backward",
+    "The backward needs this value as it was. Compute a new one (`y = y * 2`, not `y *= 2`), or write it after the "
+    "backward.",
+)
+TWICE = Cure(
+    "second backward of one call",
+    "Add what is to be differentiated and call `.backward()` once, or call the compiled function again before each "
+    "backward.",
+)

@@ -242,13 +242,15 @@ export interface ErrorRecord {
   readonly place: string; // "file:line in function" of the user's code, "" if unknown
 }
 
-/** An error that stopped a call of a compiled function, not its compilation. Torch's logs have none of them. */
+/** An error that stopped a call of a compiled function. Torch's logs have none but those of its compilation. */
 export interface CallError {
   readonly type: string;
   readonly message: string; // the first line
   readonly guards: string[]; // of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
   readonly function: string; // the user's, in which it was raised; "" if unknown
   readonly source: string; // the user's line: "file:line code"; "" if unknown
+  readonly during: string; // "program" | "backward" of one | "eager" part of the function | "compile"; "" of the two others
+  readonly kernel: string; // of Inductor's, in which it was raised, e.g. "cpp_fused_embedding_mul_0"; "" if in none
 }
 
 /** One node of the autograd graph in a captured backward, in the order in which they run. */
@@ -515,9 +517,8 @@ export interface ArtifactRecord {
 }
 
 /**
- * A whole recording, as in a file.
- *
- * The lists after `notes` are of a log; our pipeline fills `cache_lookups`, `guards`, `graph_breaks` and `shapes`.
+ * A whole recording, as in a file. The lists after `notes` are of a log; our pipeline fills a few of them:
+ * `cache_lookups`, `guards`, `graph_breaks` and `shapes`.
  */
 export interface RecordingData {
   readonly format: string;
@@ -1028,6 +1029,8 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["guards", ["list","str"]],
       ["function", "str"],
       ["source", "str"],
+      ["during", "str", ""],
+      ["kernel", "str", ""],
     ],
   },
   VisitRecord: {

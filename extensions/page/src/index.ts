@@ -1,8 +1,13 @@
 // The entry of the static page, and of a notebook that nbconvert exported as a page (aotviz/widgets/notebooks.py).
 // This bundle is the workbench. The page has the recordings as zipped text. A page that is a file also has the editor
-// and graphviz, so it sends no requests. A page from a server requests these two from that server.
+// and graphviz, so it sends no requests. A page from a server requests these two from that server. A page with
+// DROPPED for a recording opens the file that is dropped on it.
 
 import { type Bookmark, type Editor, fromBase64, type Host, openRecording, unzipped } from "@aotviz/core";
+
+import { openDropped } from "./dropped";
+
+const DROPPED = "dropped"; // as aotviz/widgets/html.py writes it
 
 function embedded(place: Element | null): Uint8Array<ArrayBuffer> {
   return fromBase64((place?.textContent ?? "").trim());
@@ -60,6 +65,14 @@ function openPage(recording: HTMLElement): void {
   );
 }
 
+/** A page without a recording. */
+function openEmpty(): void {
+  const place = document.getElementById("workbench")!;
+  const strip = document.createElement("section");
+  place.before(strip);
+  openDropped(strip, place, host);
+}
+
 /** A page with other content: each workbench replaces its summary when the reader is about to scroll to it. */
 function openWhereSeen(): void {
   const seen = new IntersectionObserver(
@@ -84,5 +97,6 @@ function openWhereSeen(): void {
 }
 
 const recording = document.getElementById("aotviz-recording");
-if (recording) openPage(recording);
+if (recording?.textContent?.trim() === DROPPED) openEmpty();
+else if (recording) openPage(recording);
 else openWhereSeen();
