@@ -57,6 +57,39 @@ $ make matrix ARGS="2.14.1-3.11 --again"
 | --- | --- | --- | --- | --- | --- |{columns} --- |
 """
 
+NEWS = """
+## What is new in torch 2.14 and 2.15
+
+What differs for AOTAutograd and for what surrounds it. The first four rows were met when aotviz's tests ran on these
+releases. The others are read from torch's documentation and pull requests of June to September 2026, whose numbers are
+given, and were not run. Of those marked "after 2.13", 2.13 has no file and no name; which release is the first to have
+them is not known here.
+
+| since | what is new | in aotviz |
+| --- | --- | --- |
+| 2.14 | opaque types are symbolic; the old question, `is_opaque_reference_type`, warns at each compilation | done: \
+aotviz asks by the new name |
+| 2.14 | the tracing flag is per thread; `_is_fx_tracing_flag` is gone | done, in `torch_private/tracers.py` |
+| 2.15 | an input that grows is taken for a view | done: such a program is refused, with the reason "view is resized" |
+| 2.15 | an export is traced once more, so its nodes have another order | aotviz traces once; the tests compare by \
+meaning |
+| after 2.13 | `torch.compiler.precompile` captures a function ahead of time and returns Python and a cache of kernels \
+(187258) | not done |
+| after 2.13 | `compile_to_python` joins the sources of AOTAutograd's run-time wrappers to one module, in \
+`to_standalone_python.py`, `source_emit.py` and `standalone_runtime.py` (187859); with a backward (195361, open) | not \
+done. aotviz's wrapper is one readable function, `compiled.source`, but no module of its own |
+| after 2.13 | the sources of generated wrappers can be collected while a program is compiled, in `codegen.py` \
+(187258) | not done |
+| not known | a program with streams of its own and with gradients no longer fails in the partitioner (187695); waits \
+of the CPU for a stream become barriers across streams (189096) | not done, and not run |
+
+Not new, though it is told of newer releases: `complex_decomposition.py` and the setting `enable_complex_wrapper`, which
+the documentation calls experimental as of 2.14, are in 2.13. aotviz traces complex tensors as they are, and warns of
+the setting. `nested_compile_region` takes `options` since 2.12; a region's own partitioner is used.
+
+Not compared yet: fields of the metadata, settings, higher-order operators and records of TORCH_TRACE of these releases.
+"""
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -167,7 +200,7 @@ def page(known: dict[str, Figures]) -> str:
         for f in known.values()
         if f.failed
     ]
-    return head + "".join(rows) + "".join(failed)
+    return head + "".join(rows) + NEWS + "".join(failed)
 
 
 def _listed(names: Sequence[str]) -> str:

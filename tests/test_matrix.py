@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
+import pytest
+import torch
+
+from aotviz.ir import torchs_settings
+from aotviz.torch_private import versions
 from tests import matrix
 
 REPORT = """<testsuites><testsuite>
@@ -28,6 +35,25 @@ def test_programs_are_counted_for_each_candidate():
 
 def test_the_page_has_the_stored_figures():
     assert Path("docs/releases.md").read_text() == matrix.page(matrix.stored())
+
+
+def test_the_page_lists_each_feature_of_the_newest_releases():
+    new = {name for name, since in versions.SINCE.items() if since >= (2, 14)}
+    assert len(new) >= 4
+    assert not [name for name in new if name not in matrix.NEWS]
+
+
+@pytest.mark.skipif(torch.__version__[:4] != "2.13", reason="the page compares with torch 2.13")
+def test_what_the_page_calls_new_is_not_in_torch_2_13_and_what_it_calls_old_is():
+    folder = Path(torch.__file__).parent / "_functorch" / "_aot_autograd"
+    rows, _, old = matrix.NEWS.partition("Not new")
+    for text, there in ((rows.partition("| after 2.13 |")[2], False), (old, True)):
+        files = re.findall(r"`(\w+\.py)`", text)
+        assert files
+        assert {(folder / name).exists() for name in files} == {there}
+    assert not hasattr(torch.compiler, "precompile")
+    assert "options" in inspect.signature(torch.compiler.nested_compile_region).parameters
+    assert "enable_complex_wrapper" in torchs_settings.WARNED["torch._functorch.config"]
 
 
 def test_the_page_names_the_files_of_what_failed():
