@@ -179,7 +179,7 @@ def test_the_site_says_nothing_of_the_machine_that_built_it(site: Path) -> None:
     folders = [folder.encode() for folder in (*machine_folders(), f"{Path.home()}/")]
     for path in site.rglob("*.html"):
         text = path.read_bytes()
-        held = re.search(rb'id="aotviz-recording">([^<]+)<', text)
+        held = re.search(rb'id="aotviz-recording">([^<]{100,})<', text)  # the page for dropped files holds none
         text += gzip.decompress(base64.b64decode(held[1])) if held else b""
         assert not [folder for folder in folders if folder in text], path.name
 
