@@ -133,6 +133,23 @@ def test_what_a_dtensor_writes_is_seen_through_the_result(mesh):
     assert ran(aotviz.aot_function(f, run_graph)) == ran(f)
 
 
+@pytest.mark.parametrize("breaks", [False, True])
+def test_what_distribute_tensor_writes_after_a_graph_break_is_what_the_backward_reads(mesh, breaks):
+    def f(x):
+        x.sigmoid_()
+        if breaks:
+            torch._dynamo.graph_break()
+        distribute_tensor(x.detach(), mesh, [Replicate()]).add_(1.0)
+        return x * 1.0
+
+    def gradient(fn):
+        x = leaf(4)
+        fn(x * 1.5).sum().backward()
+        return x.grad.tolist()
+
+    assert gradient(torch.compile(f, backend="aotviz_eager")) == gradient(f)
+
+
 def number():
     return 3.0 if torch.compiler.is_compiling() else 2.0
 

@@ -146,7 +146,8 @@ data is assigned:
   copy_() under torch.no_grad().
 data is written after the graph:
   {names} is written in place, a gradient needs its new value, and the function goes on after a graph break with code
-  that can write to it through .data. Write to it before the break, or use copy_() under torch.no_grad().
+  that can write to it through .data or distribute_tensor. Write to it before the break, or use copy_() under
+  torch.no_grad().
 tensors are swapped:
   the function calls {names}, which exchanges two tensors everywhere they are referenced. Swap them outside of the
   function, or return them in the other order.

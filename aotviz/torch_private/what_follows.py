@@ -19,6 +19,7 @@ from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.tensors import is_traceable_wrapper_subclass, storage_key
 
 _DIFFERENTIATES = ("using `torch.autograd.grad`", "Unsupported Tensor.backward() call")  # how Dynamo's reasons begin
+_BELOW_AUTOGRAD = {"data", "distribute_tensor"}  # what makes aliases whose writes autograd does not count
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Follows:
 
     data: str = ""
     """What is done with a tensor's `.data`. "assigned": the graph ended before `x.data = ...`, with an `x` that it
-    returns. "named": it ended at another break, in a function that has `.data` somewhere. Else ""."""
+    returns. "named": it ended at another break, in a function that has `.data` or `distribute_tensor` somewhere. Else
+    ""."""
 
     differentiated: tuple[int, ...] = ()
     """Which results are arguments of `torch.autograd.grad` or `backward`, before which the graph ended."""
@@ -53,7 +55,7 @@ class Follows:
         """As it is told where two programs differ: each field that is set, in words."""
         said = {
             "`.data` is assigned": self.data == "assigned",
-            "`.data` is used": self.data == "named",
+            "`.data` or `distribute_tensor` is used": self.data == "named",
             f"gradients of results {_listed(self.differentiated)} are asked for": self.differentiated,
             "gradients of inputs are asked for": self.is_input_differentiated,
             "something is written in place": self.writes,
@@ -82,7 +84,7 @@ def of(module: Any) -> Follows:
     on_the_stack, places = _held(lambda tx: tx.stack)
     if not why.graph_break:
         return Follows(returned=in_memory_of(on_the_stack, places))
-    named = "named" if "data" in call["code"].co_names else ""
+    named = "" if _BELOW_AUTOGRAD.isdisjoint(call["code"].co_names) else "named"
     writes = any(map(_writes, dis.get_instructions(call["code"])))
     taken = on_the_stack if text.startswith(_DIFFERENTIATES) else set()
     results = module.graph.find_nodes(op="output")[0].args[0] if taken else ()
