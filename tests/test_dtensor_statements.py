@@ -133,6 +133,22 @@ def test_what_a_dtensor_writes_is_seen_through_the_result(mesh):
     assert ran(aotviz.aot_function(f, run_graph)) == ran(f)
 
 
+def test_a_part_of_a_result_over_overlapping_inputs_has_eagers_base(mesh):
+    def f(x, y):
+        z = y * 2
+        d = DTensor.from_local(x, mesh, [Replicate()])
+        d.add_(1.0)
+        return d, z
+
+    def part(fn):
+        base = leaf(1, 4)
+        with torch.inference_mode():
+            made = fn(base.transpose(0, 1), base.split(1, 0)[0])[0]._local_tensor
+        return made.is_inference(), made._is_view(), made.data_ptr() == base.data_ptr()
+
+    assert part(torch.compile(f, backend="aotviz_eager")) == part(f) == (False, True, True)
+
+
 @pytest.mark.parametrize("breaks", [False, True])
 def test_what_distribute_tensor_writes_after_a_graph_break_is_what_the_backward_reads(mesh, breaks):
     def f(x):

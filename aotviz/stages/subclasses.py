@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.descriptors import InputDescriptor, parts_of
+from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput, parts_of
 from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute, keywords, literal
@@ -313,7 +313,7 @@ class _Inward:
         must have no base, since the wrapper writes the input after the part is taken, and a view would be stale."""
         ledger = self.outer.forward.ledger
         where = known_layout(ledger, part)
-        if where is None:
+        if where is None or isinstance(whose, SyntheticBaseInput):  # eager's part has the base of the caller's views
             raise Refused("view of what is written", name, str(whose))
         if not where.concrete:
             raise Refused("symbolic view of a subclass", name, str(whose))
