@@ -2,8 +2,8 @@
 
 With CUDA graphs a program is launched as one; without, each kernel is launched by Python, which a small model feels. A
 skip raises nothing: torch prints a warning and counts it among the metrics of the compilation. Of a program whose
-tensors are all on the CPU it says nothing at all; only the key of Inductor's cache tells that CUDA graphs were asked
-for.
+tensors are all on the CPU it says nothing at all; that CUDA graphs were asked for is in the key of Inductor's cache,
+and, where no key was made, in the text with which torch can run the graph again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ REASON = "cudagraph_skip_reason"  # the last of a compilation, in its metrics
 ON = "fx_kwargs[cudagraphs]: BoxedBool(value=True)"  # a part of the key of Inductor's cache
 CPU_INPUT = re.compile(r"example_inputs\[\d+\]: TensorMetadata\(.*device=device\(type='cpu'")
 INPUT = "example_inputs["
+RUNNABLE, SET = "fx_graph_runnable", re.compile(r"^\s*torch\._inductor\.config\.triton\.cudagraphs = True$", re.M)
+GRAPHS = frozenset({"aot_inference_graph", "aot_forward_graph", "aot_joint_graph"})
+DEVICE = re.compile(r'\w: "\w+\[[^"\n]*\](?P<device>[a-z]+)(?::\d+)?"')  # of a value in a printed graph
 ASKED_FOR = re.compile(r"override_cudagraphs annotation")
 PREFIX = re.compile(r"^(?:(?:skipping|disabling) cudagraphs? due to )+")
 SENTENCES: tuple[tuple[str, str, Advice], ...] = (  # what torch says, in words, what to do; the first that matches
@@ -63,7 +66,7 @@ def points(facts: Facts) -> list[Point]:
         if said and record.origin.compilation >= 0 and not ASKED_FOR.search(said):
             met[read(said)].append(record.origin.compilation)
     skipped = {place for places in met.values() for place in places}
-    if silent := [place for place in _on_the_cpu(facts) if place not in skipped]:
+    if silent := sorted({*_on_the_cpu(facts)} - skipped):
         met[ALL_ON_THE_CPU].extend(silent)
     found = []
     for (words, fix, code, place), places in met.items():
@@ -90,6 +93,12 @@ def _on_the_cpu(facts: Facts) -> Iterator[int]:
         found = {known[component] for component in lookup.components}
         if {"on", "cpu"} <= found and "other" not in found:
             yield lookup.origin.compilation
+    runnable = (one for one in facts.data.artifacts if facts.text(one.name) == RUNNABLE)
+    for place in {one.origin.compilation for one in runnable if SET.search(facts.text(one.text))}:
+        graphs = (facts.text_of(place, kind) for kind in GRAPHS)
+        devices = {device for graph in graphs if graph >= 0 for device in DEVICE.findall(facts.text(graph))}
+        if place >= 0 and devices == {"cpu"}:
+            yield place
 
 
 def _part(text: str) -> str:

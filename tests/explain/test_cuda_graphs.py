@@ -50,14 +50,19 @@ def test_a_tensor_on_the_cpu_is_told_by_the_backend_that_makes_cuda_graphs(tmp_p
     assert not point.failed
 
 
+@pytest.mark.parametrize("keys", [True, False])
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_log_tells_that_cuda_graphs_were_asked_for_on_the_cpu(tmp_path: Path, asked: bool) -> None:
+def test_a_log_tells_that_cuda_graphs_were_asked_for_on_the_cpu(tmp_path: Path, asked: bool, keys: bool) -> None:
     def product(x):
         return x @ x
 
     def program() -> None:
         torch._dynamo.reset()
-        torch.compile(product, options={"triton.cudagraphs": asked})(torch.ones(3, 3))
+        with (
+            torch._inductor.config.patch(fx_graph_cache=keys),
+            torch._functorch.config.patch(enable_autograd_cache=keys),
+        ):
+            torch.compile(product, options={"triton.cudagraphs": asked})(torch.ones(3, 3))
 
     recording = logged(program, tmp_path)
     found = [point for point in recording.explain().points if point.kind == "CUDA graph"]
