@@ -8,9 +8,11 @@ for the GPU, and a process that is forked after it cannot use it.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,23 +74,33 @@ def run_script(script: Path, *arguments: str, cwd: Path) -> Done:
 
 def start(target: Callable[..., object], *arguments: Any, **named: Any) -> BaseProcess:
     """A function of a module in a process of its own, which may be killed."""
-    process = _context.Process(target=target, args=arguments, kwargs=named)
+    process = _context.Process(target=_in_a_group, args=(target, *arguments), kwargs=named)
     process.start()
     return process
 
 
 def wait(process: BaseProcess) -> int | None:
-    """Until it has ended, and its exit code. If the test may wait no longer, it is killed."""
+    """Until it has ended, and its exit code. If the test may wait no longer, it is killed. What it started and left is
+    killed in any case."""
     try:
         process.join()
     finally:
         process.kill()
+        if process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     return process.exitcode
 
 
 def event() -> Event:
     """What one process waits for and another sets."""
     return _context.Event()
+
+
+def _in_a_group(target: Callable[..., object], *arguments: Any, **named: Any) -> None:
+    """Run it as the first of a process group, to which all belong that it starts."""
+    os.setpgid(0, 0)
+    target(*arguments, **named)
 
 
 def _as_main(command: list[str], env: dict[str, str], cwd: Path | None, written: list[Path]) -> None:

@@ -35,7 +35,7 @@ from aotviz.explain import (
     timeline,
 )
 from aotviz.explain import overview as overviews
-from aotviz.explain.cures import break_cures, export_cures
+from aotviz.explain.cures import break_cures, export_cures, guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence
 from aotviz.explain.misses import LIBRARY
@@ -193,15 +193,19 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     if others and sum(point.seconds for point in others) < chains.SMALL * facts.total_seconds:
         costs += [changed(point, kind="cache") for point in cold]  # it says more than they do
         cold = []
+    spent = compile_time.points(facts)
+    known = {(one.place, one.fix) for one in costs if one.kind == "export"}
     remarks = [
+        *(point for point in spent if point.fix),
         *cold,
         *same_programs.found(facts),
-        *exports.without_problems(facts),
+        *(one for one in exports.without_problems(facts) if (one.place, one.fix) not in known),
         *recompiles.what_logs_leave_out(facts, found),
         *timeline.explain_all(facts).points,
-        *compile_time.points(facts),
+        *(point for point in spent if not point.fix),
         *map(Point, log_tables.bad_lines(facts.data)),
         *([] if facts.data.compilations else map(Point, facts.data.notes)),
+        *_never_called(facts),
     ]
     again = len(found)
     title = _counted(facts)
@@ -218,6 +222,14 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
     points = (*first_apart.first([*hangs, *chained], facts), *remarks)
     return Explanation(title, (*_nothing_wrong(facts, points), *points))
+
+
+def _never_called(facts: Facts) -> list[Point]:
+    """Said of a watch in which torch began no compilation, though nothing had been compiled before either."""
+    if facts.source != "watch" or facts.data.compilations or facts.data.notes or facts.data.call_errors:
+        return []
+    told = "Nothing was compiled while the watch was on: no call reached a compiled function"
+    return [Point(sentence(told), fix=guard_cures.NOT_COMPILED.said())]
 
 
 def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from aotviz.explain import allocations, misses
+from aotviz.explain import allocations, exports, misses
 from aotviz.explain.cures import backward_cures, break_cures, guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, sentence
@@ -19,6 +20,7 @@ from aotviz.recording import saved, sizes
 from aotviz.recording.events import CallError
 
 STANCE = "fail_on_recompile"
+OF_EXPORTS = ("UserError", "ConstraintViolationError")  # an export says which line made a size a constant
 DURING = {
     "program": "Its compiled program raised it as it ran",
     "backward": "The compiled program of the backward raised it as it ran",
@@ -27,6 +29,7 @@ DURING = {
 }
 CURES = (  # what torch says
     (r"modified by an inplace operation", backward_cures.WRITTEN),
+    (r"does not currently support double backward", backward_cures.DOUBLE),
     (r"backward through the graph a second time", backward_cures.TWICE),
 )
 SECOND = re.compile(r"(?<=[^.])\. (?=[A-Z])| Hint: ")  # what follows the first sentence of a message
@@ -43,6 +46,8 @@ def points(facts: Facts) -> Iterator[Point]:
             yield refused(facts, error.function, error.guards, f"stance `{STANCE}`", error.source, ())
         elif not error.during:
             yield _out_of_memory(facts, error)
+        elif error.type in OF_EXPORTS and (made := [one for one in exports.without_problems(facts) if one.fix]):
+            yield _export_failed(made[0])
         elif error.during != "compile" or not _is_told(facts, error):
             yield _raised(facts, error)
 
@@ -54,7 +59,13 @@ def _is_told(facts: Facts, error: CallError) -> bool:
         types = {record.fail_type if record else "", compilation.error.type if compilation.error else ""}
         if error.type in types:
             return True
-    return False
+    return error.type in OF_EXPORTS and bool(exports.explain_all(facts))
+
+
+def _export_failed(made: Point) -> Point:
+    """What a log says of an export that may have failed, where it is known that it did."""
+    title = made.text.partition(". ")[0].replace(" may have failed: ", " failed: ")
+    return replace(made, text=sentence(title), title=title, failed=True, kind="export")
 
 
 def _raised(facts: Facts, error: CallError) -> Point:

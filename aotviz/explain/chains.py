@@ -27,6 +27,7 @@ from aotviz.recording.spoken import BEFORE_BREAK
 
 NAMED = re.compile(r"`[^`]*`")
 CACHES = {"aotviz": "aotviz", "aotautograd": "AOTAutograd", "fx": "FX graph", "fx bundled": "bundled FX graph"}
+MANY = 3  # programs of one function for which a change of a size is a consequence of their number
 SMALL = 0.05  # of the compile time
 KERNEL = re.compile(r"async_compile\.(?!wait\b|\w*warm)\w+\(")  # in the code that Inductor writes, once for each kernel
 BUILDING = re.compile(r"async_compile|compile_file|triton|PyCodeCache")  # events of kernels that are built
@@ -37,14 +38,22 @@ def chained(facts: Facts, points: Sequence[Point]) -> list[Point]:
     told = [point for point in points if point.kind]
     known = _Causes(facts, told)
     causes = {number: known.of(number) for number in range(len(told))}
+    for number, cause in [*causes.items()]:
+        if number == cause and (repeated := known.repeated(told[number])) is not None:
+            causes[number] = number if _first(causes, repeated) == number else repeated
     chains: dict[int, list[Point]] = {number: [] for number, cause in causes.items() if number == cause}
-    for number, cause in causes.items():
-        while cause != causes[cause]:
-            cause = causes[cause]
-        if number != cause:
+    for number in causes:
+        if (cause := _first(causes, number)) != number:
             chains[cause].append(told[number])
     found = by_urgency(_chain(facts, told[number], followed) for number, followed in chains.items())
     return [*found, *(point for point in points if not point.kind)]
+
+
+def _first(causes: Mapping[int, int], number: int) -> int:
+    """The cause of a cause and so on, up to one that has none."""
+    while number != causes[number]:
+        number = causes[number]
+    return number
 
 
 def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
@@ -60,6 +69,7 @@ def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
         whole = sentence(whole, f"That is {cost / total:.0%} of the compile time, so there is little to gain")
     return replace(
         cause,
+        failed=cause.failed or any(point.failed for point in followed),
         text=sentence(cause.text, whole),
         ids=tuple(map(facts.id, places)),
         seconds=max(cause.seconds, cost),
@@ -135,6 +145,9 @@ class _Causes:
         on after an earlier line than all before them."""
         self._recompiled: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         """(change, function) -> (when it began, number of the recompile)."""
+        self._cured: dict[tuple[str, str], int] = {}  # (function, what to do) -> the first recompile
+        self._constants: dict[str, tuple[int, int]] = {}
+        """Function -> (the most programs that were made for the values of a constant, number of the recompile)."""
         self._raised: dict[str, int] = {}  # line -> the error that a call raised there
         self._forwards: dict[tuple[int, int], dict[str, list[tuple[int, int]]]] = defaultdict(dict)
         """(log, rank) -> kind of the compilation -> (when it began, number of the recompile)."""
@@ -159,6 +172,11 @@ class _Causes:
         function, line = self._after(place)
         began = self._facts.data.compilations[place].started_unix_ns
         self._recompiled[_change(point), function].append((began, number))
+        if point.fix and not point.fix.settled:
+            self._cured.setdefault((function, point.fix), number)
+            programs = len(point.ids) + 1
+            if programs > self._constants.get(function, (0, 0))[0] and not self._is_symbolic(point):
+                self._constants[function] = programs, number
         earlier = self._changes[_change(point), function]
         if not earlier or line < -earlier[-1][0]:
             earlier.append((-line, number))
@@ -176,6 +194,31 @@ class _Causes:
         if found is None and point.ids and not point.failed:
             found = self._followed(point)
         return number if found is None else found
+
+    def repeated(self, point: Point) -> int | None:
+        """The first recompile of the function that the same edit cures, or the one for which this one was repeated.
+
+        Where a value is a constant of many programs, each of them is compiled again when a size changes for the first
+        time, and has a symbol for it then. So the one change of the size is told for as many programs.
+        """
+        if point.kind != "recompile" or not point.ids:
+            return None
+        place = self._facts.find(point.ids[0])
+        function, _ = self._after(place)
+        if self._is_symbolic(point) and function in self._constants and len(point.ids) > 1:
+            changes = {self._words_of(self._facts.find(id)) for id in point.ids}
+            programs, number = self._constants[function]
+            if len(changes) == 1 and max(len(point.ids), MANY) <= programs:
+                return number
+        return self._cured.get((function, point.fix)) if point.fix else None
+
+    def _words_of(self, place: int) -> str:
+        main = self._mains.get(place)
+        return main.failure.words if main is not None else ""
+
+    def _is_symbolic(self, point: Point) -> bool:
+        main = self._mains.get(self._facts.find(point.ids[0]))
+        return main is not None and main.dynamic
 
     def _forward(self, capture: Point) -> int | None:
         """The cause of the last recompile before a backward was captured again, whose forward ran another program."""

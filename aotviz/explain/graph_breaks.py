@@ -59,6 +59,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.OUTPUT_SIZE,
     ),
     (
+        r"Higher Order Operator: autograd\.Function\s[^$]*?Mutating a variable from outside",
+        "an `autograd.Function` writes to something outside of it, a side effect that cannot be part of a graph",
+        break_cures.WRITES_OUTSIDE,
+    ),
+    (
         r"does not support sparse Tensors",
         "sparse tensors cannot be part of a graph",
         break_cures.SPARSE,
@@ -164,6 +169,7 @@ FAKED = re.compile(  # torch's sentence on an operator that raised while its res
 LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20}+\)>\.(?P<method>\w{1,99}+)")
 VMAP_RANDOM = re.compile(r"random operation while in randomness error mode")
 OF_CALLS = frozenset((break_cures.LOGGING, break_cures.PRINT, break_cures.WARNING))
+SETTING, THREAD = "`torch._dynamo.config.", re.compile(r"/lib/python3\.\d+/threading\.py$")
 LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
@@ -316,6 +322,8 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.STEPS.said()
     elif break_cures.BRANCH in fix.cures and last.code.startswith("while "):
         fix = break_cures.WHILE.said()
+    if SETTING in fix and any(THREAD.search(frame.file) for frame in user_frames(facts.text(first.stack))):
+        fix = fix.together_with(break_cures.OF_THREAD.said())
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     is_whole = bool(SKIPPED.search(text.partition("User code traceback")[0]))
     compiled = first.origin.compilation

@@ -47,6 +47,7 @@ RELATIONS = {  # how two tensors share memory: (in the past, now)
 RELATION = "|".join(RELATIONS)
 NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "Conjugate", "Negative", "ZeroTensor"}
 
+OF_OBJECT = re.compile(r"(?:self|fn)\b.*\.")  # an attribute of an object whose method or module is compiled
 PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d{1,9})[\])]")  # a size or a stride among a tensor's
 
 Reader = Callable[[re.Match[str]], GuardFailure]
@@ -205,6 +206,11 @@ def _contains(match: re.Match[str]) -> GuardFailure:
     had = not match["negated"]
     words = f"`{name}` had the key {key} and no longer has it" if had else f"`{name}` had no key {key} and now has it"
     before, after = (f"has {key}", f"lacks {key}") if had else (f"lacks {key}", f"has {key}")
+    of, _, rest = name.rpartition(".__dict__")
+    if of and not rest and not had and (attribute := key.strip("'")).isidentifier():
+        words = f"`{of}` had no attribute `{attribute}` of its own and now has one"
+        fix = guard_cures.SET_BY_CALL.said(name=f"{of}.{attribute}")
+        return GuardFailure("keys", f"{of}.{attribute}", before, after, words, fix, match["source"])
     return GuardFailure("keys", name, before, after, words, guard_cures.KEYS.said(name=name), match["source"])
 
 
@@ -261,7 +267,11 @@ def _none(match: re.Match[str]) -> GuardFailure:
     name, was_none = spoken(match["source"]), not match["negated"]
     before, after = ("None", "something") if was_none else ("something", "None")
     words = f"`{name}` was {before} and is now {after}"
-    fix = guard_cures.GRADIENT.said() if name.endswith(".grad") else guard_cures.TENSOR_OR_NONE.said(name=name)
+    if name.endswith(".grad"):
+        fix = guard_cures.GRADIENT.said()
+    else:
+        of_object = was_none and OF_OBJECT.match(name)
+        fix = (guard_cures.SET_BY_CALL if of_object else guard_cures.TENSOR_OR_NONE).said(name=name)
     return GuardFailure("type", name, before, after, words, fix, match["source"])
 
 

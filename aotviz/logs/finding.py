@@ -15,6 +15,12 @@ Where = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Remote = Callable[[str], tuple[Sequence[AnyLog], list[str]]]
 
 MOST_NAMED = 5  # files that a note names
+EMPTY = (
+    " If it was set, nothing was compiled: an error came before (only the program printed it), or no call reached a "
+    "compiled function. torch.compile(module) and module.compile() compile forward alone, and no other method; "
+    "module.compile() compiles nothing of a module of torch's own class, such as nn.Sequential, but "
+    "torch.compile(module) does."
+)
 
 
 def is_url(item: str | os.PathLike[str]) -> TypeGuard[str]:
@@ -61,7 +67,7 @@ def find(where: Where, limit_mb: int | None, remote: Remote) -> tuple[list[AnyLo
     if not logs:
         looked = f"{len(others)} file{'' if len(others) == 1 else 's'} there" if others else "it is empty"
         names = ", ".join(map(str, wanted))
-        early = "" if others else " An error before the first compilation is only in what the program printed."
+        early = "" if others else EMPTY
         raise RecordingError(
             f"{names}: not a log of torch's structured trace ({looked}). To write one, run the program with "
             f"TORCH_TRACE=folder in its environment.{early}"

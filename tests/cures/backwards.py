@@ -197,3 +197,20 @@ def two_backwards(cured: bool) -> object:
         y.sum().backward()
         y.mean().backward()
     return x.grad
+
+
+@program("a gradient penalty through a compiled function", cures.DOUBLE, "without `torch.compile`", (), errors)
+def a_gradient_penalty(cured: bool) -> object:
+    return penalty(torch.exp if cured else compiled(torch.exp, backend="aot_eager"))
+
+
+@program("a gradient penalty, and the cure by our backend", cures.DOUBLE, '`backend="aotviz"`', (), errors)
+def a_gradient_penalty_by_our_backend(cured: bool) -> object:
+    return penalty(compiled(torch.exp, backend="aotviz_eager" if cured else "aot_eager"))
+
+
+def penalty(function: Callable[[torch.Tensor], torch.Tensor]) -> object:
+    x = torch.ones(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(function(x.sin()).sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+    return x.grad

@@ -7,7 +7,9 @@ import copy
 import json
 import linecache
 import logging
+import threading
 import warnings
+from contextlib import nullcontext
 from typing import Any, Self
 
 import torch
@@ -585,3 +587,52 @@ def random_numbers_in_vmap(cured: bool) -> object:
         return torch.nn.functional.dropout(x, 0.5).sum()
 
     return compiled(lambda x: torch.vmap(noisy, randomness=randomness)(x), fullgraph=True)(torch.ones(2, 3))
+
+
+HELD: dict[str, torch.Tensor] = {}
+
+
+class Held(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        HELD["gradient"] = gradient.detach()
+        return gradient * 2
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+@program("a backward that keeps what it sees", cures.WRITES_OUTSIDE, "take it in the caller", (), graph_breaks)
+def a_write_in_a_backward(cured: bool) -> object:
+    x = torch.ones(3, requires_grad=True)
+    doubled = compiled(lambda x: (Plain if cured else Held).apply(x).sin(), backend="aot_eager")
+    doubled(x).sum().backward()
+    return x.grad
+
+
+@program(
+    "a setting that another thread made", cures.OF_THREAD, "in the function that the thread runs", (), graph_breaks
+)
+def a_setting_of_another_thread(cured: bool) -> object:
+    found: list[object] = []
+
+    def work() -> None:
+        with torch._dynamo.config.patch(capture_scalar_outputs=True) if cured else nullcontext():
+            found.append(compiled(lambda x: x * x.sum().item())(torch.ones(3)))
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    return found

@@ -593,3 +593,19 @@ def an_added_group(cured: bool) -> object:
         step()
         rest["lr"].fill_(0.1)
     return None
+
+
+@program("layers that are unfrozen one after the other", cures.FROZEN, "only the parameters to be changed")
+def layers_unfrozen_in_turn(cured: bool) -> object:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+    if not cured:
+        model.requires_grad_(False)
+    step = compiled(model, backend="aot_eager")
+    for layer in (model[2], model[1], model[0]):
+        layer.requires_grad_(True)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        step(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from aotviz.explain.cures import guard_cures as cures
-from tests.cures.programs import compiled, program, settled
+from tests.cures.programs import Calls, Effect, compiled, program, settled, watched
 
 STEPS: dict[str, Any] = {}  # of programs whose calls are made twice
 
@@ -488,3 +488,69 @@ def a_list_that_a_hook_fills(cured: bool) -> object:
         if cured:
             NORMS.append(result[1])
     return list(NORMS)
+
+
+class Kinds:
+    kind: str | None = None
+
+
+class SetsItsKind(nn.Module):
+    def __init__(self, kinds: Kinds) -> None:
+        super().__init__()
+        self.kinds = kinds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kinds.kind is None:
+            self.kinds.kind = "double"
+        return x * 2
+
+
+@program("an attribute that the first call sets", cures.SET_BY_CALL, "set it before that call")
+def an_attribute_set_by_the_first_call(cured: bool) -> object:
+    return of_kind(Kinds(), cured)
+
+
+@program("an attribute that is None until the first call sets it", cures.SET_BY_CALL, "`self.kinds.kind`")
+def a_none_set_by_the_first_call(cured: bool) -> object:
+    kinds = Kinds()
+    kinds.kind = None
+    return of_kind(kinds, cured)
+
+
+def of_kind(kinds: Kinds, cured: bool) -> object:
+    model = SetsItsKind(kinds)
+    if cured:
+        model.kinds.kind = "double"
+    step = compiled(model)
+    return [step(torch.ones(3)) for _ in range(2)]
+
+
+def compiled_nothing(calls: Calls, cured: bool) -> Effect:
+    recording, result = watched(calls, cured)
+    return Effect(int(not len(recording)), "watches of nothing", recording, result)
+
+
+class Encoder(nn.Module):
+    def embed(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@program("a method that is not `forward`", cures.NOT_COMPILED, "compile another method itself", (), compiled_nothing)
+def another_method(cured: bool) -> object:
+    if cured:
+        module = Encoder()
+        module.embed = compiled(module.embed)  # type: ignore[method-assign]
+    else:
+        module = compiled(Encoder())
+    return module.embed(torch.ones(3))
+
+
+@program(
+    "`compile()` of torch's own class", cures.NOT_COMPILED, "`module = torch.compile(module)`", (), compiled_nothing
+)
+def compile_of_a_sequential(cured: bool) -> object:
+    module = nn.Sequential(nn.ReLU())
+    if cured:
+        return compiled(module)(torch.ones(3))
+    module.compile(backend="eager")
+    return module(torch.ones(3))

@@ -239,6 +239,20 @@ def test_an_error_of_compiling_is_told_once() -> None:
     assert [point.title for point in points] == ["`prints [0/0]` failed: `print` cannot be part of a graph"]
 
 
+def test_an_error_of_an_export_is_told_by_the_line_that_made_it() -> None:
+    class Fixed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(4, 6) + 1
+
+    watch = aotviz.watch()
+    with raises("Constraints violated", Exception), watch:
+        shapes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}}
+        torch.export.export(Fixed(), (torch.randn(4, 2, 3),), dynamic_shapes=shapes)
+    told = watch.recording.explain()
+    assert "this line made `x.shape[0]` the constant 4" in told.sentences[0]
+    assert "return x.reshape(4, 6) + 1" in told.source
+
+
 def test_a_function_of_ours_has_the_errors_of_its_calls() -> None:
     compiled = aotviz.compile(rows, backend="eager", cache=False)
     with pytest.raises(IndexError):

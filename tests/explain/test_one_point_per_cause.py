@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 import torch
 from torch._inductor import config as inductor
 
@@ -180,3 +181,48 @@ def test_a_point_about_which_nothing_is_to_be_done_comes_after_those_with_a_cure
     settled = Point("settled", fix=guard_cures.PROMPT.said(), seconds=9)
     failed = Point("failed", fix=guard_cures.PROMPT.said(), failed=True)
     assert by_urgency([settled, cured, failed]) == [failed, cured, settled]
+
+
+class Named(torch.nn.Module):
+    """A block whose name is a constant of its programs, as the key-value cache of a layer is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * len(self.name)
+
+
+@pytest.mark.parametrize("names", ["abcd", "aaaa"])
+def test_a_size_that_changes_once_for_each_of_many_programs_follows_from_what_made_them_many(names: str) -> None:
+    torch._dynamo.reset()
+    blocks = [Named(name) for name in names]
+    with aotviz.watch() as recording:
+        for block in blocks:
+            block.compile(backend="eager")
+        for length in (5, 7):
+            for block in blocks:
+                block(torch.ones(length))
+    points = [point for point in recording.explain().points if point.kind == "recompile"]
+    assert len(points) == 1
+    if names == "aaaa":
+        assert "dimension 0 of `x` had size 5" in points[0].text
+        assert len(recording) == 2
+    else:
+        assert "`self.name` was 'a' and is now 'b'" in points[0].text
+        assert any("dimension 0 of `x` had size 5 and now has size 7" in text for text in points[0].followed)
+        assert len(points[0].ids) == len(recording) - 1 == 7
+
+
+def test_recompiles_that_one_edit_cures_are_one_point() -> None:
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(3))).requires_grad_(False)
+    with aotviz.watch() as recording:
+        step = torch.compile(model, backend="eager")
+        for layer in (model[2], model[1], model[0]):
+            layer.requires_grad_(True)
+            step(torch.ones(2, 3))
+    (point,) = [point for point in recording.explain().points if point.kind == "recompile"]
+    assert len(point.ids) == len(recording) - 1 == 2
+    assert "`fn[0].bias.requires_grad` was False and is now True" in " ".join([point.text, *point.followed])

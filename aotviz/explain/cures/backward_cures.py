@@ -60,6 +60,11 @@ WRITTEN = Cure(
     "The backward needs this value as it was. Compute a new one (`y = y * 2`, not `y *= 2`), or write it after the "
     "backward.",
 )
+DOUBLE = Cure(
+    "second derivative of a compiled function",
+    "Where the gradient is differentiated again (`create_graph=True`), call the function or module without "
+    '`torch.compile`, or compile it with `backend="aotviz"`, whose gradients can be differentiated.',
+)
 TWICE = Cure(
     "second backward of one call",
     "Add what is to be differentiated and call `.backward()` once, or call the compiled function again before each "

@@ -81,6 +81,16 @@ RAISES = Cure(
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
 SEEDED = Cure("seed that is set inside", "Set the seed before the call of the compiled function.")
+WRITES_OUTSIDE = Cure(
+    "write in an autograd.Function",
+    "Take this line out of the `autograd.Function`: return the value, or take it in the caller, after the forward or "
+    "the backward.",
+)
+OF_THREAD = Cure(
+    "setting that another thread made",
+    "A thread of its own makes this call. A setting of torch's that another thread made does not hold in it: make it "
+    "in the function that the thread runs.",
+)
 SKIPPED = Cure(
     "function of a skipped library",
     "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",

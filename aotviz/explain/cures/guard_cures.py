@@ -71,7 +71,9 @@ REQUIRES_GRAD = Cure(
 DEVICE = Cure("device", "If you meant to use one device, move it before the call: `{name}.to('{before}')`.", kept=ONCE)
 FROZEN = Cure(
     "parameter frozen late",
-    "Freeze or unfreeze the parameters before the first call: each set of frozen parameters needs a program.",
+    "Freeze or unfreeze the parameters before the first call: each set of frozen parameters needs a program. To train "
+    "more layers in each epoch, leave `requires_grad` as it is, and give the optimizer only the parameters to be "
+    "changed.",
     kept=ONCE,
 )
 CONVERTED = Cure(
@@ -89,6 +91,11 @@ TENSOR_OR_NONE = Cure(
     "optional tensor",
     "If `{name}` is optional, two programs are needed. Otherwise pass an empty or neutral tensor in place of None.",
     kept="Both programs are kept and reused.",
+)
+SET_BY_CALL = Cure(
+    "attribute that the first call sets",
+    "If the first call sets `{name}`, set it before that call: when the object or its configuration is made. If it is "
+    "optional, two programs are needed.",
 )
 TENSOR_CLASS = Cure(
     "tensor subclass in some calls",
@@ -308,4 +315,10 @@ STANCE = Cure(
     "recompiles are errors",
     "If such inputs are meant, call the function with them before recompiles become errors "
     '(`torch.compiler.set_stance("fail_on_recompile")`), so that it has a program for them.',
+)
+NOT_COMPILED = Cure(
+    "nothing compiled",
+    "Call the compiled function inside of the watch. `torch.compile(module)` and `module.compile()` compile `forward` "
+    "alone: compile another method itself, `module.embed = torch.compile(module.embed)`. `module.compile()` compiles "
+    "nothing of a module of torch's own class, such as `nn.Sequential`: `module = torch.compile(module)` does.",
 )
