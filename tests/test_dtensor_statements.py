@@ -149,6 +149,52 @@ def test_a_part_of_a_result_over_overlapping_inputs_has_eagers_base(mesh):
     assert part(torch.compile(f, backend="aotviz_eager")) == part(f) == (False, True, True)
 
 
+def result_is_written_inside(mesh, x):
+    y = x + x
+    d = DTensor.from_local(y, mesh, [Replicate()])
+    y.add_((d * d.sum()).to_local())
+    return (y,)
+
+
+def result_is_saved(mesh, x):
+    y = x + x
+    d = DTensor.from_local(y, mesh, [Replicate()])
+    return y, (d * d.sum()).to_local()
+
+
+@pytest.mark.parametrize("function", [result_is_written_inside, result_is_saved])
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("door", ["aot_function", "aotviz_eager", "aotviz"])
+def test_a_backward_reads_a_result_with_what_the_caller_wrote_to_it(mesh, function, budget, door):
+    """The part that a DTensor saved has a version counter of its own: eager sees the write, and checks nothing."""
+
+    def f(x):
+        return function(mesh, x)
+
+    def gradient(fn):
+        x = leaf(4)
+        results = fn(x)
+        results[0].mul_(2.0)
+        sum(results).sum().backward()
+        return x.grad
+
+    ours = aotviz.aot_function(f, run_graph) if door == "aot_function" else torch.compile(f, backend=door)
+    with torch._functorch.config.patch(activation_memory_budget=budget):
+        torch.testing.assert_close(gradient(ours), gradient(f))
+
+
+def test_a_write_that_eager_checks_is_still_refused(mesh):
+    def f(x):
+        return x * x
+
+    d = distribute_tensor(leaf(4), mesh, [Replicate()]) * 1.5
+    result = torch.compile(f, backend="aotviz_eager")(d)
+    with torch.no_grad():
+        d.mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
 @pytest.mark.parametrize("breaks", [False, True])
 def test_what_distribute_tensor_writes_after_a_graph_break_is_what_the_backward_reads(mesh, breaks):
     def f(x):

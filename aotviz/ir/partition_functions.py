@@ -99,13 +99,13 @@ def drawing_once(
     results: int,
     cut: Callable[[fx.GraphModule], Halves],
     writable: Set[str] = frozenset(),
-    unless_read: bool = True,
+    not_recomputed_from: Set[str] = frozenset(),
 ) -> Halves:
     """The halves that `cut` makes, in which each random node draws as in eager; see Note [Random nodes run once].
 
     The forward has `results` outputs before what it saves. `writable` are names of values from which nothing is
-    recomputed, or, with `unless_read`, only if the backward does not read them itself; see Note [Recomputing from an
-    input]. Edits the tags of `joint` that partitioners use.
+    recomputed unless the backward reads them itself, `not_recomputed_from` of those from which nothing is, and which
+    are not recomputed either; see Note [Recomputing from an input]. Edits the tags of `joint` that partitioners use.
     """
     _hold_random_in_backward(joint)
     several = {node.name: node.meta["val"] for node in joint.graph.nodes if _is_unread(node)}
@@ -120,8 +120,8 @@ def drawing_once(
             node.meta["val"] = several[node.name]
     _drop_repeated_random(backward)
     _save_only_what_is_read(forward, backward, results)
-    if writable:
-        _recompute_from_none(joint, forward, backward, results, writable, unless_read)
+    if writable or not_recomputed_from:
+        _recompute_from_none(joint, forward, backward, results, writable, not_recomputed_from)
     first = {node.name: node for node in forward.graph.nodes}
     again = [node for node in backward.graph.nodes if draws(backward, node) and node.name in first]
     has_tangents = any(absent.is_tangent(node) for node in graphs.placeholders(backward.graph))  # torch asks for one
@@ -138,19 +138,22 @@ def _recompute_from_none(
     backward: fx.GraphModule,
     results: int,
     writable: Set[str],
-    unless_read: bool,
+    not_recomputed_from: Set[str],
 ) -> None:
     """Save what is computed first from these values, where the backward recomputes from them."""
     backwards = [node for node in joint.graph.nodes if str(node.meta.get("partitioner_tag")).endswith("backward")]
-    read = {graphs.owner(argument).name for node in backwards for argument in node.all_input_nodes if unless_read}
+    read = {graphs.owner(argument).name for node in backwards for argument in node.all_input_nodes}
     asked = {node.name for node in joint.graph.nodes if must_recompute(node)}  # by the user
     first = {node.name: node for node in forward.graph.nodes}
+    for node in list(backward.graph.nodes):
+        if node.name in not_recomputed_from and node.name in first and node.op != "placeholder":
+            _read_saved(forward, backward, results, first[node.name], node)
     examined: set[str] = set()
     while left := [n for n in graphs.placeholders(backward.graph) if n.name not in examined]:  # saving adds some
         for node in left:
             examined.add(node.name)
             owner = graphs.owner(first.get(node.name, node)).name
-            if owner not in writable or owner in read:
+            if owner not in not_recomputed_from and (owner not in writable or owner in read):
                 continue
             computed = list(dict.fromkeys(_computed_from(node)))  # one may read it twice, as itself and as a view
             recomputed = [one for one in computed if one.name in first]

@@ -46,7 +46,8 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     count = len(forward.edges)
     edges, autocast = [*forward.edges, *(edge for *_, edge in forward.part_edges)], call.options.backward_autocast
     history = [*map(functional.grad_fn, outputs), *dict.fromkeys(node for nodes in passed for node in nodes)]
-    kept = kept_by_name.found(forward.open, history)
+    meets_subclass = isinstance(forward, Run) and forward.ledger.meets_subclass
+    kept = kept_by_name.found(forward.open, history, meets_subclass)
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.open, history, _checked(forward, written), bases)

@@ -73,17 +73,21 @@ def run(call: JointGraph) -> Split:
             return forward, backward
 
         writable = _writable(call, graphs.outputs(module.graph)[:results])
-        unless_read = not (call.follows.writes and call.options.by_operator)
-        forward, backward = drawing_once(module, results, cut, writable, unless_read)
+        named = {node.name: node for node in module.graph.nodes}
+        owners = (graphs.owner(named[name]) for name in by_name if name in named)
+        not_recomputed_from = {owner.name for owner in owners if owner.op != "placeholder"}
+        if call.follows.writes and call.options.by_operator:
+            not_recomputed_from |= writable
+        forward, backward = drawing_once(module, results, cut, writable, not_recomputed_from)
         protected: set[str] = set()
         if _reads_overwritten(call, forward):
             protected = _protect_old_values(call, untouched)
-            forward, backward = drawing_once(untouched, results, cut, writable, unless_read)
+            forward, backward = drawing_once(untouched, results, cut, writable, not_recomputed_from)
     effects.unlift(forward, len(call.slots), tokens)
     effects.unlift(backward, len(call.gradients), late_tokens)
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
-    extra = _save_besides(call, forward, backward, protected, by_name.keys() - as_it_is)
-    saved = _saved(call, forward, protected, extra, as_it_is)
+    extra = _save_besides(call, forward, backward, protected, by_name.keys() - as_it_is.keys())
+    saved = _saved(call, forward, protected, extra, frozenset(as_it_is.values()))
     _describe(call, forward, backward, descriptors)
     evidence += [Reason(value.name, value.why) for value in saved]
     evidence += [Reason(name, "a copy of a mutated input's old value, for the backward") for name in sorted(protected)]

@@ -1,9 +1,10 @@
-"""Tensors that a custom autograd.Function keeps as attributes (`ctx.x = x`) and not by `save_for_backward`.
+"""Tensors whose later writes eager's backward sees, and does not check for.
 
-Its backward reads such a tensor with the writes that happened since, and nothing checks for them. So if the caller can
-see that memory, the nodes that read it stay in the backward, and the tensor is saved without a version check. If a
-partitioner gives the backward something else instead, or if other nodes read the tensor's original value, it is saved
-with the check, and a write raises an error.
+Two kinds: what a custom autograd.Function keeps as an attribute (`ctx.x = x`) and not by `save_for_backward`, and the
+parts of a saved subclass, as of `DTensor.from_local(x)`, which has a version counter of its own. The backward reads
+such a tensor with the writes that happened since. So if the caller can see that memory, the nodes that read it stay in
+the backward, and the tensor is saved without a version check. If a partitioner gives the backward something else
+instead, or if other nodes read the tensor's original value, it is saved with the check, and a write raises an error.
 
 `saved_unseen` finds inputs that torch's own operators save with a version check that misses some writes. Eager then
 computes with the values of that moment. The compiled backward raises if such an input was written.
@@ -19,30 +20,46 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
+from aotviz.ir.partition_functions import must_save
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
 
-_READS = "reads_kept_by_name"  # in a node's `meta`: the names of such tensors that it reads
+_READS = "reads_kept_by_name"  # in a node's `meta`: which of its input nodes are such tensors; a pass may remove views
 
 
-def found(trace: OpenTrace, nodes: Sequence[Any]) -> Mapping[fx.Node, set[int]]:
-    """Map the graph node of each tensor that only an attribute of `ctx` keeps to the numbers of its autograd nodes."""
+def found(trace: OpenTrace, nodes: Sequence[Any], meets_subclass: bool) -> Mapping[fx.Node, set[int]]:
+    """Map the graph node of each such tensor to the numbers of the autograd nodes that keep it."""
     kept: defaultdict[fx.Node, set[int]] = defaultdict(set)
-    custom = list(filter(autograd_graph.from_custom_function, nodes))
-    if not custom:
+    keepers = [node for node in nodes if meets_subclass or autograd_graph.from_custom_function(node)]
+    if not keepers:
         return kept
     with trace.active("is_forward"):
-        for node in custom:
-            held = [trace.node_of(functional.inner(tensor)) for tensor in _tensors(vars(node))]
-            saved: Sequence[Any] = ()
-            with contextlib.suppress(RuntimeError):  # one of them was written since
-                saved = node.saved_tensors if held else ()
-            checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if functional.is_plain(tensor)]
+        for node in keepers:
+            held = [trace.node_of(functional.inner(part)) for part in _parts(node)]
+            if autograd_graph.from_custom_function(node):
+                held += _by_name(trace, node)
             for one in held:
-                if isinstance(one, fx.Node) and one not in checked:
+                if isinstance(one, fx.Node):
                     kept[one].add(autograd_nodes.number(node))
     return kept
+
+
+def _parts(node: Any) -> Iterator[Any]:
+    """The parts of the subclasses that an autograd node saved."""
+    for tensor in functional.saved_tensors_of(node):
+        if wrapper_subclasses.is_subclass(tensor):
+            yield from filter(functional.is_plain, wrapper_subclasses.parts(tensor))
+
+
+def _by_name(trace: OpenTrace, node: Any) -> list[Any]:
+    """What only attributes of a custom Function's node keep."""
+    held = [trace.node_of(functional.inner(tensor)) for tensor in _tensors(vars(node))]
+    saved: Sequence[Any] = ()
+    with contextlib.suppress(RuntimeError):  # one of them was written since
+        saved = node.saved_tensors if held else ()
+    checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if functional.is_plain(tensor)]
+    return [one for one in held if one not in checked]
 
 
 def _tensors(value: Any) -> Iterator[Any]:
@@ -88,13 +105,16 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
     for node in graph.nodes:
         number = node.meta.get("autograd_number")
         is_write = graphs.is_input_mutation(node)  # of tracing/late_writes.py
+        inputs = node.all_input_nodes
         found = (
-            one
-            for one in node.all_input_nodes
+            i
+            for i, one in enumerate(inputs)
             if (number in kept.get(one, ()) or (is_write and one in kept)) and _has_storage(one)
         )
-        read = [one.name for one in found if functional.storage(one.meta["val"]) in places]
+        read = [i for i in found if functional.storage(inputs[i].meta["val"]) in places]
         if read and node.op == "call_function":
+            for i in read:
+                must_save(inputs[i])
             node.meta[_READS] = read
             node.meta["partitioner_tag"] = "must_be_in_backward"
 
@@ -126,13 +146,25 @@ def readers(graph: fx.Graph) -> dict[str, set[str]]:
     """For each tensor kept as an attribute, the nodes that read it when the backward runs."""
     by_name: defaultdict[str, set[str]] = defaultdict(set)
     for node in graph.nodes:
-        for name in node.meta.get(_READS, ()):
-            by_name[name].add(node.name)
+        inputs = node.all_input_nodes
+        for i in node.meta.get(_READS, ()) if inputs else ():
+            by_name[inputs[min(i, len(inputs) - 1)].name].add(node.name)
     return by_name
 
 
-def read_as_it_is(backward: fx.Graph, wanted: Mapping[str, set[str]]) -> frozenset[str]:
-    """Which of the `wanted` tensors only these readers read in the backward of the partitioned graph."""
-    inputs = {node.name: node for node in backward.nodes if node.op == "placeholder"}
-    users = {name: {user.name for user in inputs[name].users} for name in wanted if name in inputs}
-    return frozenset(name for name, found in users.items() if found <= wanted[name])
+def read_as_it_is(backward: fx.Graph, wanted: Mapping[str, set[str]]) -> dict[str, str]:
+    """Which of the `wanted` tensors the backward of the partitioned graph has, with no other readers than these, and as
+    which of its inputs: a view may be taken of one there."""
+    nodes = {node.name: node for node in backward.nodes}
+    inputs = {name: graphs.owner(nodes[name]) for name in wanted if name in nodes}
+    readers = defaultdict[fx.Node, set[str]](set)
+    for name, one in inputs.items():
+        readers[one] |= wanted[name]
+    fits = {one for one in readers if one.op == "placeholder" and _only_read_by(one, readers[one])}
+    return {name: one.name for name, one in inputs.items() if one in fits}
+
+
+def _only_read_by(node: fx.Node, readers: set[str]) -> bool:
+    return all(
+        user.name in readers or (operators.is_view(user.target) and _only_read_by(user, readers)) for user in node.users
+    )

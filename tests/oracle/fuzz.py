@@ -226,6 +226,9 @@ def sweep(options: argparse.Namespace, candidates: dict[str, Candidate], work: I
     return rows
 
 
+DYNAMO_FAILS = "Dynamo fails"  # how aotviz names the reason; the rest of it is Dynamo's
+
+
 def standing(program: Trial, candidate: Candidate, verdict: Verdict, expected: Expectation) -> str:
     """The verdict's status, in the words of `fuzz_report.COLUMNS`.
 
@@ -243,11 +246,15 @@ def standing(program: Trial, candidate: Candidate, verdict: Verdict, expected: E
     return verdict.status
 
 
+def _without_rule(warning: str) -> str:
+    return DYNAMO_FAILS if DYNAMO_FAILS in warning else warning[:80]
+
+
 def entry(verdict: Verdict, stands: str, met: Sequence[str], seconds: float) -> Row:
     """What a row says of one candidate. `met`: the special cases."""
     refusals = sorted({failure.refusal for _, failure in verdict.failures if failure.refusal})
     said = {"cause": cause(verdict), "text": str(verdict), "refusals": refusals}
-    in_eager = sorted({rule_named_in(warning) or warning[:80] for warning in verdict.in_eager})
+    in_eager = sorted({rule_named_in(warning) or _without_rule(warning) for warning in verdict.in_eager})
     return {"standing": stands, **said, "in_eager": in_eager, "met": [*met], "seconds": seconds}
 
 
