@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tests.cures import (
     backwards,
     breaks,
+    breaks_in_classes,
     compile_times,
     cuda_graphs,
     exports,
@@ -22,6 +23,7 @@ AREAS = {
     "Recompiles: tensors and torch's settings": recompiles,
     "Recompiles: numbers, objects and containers": values,
     "Graph breaks and restarts": breaks,
+    "Graph breaks at a program's own classes": breaks_in_classes,
     "Exports and sizes that became constants": exports,
     "CUDA graphs": cuda_graphs,
     "Time of compiling": compile_times,

@@ -11,6 +11,7 @@ from torch import nn
 
 from aotviz.explain.cures import guard_cures as cures
 from tests.cures.programs import compiled, errors, program, settled, under
+from tests.cures.tagged import Tagged
 
 MARK = "`torch._dynamo.mark_dynamic(x, 0)`"
 
@@ -339,33 +340,6 @@ def a_backend(cured: bool) -> object:
 
     one, other = (lambda gm, _: gm for _ in range(2))
     return [torch.compile(double, backend=backend)(torch.ones(3)) for backend in (one, one if cured else other)]
-
-
-class Tagged(torch.Tensor):
-    """A wrapper whose tag is guarded on."""
-
-    inner: torch.Tensor
-    tag: str
-
-    @staticmethod
-    def __new__(cls, inner: torch.Tensor, tag: str) -> Tagged:
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
-
-    def __init__(self, inner: torch.Tensor, tag: str) -> None:
-        self.inner, self.tag = inner, tag
-
-    def __tensor_flatten__(self) -> tuple[list[str], str]:
-        return ["inner"], self.tag
-
-    @staticmethod
-    def __tensor_unflatten__(tensors: dict[str, torch.Tensor], tag: str, *_: object) -> Tagged:
-        return Tagged(tensors["inner"], tag)
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        tags = [arg.tag for arg in args if isinstance(arg, Tagged)]
-        out = func(*(arg.inner if isinstance(arg, Tagged) else arg for arg in args), **(kwargs or {}))
-        return Tagged(out, tags[0]) if isinstance(out, torch.Tensor) else out
 
 
 @program("metadata of a tensor subclass", cures.SUBCLASS, "the same metadata in each call", ("pytorch/pytorch#130779",))
