@@ -14,7 +14,7 @@ STARTS = "import subprocess, sys; child = subprocess.Popen(['sleep', '600']); pr
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. One that was killed, and that nobody waited for, is a zombie."""
+    """Whether a process runs. One that was killed and not waited for is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

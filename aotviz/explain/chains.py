@@ -50,7 +50,7 @@ def chained(facts: Facts, points: Sequence[Point]) -> list[Point]:
 
 
 def _first(causes: Mapping[int, int], number: int) -> int:
-    """The cause of a cause and so on, up to one that has none."""
+    """The cause of a cause and so on, up to one without a cause."""
     while number != causes[number]:
         number = causes[number]
     return number

@@ -22,7 +22,8 @@ budget, which recomputes from more. Elsewhere, that would only cost memory.
 A graph that runs operator by operator saves no time by recomputing. So there this is done for all results, too; for all
 inputs of a program that computes gradients, since the caller has had them since the call; for all inputs that the code
 after a graph break still has; and, if that code writes, even for what the backward itself reads: writes through a
-DTensor are not counted, and eager's backward reads the new value in those places only.
+DTensor are not counted, and eager's backward reads the new value in those places only. A result that the backward
+reads unchecked (tracing/kept_by_name.py) is saved itself everywhere, and nothing is recomputed from it.
 
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,

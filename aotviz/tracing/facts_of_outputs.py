@@ -310,8 +310,7 @@ class _Classifier:
             return self._not_replayable(info, output, root)
         self._keep_history(output, output)
         if id(root) in self.named:
-            custom = autograd_graph.from_custom_function(functional.grad_fn(output))
-            kind = OutputType.custom_function_view if custom else OutputType.alias_of_input
+            kind = OutputType.custom_function_view if self._is_custom_view(output) else OutputType.alias_of_input
             return self._view(info, output, kind, self._input_index(root), path)
         return self._view_of_intermediate(info, output, root, path)
 

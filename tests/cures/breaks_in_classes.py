@@ -54,17 +54,6 @@ def a_subclass(cured: bool) -> object:
 HELD: dict[str, torch.Tensor] = {}
 
 
-class Held(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        HELD["gradient"] = gradient.detach()
-        return gradient * 2
-
-
 class Plain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -72,6 +61,13 @@ class Plain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+class Held(Plain):
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        HELD["gradient"] = gradient.detach()
         return gradient * 2
 
 
