@@ -162,6 +162,11 @@ def owner(node: Any) -> Any:
     return node
 
 
+def is_view(node: fx.Node) -> bool:
+    """Whether a node only shows memory of another one: it is a view, or one item of several views."""
+    return owner(node) is not node
+
+
 def nbytes(value: Any) -> int | None:
     """Bytes of a tensor's elements; None if a size is symbolic or the value is not a tensor."""
     if not isinstance(value, torch.Tensor):

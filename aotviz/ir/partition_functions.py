@@ -35,7 +35,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -167,7 +168,7 @@ def _recompute_from_none(
 def _computed_from(node: fx.Node) -> Iterator[fx.Node]:
     """The nodes that read a node or a view of it, and are no views."""
     for user in list(node.users):
-        if user.op != "output" and operators.is_view(user.target):
+        if graphs.is_view(user):
             yield from _computed_from(user)
         elif user.op != "output":
             yield user
@@ -203,12 +204,7 @@ def _read_saved(
         items = {user.args[1]: user for user in first.users}
         pairs = [(items.get(user.args[1]) or _item(first, user), user) for user in again.users]
     for drawn, read in pairs:
-        graph_nodes.rename(read, f"{drawn.name}_again")
-        save(forward, backward, results, [drawn])
-        saved = next(node for node in graphs.placeholders(backward.graph) if node.target == drawn.name)
-        saved.name = drawn.name  # torch would not give the name of another node again
-        read.replace_all_uses_with(saved)
-        backward.graph.erase_node(read)
+        save(forward, backward, results, [drawn], {drawn.name: read})
     if again not in (read for _, read in pairs):
         backward.graph.erase_node(again)
     backward.graph.eliminate_dead_code()
@@ -295,8 +291,15 @@ def _name_states(forward: fx.GraphModule, backward: fx.GraphModule, again: Seque
                 one.name, one.meta = node.name, dict(node.meta)
 
 
-def save(forward: fx.GraphModule, backward: fx.GraphModule, results: int, nodes: Sequence[fx.Node]) -> None:
-    """Let the forward save these nodes too, after the other tensors, and pass them to the backward."""
+def save(
+    forward: fx.GraphModule,
+    backward: fx.GraphModule,
+    results: int,
+    nodes: Sequence[fx.Node],
+    again: Mapping[str, fx.Node] = MappingProxyType({}),
+) -> None:
+    """Let the forward save these nodes too, after the other tensors, and pass them to the backward. Where that computed
+    them again, in nodes of the same names or in those that `again` has under them, it reads them instead."""
     returned = graphs.outputs(forward.graph)
     kept = returned[results:]
     tensors = list(_tensors(kept))
@@ -304,9 +307,15 @@ def save(forward: fx.GraphModule, backward: fx.GraphModule, results: int, nodes:
     names = {tensor.name for tensor in tensors}
     others = (node for node in graphs.placeholders(backward.graph) if node.name not in names)
     before = next(others, next(iter(backward.graph.nodes)))
+    computed = {node.name: node for node in backward.graph.nodes} | {**again}
     for node in nodes:
         with backward.graph.inserting_before(before):
-            backward.graph.placeholder(node.name).meta["val"] = node.meta["val"]
+            passed = backward.graph.placeholder(node.name)
+        passed.meta["val"] = node.meta["val"]
+        if node.name in computed:
+            computed[node.name].replace_all_uses_with(passed)
+            backward.graph.erase_node(computed[node.name])
+            passed.name = node.name  # torch would not give the name of another node again
     forward.recompile()
     backward.recompile()
 

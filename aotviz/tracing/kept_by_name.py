@@ -21,7 +21,7 @@ import torch.fx as fx
 
 from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
 from aotviz.ir.partition_functions import must_save
-from aotviz.torch_private import autograd_nodes, operators
+from aotviz.torch_private import autograd_nodes
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
 
@@ -77,7 +77,7 @@ def _view_again(graph: fx.Graph, reader: fx.Node, view: fx.Node, kept: defaultdi
     """Let a node that reads a kept view of an input take that view itself, of the input. Other users of the view may
     need the values from before the writes."""
     views, source = list[fx.Node](), view
-    while operators.is_view(source.target):
+    while graphs.is_view(source):
         views.append(source)
         source = graphs.argument(source)
     if not views or source.op != "placeholder":
@@ -165,6 +165,4 @@ def read_as_it_is(backward: fx.Graph, wanted: Mapping[str, set[str]]) -> dict[st
 
 
 def _only_read_by(node: fx.Node, readers: set[str]) -> bool:
-    return all(
-        user.name in readers or (operators.is_view(user.target) and _only_read_by(user, readers)) for user in node.users
-    )
+    return all(user.name in readers or (graphs.is_view(user) and _only_read_by(user, readers)) for user in node.users)
