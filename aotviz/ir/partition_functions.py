@@ -22,8 +22,8 @@ budget, which recomputes from more. Elsewhere, that would only cost memory.
 A graph that runs operator by operator saves no time by recomputing. So there this is done for all results, too; for all
 inputs of a program that computes gradients, since the caller has had them since the call; for all inputs that the code
 after a graph break still has; and, if that code writes, even for what the backward itself reads: writes through a
-DTensor are not counted, and eager's backward reads the new value in those places only. A result that the backward
-reads unchecked (tracing/kept_by_name.py) is saved itself everywhere, and nothing is recomputed from it.
+DTensor are not counted, and eager's backward reads the new value in those places only. What the backward reads
+unchecked (tracing/kept_by_name.py) is saved itself everywhere, and nothing is recomputed from it.
 
 Note [Common subexpressions]
 torch's min-cut partitioner begins with a pass that computes them once. That pass asks Inductor which operators write,
@@ -58,6 +58,7 @@ from aotviz.torch_private.random_numbers import run_and_save_rng_state
 
 RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
 NUMBERED_STATE = re.compile(RANDOM_STATE + r"\d+")
+BACKWARD_ONLY = "must_be_in_backward"  # the `partitioner_tag` of what stays in the backward
 GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
 Halves = tuple[fx.GraphModule, fx.GraphModule]
 
@@ -328,7 +329,7 @@ def _hold_random_in_backward(joint: fx.GraphModule) -> None:
     """Keep random nodes of the backward there."""
     for node in joint.graph.nodes:
         if operators.is_random(node.target) and node.meta.get("partitioner_tag") == "is_backward":
-            node.meta["partitioner_tag"] = "must_be_in_backward"
+            node.meta["partitioner_tag"] = BACKWARD_ONLY
 
 
 def _drop_repeated_random(backward: fx.GraphModule) -> None:
@@ -368,8 +369,8 @@ def share(graph: fx.Graph) -> int:
     """Merge equal calls of an operator, in place; see Note [Common subexpressions]. Returns how many were removed.
 
     These are not merged: side effects, collectives, random numbers, uninitialized memory, values in the memory of an
-    output (two outputs stay two tensors), calls with a write between them, operators that run graphs, and numbers that
-    are read from a tensor.
+    output (two outputs stay two tensors), calls with a write between them, operators that run graphs, numbers that are
+    read from a tensor, and what the backward must compute with what the forward may.
 
     >>> import torch
     >>> module = torch.fx.symbolic_trace(lambda x: x.sin() + x.sin())
@@ -391,7 +392,8 @@ def share(graph: fx.Graph) -> int:
         writes += operators.writes(node.target)
         if _is_its_own(node) or _storage(node) in returned:
             continue
-        key = (writes, node.target, _key(node.args), _key(node.kwargs))
+        late = node.meta.get("partitioner_tag") == BACKWARD_ONLY
+        key = (writes, late, node.target, _key(node.args), _key(node.kwargs))
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)

@@ -74,8 +74,7 @@ def run(call: JointGraph) -> Split:
 
         writable = _writable(call, graphs.outputs(module.graph)[:results])
         named = {node.name: node for node in module.graph.nodes}
-        owners = (graphs.owner(named[name]) for name in by_name if name in named)
-        not_recomputed_from = {owner.name for owner in owners if owner.op != "placeholder"}
+        not_recomputed_from = {graphs.owner(named[name]).name for name in by_name if name in named}
         if call.follows.writes and call.options.by_operator:
             not_recomputed_from |= writable
         forward, backward = drawing_once(module, results, cut, writable, not_recomputed_from)

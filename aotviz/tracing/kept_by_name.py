@@ -20,7 +20,7 @@ from typing import Any
 import torch.fx as fx
 
 from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
-from aotviz.ir.partition_functions import must_save
+from aotviz.ir.partition_functions import BACKWARD_ONLY, must_save
 from aotviz.torch_private import autograd_nodes
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
@@ -116,7 +116,7 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
             for i in read:
                 must_save(inputs[i])
             node.meta[_READS] = read
-            node.meta["partitioner_tag"] = "must_be_in_backward"
+            node.meta["partitioner_tag"] = BACKWARD_ONLY
 
 
 def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], inputs: Mapping[int, Any], bases: Set[int]) -> set[int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from aotviz.ir.partition_functions import BACKWARD_ONLY
 from aotviz.ir.refusals import Refused
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import operators
@@ -59,7 +60,7 @@ class Watch:
                 if now.shape != before[i][0].shape or now.stride() != before[i][0].stride():
                     raise Refused(REASON, name(i))
                 node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(now)))
-                tags = {"partitioner_tag": "must_be_in_backward", "autograd_backward": True}
+                tags = {"partitioner_tag": BACKWARD_ONLY, "autograd_backward": True}
                 node.meta = {"val": target.meta["val"], **tags}
                 found.append((i, bumps))
         return tuple(found)
