@@ -28,7 +28,7 @@ from aotviz.ir.forms import (
     TracedCall,
 )
 from aotviz.ir.lookup import LookUp
-from aotviz.runtime.late import GradientProgram
+from aotviz.runtime.deferred_stages import GradientProgram
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import (
     dedupe,
@@ -87,9 +87,9 @@ class Role(IntEnum):
 @dataclass(frozen=True)
 class Stage:
     name: str
-    run: Callable[..., Any]  # (form) -> the next form; with `hands_on`, (form, late)
+    run: Callable[..., Any]  # (form) -> the next form; with `defers_work`, (form, deferred stages)
     role: Role
-    hands_on: bool = False  # its result runs more stages later: see `Late` in runtime/late.py
+    defers_work: bool = False  # its result runs more stages later: see `DeferredStages` in runtime/deferred_stages.py
     needed: Callable[[TracedCall], bool] | None = None  # whether a call passes through it; None: each does
     inference: Stage | None = None  # the stage in its place for a call that needs no gradients
 
@@ -121,7 +121,7 @@ TRAINING = (  # without gradients, a GraphCall in place of JointCall, JointGraph
     Stage("partition", partition.run, Role.PARTITION),  # JointGraph -> Split
     Stage("saved hooks", saved_hooks.run, Role.PARTITION),  # Split      -> Split
     Stage("donated buffers", donate.run, Role.PARTITION),  # Split      -> Split
-    Stage("lower", lower.run, Role.LOWER, hands_on=True),  # Split      -> LoweredSplit
+    Stage("lower", lower.run, Role.LOWER, defers_work=True),  # Split      -> LoweredSplit
     Stage("link", link.run, Role.LINK),  # LoweredSplit -> Program
 )
 INFERENCE = without_gradients(TRAINING)
@@ -184,7 +184,7 @@ class Observer:
         return self
 
 
-class Several(Observer):
+class Observers(Observer):
     """Calls each of several observers, in order."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
@@ -226,10 +226,10 @@ class Several(Observer):
         return next((found for one in self.observers if (found := one.recorded()) is not None), None)
 
     def late(self, request: BackwardRequest) -> Observer:
-        return Several(observer.late(request) for observer in self.observers)
+        return Observers(observer.late(request) for observer in self.observers)
 
     def further(self) -> Observer:
-        return Several(observer.further() for observer in self.observers)
+        return Observers(observer.further() for observer in self.observers)
 
 
 @without_compiled_autograd()
@@ -243,7 +243,7 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         started = time.perf_counter_ns()
         try:
             with _as_eager_draws(stage, form):
-                result = stage.run(form, Later(observer)) if stage.hands_on else stage.run(form)
+                result = stage.run(form, ObservedDeferredStages(observer)) if stage.defers_work else stage.run(form)
         except BaseException as raised:
             error = refusals.named(raised)
             observer.failed(stage.name, form, error)
@@ -292,7 +292,7 @@ def compile_request(request: Form, observer: Observer) -> Program:
 
 
 def resume(call: TracedCall, observer: Observer) -> Program:
-    """Compile the result of `prepare` to a Program. Its late work has the same observer."""
+    """Compile the result of `prepare` to a Program. Its deferred stages have the same observer."""
     program: Program = run(tail_for(call), call, observer)
     return with_backward(program)
 
@@ -306,8 +306,8 @@ def traced_again(source: FlatCall | GradientRequest, last: Role = Role.GRAPH) ->
         return run(tail_for(call, last), call, Observer())
 
 
-class Later:
-    """Runs the late work of a program (`runtime/late.py`) under the observer of its compilation."""
+class ObservedDeferredStages:
+    """Runs the deferred stages of a program (`runtime/deferred_stages.py`) under the observer of its compilation."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer

@@ -1,5 +1,5 @@
 """Arguments whose shape or strides a function changes in place, with autograd on and under no_grad: as in eager, or
-refused by name. See tracing/given.py."""
+refused by name. See tracing/argument_state.py."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _compile(
         sizes = fakes.SymbolGuards(program.call.fake_mode, program.call.args)
     first = memory_patterns.known(program, request, len(request.named), sizes)
     otherwise = memory_patterns.Patterns(first, eager, read, further.compiled, further.failed).run
-    function, lie_alike = first.function, first.holds(read)
+    function, same_memory_layout = first.function, first.holds(read)
 
     def compiled(*inputs: Any) -> Any:
         try:
@@ -270,9 +270,9 @@ def _compile(
         return otherwise(inputs, difference)
 
     def checked(*inputs: Any) -> Any:
-        return compiled(*inputs) if lie_alike is None or lie_alike(inputs) else otherwise(inputs)
+        return compiled(*inputs) if same_memory_layout is None or same_memory_layout(inputs) else otherwise(inputs)
 
-    return _telling(runtime.skipped(compiled if lie_alike is None else checked), captured)
+    return _telling(runtime.skipped(compiled if same_memory_layout is None else checked), captured)
 
 
 def _in_eager(module: fx.GraphModule) -> Callable[..., Any]:

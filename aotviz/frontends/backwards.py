@@ -257,13 +257,13 @@ def _part(
     sizes = None if symbols is None else SymbolGuards(program.call.fake_mode, program.call.args).hold
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
     known = memory_patterns.known(program, request, len(request.named))
-    function, lie_alike, plain = known.function, known.lie_alike, boxed(module)
+    function, same_memory_layout, plain = known.function, known.same_memory_layout, boxed(module)
     checks = bool(program.call.rewrites)  # of memory that gradients share, to which the part adds
 
     def run(given: list[Any]) -> Sequence[Any]:
         for i, device in moved.items():
             given[i] = given[i].to(device)
-        if lie_alike is not None and not lie_alike(given):
+        if same_memory_layout is not None and not same_memory_layout(given):
             return plain(given)
         kept = list(given) if checks else []
         given[:0] = read()

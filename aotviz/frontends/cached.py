@@ -148,7 +148,7 @@ def look_up(
     observer.looked_up(told)
     if program is not None or told.outcome is Outcome.BYPASS:
         return Lookup(program, observer)
-    return Lookup(None, pipeline.Several((observer, Keeper(asked, observer))))
+    return Lookup(None, pipeline.Observers((observer, Keeper(asked, observer))))
 
 
 def _looked_up(asked: Question, request: Request, observer: Observer, call: Any) -> tuple[Program | None, LookUp]:
@@ -275,7 +275,7 @@ class _Loading(Observer):
     def late(self, request: BackwardRequest) -> Observer:
         if self._keeper.has(request.part):
             return Observer()
-        return pipeline.Several((self._observer.late(request), self._keeper))
+        return pipeline.Observers((self._observer.late(request), self._keeper))
 
     def further(self) -> Observer:
         return self._observer.further()

@@ -43,16 +43,18 @@ class Known:
     """A program, and the calls that it is valid for."""
 
     function: Callable[[list[Any]], Any]
-    lie_alike: Callable[[Inputs], bool] | None  # None: the memory layout does not matter, or the wrapper checks it
+    same_memory_layout: Callable[[Inputs], bool] | None  # None: it does not matter, or the wrapper checks it
     sizes: fakes.SymbolGuards | None  # over all inputs, lifted ones included; None if Dynamo guards the sizes
     memory: Memory
 
     def holds(self, read: Callable[[], Sequence[Any]]) -> Callable[[Inputs], bool] | None:
         """What decides whether the program is valid for a call; None if it always is. `read` as in Patterns."""
-        lie_alike, sizes = self.lie_alike, self.sizes
+        same_memory_layout, sizes = self.same_memory_layout, self.sizes
         if sizes is None:
-            return lie_alike
-        return lambda inputs: (lie_alike is None or lie_alike(inputs)) and sizes.hold([*read(), *inputs])
+            return same_memory_layout
+        return lambda inputs: (
+            (same_memory_layout is None or same_memory_layout(inputs)) and sizes.hold([*read(), *inputs])
+        )
 
 
 @dataclass(eq=False)

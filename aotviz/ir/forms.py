@@ -324,7 +324,7 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class Heard:
+class HookedResult:
     """A tensor that the caller holds, and through which gradients of some slots flow inside the graph."""
 
     ref: Ref
@@ -337,7 +337,7 @@ class JointCall(GraphCall):
 
     tangents: tuple[Tangent, ...]  # one per differentiable slot
     gradients: tuple[Gradient, ...]  # one per graph input; from the subclasses stage on, one per part of each
-    heard: tuple[Heard, ...]  # tensors on which a hook of the caller would miss gradients
+    hooked_results: tuple[HookedResult, ...]  # tensors on which a hook of the caller would miss gradients
     together: tuple[tuple[int, ...], ...]  # tangents that share a custom autograd.Function with several results
     reshaped: tuple[int, ...]  # graph inputs: leaves that are reshaped in place before they are used
     kept_and_written: tuple[int, ...]  # graph inputs saved without a valid version check; most are written by the call

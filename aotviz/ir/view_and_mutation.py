@@ -242,7 +242,7 @@ class InputAliasInfo:
     assigns_data: bool = False  # `x.data = ...` gave it another storage, not `set_`
     used_before_moving: bool = False  # a leaf: in eager, what was computed from it remembers its earlier shape
     asks_for_root: bool = False  # its gradients depend on what it is a view of; see Note [Leaves that are views]
-    history_ends: bool = False  # metadata ops under no_grad end its autograd graph before it is used; tracing/given.py
+    history_ends: bool = False  # a metadata op under no_grad ends its autograd graph; see tracing/argument_state.py
     differentiated: bool = False  # torch.autograd.grad asks for its gradient inside the function
     inference: bool = False  # an inference tensor, though the call does not run in inference mode: it has no version
 

@@ -26,7 +26,7 @@ from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import snapshotting
 from aotviz.tracing.forward import Run
-from aotviz.tracing.ledger import Moved, Viewed, Wrote
+from aotviz.tracing.ledger import MetadataOp, Viewed, Wrote
 
 MOST = 400  # tensors, or writes, of one storage
 LONGEST_STEP = 160  # characters
@@ -233,7 +233,7 @@ def operator_name(operator: Any) -> str:
     return clean(str(getattr(getattr(operator, "overloadpacket", operator), "__name__", operator)))
 
 
-def step_text(event: Viewed | Moved, item: int) -> str:
+def step_text(event: Viewed | MetadataOp, item: int) -> str:
     arguments = [_text(value) for value in event.args] + [f"{name}={_text(v)}" for name, v in event.kwargs.items()]
     index = f"[{item}]" if isinstance(event, Viewed) and event.several else ""
     text = f"{operator_name(event.operator)}({', '.join(arguments)}){index}"

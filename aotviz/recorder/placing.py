@@ -21,7 +21,7 @@ from aotviz.recording.sizes import reach
 from aotviz.torch_private import dispatch, pytree, snapshotting
 from aotviz.torch_private.tensors import with_bits
 from aotviz.tracing import functional
-from aotviz.tracing.ledger import Ledger, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, MetadataOp, Viewed, Wrote
 from aotviz.tracing.views import layout
 
 
@@ -31,7 +31,7 @@ class Place:
 
     tensor: torch.Tensor  # of the trace
     stand_in: torch.Tensor | None  # None for a tensor without one storage, and where the position is not known
-    by: Viewed | Moved | None = None  # the statement that placed it; None for an argument, and for a fresh result
+    by: Viewed | MetadataOp | None = None  # the statement that placed it; None for an argument, and for a fresh result
     item: int = 0  # which of the results of `by` it is
     source: Place | None = None  # what it was taken from, or was before
 
@@ -60,7 +60,7 @@ class Placing:
             for position, event in enumerate(ledger.events):
                 if isinstance(event, Viewed):
                     self._view(event)
-                elif isinstance(event, Moved):
+                elif isinstance(event, MetadataOp):
                     self.written[position] = self._at(event.tensor, _before(event))
                     self._move(event)
                 elif isinstance(event, Wrote):
@@ -98,7 +98,7 @@ class Placing:
         for item, result in enumerate(event.results):
             self._put(Place(result, made[item] if isinstance(made, (list, tuple)) else made, event, item, source))
 
-    def _move(self, event: Moved) -> None:
+    def _move(self, event: MetadataOp) -> None:
         before = self.last[id(event.tensor)]
         if before.stand_in is None:
             return
@@ -110,7 +110,7 @@ class Placing:
         if not known or layout(moved) != layout(before.stand_in) or after.storage != before.storage:
             self._put(after)
 
-    def _repeated(self, event: Viewed | Moved, source: Place) -> Any:
+    def _repeated(self, event: Viewed | MetadataOp, source: Place) -> Any:
         """What the statement returns for the stand-ins. None if it cannot be repeated."""
         if source.stand_in is None:
             return None
@@ -161,7 +161,7 @@ def _laid(memory: Any, like: torch.Tensor, where: Layout) -> torch.Tensor:
     return with_bits(made, like)
 
 
-def _before(event: Moved) -> Layout | None:
+def _before(event: MetadataOp) -> Layout | None:
     """The layout that a fresh result had before its first metadata op, if that has a node."""
     taken = event.node.args[0] if isinstance(event.node, fx.Node) and event.node.args else None
     value: Any = taken.meta.get("val") if isinstance(taken, fx.Node) else None

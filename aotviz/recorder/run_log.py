@@ -33,7 +33,7 @@ from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import operators
 from aotviz.tracing.forward import Run
-from aotviz.tracing.ledger import Hooked, Ledger, Marked, Mode, Moved, ResizedStorage, Viewed, Wrote
+from aotviz.tracing.ledger import Hooked, Ledger, Marked, MetadataOp, Mode, ResizedStorage, Viewed, Wrote
 
 Text = Callable[[str], int]  # gives a text its number
 Fact = tuple[str, str, str]  # as in RunFact
@@ -118,7 +118,7 @@ class _Log:
                 self._put(
                     "detach" if detached else "view", result, event.source, operator, event.node, event.mode, made
                 )
-        elif isinstance(event, Moved):
+        elif isinstance(event, MetadataOp):
             what = {"set_": "set_", "resize_": "resize"}.get(operator_name(event.operator), "metadata")
             given = next(filter(_is_tensor, event.args), None)
             self._change(what, event, step_text(event, 0), given)
@@ -163,13 +163,13 @@ class _Log:
         if event.operator is torch.ops.aten.detach.default and _saves(node):
             return True
         earlier = self.ledger.events[:position]
-        if not any(isinstance(one, Wrote | Moved) for one in earlier) or not _does_more(node):
+        if not any(isinstance(one, Wrote | MetadataOp) for one in earlier) or not _does_more(node):
             return False
         says = step_text(event, 0)
         same = (one for one in earlier if isinstance(one, Viewed) and one.operator is event.operator)
         return any(step_text(one, 0) == says for one in same)
 
-    def _change(self, what: str, event: Moved | Wrote, operator: str, given: Any = None) -> None:
+    def _change(self, what: str, event: MetadataOp | Wrote, operator: str, given: Any = None) -> None:
         self._number(event.tensor, _argument(event.node))
         made = self._of_change(self.ledger.root(event.tensor), what)
         self._put(what, event.tensor, given, operator, event.node, event.mode, made)

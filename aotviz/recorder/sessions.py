@@ -21,7 +21,7 @@ import torch
 from aotviz import __version__
 from aotviz.ir.forms import Executable, Request
 from aotviz.ir.user_warnings import users_line
-from aotviz.pipeline import Observer, Several
+from aotviz.pipeline import Observer, Observers
 from aotviz.reading.recording import Recording
 from aotviz.recorder import call_errors
 from aotviz.recorder.recorder import Recorder
@@ -129,7 +129,7 @@ class Session:
             observers.append(TorchsTrace(backward))
         if not observers:
             return Observer()
-        return observers[0] if len(observers) == 1 else Several(observers)
+        return observers[0] if len(observers) == 1 else Observers(observers)
 
     def keep(self, program: Program) -> None:
         """Keep a program: with its graphs if it is recorded, else only what runs."""

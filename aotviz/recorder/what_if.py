@@ -62,7 +62,7 @@ class CutsAgain:
         budget = contextlib.nullcontext() if memory_budget is None else partitioners.memory_budget(memory_budget)
         try:
             with pipeline.lock, budget, progress.aside():
-                pipeline.run(stages, joint, pipeline.Several([_Told(on_stage), observer]) if on_stage else observer)
+                pipeline.run(stages, joint, pipeline.Observers([_Told(on_stage), observer]) if on_stage else observer)
         finally:
             observer.close()
         ((_, log),) = store.logs()

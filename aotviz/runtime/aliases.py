@@ -67,7 +67,7 @@ class Epilogue:
         self.inputs: list[str] = []
         self.results: dict[tuple[str, int], str] = {}
         self.passed: list[str] = []  # the variables of the user's arguments, if they differ from `inputs`
-        self._heard, self._kept = (call.heard, call.kept_and_written) if isinstance(call, Split) else ((), ())
+        self._heard, self._kept = (call.hooked_results, call.kept_and_written) if isinstance(call, Split) else ((), ())
         self._turned_on: set[Ref] = set()
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
@@ -163,7 +163,7 @@ class Epilogue:
         for i, info in enumerate(self.call.meta.input_info):
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)] - self._counted_in_graph(i)
-                if ending == (self._rootless_with_gradient(self._counter(i)) is not None):
+                if ending == (self._view_of_no_grad_base(self._counter(i)) is not None):
                     self._bump(i, idle, fact)
             elif info.mutation_type is MutationType.NOT_MUTATED and not ending:
                 for path, count in self._written_parts(i):
@@ -187,14 +187,15 @@ class Epilogue:
         for counter, count in later.items():
             held = [i for i in saved if self._counter(i) == counter]
             if held and not any(self._meet(i, other) for i in held for other in written):
-                lost = self._rootless_with_gradient(counter)
+                lost = self._view_of_no_grad_base(counter)
                 if lost is not None:
                     raise Refused("view whose base does not require grad", repr(str(self.call.graph_inputs[lost])))
                 found[held[0]] = count
         return found
 
-    def _rootless_with_gradient(self, counter: int) -> int | None:
-        """An input of this counter that gets a gradient and loses its `grad_fn` by a write; see tracing/rootless.py."""
+    def _view_of_no_grad_base(self, counter: int) -> int | None:
+        """An input of this counter that gets a gradient and loses its `grad_fn` by a write; see
+        tracing/views_of_no_grad_bases.py."""
         if not isinstance(self.call, Split):
             return None
         for i, (gradient, info) in enumerate(zip(self.call.gradients, self.call.meta.input_info, strict=True)):
@@ -514,7 +515,7 @@ class Epilogue:
                 listed += f"{self.source.use(gradient_hooks.Held)}({self._variable(one.ref)}), "
         if listed:
             fact = "the backward checks these tensors for hooks"
-            self.source.line(f"if node is not None: node.heard = ({listed})", fact)
+            self.source.line(f"if node is not None: node.hooked_results = ({listed})", fact)
 
     def _before(self, ref: Ref, wait: set[Ref]) -> str:
         known = self._hooks.get(ref.index) if ref.kind == "input" else None

@@ -241,10 +241,12 @@ class Writer:
         source, call = self.source, self.call
         heard = cuts.uncut(call, self.lowered.cut)
         if heard:
-            found = [(i, call.heard[i]) for i in heard]
+            found = [(i, call.hooked_results[i]) for i in heard]
             passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
             fact = "raise if one of these has a hook: it would miss gradients that flow inside the graph"
-            source.line(f"{source.use(call_differs.refuse_hooks)}(ctx.heard, {literal(passed)}, gradients)", fact)
+            source.line(
+                f"{source.use(call_differs.refuse_hooks)}(ctx.hooked_results, {literal(passed)}, gradients)", fact
+            )
         if call.kept_and_written and self.insides is None:
             refuse = source.use(call_differs.refuse_written)
             fact = "raise if one of these was written since: the backward has a copy from before"

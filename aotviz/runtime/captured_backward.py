@@ -38,7 +38,7 @@ class CapturedBackward:
         self._may_be_random = not call.meta.deterministic and call.options.backend != "eager"
         self._partial, self._autocast = lowered.partial, call.meta.autocast
         self._is_wrapping = call.wrapping is not None
-        self._heard = [(one.slots, call.called(one.ref)) for one in call.heard]
+        self._heard = [(one.slots, call.called(one.ref)) for one in call.hooked_results]
         self._cut_at = tuple(lowered.cut.order) if lowered.cut is not None else ()
         self._inputs, self._together = len(call.outer.graph_inputs), call.outer.together
         self._tensors = [i for i, info in enumerate(call.outer.meta.input_info) if info.is_tensor]
@@ -57,7 +57,7 @@ class CapturedBackward:
     def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
         """Refuse a hook on a result, or `torch.autograd.grad` of one, that would get only a part of its gradient."""
         asked = gradient_hooks.asked_for()
-        listening = getattr(node, "heard", ())
+        listening = getattr(node, "hooked_results", ())
         for (slots, name), there in zip(self._heard, listening, strict=True):
             if any(came[slot] for slot in slots):
                 if there.hears():
@@ -88,7 +88,7 @@ class CapturedBackward:
             return "it runs under autocast, and its casts are already in its graph"
         if self._may_be_random and torch.are_deterministic_algorithms_enabled():
             return "it was compiled without deterministic algorithms"
-        listening = zip(self._heard, getattr(node, "heard", ()), strict=False)
+        listening = zip(self._heard, getattr(node, "hooked_results", ()), strict=False)
         if any(slots and there.hears() for (slots, _), there in listening):
             return "a result of it, from which another result was computed, has a hook"
         return ""

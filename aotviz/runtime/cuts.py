@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.forms import Heard, Split
+from aotviz.ir.forms import HookedResult, Split
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import ALIASES_OF_INTERMEDIATES, OutputType, Ref
 from aotviz.runtime import gradient_hooks
@@ -47,7 +47,7 @@ from aotviz.traced import does_nothing
 class Place:
     """A place where a backward can be cut."""
 
-    position: int  # in `call.heard`
+    position: int  # in `call.hooked_results`
     ref: Ref
     slot: int  # of the result, or of the tensor that it is a view of
     is_view: bool
@@ -58,14 +58,14 @@ class Place:
 def places(call: Split) -> list[Place]:
     """The places where the backward of a call can be cut, each after those that it leads to."""
     found = []
-    for position, one in enumerate(call.heard):
+    for position, one in enumerate(call.hooked_results):
         if one.slots and not why_whole(call, one):
             slot, is_view = _slots(call)[one.ref]
             found.append(Place(position, one.ref, slot, is_view, one.slots, str(call.outputs[one.ref.index])))
     return sorted(found, key=lambda place: len(place.through))
 
 
-def why_whole(call: Split, one: Heard) -> str:
+def why_whole(call: Split, one: HookedResult) -> str:
     """Why the backward cannot be cut at this tensor; "" if it can."""
     if call.wrapping is not None:
         return "the call works on tensor subclasses"
@@ -135,7 +135,7 @@ class Cut:
         hooks = dict(zip(self.order, node.hooks_of_results, strict=True))
         wanted = {}
         for place in self.places:
-            one = node.heard[place.position]
+            one = node.hooked_results[place.position]
             if (place.is_view or one.hooks is hooks[place.slot]) and (one.hears() or (asked and one.is_among(asked))):
                 wanted[place.slot] = place, one
         if wanted:
@@ -276,6 +276,6 @@ class Cutting:
 
 
 def uncut(call: Split, cut: Cut | None) -> list[int]:
-    """The positions in `call.heard` at which a hook is refused, because the backward cannot be cut there."""
+    """The positions in `call.hooked_results` at which a hook is refused, because the backward cannot be cut there."""
     found = {place.position for place in cut.places} if cut is not None else set()
-    return [position for position, one in enumerate(call.heard) if one.slots and position not in found]
+    return [position for position, one in enumerate(call.hooked_results) if one.slots and position not in found]

@@ -10,8 +10,9 @@ backward then uses a placeholder with the same edge and shape, over one element.
 
 Note [Results with a history]
 It also flows on to results of the call. A result that the backward itself reads is saved, and autograd returns it with
-its `grad_fn`. For another result, the caller may hold the tensor: tensors that can have hooks are in `node.heard`. If
-neither is available, the second derivative continues inside, to the inputs, and a hook on the result is refused.
+its `grad_fn`. For another result, the caller may hold the tensor: tensors that can have hooks are in
+`node.hooked_results`. If neither is available, the second derivative continues inside, to the inputs, and a hook on the
+result is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass, SubclassLa
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.runtime import edges
 from aotviz.runtime.call_differs import WrittenSince
-from aotviz.runtime.late import GradientProgram, Late
+from aotviz.runtime.deferred_stages import DeferredStages, GradientProgram
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout, other_layout
 from aotviz.runtime.unreached_inputs import UnreachedInputs
 from aotviz.torch_private import autograd_nodes, runtime
@@ -45,7 +46,7 @@ def _can_require_grad(tensor: torch.Tensor) -> bool:
 class Gradients:
     """The differentiable gradients of one program."""
 
-    def __init__(self, call: Split, at_hand: AtHand, late: Late) -> None:
+    def __init__(self, call: Split, at_hand: AtHand, late: DeferredStages) -> None:
         self.name, self._options = call.name, call.options
         self._at_hand, self._late = at_hand, late
         self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
@@ -64,7 +65,7 @@ class Gradients:
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
         self.owners = _owners(call)  # the subclasses among the inputs whose parts are kept
         self._owner_names = [str(outer.graph_inputs[i]) for i in self.owners]
-        self._heard = [(one.ref, call.called(one.ref)) for one in call.heard] if call.wrapping is None else []
+        self._heard = [(one.ref, call.called(one.ref)) for one in call.hooked_results] if call.wrapping is None else []
         self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
@@ -186,7 +187,7 @@ class Gradients:
         returned = {one.output_nr: one for one in saved if one is not None and one.grad_fn is ctx}
         found = {ref: returned[slot] for slot, ref in self._results.items() if slot in returned}
         hooked = {}
-        for (ref, name), listening in zip(self._heard, getattr(ctx, "heard", ()), strict=False):
+        for (ref, name), listening in zip(self._heard, getattr(ctx, "hooked_results", ()), strict=False):
             tensor = listening.held()
             if tensor is not None and tensor.requires_grad:
                 found.setdefault(ref, tensor)

@@ -12,9 +12,9 @@ import torch.fx as fx
 
 from aotviz.ir.forms import Compiled, Executable, Form, GraphCall, Split
 from aotviz.runtime.cuts import Cut
+from aotviz.runtime.deferred_stages import LazyBackward
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
-from aotviz.runtime.late import LazyBackward
 from aotviz.runtime.partial_backward import PartialBackward
 
 

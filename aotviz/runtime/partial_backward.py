@@ -29,8 +29,8 @@ from aotviz.ir.forms import BackwardRequest, Split, Tangent
 from aotviz.ir.partition_functions import is_generator
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.runtime.call_differs import WrittenSince
+from aotviz.runtime.deferred_stages import DeferredStages, LazyBackward
 from aotviz.runtime.generators import Generators
-from aotviz.runtime.late import Late, LazyBackward
 from aotviz.runtime.tangents import in_layout
 from aotviz.runtime.unreached_inputs import UnreachedInputs
 from aotviz.torch_private import runtime
@@ -95,7 +95,7 @@ class PartialBackward:
         self,
         call: Split,
         request: Request,
-        late: Late,
+        late: DeferredStages,
         generators: Generators | None,
         compiled: Callable[[], None],
     ) -> None:

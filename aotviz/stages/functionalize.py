@@ -40,7 +40,9 @@ def run(call: GraphCall) -> GraphCall:
     changes: dict[str, Any] = {"slots": tuple(call.slots[position] for position in kept)}
     if isinstance(call, JointCall):
         changes["tangents"] = tuple(replace(t, slot=place[t.slot]) for t in call.tangents)
-        changes["heard"] = tuple(replace(one, slots=tuple(place[i] for i in one.slots)) for one in call.heard)
+        changes["hooked_results"] = tuple(
+            replace(one, slots=tuple(place[i] for i in one.slots)) for one in call.hooked_results
+        )
     return replace(call, evidence=evidence, graph_module=module, **changes)
 
 

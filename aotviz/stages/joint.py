@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from aotviz.ir import autograd_graph, descriptors
-from aotviz.ir.forms import Gradient, GraphCall, Heard, JointCall, Reason, Slot, Tangent, TracedCall
+from aotviz.ir.forms import Gradient, GraphCall, HookedResult, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
@@ -76,7 +76,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
         graph_module=module,
         slots=slots,
         tangents=tangents,
-        heard=heard,
+        hooked_results=heard,
         together=_together(outputs, passed),
         kept_and_written=tuple(
             sorted(
@@ -115,7 +115,7 @@ def _checked(forward: Run, written: dict[int, Any]) -> dict[int, Any]:
 
 def _heard(
     call: TracedCall, forward: Run, wanted: list[tuple[int, Slot]], outputs: list[Any], passed: list[set[Any]]
-) -> tuple[Heard, ...]:
+) -> tuple[HookedResult, ...]:
     """Tensors on which the caller can register a hook, while gradients of other results flow through them in the graph.
 
     Not among them is an input that keeps its `grad_fn`, because all its gradients leave the graph. Among them are
@@ -146,7 +146,7 @@ def _heard(
             through = tuple(position for (position, _), nodes in zip(wanted, passed, strict=True) if node in nodes)
             through += (moved[id(value)],) if id(value) in moved else ()
             if node is not None and (through or ref.kind == "input"):
-                heard.append(Heard(ref, through))
+                heard.append(HookedResult(ref, through))
     return tuple(heard)
 
 

@@ -106,7 +106,7 @@ class _Wrapper:
         source.dedent()
 
     def _check_roots(self, named: list[str]) -> None:
-        """See Note [Leaves that are views] in tracing/rootless.py."""
+        """See Note [Leaves that are views] in tracing/views_of_no_grad_bases.py."""
         for i, info in enumerate(self.call.user_input_info.input_info):
             if not info.asks_for_root:
                 continue

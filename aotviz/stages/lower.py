@@ -19,9 +19,9 @@ from aotviz.ir.forms import BackwardRequest, Compiled, GraphCall, LoweredBackwar
 from aotviz.ir.partition_functions import generators_of
 from aotviz.ir.symbolic_sizes import all_concrete, hint
 from aotviz.runtime.cuts import Cut, places
+from aotviz.runtime.deferred_stages import DeferredStages, LazyBackward
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.generators import Generators
-from aotviz.runtime.late import Late, LazyBackward
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit
 from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules
@@ -32,7 +32,7 @@ from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.views import order_of, strides_in
 
 
-def run(call: GraphCall, late: Late) -> LoweredSplit | LoweredGraph:
+def run(call: GraphCall, late: DeferredStages) -> LoweredSplit | LoweredGraph:
     """Split -> LoweredSplit, or GraphCall -> LoweredGraph. `late` serves the program's later requests."""
     return _split(call, late) if isinstance(call, Split) else _inference(call)
 
@@ -42,7 +42,7 @@ def _inference(call: GraphCall) -> LoweredGraph:
     return LoweredGraph(call.options, call, compiled, evidence=_by(call, "the graph"))
 
 
-def _split(call: Split, late: Late) -> LoweredSplit:
+def _split(call: Split, late: DeferredStages) -> LoweredSplit:
     facts = _facts(call, call.donated)
     compiled, reported = _compiled(call, call.forward_module, call.options.fw_compiler, facts)
     values = _as_reported(call, reported)

@@ -20,10 +20,10 @@ from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import forward as tracing
-from aotviz.tracing import functional, rootless
+from aotviz.tracing import functional, views_of_no_grad_bases
 from aotviz.tracing.forward import Run
 from aotviz.tracing.functional import is_view_with_history
-from aotviz.tracing.ledger import Hooked, Moved
+from aotviz.tracing.ledger import Hooked, MetadataOp
 from aotviz.tracing.program import Program
 from aotviz.tracing.views import layout
 
@@ -46,18 +46,18 @@ def run(call: FlatCall) -> TracedCall:
     moved = frozenset(filter(forward.wants_view, moves))
     _refuse_written_views(call, forward)
     known = forward.program.known
-    if moved - known.as_views:  # see Note [Moved inputs]
+    if moved - known.as_views:  # see Note [Inputs changed in place]
         known = replace(known, as_views=moved | known.as_views)
         forward = forward.rerun(known=known)
         known = forward.program.known
-    asking = {**known.rootless, **(_lose_views(call, forward) if graded else {})}
-    rootless = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
+    asking = {**known.no_grad_views, **(_lose_views(call, forward) if graded else {})}
+    no_grad_views = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if graded:
         forward = replace(forward, unrepeatable=_turned_base(call, forward) or forward.unrepeatable)
         _refuse_views_set_elsewhere(call, forward)
         _refuse_hooked_views(call, forward)
-    if rootless != known.rootless:
-        forward = forward.rerun(known=replace(known, rootless=rootless))
+    if no_grad_views != known.no_grad_views:
+        forward = forward.rerun(known=replace(known, no_grad_views=no_grad_views))
     infos = enumerate(forward.input_info)
     asks = tuple(replace(info, asks_for_root=i in asking or info.history_ends) for i, info in infos)
     forward = replace(forward, input_info=asks)
@@ -90,14 +90,15 @@ def _first_run(call: FlatCall, program: Program) -> Run:
     because the function relies on both having moved, trace them as one tensor.
 
     Before that, if autograd refuses to resize, write or use a view because it requires grad: one that is taken under
-    no_grad does not, if the argument is itself a view of a tensor that does not; see tracing/rootless.py."""
+    no_grad does not, if the argument is itself a view of a tensor that does not; see
+    tracing/views_of_no_grad_bases.py."""
     try:
         return tracing.run(program)
     except (RuntimeError, IndexError, ValueError) as error:
         bare = {i: () for i, one in enumerate(call.args) if _is_tracked(one) and has_no_root(one)}
-        if bare and not program.known.rootless and torch.is_grad_enabled() and _requires_grad(error):
+        if bare and not program.known.no_grad_views and torch.is_grad_enabled() and _requires_grad(error):
             with contextlib.suppress(RuntimeError, IndexError, ValueError):
-                return _first_run(call, replace(program, known=replace(program.known, rootless=bare)))
+                return _first_run(call, replace(program, known=replace(program.known, no_grad_views=bare)))
         if all(same is None for same in call.duplicate_of):
             raise
 
@@ -126,7 +127,9 @@ def _refuse_written_views(call: FlatCall, forward: Run) -> None:
     """Refuse an argument that is changed by a metadata op, is written too, and of which the function got a view because
     it fails otherwise: the write would give that view a `grad_fn`, and not the argument."""
     for i in forward.program.known.as_views:
-        moved = next((e for e in forward.ledger.events if isinstance(e, Moved) and e.tensor is forward.args[i]), None)
+        moved = next(
+            (e for e in forward.ledger.events if isinstance(e, MetadataOp) and e.tensor is forward.args[i]), None
+        )
         if moved is not None and (forward.input_info[i].mutates_data or forward.input_info[i].mutates_storage_metadata):
             forward.describe(call.descriptors)
             raise forward.refusal(moved)
@@ -135,7 +138,7 @@ def _refuse_written_views(call: FlatCall, forward: Run) -> None:
 def _lose_views(call: FlatCall, forward: Run) -> dict[int, tuple[int, ...]]:
     """The inputs whose gradients depend on their base, with the other inputs whose writes bump their version counter.
 
-    See tracing/rootless.py.
+    See tracing/views_of_no_grad_bases.py.
 
     Raises:
         Refused: autograd sees the write to one of these others, so that later uses get a `grad_fn` from it.
@@ -157,7 +160,7 @@ def _lose_views(call: FlatCall, forward: Run) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _turned_base(call: FlatCall, forward: Run) -> Moved | None:
+def _turned_base(call: FlatCall, forward: Run) -> MetadataOp | None:
     """The metadata op on the base of an input after which that input's gradients would differ from eager's."""
     found = None
     for position, same in _occurrences(call).items():
@@ -187,15 +190,15 @@ def _is_used_after(forward: Run, position: int, others: list[int]) -> bool:
     argument, written = forward.args[position], [forward.args[j] for j in others]
     ledger, graph = forward.ledger, forward.open.graph
     if forward.input_info[position].is_leaf:
-        return rootless.used_view(ledger, graph, argument, written)
-    return rootless.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
+        return views_of_no_grad_bases.used_view(ledger, graph, argument, written)
+    return views_of_no_grad_bases.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
 
 
 def _name(call: FlatCall, position: int) -> str:
     return repr(call.descriptors[position].name)
 
 
-def _turned_before_use(call: FlatCall, forward: Run, others: list[int], same: list[int]) -> Moved | None:
+def _turned_before_use(call: FlatCall, forward: Run, others: list[int], same: list[int]) -> MetadataOp | None:
     """The metadata op under no_grad that changed the order of a base's elements before one of its views was used. In
     eager, the gradient of the view then goes to other elements. `same` are the view and its duplicates.
 
@@ -211,11 +214,11 @@ def _turned_before_use(call: FlatCall, forward: Run, others: list[int], same: li
         for i in same:
             view, node = forward.args[i], forward.graph_input(i)[0]
             if given.unseen is None:
-                moved = rootless.written_after_move(ledger, view, turned)
+                moved = views_of_no_grad_bases.written_after_move(ledger, view, turned)
                 if moved is not None:
                     forward.describe(call.descriptors)
                     raise forward.refusal(moved)
-            elif rootless.used_after(ledger, forward.open.graph, node, view, turned):
+            elif views_of_no_grad_bases.used_after(ledger, forward.open.graph, node, view, turned):
                 found = given.unseen
     return found
 

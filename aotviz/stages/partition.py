@@ -24,7 +24,7 @@ import torch.fx as fx
 
 from aotviz.ir import effects, graphs
 from aotviz.ir.descriptors import RandomStateInput, SavedInput, SavedOutput, TangentInput
-from aotviz.ir.forms import GradientRequest, Heard, JointGraph, Reason, SavedTensor, Split
+from aotviz.ir.forms import GradientRequest, HookedResult, JointGraph, Reason, SavedTensor, Split
 from aotviz.ir.partition_functions import drawing_once, is_generator, must_save, save, share
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import OutputType, Ref
@@ -102,7 +102,10 @@ def run(call: JointGraph) -> Split:
         kept=kept,
         unpacked={},
     )
-    return replace(split, heard=(*call.heard, *(Heard(ref, ()) for ref in saved_values.passed_unsaved(split))))
+    return replace(
+        split,
+        hooked_results=(*call.hooked_results, *(HookedResult(ref, ()) for ref in saved_values.passed_unsaved(split))),
+    )
 
 
 def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:

@@ -39,8 +39,8 @@ from aotviz.tracing import functional, overlap, shared_memory
 from aotviz.tracing.forward import Run
 from aotviz.tracing.program import StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
-from aotviz.tracing.rootless import Rootless, viewed_like
 from aotviz.tracing.views import layout, lying_like, specialised
+from aotviz.tracing.views_of_no_grad_bases import ViewOfNoGradBase, viewed_like
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,12 @@ class Root:
     fake: Any
     members: tuple[int, ...]
     itself: int | None  # the member that it is; None if it is only their `_base`
-    moves: bool  # a metadata op changes that member in place; see Note [Moved inputs] in tracing/forward.py
+    moves: bool  # a metadata op changes that member in place; see Note [Inputs changed in place] in tracing/forward.py
     counter: int  # number of its version counter: roots that are each other's `.detach()` share one
 
     @property
-    def rootless(self) -> bool:
-        """See tracing/rootless.py."""
+    def is_view_of_no_grad_base(self) -> bool:
+        """See tracing/views_of_no_grad_bases.py."""
         return has_no_root(self.fake) and bool(self.fake.requires_grad)
 
 
@@ -114,7 +114,7 @@ class SyntheticBases:
     groups: tuple[AnyGroup, ...]
     others: tuple[int, ...]
     names: tuple[str, ...]  # one per input before the rewrite
-    grown: tuple[int, ...]  # inputs that have a grad_fn after the call, because their base got one
+    members_with_grad_fn: tuple[int, ...]  # inputs that have a grad_fn after the call, because their base got one
 
     @property
     def roots(self) -> list[Root]:
@@ -126,17 +126,17 @@ class SyntheticBases:
         """Id of such a root -> graph input."""
         return {id(root): len(self.groups) + k for k, root in enumerate(self.roots)}
 
-    def traced(self, fn: Any, rootless: list[Rootless]) -> Any:
-        """`fn` on bases: recreates the members as views and returns them with the result. Appends to `rootless`."""
+    def traced(self, fn: Any, no_grad_views: list[ViewOfNoGradBase]) -> Any:
+        """`fn` on bases: recreates the members as views, returns them with the result, appends to `no_grad_views`."""
 
         storages = frozenset(k for k, group in enumerate(self.groups) if isinstance(group, StorageGroup))
 
         def with_bases(*inputs: Any) -> WithMembers:
-            made = _Members(self, inputs, rootless)
+            made = _Members(self, inputs, no_grad_views)
             result = fn(*made.whole)
-            grown = frozenset(p for p, member in made.members.items() if not member.is_leaf)
+            members_with_grad_fn = frozenset(p for p, member in made.members.items() if not member.is_leaf)
             self._refuse_new_history(made.whole)
-            return WithMembers(result, made.members, made.shared, made.stand_ins, storages, grown)
+            return WithMembers(result, made.members, made.shared, made.stand_ins, storages, members_with_grad_fn)
 
         return with_bases
 
@@ -249,7 +249,7 @@ class SyntheticBases:
             call_differs.check(emit, f"{variables[position]} is not {variables[member]}", message, fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        for position in self.grown:
+        for position in self.members_with_grad_fn:
             name = self.names[position]
             fact = f"reading grad_fn makes autograd notice that the base of {name} now requires grad"
             emit.line(f"{variables[position]}.grad_fn", fact, name)
@@ -258,8 +258,8 @@ class SyntheticBases:
 class _Members:
     """The inputs that the function gets, made from the graph's inputs inside a trace."""
 
-    def __init__(self, rewrite: SyntheticBases, inputs: Sequence[Any], rootless: list[Rootless]) -> None:
-        self.rootless = rootless
+    def __init__(self, rewrite: SyntheticBases, inputs: Sequence[Any], no_grad_views: list[ViewOfNoGradBase]) -> None:
+        self.no_grad_views = no_grad_views
         self.whole: list[Any] = [None] * len(rewrite.names)
         self.members: dict[int, Any] = {}
         self.shared: dict[int, int] = {}
@@ -298,11 +298,11 @@ class _Members:
     def _root(self, group: StorageGroup, base: Any, root: Root, fakes: dict[int, Any], number: int | None) -> None:
         made = lying_like(base, group.base_layout, root.fake).detach()
         if number is not None:
-            made = viewed_like(made, root.fake) if root.rootless else like_in_autograd(root.fake, made)
+            made = viewed_like(made, root.fake) if root.is_view_of_no_grad_base else like_in_autograd(root.fake, made)
             before = functional.Before.of(made)
             self.stand_ins[number] = StandIn(made, before, before.edge)
-            if root.rootless:
-                self.rootless.append(Rootless(made, not root.fake.is_leaf, before))
+            if root.is_view_of_no_grad_base:
+                self.no_grad_views.append(ViewOfNoGradBase(made, not root.fake.is_leaf, before))
         for position in root.members:
             if position != root.itself:
                 self._member(position, self._viewed(made, specialised(root.fake), fakes[position]))
@@ -351,15 +351,15 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
     rewrite = SyntheticBases(groups, others, names, ())
     args, roots = call.forward.program.args, rewrite.roots
     place = {p: len(groups) + len(roots) + k for k, p in enumerate(others)}
-    rootless: list[Rootless] = []
+    no_grad_views: list[ViewOfNoGradBase] = []
     forward = call.forward.rerun(
-        fn=rewrite.traced(call.forward.program.fn, rootless),
+        fn=rewrite.traced(call.forward.program.fn, no_grad_views),
         args=[*(group.base for group in groups), *(root.fake for root in roots), *(args[p] for p in others)],
         known=call.forward.program.known.placed(place),
-        made_rootless=rootless if any(root.rootless for root in roots) else None,
+        made_no_grad_views=no_grad_views if any(root.is_view_of_no_grad_base for root in roots) else None,
     )
     _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
-    rewrite = replace(rewrite, grown=_grown(rewrite, forward))
+    rewrite = replace(rewrite, members_with_grad_fn=_members_with_grad_fn(rewrite, forward))
     traced = call.retraced(
         forward,
         graph_inputs=_descriptors(call, rewrite),
@@ -374,7 +374,7 @@ def _refuse_lost_views(call: TracedCall, groups: tuple[AnyGroup, ...]) -> None:
     """Refuse a write that ends the autograd graph of another input, or of its views, if the two are not in
     one group."""
     group_of = {p: group for group in groups for p in group.positions}
-    for position, others in call.forward.program.known.rootless.items():
+    for position, others in call.forward.program.known.no_grad_views.items():
         if any(group_of.get(other) is not group_of.get(position) for other in others):
             leaf = call.meta.input_info[position].is_leaf
             reason = "leaf that is a view" if leaf else "view whose base does not require grad"
@@ -424,7 +424,7 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
     return tuple(steps)
 
 
-def _grown(rewrite: SyntheticBases, forward: Run) -> tuple[int, ...]:
+def _members_with_grad_fn(rewrite: SyntheticBases, forward: Run) -> tuple[int, ...]:
     """Members whose base or root had no `grad_fn` before, and that get one of which autograd already knows."""
     count, infos = len(rewrite.groups), forward.input_info
     bases = [(g.members, g.itself, infos[k]) for k, g in enumerate(rewrite.groups) if isinstance(g, TensorGroup)]
@@ -433,7 +433,7 @@ def _grown(rewrite: SyntheticBases, forward: Run) -> tuple[int, ...]:
         p
         for members, itself, info in (*bases, *roots)
         for p in members
-        if p != itself and not info.requires_grad and info.requires_grad_after and p in forward.grown
+        if p != itself and not info.requires_grad and info.requires_grad_after and p in forward.members_with_grad_fn
     )
 
 

@@ -21,7 +21,7 @@ from aotviz.tracing import functional
 from aotviz.tracing.functional import Before
 from aotviz.tracing.open_trace import OpenTrace
 from aotviz.tracing.program import Program, StandIn
-from aotviz.tracing.rootless import Rootless, viewed_like
+from aotviz.tracing.views_of_no_grad_bases import ViewOfNoGradBase, viewed_like
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Arguments:
     before: tuple[Before, ...]
     edges: tuple[Any, ...]  # see Note [Gradient edges before the run]
     part_edges: tuple[tuple[int, str, Any], ...]  # of the parts of subclasses
-    rootless: tuple[Rootless, ...]  # those of `program.known.rootless`
+    no_grad_views: tuple[ViewOfNoGradBase, ...]  # those of `program.known.no_grad_views`
 
     def __post_init__(self) -> None:
         leaks.exclude_from_search(self, "program", "plans", "edges", "part_edges")
@@ -60,20 +60,20 @@ def of_program(program: Program, opened: OpenTrace) -> Arguments:
         plan(value, lambda part: opened.placeholder(next(names), part), opened.knows) for value in program.args
     )
     args = [opened.functional(value) for value in program.args]
-    for i in program.known.rootless:
+    for i in program.known.no_grad_views:
         value = program.args[i]
         args[i] = viewed_like(opened.without_history(value), value)
     edges, part_edges = tuple(map(functional.edge, args)), tuple(_part_edges(args))
     with torch.enable_grad():
         args = [a.view(a.shape) if i in program.known.as_views else a for i, a in enumerate(args)]
     before = tuple(map(Before.of, args))
-    rootless = tuple(
-        Rootless(args[i], not program.args[i].is_leaf, before[i], tuple((args[j], before[j]) for j in others))
-        for i, others in program.known.rootless.items()
+    no_grad_views = tuple(
+        ViewOfNoGradBase(args[i], not program.args[i].is_leaf, before[i], tuple((args[j], before[j]) for j in others))
+        for i, others in program.known.no_grad_views.items()
     )
     for i, (value, argument) in enumerate(zip(program.args, args, strict=True)):
         opened.ledger.give(argument, value, i in program.known.as_views)
-    return Arguments(program, plans, tuple(args), before, edges, part_edges, rootless)
+    return Arguments(program, plans, tuple(args), before, edges, part_edges, no_grad_views)
 
 
 def _part_edges(args: list[Any]) -> Iterator[tuple[int, str, Any]]:

@@ -10,7 +10,7 @@ import torch
 
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.tracing import functional
-from aotviz.tracing.ledger import Ledger, Moved
+from aotviz.tracing.ledger import Ledger, MetadataOp
 from aotviz.tracing.views import contiguous, layout
 
 
@@ -25,7 +25,7 @@ def known_layout(ledger: Ledger, tensor: torch.Tensor) -> Layout | None:
     if not (path and functional.has_storage(root) and functional.data_mutated(root) and layout(root).offset != 0):
         return layout(tensor)
     passed = {id(root), *(id(event.results[k]) for event, k in path)}
-    if any(isinstance(event, Moved) and id(event.tensor) in passed for event in ledger.events):
+    if any(isinstance(event, MetadataOp) and id(event.tensor) in passed for event in ledger.events):
         return None
     return ledger.layout_after(root, path)
 
@@ -37,7 +37,7 @@ def looks_contiguous(ledger: Ledger, tensor: torch.Tensor, lies: Layout) -> bool
         return False
     moved: set[int] = set()
     for event in ledger.events:
-        if isinstance(event, Moved):
+        if isinstance(event, MetadataOp):
             moved.add(id(event.tensor))
             lies = event.where or lies if event.tensor is tensor else lies
         for view, where in ledger.views_of_memory(tensor, (event,)):

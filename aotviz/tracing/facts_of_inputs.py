@@ -23,11 +23,11 @@ from aotviz.ir.view_and_mutation import InputAliasInfo, Layout
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import dispatch, operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, replay, rootless, storage_sizes, views
+from aotviz.tracing import functional, overlap, replay, storage_sizes, views, views_of_no_grad_bases
+from aotviz.tracing.argument_state import ArgumentState, Kind
 from aotviz.tracing.arguments import Arguments
 from aotviz.tracing.functional import Before, has_another_history
-from aotviz.tracing.given import Given, Kind
-from aotviz.tracing.ledger import Ledger, Left, Marked, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, Left, Marked, MetadataOp, Viewed, Wrote
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Seen:
     argument: Any  # the functional tensor after it
     outputs: Sequence[Any]
     ledger: Ledger
-    given: Given | None  # what happened to it, if it requires grad
+    given: ArgumentState | None  # what happened to it, if it requires grad
     left: Left | None  # what is left in its first storage
     before: Layout
     is_set: bool  # set_ was called on it
@@ -81,13 +81,13 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
     turned_on = one.was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # A trace does not count the writes of operators that take lists.
     writes = ledger.writes_of(argument)
-    bumps = max(operators.version(argument) - one.was.version - ledger.uncounted[id(argument)], writes)
+    bumps = max(operators.version(argument) - one.was.version - ledger.uncounted_writes[id(argument)], writes)
     fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
     with_grad = one.was.edge is not None and torch.is_grad_enabled()
     differs = with_grad and (  # matters if it is a view of a base without grad
         (one.changed and hidden and not fake.is_leaf)
         or (bumps > 0 and bool(ledger.views_in(argument)))
-        or rootless.seen_later(ledger, argument, one.outputs)
+        or views_of_no_grad_bases.seen_later(ledger, argument, one.outputs)
     )
     return InputAliasInfo(
         is_tensor=True,
@@ -141,21 +141,21 @@ def _only_moves_seen(one: Seen) -> bool:
     wrapper repeats these ops, and gradients and hooks pass through them as in eager."""
     if one.was.edge is None or not one.changed or one.replaced or not one.has_new_grad_fn:
         return False
-    events = (event for event in one.ledger.events if isinstance(event, Moved | Wrote) and event.mode.grad)
+    events = (event for event in one.ledger.events if isinstance(event, MetadataOp | Wrote) and event.mode.grad)
     known = [e for e in events if one.ledger.root(e.tensor) is one.argument and e.tensor.requires_grad]
-    alone = all(isinstance(e, Moved) and e.tensor is one.argument and replay.written_down(e) for e in known)
+    alone = all(isinstance(e, MetadataOp) and e.tensor is one.argument and replay.written_down(e) for e in known)
     return (
         bool(known) and alone and base_of(one.fake) is None and not one.fake.is_leaf and not is_subclass(one.argument)
     )
 
 
-def unrepeatable(one: Seen) -> Moved | None:
+def unrepeatable(one: Seen) -> MetadataOp | None:
     """The metadata op after which the gradients of the trace differ from eager's, since the input was written too."""
     given = one.given
     if given is None or given.kind is Kind.OWNER or given.unseen is None or not one.changed:
         return None
     hidden, _ = _hidden_from_autograd(one)
-    moved: Moved = given.unseen
+    moved: MetadataOp = given.unseen
     return None if hidden else moved
 
 
@@ -187,9 +187,13 @@ def _resized_after_a_write(one: Seen) -> bool:
     for event in ledger.events:
         if isinstance(event, Wrote) and ledger.root(event.tensor) is argument:
             written.append(event.where or lies)
-        elif isinstance(event, Moved) and event.tensor is argument and written and (grows or shrinks):
+        elif isinstance(event, MetadataOp) and event.tensor is argument and written and (grows or shrinks):
             return True
-        elif isinstance(event, Moved) and event.tensor is argument and event.operator is torch.ops.aten.resize_.default:
+        elif (
+            isinstance(event, MetadataOp)
+            and event.tensor is argument
+            and event.operator is torch.ops.aten.resize_.default
+        ):
             with dispatch.without_modes():
                 if not all(views.contiguous(where) or overlap.covers(lies, where) for where in written):
                     return True
@@ -212,7 +216,9 @@ def _raises_in_eager(one: Seen) -> bool:
 
 
 def _writes_outside(event: Any, one: Seen) -> bool:
-    changes = isinstance(event, Wrote | Moved) and functional.storage(event.tensor) == functional.storage(one.argument)
+    changes = isinstance(event, Wrote | MetadataOp) and functional.storage(event.tensor) == functional.storage(
+        one.argument
+    )
     if not changes or event.mode.inference:
         return False
     made = one.ledger.origin(event.tensor)
@@ -283,11 +289,11 @@ def used_before_moving(given: Arguments, position: int, info: InputAliasInfo, le
     if info.turned_on:  # autograd records no earlier use
         mark = next(e for e in events if isinstance(e, Marked) and e.tensor is argument)
         next((node for node in nodes if node is mark.after), None)
-    moved = next((e.node for e in events if isinstance(e, Moved) and e.tensor is argument), None)
+    moved = next((e.node for e in events if isinstance(e, MetadataOp) and e.tensor is argument), None)
     before = itertools.takewhile(lambda node: node is not moved, nodes)
     used = {n for n in before if not n.meta.get("under_no_grad")} if moved is not None else set()
     passed = placeholders(graph)[position]
-    for _ in (on for on in (known.rootless, known.as_views) if position in on):
+    for _ in (on for on in (known.no_grad_views, known.as_views) if position in on):
         passed = next(iter(passed.users))  # the function ran on a view of it
     # A view that nothing reads and the function did not ask for was taken to regenerate others.
     asked = {event.node for event in ledger.events if isinstance(event, Viewed)}

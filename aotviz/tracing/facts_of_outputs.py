@@ -30,7 +30,7 @@ from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, registered_hooks, replay, storage_sizes, views
-from aotviz.tracing.ledger import Ledger, Moved, TracedHook, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, MetadataOp, TracedHook, Viewed, Wrote
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
@@ -176,7 +176,7 @@ class _Classifier:
             if not is_subclass(argument) or self.input_info[i].mutates_metadata:
                 continue
             for path, part in parts_by_path(argument):
-                moved = next((e for e in self.ledger.events if isinstance(e, Moved) and e.tensor is part), None)
+                moved = next((e for e in self.ledger.events if isinstance(e, MetadataOp) and e.tensor is part), None)
                 if moved is not None and functional.data_mutated(part):
                     raise replay.refused(moved, self.input_names[i] + path)
                 yield from () if moved is None else (id(part),)

@@ -4,11 +4,11 @@
 after it in the same graph (`backward.py`). Only one caller can continue it; a second one, such as a user who resumes
 twice from an earlier stage, gets a new run.
 
-Note [Moved inputs]
+Note [Inputs changed in place]
 After a function has changed the shape or strides of a view in place, autograd regenerates the `grad_fn` of that view.
-For other tensors it does not (see tracing/given.py). So if such an argument is a view, the function runs again on a
-view of it. The same holds for a leaf that gets another shape, because the gradient at its edge would have the final
-shape, and for an argument of which a view was taken before, because that view does not change.
+For other tensors it does not (see tracing/argument_state.py). So if such an argument is a view, the function runs again
+on a view of it. The same holds for a leaf that gets another shape, because the gradient at its edge would have the
+final shape, and for an argument of which a view was taken before, because that view does not change.
 A view with another dtype may even be impossible to take from an argument that moved: autograd then raises when it
 regenerates the `grad_fn` of a view that was taken before. In eager it starts from the base, which did not move.
 """
@@ -44,17 +44,17 @@ from aotviz.tracing import (
     storage_sizes,
     user_calls,
 )
+from aotviz.tracing.argument_state import Kind
 from aotviz.tracing.arguments import Arguments
 from aotviz.tracing.backward import Autocasts, TracedTangent, trace_gradients
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.facts_of_outputs import OutputFacts
 from aotviz.tracing.fakes import asks_for_values, rng_preserved, strays
-from aotviz.tracing.given import Kind
-from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, Moved, Viewed
+from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, MetadataOp, Viewed
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.program import Known, Program, WithMembers
-from aotviz.tracing.rootless import Watch, depends_on_later_use
 from aotviz.tracing.run_listener import RunListener
+from aotviz.tracing.views_of_no_grad_bases import Watch, depends_on_later_use
 
 LateWrites = tuple[tuple[int, int], ...]  # (graph input, how often its version counter is bumped)
 # The attributes of a run without tensors that user code may keep.
@@ -127,7 +127,7 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
         raise _refused_move(event, opened, given) from error
 
 
-def _refused_move(event: Moved, opened: OpenTrace, given: Arguments) -> Refused:
+def _refused_move(event: MetadataOp, opened: OpenTrace, given: Arguments) -> Refused:
     position = given.position(opened.ledger.root(event.tensor))
     if event.operator.overloadpacket is torch.ops.aten.set_:
         return Refused("alias is given another storage", "a view and its base")
@@ -139,9 +139,9 @@ def _refused_move(event: Moved, opened: OpenTrace, given: Arguments) -> Refused:
 def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
     """Call the function, and read the facts."""
     program, known = given.program, given.program.known
-    if program.made_rootless is not None:
-        program.made_rootless.clear()
-    watch = Watch(opened.ledger, given.rootless, program.made_rootless)
+    if program.made_no_grad_views is not None:
+        program.made_no_grad_views.clear()
+    watch = Watch(opened.ledger, given.no_grad_views, program.made_no_grad_views)
     watching = user_calls.BeforeEachCall(watch.look) if watch.is_needed else nullcontext()
     telling = telling_of_compilation() if known.is_compiling else nullcontext()
     grad_mode = torch.is_grad_enabled()
@@ -190,7 +190,7 @@ def _read(
         open=opened,
         members=whole.members,
         shared=whole.shared,
-        grown=whole.grown,
+        members_with_grad_fn=whole.members_with_grad_fn,
         outputs=tuple(outputs),
         out_spec=out_spec,
         output_names=output_names,
@@ -206,7 +206,7 @@ def _read(
 
 def _input_facts(
     given: Arguments, opened: OpenTrace, whole: WithMembers, outputs: Sequence[Any], position: int
-) -> tuple[InputAliasInfo, Moved | None]:
+) -> tuple[InputAliasInfo, MetadataOp | None]:
     """The facts about an input, and the metadata op after which its gradients would differ from eager's."""
     program, ledger, unrepeatable = given.program, opened.ledger, None
     argument, fake, before = given.args[position], program.args[position], given.before[position]
@@ -219,7 +219,7 @@ def _input_facts(
         unrepeatable = facts_of_inputs.unrepeatable(seen)
     else:
         info = InputAliasInfo(False, True, False, False, keep_input_mutations=program.keep_input_mutations)
-    if position in whole.uncounted:
+    if position in whole.hidden_counters:
         info = replace(info, version_bumps=int(info.mutated))
     used = facts_of_inputs.used_before_moving(given, position, info, ledger, opened.graph)
     asked = position in ledger.differentiated
@@ -233,14 +233,14 @@ class Run(Arguments):
     open: OpenTrace  # live: the joint graph continues it
     members: Mapping[int, Any]  # as in WithMembers
     shared: Mapping[int, int]
-    grown: frozenset[int]
+    members_with_grad_fn: frozenset[int]
     outputs: tuple[Any, ...]  # flat; behind them, tensors on which the wrapper registers hooks
     out_spec: Any
     output_names: tuple[str, ...]  # one per output
     input_info: tuple[InputAliasInfo, ...]
     output_facts: OutputFacts
     grad_enabled_after: bool | None  # the grad mode in which the function leaves the thread, if it changes it
-    unrepeatable: Moved | None  # see Note [Moved views] in ledger.py
+    unrepeatable: MetadataOp | None  # see Note [Views changed in place] in ledger.py
     length: int  # of the forward's graph, in nodes
 
     def __post_init__(self) -> None:
@@ -279,7 +279,7 @@ class Run(Arguments):
         """What `trace_gradients` returns, and what the backward writes to inputs.
 
         Raises:
-            Refused: gradients would differ from eager's; see Note [Moved views] in ledger.py.
+            Refused: gradients would differ from eager's; see Note [Views changed in place] in ledger.py.
         """
         try:
             watch = late_writes.Watch(self.open, self.values_before, self.args)
@@ -310,7 +310,7 @@ class Run(Arguments):
         for i, info in enumerate(self.input_info):
             if gradients[i] is not None and facts_of_inputs.is_reshaped_leaf(self.args[i], self.program.args[i], info):
                 first = next((event for event in self.ledger.events if self._uses(event, self.args[i])), None)
-                if isinstance(first, Moved):
+                if isinstance(first, MetadataOp):
                     found.append(i)
                     # It did not require grad yet, or the engine sums its gradient to the old shape.
                     if info.turned_on or self.program.args[i].numel() == 1:
@@ -318,7 +318,7 @@ class Run(Arguments):
         return tuple(found)
 
     def wants_view(self, position: int) -> bool:
-        """Whether the function must run on a view of this argument; see Note [Moved inputs]."""
+        """Whether the function must run on a view of this argument; see Note [Inputs changed in place]."""
         passed, argument = self.program.args[position], self.args[position]
         given = self.ledger.given.get(id(argument))
         if given is None or given.kind is not Kind.OWNER or given.viewed:
@@ -329,9 +329,9 @@ class Run(Arguments):
         if isinstance(event, Viewed):
             looks = event.mode.grad and event.operator is not torch.ops.aten.detach.default
             return looks and self.ledger.root(event.source) is tensor
-        return isinstance(event, Moved) and event.tensor is tensor
+        return isinstance(event, MetadataOp) and event.tensor is tensor
 
-    def refusal(self, event: Moved) -> Refused:
+    def refusal(self, event: MetadataOp) -> Refused:
         return _refused_move(event, self.open, self)
 
     def value(self, kind: str, index: int) -> Any:

@@ -5,7 +5,7 @@ recomputes each view from the written base, in whatever mode is then on. So the 
 functionalized, and records which tensor object came from which. From this record the wrapper repeats the user's
 statements on real tensors, in the user's order (`replay.py`), with the `grad_fn`, base and modes of eager.
 
-Note [Moved views]
+Note [Views changed in place]
 When a view is transposed in place, autograd gives its base a new `grad_fn`, which expects the gradient of the viewed
 part in the new layout. On real tensors autograd finds that part by its strides. In a trace it repeats the operators
 that made the view, and these do not include the transposition. So if the view, or a view of it, is written afterwards,
@@ -31,8 +31,8 @@ from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import dispatch, operators
 from aotviz.torch_private.tensors import base_of, storage_key
 from aotviz.tracing import functional, overlap
+from aotviz.tracing.argument_state import ArgumentState, Kind
 from aotviz.tracing.fakes import geometry
-from aotviz.tracing.given import Given, Kind
 from aotviz.tracing.hidden_aliases import HiddenAliases
 from aotviz.tracing.views import contiguous, layout, strides_in
 
@@ -66,7 +66,7 @@ class Viewed:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
+class MetadataOp:
     """`operator(tensor, *args, **kwargs)` changed the shape or strides of `tensor` in place. `where`: its layout
     afterwards. `tracked`: it required grad, so that autograd records the op in grad mode."""
 
@@ -143,7 +143,7 @@ class ResizedStorage:
     after: fx.Node
 
 
-Event = Viewed | Moved | Wrote | Marked | Hooked
+Event = Viewed | MetadataOp | Wrote | Marked | Hooked
 
 
 class GradFn(Enum):
@@ -163,7 +163,7 @@ class Ledger:
         self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
         self._origin: dict[int, Viewed] = {}
         self._writes: Counter[int] = Counter()  # id of a tensor -> number of operators whose write eager counts
-        self.uncounted: Counter[int] = Counter()  # the same, of those whose write eager does not count
+        self.uncounted_writes: Counter[int] = Counter()  # the same, of those whose write eager does not count
         self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # id of a tensor -> the views taken of it
         self.placed: set[int] = set()  # ids of tensors with an `as_strided` in the chain of views that led to them
         self.storages: dict[int, int] = {}  # id of an argument -> the key of its storage
@@ -172,15 +172,15 @@ class Ledger:
         self.resized_storages: list[ResizedStorage] = []
         self.read_sizes: dict[int, int] = {}  # id of a tensor -> the bytes of its storage that the function read
         self._resized: set[int] = set()  # ids of views with gaps that now cover other elements, after `resize_`
-        self._moved_views: list[Moved] = []  # in grad mode
+        self._moved_views: list[MetadataOp] = []  # in grad mode
         self._after_move: dict[int, int | GradFn] = {}  # id of one, or of a view of it -> version of its right grad_fn
         self.hidden = HiddenAliases()
-        self.given: dict[int, Given] = {}  # id of an argument that requires grad
+        self.given: dict[int, ArgumentState] = {}  # id of an argument that requires grad
         self._orphans: list[torch.Tensor] = []  # arguments of Kind.ORPHAN
         self.read_data: dict[int, Any] = {}  # id -> a value that the attribute `.data` returned
         self.below: set[int] = set()  # ids of events below autograd, by a subclass on its parts, and of the views taken
         self.hooked: list[TracedHook] = []
-        self.unrepeatable: Moved | None = None  # see Note [Moved views]
+        self.unrepeatable: MetadataOp | None = None  # see Note [Views changed in place]
         self.assigned: list[torch.Tensor] = []  # tensors whose `.data` was assigned
         self.left: dict[int, Left | None] = {}  # id of a tensor -> the data left in its first storage, if written
         self.parted: list[tuple[int, torch.Tensor, str]] = []  # (event, what it gave another storage, refusal)
@@ -194,7 +194,9 @@ class Ledger:
             self.of_subclasses.update(map(id, (argument, *parts(argument))))
         if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
             where = layout(argument)
-            given = self.given[id(argument)] = Given(Kind.of(passed), as_view, where, overlap.hinted(where).order)
+            given = self.given[id(argument)] = ArgumentState(
+                Kind.of(passed), as_view, where, overlap.hinted(where).order
+            )
             if given.kind is Kind.ORPHAN:
                 self._orphans.append(argument)
 
@@ -269,7 +271,7 @@ class Ledger:
     def _source(self, position: int) -> torch.Tensor | None:
         """The tensor whose storage the `set_` at this position passes on, or None if the event is not such a `set_`."""
         event = self.events[position] if position < len(self.events) else None
-        if not (isinstance(event, Moved) and event.args and operators.sets_storage(event.operator)):
+        if not (isinstance(event, MetadataOp) and event.args and operators.sets_storage(event.operator)):
             return None
         return event.args[0] if functional.is_functional(event.args[0]) else None
 
@@ -325,7 +327,9 @@ class Ledger:
             if functional.is_functional(first):
                 if operators.sets_storage(operator):
                     self.parted.append((len(self.events), first, "alias is given another storage"))
-                moved = Moved(first, operator, rest, dict(kwargs), Mode.now(), node, layout(first), first.requires_grad)
+                moved = MetadataOp(
+                    first, operator, rest, dict(kwargs), Mode.now(), node, layout(first), first.requires_grad
+                )
                 self.events.append(moved)
                 self._note_move(moved)
         else:
@@ -347,7 +351,7 @@ class Ledger:
         if differentiable and self._misplaces_gradients(tensor):
             raise Refused("as_strided in a chain of views", "a tensor")
         self.events.append(Wrote(tensor, mode, operator, node, layout(self.root(tensor))))
-        (self._writes if operators.counts_writes(operator) else self.uncounted)[id(tensor)] += 1
+        (self._writes if operators.counts_writes(operator) else self.uncounted_writes)[id(tensor)] += 1
         if differentiable and id(tensor) in self._after_move and not self._is_repeated(tensor):
             self.unrepeatable = self.moved_view()
 
@@ -392,8 +396,8 @@ class Ledger:
             if not overlap.covers(layout(tensor), where):
                 self._resized.add(id(tensor))
 
-    def _note_move(self, moved: Moved) -> None:
-        """See Note [Moved views]."""
+    def _note_move(self, moved: MetadataOp) -> None:
+        """See Note [Views changed in place]."""
         tensor = moved.tensor
         given = self.given.get(id(tensor))
         if given is not None:
@@ -462,7 +466,7 @@ class Ledger:
         root = self.root(tensor)
         if is_subclass(root):  # a part of one, such as the values of a jagged tensor
             return None
-        moved = (e.tensor for e in self.events if isinstance(e, Moved))
+        moved = (e.tensor for e in self.events if isinstance(e, MetadataOp))
         if root.dtype != tensor.dtype or any(one is root or one is tensor for one in moved):
             return None
         results = geometry(operator, tensor.dtype, layout(tensor), args[1:], kwargs)
@@ -543,7 +547,7 @@ class Ledger:
     def sets_of(self, tensor: torch.Tensor) -> int:
         """How often `set_` gave it another storage. Dynamo makes one of `x.data = ...`, and corrects the count."""
         return sum(
-            isinstance(e, Moved) and e.tensor is tensor and operators.sets_storage(e.operator) for e in self.events
+            isinstance(e, MetadataOp) and e.tensor is tensor and operators.sets_storage(e.operator) for e in self.events
         )
 
     def writes_of(self, tensor: torch.Tensor) -> int:
@@ -554,8 +558,8 @@ class Ledger:
         """
         if not torch.is_inference_mode_enabled():
             return self._writes[id(tensor)]
-        events = (e for e in self.events if isinstance(e, (Moved, Wrote)) and id(e) not in self.below)
-        counted = (e for e in events if isinstance(e, Moved) or operators.counts_writes(e.operator))
+        events = (e for e in self.events if isinstance(e, (MetadataOp, Wrote)) and id(e) not in self.below)
+        counted = (e for e in events if isinstance(e, MetadataOp) or operators.counts_writes(e.operator))
         return sum(self._counts_for(e.tensor, tensor) for e in counted)
 
     def _counts_for(self, alias: torch.Tensor, tensor: torch.Tensor) -> bool:
@@ -565,7 +569,7 @@ class Ledger:
 
     def replacements(self) -> list[tuple[int, torch.Tensor]]:
         """(Position among the events, tensor) of each tensor that was given another storage."""
-        changes = ((k, e) for k, e in enumerate(self.events) if isinstance(e, Wrote | Moved))
+        changes = ((k, e) for k, e in enumerate(self.events) if isinstance(e, Wrote | MetadataOp))
         return [(k, e.tensor) for k, e in changes if e.operator is None or operators.sets_storage(e.operator)]
 
     def from_data(self, alias: torch.Tensor) -> bool:
@@ -578,12 +582,12 @@ class Ledger:
 
     def moved_views(self) -> list[torch.Tensor]:
         """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
-        moved = (e.tensor for e in self.events if isinstance(e, Moved) and self.is_viewed(e.tensor))
+        moved = (e.tensor for e in self.events if isinstance(e, MetadataOp) and self.is_viewed(e.tensor))
         return [one for one in moved if id(one) in self.given and self.given[id(one)].kind is not Kind.OWNER]
 
-    def moved_view(self) -> Moved | None:
-        """The last in-place metadata op on a view in grad mode, else on any tensor; see Note [Moved views]."""
-        return next(reversed([*(e for e in self.events if isinstance(e, Moved)), *self._moved_views]), None)
+    def moved_view(self) -> MetadataOp | None:
+        """The last in-place metadata op on a view in grad mode, else on any; see Note [Views changed in place]."""
+        return next(reversed([*(e for e in self.events if isinstance(e, MetadataOp)), *self._moved_views]), None)
 
 
 def _require_grad(*values: Any) -> bool:

@@ -21,16 +21,17 @@ from typing import Any
 import torch
 
 from aotviz.tracing.functional import Before
-from aotviz.tracing.rootless import Rootless
+from aotviz.tracing.views_of_no_grad_bases import ViewOfNoGradBase
 
 
 @dataclass(frozen=True)
 class Known:
     """What an earlier run of a function, or a stage, found out, and the next run must know before it starts."""
 
-    as_views: frozenset[int] = frozenset()  # inputs that the function gets as a view; see Note [Moved inputs]
-    # Input -> the other inputs whose writes bump its version counter; see tracing/rootless.py.
-    rootless: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    # Inputs that the function gets as a view; see Note [Inputs changed in place].
+    as_views: frozenset[int] = frozenset()
+    # Input -> the other inputs whose writes bump its version counter; see tracing/views_of_no_grad_bases.py.
+    no_grad_views: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     logs_views: bool = False  # record views of subclasses, which the graph does not show
     turns_grad_on: bool = False  # it calls requires_grad_() on an input, and none required grad before
     is_compiling: bool = False  # `torch.compiler.is_compiling()` is True; see Note [Values asked for]
@@ -42,9 +43,9 @@ class Known:
         new positions of those inputs, if they are not simply the old ones moved."""
         if as_views is None:
             as_views = frozenset(place[i] for i in self.as_views if i in place)
-        moved = {place[i]: {place[j] for j in others} for i, others in self.rootless.items() if i in place}
-        rootless = {i: tuple(others - {i}) for i, others in moved.items()}
-        return replace(self, as_views=as_views, rootless=rootless)
+        moved = {place[i]: {place[j] for j in others} for i, others in self.no_grad_views.items() if i in place}
+        no_grad_views = {i: tuple(others - {i}) for i, others in moved.items()}
+        return replace(self, as_views=as_views, no_grad_views=no_grad_views)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Program:
     is_graph: bool  # `fn` interprets a graph whose nodes bring their own stacks
     keep_input_mutations: bool
     names: Sequence[str] = ()  # the user's names of the inputs
-    made_rootless: list[Rootless] | None = None  # `fn` appends those that it creates itself
+    made_no_grad_views: list[ViewOfNoGradBase] | None = None  # `fn` appends those that it creates itself
     known: Known = Known()
 
     @property
@@ -91,5 +92,5 @@ class WithMembers:
     shared: Mapping[int, int]  # member -> the graph input whose version counter it shares
     # Graph input whose elements are never read -> the tensor that has its gradient edge.
     stand_ins: Mapping[int, StandIn] = field(default_factory=dict)
-    uncounted: frozenset[int] = frozenset()  # graph inputs whose version counter the caller cannot see
-    grown: frozenset[int] = frozenset()  # members whose current grad_fn is known to autograd
+    hidden_counters: frozenset[int] = frozenset()  # graph inputs whose version counter the caller cannot see
+    members_with_grad_fn: frozenset[int] = frozenset()  # members whose current grad_fn is known to autograd

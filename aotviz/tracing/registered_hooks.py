@@ -25,7 +25,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import variables
 from aotviz.python_state.free_variables import captured
 from aotviz.tracing import functional, pure_hooks
-from aotviz.tracing.ledger import Event, Hooked, Ledger, Moved, Wrote
+from aotviz.tracing.ledger import Event, Hooked, Ledger, MetadataOp, Wrote
 
 _CONTAINERS = (list, dict, set)
 _PIPELINE = "aotviz.pipeline"  # the frames above are those of the trace and of the traced function
@@ -114,7 +114,7 @@ def is_written(ledger: Ledger, tensor: torch.Tensor, events: list[Event]) -> boo
     """Whether one of these events changes the `grad_fn` of a tensor: a hook registered after that is a
     different one."""
     root = ledger.root(tensor)
-    seen = (event for event in events if isinstance(event, Moved | Wrote) and event.mode.grad)
+    seen = (event for event in events if isinstance(event, MetadataOp | Wrote) and event.mode.grad)
     return any(ledger.root(event.tensor) is root for event in seen)
 
 

@@ -40,7 +40,7 @@ from aotviz.torch_private.operators import counts_writes, version
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.functional import data_mutated, shares_counter
-from aotviz.tracing.ledger import Hooked, Ledger, Marked, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Hooked, Ledger, Marked, MetadataOp, Viewed, Wrote
 from aotviz.tracing.views import frozen, layout, plain
 
 
@@ -87,7 +87,7 @@ class Builder:
         self.rigid: set[int] = set()  # moved by an op with symbolic arguments
         self.shapes: dict[int, tuple[int, ...]] = {}  # see Note [Unseen moves after a write]
         for position, event in enumerate(ledger.events):
-            if isinstance(event, Moved):
+            if isinstance(event, MetadataOp):
                 self.last_move[id(event.tensor)] = position
                 if not written_down(event):
                     self.rigid.add(id(event.tensor))
@@ -108,7 +108,7 @@ class Builder:
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results):
                 self._view(position, event)
-            elif isinstance(event, Moved) and id(event.tensor) in replayed:
+            elif isinstance(event, MetadataOp) and id(event.tensor) in replayed:
                 self._move(position, event)
             elif isinstance(event, Marked) and id(event.tensor) in self.wanted.marked:
                 how = Marking.DETACHED if event.method == "detach_" else Marking.ON if event.on else Marking.OFF
@@ -162,7 +162,7 @@ class Builder:
         """Views of inputs that were moved in grad mode: autograd then gives the input another `grad_fn`."""
         found = []
         for event in self.ledger.events:
-            if isinstance(event, Moved) and event.mode.grad and id(event.tensor) not in self.refs:
+            if isinstance(event, MetadataOp) and event.mode.grad and id(event.tensor) not in self.refs:
                 tensor = event.tensor
                 if base_of(tensor) is not None and tensor.requires_grad and id(self.ledger.root(tensor)) in self.refs:
                     found.append(tensor)
@@ -176,22 +176,24 @@ class Builder:
 
     def _idle_writes(self, replayed: set[int]) -> dict[int, Ref]:
         """Events that leave an input's data unchanged, after a view of another input that must be recreated. The two
-        inputs may share a version counter, and that view would lose its `grad_fn`; see rootless.py."""
+        inputs may share a version counter, and that view would lose its `grad_fn`; see views_of_no_grad_bases.py."""
         viewed: set[int] = set()
         found: dict[int, Ref] = {}
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Viewed) and any(id(r) in self.needed and r.requires_grad for r in event.results):
                 viewed.add(id(self.ledger.root(event.source)))
-            elif viewed and isinstance(event, Moved | Wrote):
+            elif viewed and isinstance(event, MetadataOp | Wrote):
                 root = self.ledger.root(event.tensor)
                 ref = self.wanted.named.get(id(root))
                 if ref is None or ref.kind != "input" or ref.path or viewed == {id(root)}:
                     continue
                 if id(root) in self.wanted.written or data_mutated(root):
                     continue
-                if id(root) in replayed or (isinstance(event, Moved) and id(event.tensor) in replayed):
+                if id(root) in replayed or (isinstance(event, MetadataOp) and id(event.tensor) in replayed):
                     continue  # the replay counts it
-                if (isinstance(event, Moved) or counts_writes(event.operator)) and shares_counter(event.tensor, root):
+                if (isinstance(event, MetadataOp) or counts_writes(event.operator)) and shares_counter(
+                    event.tensor, root
+                ):
                     found[position] = ref
         return found
 
@@ -206,9 +208,9 @@ class Builder:
         for position, event in enumerate(self.ledger.events):
             if isinstance(event, Viewed) and any(id(result) in self.needed for result in event.results):
                 viewed.add(id(self.ledger.root(event.source)))
-            elif isinstance(event, Moved | Wrote):
+            elif isinstance(event, MetadataOp | Wrote):
                 root = self.ledger.root(event.tensor)
-                counts = isinstance(event, Moved) or counts_writes(event.operator)
+                counts = isinstance(event, MetadataOp) or counts_writes(event.operator)
                 ref = self.refs.get(id(root)) if id(root) in viewed & roots else None
                 if ref is not None and ref.kind in ("output", "base") and counts and shares_counter(event.tensor, root):
                     found[position] = ref
@@ -229,7 +231,7 @@ class Builder:
                 for key in {self._autograd_root(event.tensor), *([] if unseen else [id(root)])} & set(last):
                     last[key] = position
                     seen[key] = position if event.mode.grad and event.tensor.requires_grad else seen[key]
-            elif isinstance(event, Moved) and event.mode.grad and seen.get(id(event.tensor), -1) >= 0:
+            elif isinstance(event, MetadataOp) and event.mode.grad and seen.get(id(event.tensor), -1) >= 0:
                 seen[id(event.tensor)] = position
         for key in last:
             if self._moves_unseen(key, seen[key]):
@@ -245,11 +247,15 @@ class Builder:
     def _moves_unseen(self, key: int, write: int) -> bool:
         """See Note [Unseen moves after a write]. `write` is the position of the last event in grad mode."""
         events = self.ledger.events
-        moves = [event for event in events[write + 1 :] if isinstance(event, Moved) and id(event.tensor) == key]
+        moves = [event for event in events[write + 1 :] if isinstance(event, MetadataOp) and id(event.tensor) == key]
         if write < 0 or not moves or not moves[0].tensor.requires_grad:
             return False
         wrote, tensor = events[write], moves[0].tensor
-        if not isinstance(wrote, Wrote | Moved) or wrote.where is None or self.ledger.root(wrote.tensor) is not tensor:
+        if (
+            not isinstance(wrote, Wrote | MetadataOp)
+            or wrote.where is None
+            or self.ledger.root(wrote.tensor) is not tensor
+        ):
             return False
         then, now = wrote.where, layout(tensor)
         if not (then.concrete and now.concrete) or then.size == now.size or then.order != now.order:
@@ -309,7 +315,7 @@ class Builder:
         """The refusal of a view whose source was moved before the view can be taken. `as_strided` cannot take one of
         another dtype, whose gradients it would place by the layout of the moved tensor, or one of symbolic size."""
         moved = self.ledger.events[self.last_move[id(event.source)]]
-        assert isinstance(moved, Moved)
+        assert isinstance(moved, MetadataOp)
         return refused(moved, "a tensor")
 
     def _counts_with_source(self, event: Viewed) -> bool:
@@ -350,7 +356,7 @@ class Builder:
         self.variables += 1
         return Ref("view", self.variables)
 
-    def _move(self, position: int, event: Moved) -> None:
+    def _move(self, position: int, event: MetadataOp) -> None:
         source, mode = self.refs[id(event.tensor)], event.mode
         # The wrapper calls requires_grad_() before the graph, on this tensor or on one that this is a view of.
         grad = mode.grad and (event.tracked or not self.ledger.turns_on_later(position))
@@ -364,7 +370,7 @@ class Builder:
         self.steps.append(Hook(found[0], tuple(found[1:]), event.method, event.arguments))
 
 
-def _arguments(event: Viewed | Moved) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+def _arguments(event: Viewed | MetadataOp) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
     """The arguments of an operator after the tensor, and its keyword arguments, without lists."""
     return tuple(map(frozen, event.args)), tuple((name, frozen(value)) for name, value in event.kwargs.items())
 
@@ -378,11 +384,11 @@ def _reads_otherwise(event: Viewed) -> bool:
     return any(kind(result) != kind(event.source) for result in event.results)
 
 
-def written_down(event: Viewed | Moved) -> bool:
+def written_down(event: Viewed | MetadataOp) -> bool:
     return all(map(plain, event.args)) and all(map(plain, event.kwargs.values()))
 
 
-def refused(moved: Moved, whose: str) -> Refused:
+def refused(moved: MetadataOp, whose: str) -> Refused:
     """The refusal of a metadata op on what `whose` names."""
     name = str(moved.operator.overloadpacket.__name__)
     return Refused("metadata op on a view", whose, name, f"{name.removesuffix('_')}()")

@@ -18,7 +18,7 @@ from aotviz.torch_private import dynamo
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, late_writes, registered_hooks, replay
 from aotviz.tracing.arguments import Arguments
-from aotviz.tracing.ledger import Hooked, Marked, Moved, TracedHook
+from aotviz.tracing.ledger import Hooked, Marked, MetadataOp, TracedHook
 from aotviz.tracing.open_trace import OpenTrace
 
 
@@ -115,7 +115,9 @@ class RunListener:
             if position is None or not self.program.args[position].is_leaf:
                 continue
             if gradient.shape != tensor.shape:
-                moved = next(e for e in reversed(self.ledger.events) if isinstance(e, Moved) and e.tensor is tensor)
+                moved = next(
+                    e for e in reversed(self.ledger.events) if isinstance(e, MetadataOp) and e.tensor is tensor
+                )
                 raise replay.refused(moved, self.program.name(position))
 
     def take_hook(self, tensor: torch.Tensor, method: str, *hook: Any) -> Any:

@@ -72,7 +72,7 @@ def passed(call: Split) -> list[Ref]:
     if call.wrapping is not None:
         return []
     kept = (Ref("output", call.slots[number].index) for number in saved_results(call).values())
-    return list(dict.fromkeys([*kept, *(one.ref for one in call.heard)]))
+    return list(dict.fromkeys([*kept, *(one.ref for one in call.hooked_results)]))
 
 
 def passed_unsaved(call: Split) -> list[Ref]:
@@ -81,7 +81,7 @@ def passed_unsaved(call: Split) -> list[Ref]:
     for node in reversed(call.graph_module.graph.nodes):
         if node.meta.get("partitioner_tag") == "is_backward" or any(user.name in leading for user in node.users):
             leading.add(node.name)
-    kept, heard = set(saved_results(call).values()), {one.ref for one in call.heard}
+    kept, heard = set(saved_results(call).values()), {one.ref for one in call.hooked_results}
     unsaved = [n for n, node in _returned(call).items() if n not in kept and node.name in leading]
     return [ref for ref in (Ref("output", call.slots[n].index) for n in unsaved) if ref not in heard]
 

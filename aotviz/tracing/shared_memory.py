@@ -24,7 +24,7 @@ import torch
 from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, overlap, rootless
+from aotviz.tracing import functional, overlap, views_of_no_grad_bases
 from aotviz.tracing.callers_layouts import looks_contiguous
 from aotviz.tracing.forward import Run
 from aotviz.tracing.views import layout
@@ -68,7 +68,7 @@ def _passes(forward: Run, places: tuple[int, ...], others: tuple[int, ...]) -> b
     ledger, graph, args = forward.ledger, forward.open.graph, forward.args
     return any(
         _share_history(forward, used, changed)
-        and rootless.used_after(ledger, graph, forward.graph_input(used)[0], args[used], [args[changed]])
+        and views_of_no_grad_bases.used_after(ledger, graph, forward.graph_input(used)[0], args[used], [args[changed]])
         for used in places
         for changed in others
     )

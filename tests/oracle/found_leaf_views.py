@@ -1,5 +1,5 @@
 """Random programs on a leaf that is a view, or on a view of one, that were wrong or refused once; see
-aotviz/tracing/rootless.py. Each is the text of a module without its import of torch."""
+aotviz/tracing/views_of_no_grad_bases.py. Each is the text of a module without its import of torch."""
 
 FOUND_LEAF_VIEWS = {
     "a_view_of_a_leaf_that_is_a_view_is_read_after_a_write": """

@@ -13,8 +13,8 @@ from aotviz.ir import forms
 from aotviz.ir.view_and_mutation import OutputType
 from aotviz.python_state.patched import patched
 from aotviz.tracing import corrections, forward
+from aotviz.tracing.argument_state import Kind
 from aotviz.tracing.forward import Run
-from aotviz.tracing.given import Kind
 
 
 def _of_input(name: str) -> Callable[[Run], bool]:
@@ -28,9 +28,9 @@ def _of_output(kind: OutputType) -> Callable[[Run], bool]:
 # name -> (what it is, whether a run meets it)
 OF_A_RUN: dict[str, tuple[str, Callable[[Run], bool]]] = {
     "as_views": ("runs again: a metadata op moved an input", lambda run: bool(run.program.known.as_views)),
-    "rootless": (
+    "view of a no_grad base": (
         "runs again: an input is a view whose base does not require grad",
-        lambda run: bool(run.program.known.rootless) or run.program.made_rootless is not None,
+        lambda run: bool(run.program.known.no_grad_views) or run.program.made_no_grad_views is not None,
     ),
     "logs_views": ("runs again: it meets a subclass", lambda run: run.program.known.logs_views),
     "turns_grad_on": ("runs again: it turns requires_grad on", lambda run: run.program.known.turns_grad_on),

@@ -33,11 +33,11 @@ from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.functional import Before, edge, increment_version
-from aotviz.tracing.ledger import Event, Ledger, Marked, Moved, Viewed, Wrote
+from aotviz.tracing.ledger import Event, Ledger, Marked, MetadataOp, Viewed, Wrote
 
 
 @dataclass
-class Rootless:
+class ViewOfNoGradBase:
     """Such an argument in the trace."""
 
     argument: torch.Tensor  # made by `viewed_like`
@@ -79,7 +79,9 @@ class Watch:
     """Looks at these arguments of one run before each call of a torch function. `made` are those that the function
     creates itself, if it may: it appends them while it runs."""
 
-    def __init__(self, ledger: Ledger, given: Sequence[Rootless], made: Sequence[Rootless] | None) -> None:
+    def __init__(
+        self, ledger: Ledger, given: Sequence[ViewOfNoGradBase], made: Sequence[ViewOfNoGradBase] | None
+    ) -> None:
         self.ledger, self.given, self.made = ledger, given, made
         self.is_needed = bool(given) or made is not None
         self.forgotten: list[torch.Tensor] = []  # views that lost their autograd connection to a leaf
@@ -153,9 +155,9 @@ def _uses_after(graph: fx.Graph, placeholder: fx.Node, mark: Marked) -> list[fx.
     return found
 
 
-def written_after_move(ledger: Ledger, tensor: torch.Tensor, others: Sequence[Any]) -> Moved | None:
+def written_after_move(ledger: Ledger, tensor: torch.Tensor, others: Sequence[Any]) -> MetadataOp | None:
     """The first metadata op on one of the `others` after which this tensor is written in grad mode."""
-    moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, Moved)]
+    moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, MetadataOp)]
     writes = [number for number, event in _writes(ledger, [tensor]) if isinstance(event, Wrote) and event.mode.grad]
     return moves[0][1] if moves and writes and writes[-1] > moves[0][0] else None
 
@@ -182,10 +184,10 @@ def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> 
     return False
 
 
-def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, Moved | Wrote]]:
+def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, MetadataOp | Wrote]]:
     """The events that write or move one of these inputs, with their numbers."""
     for number, event in enumerate(ledger.events if tensors else ()):
-        if isinstance(event, Moved | Wrote) and any(ledger.root(event.tensor) is tensor for tensor in tensors):
+        if isinstance(event, MetadataOp | Wrote) and any(ledger.root(event.tensor) is tensor for tensor in tensors):
             yield number, event
 
 

@@ -30,7 +30,7 @@ class GradientProgram:
         return self.reads is None or argument in self.reads
 
 
-class Late(Protocol):
+class DeferredStages(Protocol):
     """Runs stages under the observer of the program that asks for them."""
 
     def backward(self, request: BackwardRequest) -> LoweredBackward: ...
@@ -43,7 +43,7 @@ class LazyBackward:
     """The backward, compiled when first needed. `plain` runs its graph uncompiled."""
 
     request: Callable[[bool], BackwardRequest]
-    late: Late
+    late: DeferredStages
     donates: bool
     plain: Compiled
     compiled: Callable[[], None]  # called after each compilation

@@ -6,7 +6,8 @@ Under no_grad, that depends on what the caller passed, while a trace gets each a
   converts them back: after `x.t_()` under no_grad, the gradient of `x` is transposed. The trace does the same, unless
   the function gets a view of the argument.
 - For a view, autograd regenerates the `grad_fn` at its next use from the strides that the view has by then. Gradients
-  reach the right elements, as if grad mode had been on. The trace differs: see Note [Moved views] in ledger.py.
+  reach the right elements, as if grad mode had been on. The trace differs: see Note [Views changed in place] in
+  ledger.py.
 - If the base of the view does not require grad, there is nothing to regenerate from: later gradients are lost.
 
 Where the gradient of the trace would differ, the argument and its views are marked, and using one of them is refused.
@@ -42,18 +43,18 @@ class Kind(Enum):
 
 
 @dataclass
-class Given:
+class ArgumentState:
     """An argument that requires grad, and what happened to it so far."""
 
     kind: Kind
-    as_view: bool  # the function gets a view of it; see Note [Moved inputs] in forward.py
+    as_view: bool  # the function gets a view of it; see Note [Inputs changed in place] in forward.py
     start: Layout  # before the call
     order: tuple[Any, ...]  # the current order of its elements
     moved: bool = False  # an in-place metadata op was called on it
     viewed: bool = False  # a view of it was taken before that
     seen: bool = False  # one of these ops ran in grad mode
     reordered: bool = False  # one of them changed the order of its elements
-    unseen: Any = None  # the last Moved that did so under no_grad
+    unseen: Any = None  # the last MetadataOp that did so under no_grad
     wrong: bool = False  # from now on, the trace's gradient differs from eager's
     ended: bool = False  # an orphan: from now on, eager loses its gradients
     used: bool = False  # an orphan, before it ended
@@ -65,7 +66,7 @@ class Given:
         self.used_after = self.used_after or self.ended
 
     def move(self, moved: Any, viewed: bool) -> None:
-        """Called after each Moved of it. `viewed`: whether a view of it has been taken."""
+        """Called after each MetadataOp of it. `viewed`: whether a view of it has been taken."""
         self.viewed = self.viewed or (viewed and not self.moved)
         now, unseen = hinted(layout(moved.tensor)).order, not moved.mode.grad
         reorders = now != self.order
