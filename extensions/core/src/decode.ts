@@ -2,7 +2,7 @@
 // msgpack and checks every field against the SCHEMA generated from events.py. Then it checks every index against the
 // list that it points into. Every problem becomes one RecordingError that says what is wrong, where, and what to do.
 
-import { atOnce, inSteps } from "./breath";
+import { atOnce, inSteps } from "./chunked_work";
 import { unzipped } from "./bytes";
 import { countsOf } from "./counting";
 import { addUp } from "./deltas";

@@ -1,8 +1,8 @@
 // The recording as the views read it. A part is loaded on first use. A graph is decoded once, and all views share it.
 
 import { type Graph, readGraph } from "./graph";
-import { type Held, takeCode, takeCompilation, takeGraph, unopened } from "./held";
-import { anew, type News } from "./news";
+import { type LoadedParts, takeCode, takeCompilation, takeGraph, unopened } from "./loaded_parts";
+import { liveUpdate, type LiveUpdate } from "./live_updates";
 import { type Rows, type Source, type Wait, WholeSource, type Wish } from "./source";
 import {
   type CacheLookup,
@@ -28,7 +28,7 @@ export type Need =
 /** A recording with its lookups. A part is absent until `load` has loaded it. */
 export class Recording {
   private readonly graphs = new Map<GraphSnapshot, Graph>();
-  private held: readonly Held[];
+  private held: readonly LoadedParts[];
   private readonly rowsHeld = new Map<string, Rows>(); // by kind
   private readonly rowsRead = new Set<string>(); // kinds that a view has asked for since the last refresh
   private readonly whys = new WeakMap<Rows, ReadonlyMap<string, string>>(); // id of a compilation -> why it was made
@@ -50,9 +50,9 @@ export class Recording {
    * Asks for the current index and uses it. Loaded parts stay if they are still valid. `open` is the position of a
    * compilation that is kept even if the kernel has dropped it. Null if nothing is new.
    */
-  async refresh(open: number): Promise<News | null> {
+  async refresh(open: number): Promise<LiveUpdate | null> {
     const next = await this.source.index(true);
-    const news = await anew(this.now, next, this.held, open, (id) => this.source.compilation(id));
+    const news = await liveUpdate(this.now, next, this.held, open, (id) => this.source.compilation(id));
     if (!news) return null;
     for (const kind of [...this.rowsHeld.keys()]) {
       if (this.rowsRead.has(kind)) this.rowsHeld.set(kind, await this.source.rows(kind));
@@ -128,7 +128,7 @@ export class Recording {
     return this.about(compilation)?.cache_lookups ?? [];
   }
 
-  private about(compilation: CompilationData): Held["about"] | undefined {
+  private about(compilation: CompilationData): LoadedParts["about"] | undefined {
     return this.held.find(({ data }) => data === compilation)?.about;
   }
 

@@ -2,7 +2,7 @@
 // that does not match the schema raises an Unexpected. It collects its place in the recording as it propagates, so that
 // valid data costs no time for places.
 
-import { atOnce, type Work } from "./breath";
+import { atOnce, type Work } from "./chunked_work";
 import { parted } from "./deltas";
 import { isInt, isList, isMap, isText, Reader } from "./msgpack";
 import { Float, SCHEMA, type Schema, type ValueRecord, type Wire } from "./wire";

@@ -4,7 +4,7 @@
 
 import type { Graph, Node } from "./graph";
 import { type Need, previousGraph, type Recording } from "./model";
-import { same } from "./news";
+import { same } from "./live_updates";
 import type { CompilationData, Painting, StageRecord } from "./wire";
 
 export interface Selection {

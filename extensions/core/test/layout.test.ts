@@ -4,7 +4,7 @@ import process from "node:process";
 import { type Format, Graphviz } from "@hpcc-js/wasm-graphviz";
 import { beforeAll, describe, expect, test, vi } from "vitest";
 
-import { inSteps } from "../src/breath";
+import { inSteps } from "../src/chunked_work";
 import { decodeRecording } from "../src/decode";
 import { column } from "../src/layout/column";
 import { fromDot, toDot } from "../src/layout/dot";

@@ -7,7 +7,7 @@ import { column } from "../src/layout/column";
 import { toDot } from "../src/layout/dot";
 import { layered } from "../src/layout/layered";
 import type { LaneInput } from "../src/layout/placed";
-import { rehearsal } from "../src/layout/rehearsal";
+import { warmupGraph } from "../src/layout/graphviz_warmup";
 
 // Boxes that all read the first one: no column.
 const lane = (boxes: number): LaneInput => ({
@@ -94,10 +94,10 @@ describe("the layouter", () => {
     expect(answers).toBe(2);
   });
   test("what graphviz rehearses has modules in modules and edges to route around boxes", () => {
-    const dot = toDot(rehearsal());
+    const dot = toDot(warmupGraph());
     expect(dot).toContain("splines=true");
     expect(dot).toMatch(/subgraph cluster_0 \{[^}]*subgraph cluster_1 \{/);
-    expect(column(rehearsal())).toBeNull();
+    expect(column(warmupGraph())).toBeNull();
     expect(dot).toMatch(/n0 -> n3\d;/);
   });
   test("is warm before it is asked", async () => {

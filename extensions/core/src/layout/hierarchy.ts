@@ -3,8 +3,8 @@
 // of consecutive members. So every graph can be opened step by step, and even a hostile recording cannot make more
 // groups than the page can hold.
 
-import { atOnce, type Work } from "../breath";
-import { isTangent, userName } from "../meaning";
+import { atOnce, type Work } from "../chunked_work";
+import { isTangent, userName } from "../descriptors";
 import { type Graph, type ModuleStep, type Node, runsBackward } from "../graph";
 
 export type Lane = "forward" | "backward";

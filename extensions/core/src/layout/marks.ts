@@ -2,7 +2,7 @@
 // never reads. The drawing marks these, and the outline says them in words.
 
 import { type Graph, type Node, referred } from "../graph";
-import { isGradient, isSaved, written } from "../meaning";
+import { isGradient, isSaved, written } from "../descriptors";
 
 /** The nodes of a graph by what becomes of them. A node can be in several sets: an output may be saved too. */
 export interface Marks {

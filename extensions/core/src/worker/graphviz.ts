@@ -9,7 +9,7 @@ import { fromDot, toDot } from "../layout/dot";
 import { layered } from "../layout/layered";
 import type { Answer, Question } from "../layout/layouter";
 import type { LaneInput, LaneLayout } from "../layout/placed";
-import { rehearsal } from "../layout/rehearsal";
+import { warmupGraph } from "../layout/graphviz_warmup";
 
 // json0 has positions without drawing operations. Graphviz supports it, but the binding's type does not list it.
 const JSON0 = "json0" as Format;
@@ -38,7 +38,7 @@ function routed(graphviz: Graphviz, lane: LaneInput): LaneLayout {
  */
 async function rehearse(graphviz: Graphviz): Promise<void> {
   for (let i = 0; i < REHEARSALS; i++) {
-    routed(graphviz, rehearsal());
+    routed(graphviz, warmupGraph());
     await new Promise((done) => setTimeout(done));
   }
 }

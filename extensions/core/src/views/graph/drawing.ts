@@ -2,7 +2,7 @@
 // always made visible, whichever view selected it. This file connects the parts: the picture, layout and scene, the
 // canvas (surface.ts), the outline and the controls. beside.ts shows one or more of these drawings.
 
-import { atOnce, inSteps } from "../../breath";
+import { atOnce, inSteps } from "../../chunked_work";
 import { h, replace } from "../../dom";
 import * as format from "../../format";
 import { closeAll, firstOpen, type Group, grouping, type Hierarchy, openTo } from "../../layout/hierarchy";

@@ -4,7 +4,7 @@ import * as format from "../../format";
 import { type Marks, marksOf } from "../../layout/marks";
 import type { Box } from "../../layout/picture";
 import type { Size } from "../../layout/placed";
-import { userName } from "../../meaning";
+import { userName } from "../../descriptors";
 import type { Graph, Node } from "../../graph";
 import type { State } from "../../state";
 import { groupDetail, type Row } from "./outline";

@@ -2,7 +2,7 @@
 // which says why; a test compares the two.
 
 import { type Graph, type Node, referred } from "../../graph";
-import { isSaved, written } from "../../meaning";
+import { isSaved, written } from "../../descriptors";
 import { elementBytes } from "../../sizes";
 import type { CompilationData, ValueRecord } from "../../wire";
 import { copiesAStorage, hasStatisticsOfWeights, keepsMore, keptElements } from "./oversized";

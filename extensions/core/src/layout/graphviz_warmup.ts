@@ -7,7 +7,7 @@ const BOXES = 40;
 const CHAIN = BOXES - 1; // edges
 const FAR = 3; // every FAR-th box reads the first box
 
-export function rehearsal(): LaneInput {
+export function warmupGraph(): LaneInput {
   const far = Array.from({ length: Math.floor(CHAIN / FAR) }, (_, i) => FAR * (i + 1));
   const chain = Array.from({ length: CHAIN }, (_, i) => i);
   return {

@@ -10,7 +10,7 @@ import {
 } from "./wire";
 
 /** The loaded parts of a compilation; the lists of the record fill as parts arrive. */
-export interface Held {
+export interface LoadedParts {
   readonly data: { -readonly [field in keyof CompilationData]: CompilationData[field] };
   about: Pick<CompilationPart, "graph_values" | "graph_bytes" | "code_lines" | "cache_lookups">;
   readonly code: Set<number>; // stages whose texts are loaded
@@ -18,7 +18,7 @@ export interface Held {
 }
 
 /** A compilation of which only the head is known. */
-export function unopened(head: CompilationHead): Held {
+export function unopened(head: CompilationHead): LoadedParts {
   return {
     data: outline(head),
     about: { graph_values: [], graph_bytes: [], code_lines: [], cache_lookups: [] },
@@ -62,7 +62,7 @@ function outline(head: CompilationHead): CompilationData {
   };
 }
 
-export function takeCompilation(held: Held, part: CompilationPart): void {
+export function takeCompilation(held: LoadedParts, part: CompilationPart): void {
   const { values, graphs } = held.data;
   Object.assign(held.data, part.compilation);
   if (!part.compilation.values.length) held.data.values = values; // the graphs bring them
@@ -71,12 +71,12 @@ export function takeCompilation(held: Held, part: CompilationPart): void {
   held.opened = true;
 }
 
-export function takeGraph({ data }: Held, number: number, part: GraphPart): void {
+export function takeGraph({ data }: LoadedParts, number: number, part: GraphPart): void {
   part.value_numbers.forEach((value, i) => (data.values[value] = part.values[i]!));
   data.graphs[number] = part.graph;
 }
 
-export function takeCode({ data, code }: Held, stage: number, part: CodePart): void {
+export function takeCode({ data, code }: LoadedParts, stage: number, part: CodePart): void {
   (data.stages[stage] as { code: ReadonlyMap<string, string> }).code = part.code;
   code.add(stage);
 }

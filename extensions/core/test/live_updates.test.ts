@@ -7,7 +7,7 @@ import { beforeEach, describe, expect, test, vi } from "vitest";
 import { decodeRecording } from "../src/decode";
 import { following } from "../src/following";
 import { Recording } from "../src/model";
-import { same } from "../src/news";
+import { same } from "../src/live_updates";
 import { type Source, WholeSource } from "../src/source";
 import { State } from "../src/state";
 import type { CompilationHead, CompilationPart, RecordingData, RecordingIndex } from "../src/wire";

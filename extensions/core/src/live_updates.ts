@@ -2,12 +2,12 @@
 // graphs, values and texts keep their numbers, so loaded ones stay. The compilation of a torch log may be ordered
 // differently when more of the log is read, so a changed one is loaded again.
 
-import { type Held, unopened } from "./held";
+import { type LoadedParts, unopened } from "./loaded_parts";
 import type { CompilationData, CompilationHead, CompilationPart, RecordingIndex } from "./wire";
 
-export interface News {
+export interface LiveUpdate {
   readonly index: RecordingIndex;
-  readonly held: readonly Held[];
+  readonly held: readonly LoadedParts[];
   /** The new position of each compilation, by its old position; -1 if it was dropped. */
   readonly moved: readonly number[];
   /** In words, e.g. "3 more stages". */
@@ -17,13 +17,13 @@ export interface News {
 type Load = (id: string) => CompilationPart | Promise<CompilationPart>;
 
 /** Compares two indexes, and loads what is new in the open compilations. Null if nothing is new. */
-export async function anew(
+export async function liveUpdate(
   before: RecordingIndex,
   after: RecordingIndex,
-  held: readonly Held[],
+  held: readonly LoadedParts[],
   open: number,
   load: Load,
-): Promise<News | null> {
+): Promise<LiveUpdate | null> {
   if (same(before, after)) return null;
   const index = keeping(before.compilations[open], after);
   const old = new Map(before.compilations.map((head, i) => [head.id, { head, held: held[i]!, position: i }]));
@@ -60,13 +60,13 @@ function keeping(open: CompilationHead | undefined, index: RecordingIndex): Reco
   return gone ? { ...index, compilations: [open, ...index.compilations] } : index;
 }
 
-function grow(held: Held, part: CompilationPart): void {
+function grow(held: LoadedParts, part: CompilationPart): void {
   const { data } = held;
   const next = {
     ...part.compilation,
     graphs: data.graphs,
     values: part.compilation.values.length ? part.compilation.values : data.values,
-  } as Held["data"];
+  } as LoadedParts["data"];
   if (data.compile_id) {
     next.graphs = [];
     held.code.clear();
