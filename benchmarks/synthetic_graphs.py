@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aotviz.reading.recording import Recording
-from aotviz.recording import events
+from aotviz.recording import schema
 from tests.ui.fixture import Builder, Ref, Strings, modules
 
 SIZES = (200, 1_000, 5_000, 20_000)  # nodes
@@ -62,8 +62,8 @@ def _places(nodes: int, blocks: int, training: bool) -> tuple[list[Place], int]:
 
 
 def graph(
-    strings: Strings, values: list[events.ValueRecord], nodes: int, blocks: int, training: bool = True
-) -> events.GraphSnapshot:
+    strings: Strings, values: list[schema.ValueRecord], nodes: int, blocks: int, training: bool = True
+) -> schema.GraphSnapshot:
     """A graph of exactly `nodes` nodes. Raises ValueError where they are too few for the blocks."""
     places, backward = _places(nodes, blocks, training)
     builder = Builder(strings, values)
@@ -113,13 +113,13 @@ def recording(name: str, nodes: int, blocks: int = BLOCKS, stages: int = 1, trai
     Raises ValueError where the nodes are too few for the blocks.
     """
     strings = Strings()
-    values: list[events.ValueRecord] = []
+    values: list[schema.ValueRecord] = []
     graphs = [graph(strings, values, nodes, blocks, training) for _ in range(stages)]
-    compilation = events.CompilationData(
+    compilation = schema.CompilationData(
         id="0", name=name, kind="training" if training else "inference",
         started_unix_ns=1_790_000_000_000_000_000, options={},
         stages=[
-            events.StageRecord(
+            schema.StageRecord(
                 name="trace" if i == 0 else f"pass {i}", form="JointGraph",
                 summary=f"{nodes:,} nodes in {blocks} blocks.", changed=True, late=False, started_ns=i * 1_000_000,
                 elapsed_ns=1_000_000, graphs={"joint" if training else "inference": i}, evidence=[], code={},
@@ -128,8 +128,8 @@ def recording(name: str, nodes: int, blocks: int = BLOCKS, stages: int = 1, trai
         ],
         graphs=graphs, values=values, inputs=[], outputs=[], saved_tensors=[], wrapper=None, error=None,
     )  # fmt: skip
-    data = events.RecordingData(
-        format=events.FORMAT, version=events.VERSION, producer={"aotviz": "synthetic"}, strings=strings.all,
+    data = schema.RecordingData(
+        format=schema.FORMAT, version=schema.VERSION, producer={"aotviz": "synthetic"}, strings=strings.all,
         compilations=[compilation], dropped=0,
     )  # fmt: skip
     return Recording(data)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from aotviz.recording.events import RecordingData
+from aotviz.recording.schema import RecordingData
 
 EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\x7f\r\u202e\u2066\u2028"
 LINE = re.compile(r"([A-Z]\d{4} \S+ +\d+ \S+:\d+\] )(\{.*)")

@@ -24,7 +24,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from playwright.sync_api import Browser, expect
 
-from aotviz.recording.events import FORMAT, VERSION, RecordingData
+from aotviz.recording.schema import FORMAT, VERSION, RecordingData
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import KEPT
 from tests.ui import browser as finder

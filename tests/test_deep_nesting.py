@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import aotviz
 from aotviz import RecordingError
 from aotviz.recording import files
-from aotviz.recording.events import VERSION, EventTable
+from aotviz.recording.schema import VERSION, EventTable
 from tests.recorder.strategies import small
 
 START = 'V0701 12:00:00.000000 7 a.py:1] {"dynamo_start": {}, "frame_id": 0, "frame_compile_id": 0}\n'

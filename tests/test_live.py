@@ -17,7 +17,7 @@ from jupyter_client.manager import start_new_kernel
 import aotviz
 from aotviz.live import panel as live
 from aotviz.recording import progress
-from aotviz.recording.events import RecordingData
+from aotviz.recording.schema import RecordingData
 
 
 class Comm:

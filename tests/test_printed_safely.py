@@ -13,7 +13,7 @@ from aotviz import RecordingError
 from aotviz.__main__ import main
 from aotviz.reading.recording import Recording
 from aotviz.recording import files, log_tables
-from aotviz.recording.events import VERSION
+from aotviz.recording.schema import VERSION
 from tests import corpus, hostile
 from tests.recorder.strategies import small
 

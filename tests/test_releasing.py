@@ -12,7 +12,7 @@ import pytest
 import aotviz
 from aotviz.__main__ import main
 from aotviz.recording import files
-from aotviz.recording.events import VERSION
+from aotviz.recording.schema import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")

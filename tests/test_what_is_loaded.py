@@ -36,7 +36,7 @@ from aotviz.logs.log_files import AnyLog
 from aotviz.logs.printed.printed_types import annotation
 from aotviz.reading.recording import Recording
 from aotviz.recording import files, replaying
-from aotviz.recording.events import VERSION
+from aotviz.recording.schema import VERSION
 from aotviz.teaching import papers
 from aotviz.teaching.answers import agrees
 from aotviz.widgets import notebooks, parts

@@ -41,9 +41,9 @@ from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, 
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import EXPORTS, Facts
 from aotviz.recording import guard_texts, log_tables
-from aotviz.recording.events import CompilationData, ErrorRecord, RecordingData
 from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
 from aotviz.recording.holders import Recorded
+from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
 from aotviz.recording.sources import SourceLine, user_frames
 
 MOST_NAMED = 3  # compilations of one cause

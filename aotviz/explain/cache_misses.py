@@ -21,7 +21,7 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence, without_addresses
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import NONE, CacheLookup
+from aotviz.recording.schema import NONE, CacheLookup
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable

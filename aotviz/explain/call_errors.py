@@ -17,7 +17,7 @@ from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import saved, sizes
-from aotviz.recording.events import CallError
+from aotviz.recording.schema import CallError
 
 STANCE = "fail_on_recompile"
 OF_EXPORTS = ("UserError", "ConstraintViolationError")  # an export says which line made a size a constant

@@ -15,7 +15,7 @@ from itertools import combinations, product
 from aotviz.explain.explanation import counted, listed
 from aotviz.recording import saved
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import (
+from aotviz.recording.schema import (
     AliasTensor,
     CompilationData,
     ErrorRecord,

@@ -18,8 +18,8 @@ from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import DRAFT, EXPORTS, Facts
-from aotviz.recording.events import NONE, ShapeRecord
 from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
+from aotviz.recording.schema import NONE, ShapeRecord
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
 from aotviz.recording.spoken import spoken
 

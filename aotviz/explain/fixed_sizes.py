@@ -14,7 +14,7 @@ from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, listed, sentence
 from aotviz.explain.misses import LIBRARY, own_line
 from aotviz.explain.rows import EXPORTS, Facts
-from aotviz.recording.events import ShapeRecord
+from aotviz.recording.schema import ShapeRecord
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.spoken import spoken
 

@@ -16,7 +16,7 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
 from aotviz.explain.misses import LIBRARY, own_line, shortened
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import GraphBreak
+from aotviz.recording.schema import GraphBreak
 from aotviz.recording.sources import SourceLine, innermost, user_frames
 
 if TYPE_CHECKING:

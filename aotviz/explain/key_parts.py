@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from aotviz.explain.expressions import global_state, torchs_setting
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import CacheLookup
+from aotviz.recording.schema import CacheLookup
 from aotviz.recording.spoken import spoken, without_hashes
 from aotviz.recording.strings import parsed
 

@@ -18,7 +18,7 @@ from aotviz.explain.expressions import global_state, torchs_setting
 from aotviz.explain.guard_failure import GuardFailure
 from aotviz.explain.rows import Facts
 from aotviz.recording import dynamo_stage
-from aotviz.recording.events import NONE, FailedGuard, GuardRecord, RecompileReason
+from aotviz.recording.schema import NONE, FailedGuard, GuardRecord, RecompileReason
 from aotviz.recording.sizes import reach
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.spoken import spoken

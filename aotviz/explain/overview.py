@@ -18,8 +18,8 @@ from aotviz.explain.misses import shortened
 from aotviz.explain.rows import Facts
 from aotviz.explain.time_parts import ORDER
 from aotviz.recording import saved
-from aotviz.recording.events import CompilationData
 from aotviz.recording.findings import CauseRecord, FunctionRecord, OverviewRecord, TimeShare
+from aotviz.recording.schema import CompilationData
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable

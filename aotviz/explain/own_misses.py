@@ -19,7 +19,7 @@ from aotviz.explain.ingredients import PROGRAM
 from aotviz.explain.key_parts import Difference, short_pair
 from aotviz.explain.rows import NUMBERED_NAME, Facts
 from aotviz.recording import own_lookups
-from aotviz.recording.events import CacheLookup
+from aotviz.recording.schema import CacheLookup
 from aotviz.recording.sources import SourceLine
 
 CACHE = own_lookups.CACHE

@@ -13,10 +13,10 @@ from collections.abc import Hashable
 
 from aotviz.recording import inductor_memory
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import NONE
 from aotviz.recording.findings import PeakChange, PeakRecord
 from aotviz.recording.holders import Recorded
 from aotviz.recording.inductor_memory import InductorMemory
+from aotviz.recording.schema import NONE
 
 MOST_NODES = 5000
 _KINDS = ("training", "inference", "compiled autograd")

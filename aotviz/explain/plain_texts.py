@@ -10,7 +10,7 @@ from typing import Protocol
 
 from aotviz.explain import exports, graph_breaks, restarts
 from aotviz.explain.explanation import sentence
-from aotviz.recording.events import GraphBreak, GuardRecord, MetricsRecord, PlainText, ShapeRecord
+from aotviz.recording.schema import GraphBreak, GuardRecord, MetricsRecord, PlainText, ShapeRecord
 from aotviz.recording.spans import RESTARTS
 from aotviz.recording.spoken import spoken
 

@@ -16,7 +16,7 @@ import msgspec
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import sentence
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import ArtifactRecord
+from aotviz.recording.schema import ArtifactRecord
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable

@@ -33,8 +33,8 @@ from aotviz.explain.misses import LIBRARY, Miss, Reason
 from aotviz.explain.recompile import Cause, Recompile, quoted
 from aotviz.explain.rows import Facts
 from aotviz.recording import guard_texts
-from aotviz.recording.events import NONE, CompilationData
 from aotviz.recording.findings import WhyCompiled
+from aotviz.recording.schema import NONE, CompilationData
 from aotviz.recording.sources import user_frames
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import spans
-from aotviz.recording.events import MetricsRecord
+from aotviz.recording.schema import MetricsRecord
 
 LOST = ("dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s")  # the best known first
 MOST_NAMED = 3

@@ -1,6 +1,6 @@
 """The rows of a recording, indexed by compilation.
 
-A recording keeps rows in the order of the log (recording/events.py); an explanation asks what is known about one
+A recording keeps rows in the order of the log (recording/schema.py); an explanation asks what is known about one
 compilation. Each index is built when it is first needed.
 """
 
@@ -17,7 +17,9 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from aotviz.recording.dynamo_stage import REST
-from aotviz.recording.events import (
+from aotviz.recording.graph import Graph
+from aotviz.recording.log_tables import WATCHED
+from aotviz.recording.schema import (
     CompilationData,
     GuardRecord,
     MetricsRecord,
@@ -25,8 +27,6 @@ from aotviz.recording.events import (
     RecordingData,
     ShapeRecord,
 )
-from aotviz.recording.graph import Graph
-from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.sources import SourceLine, innermost, user_frames
 from aotviz.recording.spoken import spoken
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import CacheLookup
+from aotviz.recording.schema import CacheLookup
 
 MOST_TOLD = 3
 PARAMETER = re.compile(r'\b(\w+): "')

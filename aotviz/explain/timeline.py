@@ -19,7 +19,7 @@ from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, seconds, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import plain_name
-from aotviz.recording.events import EventTable
+from aotviz.recording.schema import EventTable
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

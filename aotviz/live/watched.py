@@ -31,11 +31,11 @@ from aotviz.logs.read_trace import read_bytes
 from aotviz.logs.resets import MARK, Resets, begins, frame_and_number, labelled
 from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import NONE, CompilationData, RecordingData
 from aotviz.recording.holders import Changed, Live
 from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.paintings import Paintings
+from aotviz.recording.schema import NONE, CompilationData, RecordingData
 from aotviz.recording.store import Store
 from aotviz.recording.strings import StringTable, clean
 

@@ -17,7 +17,10 @@ from msgspec.structs import replace
 from aotviz.ir.view_and_mutation import InputAliasInfo
 from aotviz.logs.texts import Texts
 from aotviz.recording import sizes
-from aotviz.recording.events import (
+from aotviz.recording.graph import Graph
+from aotviz.recording.listing import SHORT, Node
+from aotviz.recording.saved import readers
+from aotviz.recording.schema import (
     NONE,
     CompilationData,
     InputRecord,
@@ -26,9 +29,6 @@ from aotviz.recording.events import (
     SavedTensorRecord,
     TensorDescription,
 )
-from aotviz.recording.graph import Graph
-from aotviz.recording.listing import SHORT, Node
-from aotviz.recording.saved import readers
 from aotviz.recording.sources import user_name
 
 INPUT = re.compile(r"InputAliasInfo\(([^()]*)\)")

@@ -29,7 +29,7 @@ from aotviz.logs.parts import LISTS, Part, StreamRecord
 from aotviz.logs.resets import BEGIN_BYTES, MARK, begins, frame_and_number
 from aotviz.logs.streams import Compilation, Log, Place, Stream
 from aotviz.logs.texts import LONG_BYTES, Texts
-from aotviz.recording.events import (
+from aotviz.recording.schema import (
     FORMAT,
     NONE,
     VERSION,

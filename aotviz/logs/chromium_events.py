@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording.events import NONE, EventTable
+from aotviz.recording.schema import NONE, EventTable
 
 BEGIN, END, COMPLETE = "B", "E", "X"  # others are instants
 UNFINISHED = -1.0

@@ -13,7 +13,8 @@ from aotviz.logs.printed.printed_graphs import PrintedGraphs
 from aotviz.logs.texts import Texts
 from aotviz.recording import numbers
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import (
+from aotviz.recording.holders import Holder
+from aotviz.recording.schema import (
     NONE,
     ArtifactRecord,
     CompilationData,
@@ -22,7 +23,6 @@ from aotviz.recording.events import (
     StageRecord,
     TensorDescription,
 )
-from aotviz.recording.holders import Holder
 
 DYNAMO_ROLES = ("dynamo", "part", "export")  # values in these graphs have other names than in AOTAutograd's
 

@@ -18,8 +18,8 @@ from aotviz.logs.lines import Record
 from aotviz.logs.resets import BEGIN_BYTES
 from aotviz.logs.stacks import stack_text
 from aotviz.logs.streams import Compilation, Open, Place, Stream
-from aotviz.recording.events import NONE, ErrorRecord
 from aotviz.recording.printed_lines import last_line
+from aotviz.recording.schema import NONE, ErrorRecord
 from aotviz.recording.strings import clean
 
 EXPORT, DRAFT, AOTI, AOT = "export", "draft export", "AOTInductor", "AOTAutograd"

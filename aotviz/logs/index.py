@@ -25,7 +25,7 @@ from aotviz import __version__
 from aotviz.logs.log_files import LogFile
 from aotviz.logs.texts import Item
 from aotviz.recording import user_folder
-from aotviz.recording.events import RecordingData
+from aotviz.recording.schema import RecordingData
 
 MAGIC = b"\x93AOTVIX\n"
 MOST_BYTES = 1 << 30  # of all indexes together
@@ -96,7 +96,7 @@ def _reader() -> str:
     """A digest of the reader's version and source. It is part of the path, so other readers' indexes are not used."""
     here = Path(__file__).parent
     digest = blake2b(__version__.encode(), digest_size=16)
-    for path in sorted([*here.rglob("*.py"), here.parent / "recording" / "events.py"]):
+    for path in sorted([*here.rglob("*.py"), here.parent / "recording" / "schema.py"]):
         with contextlib.suppress(OSError):  # the package may be in a zip file
             digest.update(path.read_bytes())
     return digest.hexdigest()

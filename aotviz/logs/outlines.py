@@ -16,7 +16,7 @@ from aotviz.logs.chromium_events import in_order
 from aotviz.logs.parts import Part
 from aotviz.logs.resets import labelled
 from aotviz.logs.texts import Item
-from aotviz.recording.events import NONE, LogRecord, RecordingData
+from aotviz.recording.schema import NONE, LogRecord, RecordingData
 
 MOST_NAMED = 5  # ranks that a note names
 

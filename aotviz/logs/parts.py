@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from aotviz import __version__
 from aotviz.logs.texts import Item, Span
 from aotviz.recording import numbers
-from aotviz.recording.events import FORMAT, NONE, VERSION, CompilationData, EventTable, Origin, RecordingData
+from aotviz.recording.schema import FORMAT, NONE, VERSION, CompilationData, EventTable, Origin, RecordingData
 
 
 class StreamRecord(msgspec.Struct, array_like=True, frozen=True):

@@ -23,8 +23,8 @@ from aotviz.logs.parts import Merger, Part
 from aotviz.logs.processes import Processes, cpus
 from aotviz.logs.texts import Item, Span, Texts
 from aotviz.reading.recording import Recording
-from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError
+from aotviz.recording.schema import RecordingData
 from aotviz.recording.strings import clean
 
 P = ParamSpec("P")

@@ -22,7 +22,7 @@ from aotviz.logs.stacks import stack_text
 from aotviz.logs.streams import Compilation, Place
 from aotviz.logs.texts import LONG_BYTES
 from aotviz.recording import captured_visits, guard_texts, own_lookups
-from aotviz.recording.events import (
+from aotviz.recording.schema import (
     NONE,
     CacheLookup,
     CollectiveSchedule,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz.logs import known
-from aotviz.recording.events import ArtifactRecord, GraphSnapshot, StageRecord, WrapperRecord
+from aotviz.recording.schema import ArtifactRecord, GraphSnapshot, StageRecord, WrapperRecord
 from aotviz.recording.spoken import HASH
 
 # Events of the timeline -> the stage whose time they count for.

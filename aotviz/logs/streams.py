@@ -10,7 +10,7 @@ from typing import Any
 from aotviz.logs import stacks
 from aotviz.logs.resets import Resets
 from aotviz.recording.captured_visits import Done
-from aotviz.recording.events import NONE, BadLine, ErrorRecord, Origin
+from aotviz.recording.schema import NONE, BadLine, ErrorRecord, Origin
 from aotviz.recording.strings import clean
 
 MOST_BAD_LINES = 100  # of one log that are kept with their reason; the others are only counted

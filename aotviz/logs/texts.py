@@ -16,7 +16,7 @@ from typing import overload
 import msgspec
 
 from aotviz.logs.lines import plain
-from aotviz.recording.events import NONE
+from aotviz.recording.schema import NONE
 from aotviz.recording.strings import clean
 
 LONG_BYTES = 512

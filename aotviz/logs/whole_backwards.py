@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from aotviz.logs.texts import Texts
 from aotviz.recording.captured_visits import ADDS, SETS, Done
-from aotviz.recording.events import CompilationData, VisitRecord
 from aotviz.recording.graph import Graph
+from aotviz.recording.schema import CompilationData, VisitRecord
 
 KIND, NAME, ROLE = "compiled autograd", "backward", "compiled autograd"
 MARK = re.compile(r"code: (?P<node>\S.{0,200}?) \(NodeCall (?P<number>\d{1,9})\)")

@@ -26,10 +26,10 @@ from aotviz.explain import (
 from aotviz.explain.overview import Overview
 from aotviz.recording import files, live_tracks, log_tables, merging, needs_torch, paintings, redacting, trace_files
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError
 from aotviz.recording.findings import ComparedInputs
 from aotviz.recording.holders import Changed, Holder, Live, Whole
+from aotviz.recording.schema import RecordingData
 from aotviz.recording.store import Store
 from aotviz.widgets.bookmarks import Beside, bookmark
 from aotviz.widgets.html import write_html
@@ -68,7 +68,7 @@ class Recording:
 
     @property
     def data(self) -> RecordingData:
-        """The recording in its wire format (events.py), as it is now. For a log this reads every graph."""
+        """The recording in its wire format (schema.py), as it is now. For a log this reads every graph."""
         return self._painted(self._content.data)
 
     @property

@@ -24,7 +24,7 @@ import torch
 
 from aotviz.ir import user_warnings
 from aotviz.recording import guard_texts
-from aotviz.recording.events import CallError
+from aotviz.recording.schema import CallError
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.strings import clean
 from aotviz.torch_private import dynamo

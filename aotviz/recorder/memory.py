@@ -21,7 +21,7 @@ from aotviz.ir.descriptors import SyntheticBaseInput
 from aotviz.ir.forms import TracedCall
 from aotviz.recorder.naming import size, sizes
 from aotviz.recorder.placing import Place, Placing
-from aotviz.recording.events import NONE, AliasTensor, StorageRecord, StorageWrite
+from aotviz.recording.schema import NONE, AliasTensor, StorageRecord, StorageWrite
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import snapshotting

@@ -36,7 +36,7 @@ from aotviz.recorder import calls, memory, records, run_log, snapshot, summaries
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
 from aotviz.recording import progress, replaying
 from aotviz.recording.dynamo_stage import Captured
-from aotviz.recording.events import NONE, ErrorRecord, InputRecord, StageRecord
+from aotviz.recording.schema import NONE, ErrorRecord, InputRecord, StageRecord
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import Program

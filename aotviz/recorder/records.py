@@ -21,8 +21,8 @@ from aotviz.ir.wrapper_subclasses import ragged
 from aotviz.recorder.memory import Position, stride_and_offset
 from aotviz.recorder.naming import sizes
 from aotviz.recorder.snapshot import SnapshotWriter
-from aotviz.recording.events import NONE, Evidence, InputRecord, OutputRecord, VisitRecord, WrapperNote, WrapperRecord
 from aotviz.recording.saved import Kept, SavedNote
+from aotviz.recording.schema import NONE, Evidence, InputRecord, OutputRecord, VisitRecord, WrapperNote, WrapperRecord
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
 from aotviz.torch_private import snapshotting

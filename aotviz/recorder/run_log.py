@@ -28,7 +28,7 @@ from aotviz.ir.forms import TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
 from aotviz.recorder.memory import Frames, Memory, operator_name, step_text
 from aotviz.recorder.naming import target_name
-from aotviz.recording.events import NONE, RunEvent, RunFact, RunLog
+from aotviz.recording.schema import NONE, RunEvent, RunFact, RunLog
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import operators

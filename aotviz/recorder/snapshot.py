@@ -2,7 +2,7 @@
 
 Later passes edit graphs in place, a kept graph keeps every fake tensor in it alive, and a deep copy of GPT-2's graph
 costs more than the stage that made it. So a stage's graph is read once, when the stage ends, into columns of small
-integers (events.py), and no torch object is kept afterwards. Texts are interned, values are numbered (values.py), and
+integers (schema.py), and no torch object is kept afterwards. Texts are interned, values are numbered (values.py), and
 each node is read once.
 
 Note [A node is looked into once]
@@ -30,9 +30,9 @@ from torch.fx.immutable_collections import immutable_list
 from aotviz.recorder.naming import describe, module_lines, target_name, user_frames
 from aotviz.recorder.values import Values
 from aotviz.recording import node_arguments as arguments
-from aotviz.recording.events import NONE, GraphSnapshot
 from aotviz.recording.graph import OPS
 from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
+from aotviz.recording.schema import NONE, GraphSnapshot
 from aotviz.recording.strings import StringTable, clean
 from aotviz.torch_private import snapshotting
 from aotviz.torch_private.snapshotting import OPERATOR

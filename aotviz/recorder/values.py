@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from aotviz.recorder.naming import sizes
-from aotviz.recording.events import NONE, ValueRecord
+from aotviz.recording.schema import NONE, ValueRecord
 from aotviz.recording.strings import StringTable
 from aotviz.torch_private import snapshotting
 

@@ -19,7 +19,7 @@ from aotviz.ir.forms import FlatCall, JointGraph
 from aotviz.ir.refusals import Refused
 from aotviz.pipeline import Observer, Role
 from aotviz.recording import progress
-from aotviz.recording.events import CompilationData
+from aotviz.recording.schema import CompilationData
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.torch_private import partitioners

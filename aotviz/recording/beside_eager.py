@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from aotviz.recording import sizes, tables
-from aotviz.recording.events import SavedTensorRecord
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
 from aotviz.recording.saved import cost
+from aotviz.recording.schema import SavedTensorRecord
 
 if TYPE_CHECKING:
     import pandas as pd

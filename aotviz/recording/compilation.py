@@ -18,7 +18,12 @@ from aotviz.recording.beside_eager import BesideEager
 from aotviz.recording.costs import Speed
 from aotviz.recording.diff import diff
 from aotviz.recording.dynamo_stage import Rows, plain_name
-from aotviz.recording.events import (
+from aotviz.recording.graph import Graph
+from aotviz.recording.inductor_memory import InductorMemory
+from aotviz.recording.live_bytes import Memory
+from aotviz.recording.live_program import LiveProgram
+from aotviz.recording.plans import Plans, plan
+from aotviz.recording.schema import (
     CompilationData,
     ErrorRecord,
     InputRecord,
@@ -28,11 +33,6 @@ from aotviz.recording.events import (
     VisitRecord,
     WrapperRecord,
 )
-from aotviz.recording.graph import Graph
-from aotviz.recording.inductor_memory import InductorMemory
-from aotviz.recording.live_bytes import Memory
-from aotviz.recording.live_program import LiveProgram
-from aotviz.recording.plans import Plans, plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,7 @@ class Compilation:
 
     @cached_property
     def data(self) -> CompilationData:
-        """The compilation in its wire format (events.py)."""
+        """The compilation in its wire format (schema.py)."""
         return self._complete() if self._complete is not None else self.outline
 
     @cached_property

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording.events import (
+from aotviz.recording.guard_texts import LONGEST, made
+from aotviz.recording.schema import (
     NONE,
     CacheLookup,
     Evidence,
@@ -26,7 +27,6 @@ from aotviz.recording.events import (
     ShapeRecord,
     StageRecord,
 )
-from aotviz.recording.guard_texts import LONGEST, made
 from aotviz.recording.sources import innermost, user_name
 from aotviz.recording.spoken import spoken
 from aotviz.recording.strings import StringTable

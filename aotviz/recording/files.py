@@ -21,7 +21,8 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz.recording import numbers
-from aotviz.recording.events import (
+from aotviz.recording.listing import one_line
+from aotviz.recording.schema import (
     FORMAT,
     NONE,
     VERSION,
@@ -30,7 +31,6 @@ from aotviz.recording.events import (
     GraphSnapshot,
     RecordingData,
 )
-from aotviz.recording.listing import one_line
 from aotviz.recording.strings import clean, cleaned
 
 MAGIC = b"\x93AOTVIZ\n"

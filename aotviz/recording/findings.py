@@ -1,4 +1,4 @@
-"""The part of the wire format (events.py) that no compiler recorded: what was found in a recording, in words, and the
+"""The part of the wire format (schema.py) that no compiler recorded: what was found in a recording, in words, and the
 values that the user painted its nodes with."""
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aotviz.recording import tables
-from aotviz.recording.events import GraphSnapshot, ValueRecord
 from aotviz.recording.listing import Node, listing
+from aotviz.recording.schema import GraphSnapshot, ValueRecord
 from aotviz.recording.sizes import made_bytes
 from aotviz.recording.sources import SourceLine, innermost
 

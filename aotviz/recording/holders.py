@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from aotviz.recording import progress
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import CompilationData, RecordingData
 from aotviz.recording.merging import merge, with_rows
 from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.paintings import Paintings
+from aotviz.recording.schema import CompilationData, RecordingData
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import clean
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aotviz.recording import sizes, tables
-from aotviz.recording.events import StageRecord
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
 from aotviz.recording.live_bytes import KINDS, OF_THE_CALLER, Memory, alive_through, bytes_of, moment_of, results
+from aotviz.recording.schema import StageRecord
 
 if TYPE_CHECKING:
     import pandas as pd

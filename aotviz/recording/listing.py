@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from aotviz.recording.events import ValueRecord
+from aotviz.recording.schema import ValueRecord
 from aotviz.recording.sources import SourceLine
 
 LETTERS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c", "bits": "b"}

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from aotviz.recording import oversized, sizes, tables
-from aotviz.recording.events import ValueRecord
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
+from aotviz.recording.schema import ValueRecord
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from aotviz.recording.events import CompilationData
+from aotviz.recording.schema import CompilationData
 
 
 class LiveProgram(Protocol):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from aotviz.recording.events import (
+from aotviz.recording.schema import (
     BadLine,
     FailedGuard,
     KeyDifference,

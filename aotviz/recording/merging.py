@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from aotviz.recording import numbers
 from aotviz.recording.dynamo_stage import Rows
-from aotviz.recording.events import FORMAT, NONE, VERSION, CompilationData, RecordingData
+from aotviz.recording.schema import FORMAT, NONE, VERSION, CompilationData, RecordingData
 from aotviz.recording.strings import StringTable
 
 

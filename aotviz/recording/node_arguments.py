@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from aotviz.recording.events import GraphSnapshot
+from aotviz.recording.schema import GraphSnapshot
 
 NODE, SLICE, TEXT = range(3)  # extension codes; the data: a position, a packed [start, stop, step], a text number
 Ext = msgspec.msgpack.Ext

@@ -1,6 +1,6 @@
 """Find the numbers in a record that refer to texts, by the types of its fields, so that no list is kept by hand.
 
-Fields of type `Text` (events.py), lists and mappings of them, and nested records are found at any depth, and so are the
+Fields of type `Text` (schema.py), lists and mappings of them, and nested records are found at any depth, and so are the
 texts in the arguments of a graph's nodes. files.py checks these numbers, and merging.py changes them.
 """
 
@@ -14,8 +14,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording.events import GraphSnapshot, Text
 from aotviz.recording.node_arguments import TEXT, references
+from aotviz.recording.schema import GraphSnapshot, Text
 
 R = TypeVar("R", bound=msgspec.Struct)
 ARGUMENTS: dict[tuple[type, str], Any] = {
@@ -27,7 +27,7 @@ ARGUMENTS: dict[tuple[type, str], Any] = {
 def of(record: msgspec.Struct) -> Iterator[int]:
     """Every number in the record that refers to a text.
 
-    >>> from aotviz.recording.events import RecompileReason
+    >>> from aotviz.recording.schema import RecompileReason
     >>> list(of(RecompileReason("0/0", guard=3, code=1, place=-1, stack=-1, raw=2)))
     [3, 1, -1, -1, 2]
     """

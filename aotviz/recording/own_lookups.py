@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording.dynamo_stage import ORIGIN
-from aotviz.recording.events import CacheAnswer, CacheLookup, Differing, KeyDifference, Origin, ReplayRecord
+from aotviz.recording.schema import CacheAnswer, CacheLookup, Differing, KeyDifference, Origin, ReplayRecord
 from aotviz.recording.spoken import without_hashes
 from aotviz.recording.strings import clean
 

@@ -20,7 +20,6 @@ from msgspec import structs
 
 from aotviz.recording import costs, sizes, tables
 from aotviz.recording.costs import Speed
-from aotviz.recording.events import InputRecord, ValueRecord
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
 from aotviz.recording.live_bytes import Holder, Memory
@@ -35,6 +34,7 @@ from aotviz.recording.schedules import (
     scheduled,
     storages_of,
 )
+from aotviz.recording.schema import InputRecord, ValueRecord
 
 if TYPE_CHECKING:
     import pandas as pd

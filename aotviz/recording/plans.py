@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aotviz.recording import costs, sizes, tables
 from aotviz.recording.costs import Speed
-from aotviz.recording.events import CompilationData
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.live_bytes import Memory
 from aotviz.recording.saved import cost, held
+from aotviz.recording.schema import CompilationData
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz.recording import numbers
-from aotviz.recording.events import (
+from aotviz.recording.schema import (
     NONE,
     CacheLookup,
     CompilationData,

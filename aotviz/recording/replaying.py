@@ -20,7 +20,9 @@ import msgspec
 from msgspec.structs import replace
 
 from aotviz.recording import dynamo_stage, files, numbers
-from aotviz.recording.events import (
+from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
+from aotviz.recording.saved import Halves, Kept
+from aotviz.recording.schema import (
     FORMAT,
     NONE,
     VERSION,
@@ -30,8 +32,6 @@ from aotviz.recording.events import (
     StageRecord,
     ValueRecord,
 )
-from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
-from aotviz.recording.saved import Halves, Kept
 from aotviz.recording.strings import StringTable
 
 MAGIC = b"\x93AOTVIZR"

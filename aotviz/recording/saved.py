@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from aotviz.recording.events import NONE, GraphSnapshot, RecomputedRecord, SavedTensorRecord, ValueRecord
 from aotviz.recording.node_arguments import NODE, references
+from aotviz.recording.schema import NONE, GraphSnapshot, RecomputedRecord, SavedTensorRecord, ValueRecord
 from aotviz.recording.sizes import element_bytes, storage_bytes
 from aotviz.recording.sources import innermost, module_path
 from aotviz.recording.strings import clean

@@ -14,9 +14,9 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from aotviz.recording import sizes
-from aotviz.recording.events import ValueRecord
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
+from aotviz.recording.schema import ValueRecord
 
 _RANDOM = re.compile(
     r"(?:aten|prims|rngprims)\.(?:\w*dropout\w*|\w*bernoulli\w*|rand\w*|normal\w*|multinomial|poisson|binomial|rrelu\w*"

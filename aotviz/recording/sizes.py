@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
+from aotviz.recording.schema import NONE, GraphSnapshot, ValueRecord
 
 LONGEST = 1000  # characters of a symbolic size that are read
 _HIGHEST = 8  # exponent that is computed: a text may come from a stranger

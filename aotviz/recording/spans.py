@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from aotviz.recording.dynamo_stage import plain_name
-from aotviz.recording.events import NONE, CompilationData, Origin, RecordingData
+from aotviz.recording.schema import NONE, CompilationData, Origin, RecordingData
 
 SLACK_US = 1.0  # torch rounds times: a child may end this much after its parent
 

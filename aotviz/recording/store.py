@@ -20,7 +20,13 @@ from msgspec.structs import replace
 
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording import dynamo_stage, own_lookups, progress, replaying
-from aotviz.recording.events import (
+from aotviz.recording.live_program import LiveProgram
+from aotviz.recording.node_arguments import PackedGraph, Row
+from aotviz.recording.noted_calls import NotedCall
+from aotviz.recording.paintings import Paintings
+from aotviz.recording.progress import Progress
+from aotviz.recording.saved import Kept
+from aotviz.recording.schema import (
     NONE,
     VERSION,
     CallError,
@@ -31,12 +37,6 @@ from aotviz.recording.events import (
     ValueRecord,
     WrapperRecord,
 )
-from aotviz.recording.live_program import LiveProgram
-from aotviz.recording.node_arguments import PackedGraph, Row
-from aotviz.recording.noted_calls import NotedCall
-from aotviz.recording.paintings import Paintings
-from aotviz.recording.progress import Progress
-from aotviz.recording.saved import Kept
 from aotviz.recording.strings import StringTable
 
 STRING_OVERHEAD_BYTES = 150  # of Python objects, for each text in a StringTable

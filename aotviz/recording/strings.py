@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording.events import NONE
+from aotviz.recording.schema import NONE
 
 R = TypeVar("R", bound=msgspec.Struct)
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from aotviz.recording.events import (
+from aotviz.recording.frozen import Frozen
+from aotviz.recording.saved import cost
+from aotviz.recording.schema import (
     AliasTensor,
     CompilationData,
     RunEvent,
@@ -21,8 +23,6 @@ from aotviz.recording.events import (
     StorageRecord,
     StorageWrite,
 )
-from aotviz.recording.frozen import Frozen
-from aotviz.recording.saved import cost
 
 if TYPE_CHECKING:
     import pandas as pd

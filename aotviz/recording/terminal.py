@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from aotviz.recording import sizes, tables
 from aotviz.recording.dynamo_stage import plain_name
-from aotviz.recording.events import CompilationData, Differing, ErrorRecord, InputRecord, OutputRecord
 from aotviz.recording.listing import one_line
 from aotviz.recording.saved import cost, costs_nothing
+from aotviz.recording.schema import CompilationData, Differing, ErrorRecord, InputRecord, OutputRecord
 
 WIDEST = 72  # characters of a cell
 MOST_ROWS = 40  # of the table of inputs or outputs

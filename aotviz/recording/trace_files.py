@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from aotviz.recording.events import RecordingData
 from aotviz.recording.files import RecordingError, replace_file
+from aotviz.recording.schema import RecordingData
 from aotviz.recording.spans import Mark, Process, Span, nested, processes
 
 MARKS = "cache lookups, restarts, failures"  # the thread of the marks

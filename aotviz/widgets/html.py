@@ -15,8 +15,8 @@ import re
 from pathlib import Path
 
 from aotviz.explain import answers, page
-from aotviz.recording.events import RecordingData
 from aotviz.recording.holders import Recorded
+from aotviz.recording.schema import RecordingData
 from aotviz.widgets import static_files, summary
 from aotviz.widgets.packing import pack
 

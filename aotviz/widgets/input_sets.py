@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aotviz.explain.compared_inputs import last_graphs
-from aotviz.recording.events import CompilationData, RecordingData
+from aotviz.recording.schema import CompilationData, RecordingData
 
 HEAD = ("set", "inputs", "kind", "graph", "saved", "wrapper")
 

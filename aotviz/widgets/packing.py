@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.recording.events import CompilationData, RecordingData, StageRecord, ValueRecord
+from aotviz.recording.schema import CompilationData, RecordingData, StageRecord, ValueRecord
 
 DIFFERENCES = ("name", "value", "sequence")  # columns of a graph that are stored as differences; deltas.ts has the same
 SEPARATOR = "\0"  # between texts

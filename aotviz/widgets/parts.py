@@ -5,7 +5,7 @@ A page that talks to a kernel should not wait for the whole recording to show on
 texts when a view needs them. A part is gzip over msgpack, like a file. It contains the texts that it refers to, with
 their numbers.
 
-The records here are sent to the page, so `generate_types.py` writes them to TypeScript along with those of `events.py`.
+The records here are sent to the page, so `generate_types.py` writes them to TypeScript along with those of `schema.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from msgspec.structs import replace
 from aotviz.explain import answers, peaks, plain_texts
 from aotviz.recording import numbers, spans
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import (
+from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, PeakRecord, RankDifference, WhyCompiled
+from aotviz.recording.frozen import Frozen
+from aotviz.recording.holders import Recorded
+from aotviz.recording.schema import (
     FORMAT,
     NONE,
     VERSION,
@@ -42,9 +45,6 @@ from aotviz.recording.events import (
     Text,
     ValueRecord,
 )
-from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, PeakRecord, RankDifference, WhyCompiled
-from aotviz.recording.frozen import Frozen
-from aotviz.recording.holders import Recorded
 from aotviz.recording.sizes import graph_bytes
 
 GZIP = 16 + zlib.MAX_WBITS

@@ -10,7 +10,7 @@ from aotviz.explain import answers
 from aotviz.explain.explanation import in_html
 from aotviz.recording import terminal
 from aotviz.recording.dynamo_stage import plain_name
-from aotviz.recording.events import CompilationData, RecordingData, StageRecord
+from aotviz.recording.schema import CompilationData, RecordingData, StageRecord
 
 HEAD = ("stage", "ms", "nodes", "what changed")
 

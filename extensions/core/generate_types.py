@@ -1,4 +1,4 @@
-"""Writes src/wire.ts from events.py and findings.py in aotviz/recording, and aotviz/widgets/parts.py: one wire format.
+"""Writes src/wire.ts from schema.py and findings.py in aotviz/recording, and aotviz/widgets/parts.py: one wire format.
 
 Each record becomes a TypeScript interface (with the field comments of the Python source) and one row of `SCHEMA`,
 the table by which `decode.ts` checks a recording before any view sees it. A type that TypeScript can't express
@@ -22,7 +22,7 @@ import msgspec
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = HERE / "src" / "wire.ts"
-MODULES = ("aotviz.recording.events", "aotviz.recording.findings", "aotviz.widgets.parts")
+MODULES = ("aotviz.recording.schema", "aotviz.recording.findings", "aotviz.widgets.parts")
 
 LEAVES: dict[Any, tuple[str, str]] = {  # Python type -> (TypeScript type, schema code)
     msgspec.inspect.StrType: ("string", "str"),

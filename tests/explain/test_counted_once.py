@@ -9,7 +9,7 @@ import torch
 
 from aotviz.explain import timeline
 from aotviz.explain.rows import Facts
-from aotviz.recording.events import FORMAT, NONE, VERSION, CompilationData, EventTable, RecordingData
+from aotviz.recording.schema import FORMAT, NONE, VERSION, CompilationData, EventTable, RecordingData
 from tests.explain.logs import logged
 
 

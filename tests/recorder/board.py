@@ -13,7 +13,7 @@ import torch
 
 from aotviz.ir.storages import inside
 from aotviz.reading.recording import Compilation
-from aotviz.recording.events import CompilationData, StorageRecord
+from aotviz.recording.schema import CompilationData, StorageRecord
 from aotviz.torch_private.dispatch import TorchDispatchMode
 from aotviz.torch_private.pytree import tree_flatten
 from aotviz.torch_private.tensors import storage_key, version

@@ -6,13 +6,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from aotviz.recording import events
-from aotviz.recording.events import FORMAT, NONE, VERSION
+from aotviz.recording import schema
+from aotviz.recording.schema import FORMAT, NONE, VERSION
 
 MARKUP = '<img src=x onerror="alert(1)">'
 
 
-def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
+def small(name: str = "f", placeholder: str = "x") -> schema.RecordingData:
     """`def f(x): return x.cos().cos()` as joint, then as forward and backward; the placeholder's name is free."""
     strings = [placeholder, "cos", "aten.cos.default", "output", "torch.float32", "cpu", "sin", "aten.sin.default"]
     strings += [
@@ -22,12 +22,12 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
         "result",
         "torch.int64",
     ]
-    tensor = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 0, True, [], NONE)
-    other = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 1, False, [], NONE)
-    third = events.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 2, False, [], NONE)
+    tensor = schema.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 0, True, [], NONE)
+    other = schema.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 1, False, [], NONE)
+    third = schema.ValueRecord("tensor", 4, ["s0", 3], [3, 1], 0, 5, 2, False, [], NONE)
     stages = [
-        events.StageRecord("trace", "JointGraph", "traced", True, False, 0, 1_500_000, {"joint": 0}, [], {}),
-        events.StageRecord(
+        schema.StageRecord("trace", "JointGraph", "traced", True, False, 0, 1_500_000, {"joint": 0}, [], {}),
+        schema.StageRecord(
             "partition",
             "Split",
             "cut",
@@ -36,11 +36,11 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
             1_500_000,
             500_000,
             {"forward": 1, "backward": 1},
-            [events.Evidence("x", "it is an input")],
+            [schema.Evidence("x", "it is an input")],
             {"wrapper": "def f(): ..."},
         ),
     ]
-    compilation = events.CompilationData(
+    compilation = schema.CompilationData(
         id="0",
         name=name,
         kind="training",
@@ -50,7 +50,7 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
         graphs=[_joint(), _forward()],
         values=[tensor, other, third],
         inputs=[
-            events.InputRecord(
+            schema.InputRecord(
                 placeholder,
                 "input",
                 "torch.float32",
@@ -73,7 +73,7 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
             )
         ],
         outputs=[
-            events.OutputRecord(
+            schema.OutputRecord(
                 "output",
                 "alias_of_input",
                 "torch.float32",
@@ -87,7 +87,7 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
             )
         ],
         saved_tensors=[
-            events.SavedTensorRecord(
+            schema.SavedTensorRecord(
                 "cos",
                 "tensor",
                 "torch.float32",
@@ -102,14 +102,14 @@ def small(name: str = "f", placeholder: str = "x") -> events.RecordingData:
                 "",
             )
         ],
-        wrapper=events.WrapperRecord("<aotviz f>", "def f(): ...", [events.WrapperNote(1, 1, "a fact", "x")]),
+        wrapper=schema.WrapperRecord("<aotviz f>", "def f(): ...", [schema.WrapperNote(1, 1, "a fact", "x")]),
         error=None,
     )
-    return events.RecordingData(FORMAT, VERSION, {"aotviz": "0"}, strings, [compilation], 0)
+    return schema.RecordingData(FORMAT, VERSION, {"aotviz": "0"}, strings, [compilation], 0)
 
 
-def _joint() -> events.GraphSnapshot:
-    return events.GraphSnapshot(
+def _joint() -> schema.GraphSnapshot:
+    return schema.GraphSnapshot(
         op="pffo",
         name=[0, 1, 6, 3],
         target=[0, 2, 7, 3],
@@ -125,8 +125,8 @@ def _joint() -> events.GraphSnapshot:
     )
 
 
-def _forward() -> events.GraphSnapshot:
-    return events.GraphSnapshot(
+def _forward() -> schema.GraphSnapshot:
+    return schema.GraphSnapshot(
         op="pfo",
         name=[0, 1, 3],
         target=[0, 2, 3],
@@ -165,7 +165,7 @@ def argument(draw: st.DrawFn, index: int, strings: int, depth: int = 0) -> Any:
 
 
 @st.composite
-def graph(draw: st.DrawFn, strings: int, values: int) -> events.GraphSnapshot:
+def graph(draw: st.DrawFn, strings: int, values: int) -> schema.GraphSnapshot:
     nodes = draw(st.integers(0, 4))
     number, maybe = st.integers(0, strings - 1), st.integers(NONE, strings - 1)
 
@@ -178,7 +178,7 @@ def graph(draw: st.DrawFn, strings: int, values: int) -> events.GraphSnapshot:
         index: draw(st.dictionaries(texts, argument(index, strings), max_size=2))
         for index in draw(st.sets(which, max_size=most))
     }
-    return events.GraphSnapshot(
+    return schema.GraphSnapshot(
         op="".join(column(st.sampled_from("pfmcao"))),
         name=column(number),
         target=column(number),
@@ -195,10 +195,10 @@ def graph(draw: st.DrawFn, strings: int, values: int) -> events.GraphSnapshot:
 
 
 @st.composite
-def value(draw: st.DrawFn, index: int, strings: int) -> events.ValueRecord:
+def value(draw: st.DrawFn, index: int, strings: int) -> schema.ValueRecord:
     maybe = st.integers(NONE, strings - 1)
     size = st.one_of(st.integers(0, 2**40), texts)
-    return events.ValueRecord(
+    return schema.ValueRecord(
         kind=draw(st.sampled_from(["tensor", "symint", "symfloat", "symbool", "tuple", "other"])),
         dtype=draw(maybe),
         shape=draw(st.lists(size, max_size=3)),
@@ -238,8 +238,8 @@ def of(kind: type[Any], strings: int = 0, **given: st.SearchStrategy[Any]) -> st
 
     def field(annotation: str) -> st.SearchStrategy[Any]:
         record = annotation.removeprefix("list[").removesuffix("]")
-        if annotation not in by_type and hasattr(events, record):
-            return st.lists(of(getattr(events, record), strings), max_size=2)
+        if annotation not in by_type and hasattr(schema, record):
+            return st.lists(of(getattr(schema, record), strings), max_size=2)
         return by_type[annotation]
 
     fields = {
@@ -249,70 +249,70 @@ def of(kind: type[Any], strings: int = 0, **given: st.SearchStrategy[Any]) -> st
 
 
 @st.composite
-def storage(draw: st.DrawFn) -> events.StorageRecord:
+def storage(draw: st.DrawFn) -> schema.StorageRecord:
     count = draw(st.integers(0, 3))
-    tensors = [draw(of(events.AliasTensor, view_of=st.integers(NONE, index - 1))) for index in range(count)]
-    write = of(events.StorageWrite, tensor=st.integers(0, count - 1)) if count else st.nothing()
-    return draw(of(events.StorageRecord, tensors=st.just(tensors), writes=st.lists(write, max_size=2 if count else 0)))
+    tensors = [draw(of(schema.AliasTensor, view_of=st.integers(NONE, index - 1))) for index in range(count)]
+    write = of(schema.StorageWrite, tensor=st.integers(0, count - 1)) if count else st.nothing()
+    return draw(of(schema.StorageRecord, tensors=st.just(tensors), writes=st.lists(write, max_size=2 if count else 0)))
 
 
 @st.composite
-def run(draw: st.DrawFn, strings: int) -> events.RunLog:
+def run(draw: st.DrawFn, strings: int) -> schema.RunLog:
     count = draw(st.integers(0, 3))
-    facts = st.lists(of(events.RunFact, strings), max_size=2)
+    facts = st.lists(of(schema.RunFact, strings), max_size=2)
     tensor = st.integers(NONE, count - 1)
-    event = of(events.RunEvent, strings, tensor=tensor, of=tensor, made=facts)
+    event = of(schema.RunEvent, strings, tensor=tensor, of=tensor, made=facts)
     names = draw(st.lists(st.integers(NONE, strings - 1), min_size=count, max_size=count))
-    return events.RunLog(names, draw(st.lists(event, max_size=3)))
+    return schema.RunLog(names, draw(st.lists(event, max_size=3)))
 
 
 @st.composite
-def visits(draw: st.DrawFn) -> list[events.VisitRecord]:
+def visits(draw: st.DrawFn) -> list[schema.VisitRecord]:
     count = draw(st.integers(0, 3))
     which = st.lists(st.integers(0, count - 1), max_size=2) if count else st.just([])
-    return [draw(of(events.VisitRecord, waits_for=which)) for _ in range(count)]
+    return [draw(of(schema.VisitRecord, waits_for=which)) for _ in range(count)]
 
 
 @st.composite
-def compilation(draw: st.DrawFn, number: int, strings: int) -> events.CompilationData:
+def compilation(draw: st.DrawFn, number: int, strings: int) -> schema.CompilationData:
     values = [draw(value(index, strings)) for index in range(draw(st.integers(0, 3)))]
     graphs = draw(st.lists(graph(strings, len(values)), max_size=3))
     held = st.dictionaries(texts, st.integers(0, len(graphs) - 1), max_size=2) if graphs else st.just({})
-    evidence = st.lists(of(events.Evidence), max_size=2)
-    notes = st.lists(st.builds(events.WrapperNote, st.just(1), st.integers(1, 9), texts, texts), max_size=2)
+    evidence = st.lists(of(schema.Evidence), max_size=2)
+    notes = st.lists(st.builds(schema.WrapperNote, st.just(1), st.integers(1, 9), texts, texts), max_size=2)
     return draw(
         of(
-            events.CompilationData,
+            schema.CompilationData,
             strings,
             log=st.just(NONE),
             id=st.just(str(number)),
-            stages=st.lists(of(events.StageRecord, graphs=held, evidence=evidence), max_size=3),
+            stages=st.lists(of(schema.StageRecord, graphs=held, evidence=evidence), max_size=3),
             graphs=st.just(graphs),
             values=st.just(values),
-            inputs=st.lists(of(events.InputRecord, storage=st.integers(NONE, 9)), max_size=2),
-            outputs=st.lists(of(events.OutputRecord), max_size=2),
-            saved_tensors=st.lists(of(events.SavedTensorRecord), max_size=2),
-            recomputed=st.lists(of(events.RecomputedRecord), max_size=2),
+            inputs=st.lists(of(schema.InputRecord, storage=st.integers(NONE, 9)), max_size=2),
+            outputs=st.lists(of(schema.OutputRecord), max_size=2),
+            saved_tensors=st.lists(of(schema.SavedTensorRecord), max_size=2),
+            recomputed=st.lists(of(schema.RecomputedRecord), max_size=2),
             storages=st.lists(storage(), max_size=2),
             visits=visits(),
             run=st.none() | run(strings),
-            wrapper=st.none() | of(events.WrapperRecord, notes=notes),
-            error=st.none() | of(events.ErrorRecord),
-            cache=st.none() | of(events.CacheAnswer, saved_at_unix_s=st.floats(0, 2e9)),
-            replayed=st.none() | of(events.ReplayRecord, saved_at_unix_s=st.floats(0, 2e9)),
+            wrapper=st.none() | of(schema.WrapperRecord, notes=notes),
+            error=st.none() | of(schema.ErrorRecord),
+            cache=st.none() | of(schema.CacheAnswer, saved_at_unix_s=st.floats(0, 2e9)),
+            replayed=st.none() | of(schema.ReplayRecord, saved_at_unix_s=st.floats(0, 2e9)),
         )
     )
 
 
 @st.composite
-def timeline(draw: st.DrawFn, strings: int, logs: int, compilations: int) -> events.EventTable:
+def timeline(draw: st.DrawFn, strings: int, logs: int, compilations: int) -> schema.EventTable:
     rows = draw(st.integers(0, 3))
 
     def column(each: st.SearchStrategy[Any]) -> list[Any]:
         return draw(st.lists(each, min_size=rows, max_size=rows))
 
     text, time = st.integers(NONE, strings - 1), st.floats(-1, 1e16)
-    return events.EventTable(
+    return schema.EventTable(
         name=column(text),
         start_us=column(time),
         duration_us=column(time),
@@ -326,13 +326,13 @@ def timeline(draw: st.DrawFn, strings: int, logs: int, compilations: int) -> eve
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> events.RecordingData:
+def recordings(draw: st.DrawFn) -> schema.RecordingData:
     """Any valid recording, small."""
     strings = draw(st.lists(texts, min_size=1, max_size=5, unique=True))
     compilations = [draw(compilation(number, len(strings))) for number in range(draw(st.integers(0, 2)))]
-    logs = draw(st.lists(of(events.LogRecord, bad=st.lists(of(events.BadLine), max_size=1)), max_size=2))
+    logs = draw(st.lists(of(schema.LogRecord, bad=st.lists(of(schema.BadLine), max_size=1)), max_size=2))
     origin = of(
-        events.Origin,
+        schema.Origin,
         log=st.integers(NONE, len(logs) - 1),
         compilation=st.integers(NONE, len(compilations) - 1),
     )
@@ -340,7 +340,7 @@ def recordings(draw: st.DrawFn) -> events.RecordingData:
     def rows(kind: type[Any], **given: st.SearchStrategy[Any]) -> list[Any]:
         return draw(st.lists(of(kind, len(strings), origin=origin, **given), max_size=1))
 
-    return events.RecordingData(
+    return schema.RecordingData(
         FORMAT,
         VERSION,
         draw(st.dictionaries(texts, texts, max_size=2)),
@@ -349,15 +349,15 @@ def recordings(draw: st.DrawFn) -> events.RecordingData:
         draw(st.integers(0, 9)),
         notes=draw(st.lists(texts, max_size=1)),
         logs=logs,
-        guards=rows(events.GuardRecord),
-        recompiles=rows(events.RecompileRecord, reasons=st.lists(of(events.RecompileReason, len(strings)), max_size=2)),
-        cache_lookups=rows(events.CacheLookup),
-        graph_breaks=rows(events.GraphBreak),
-        metrics=rows(events.MetricsRecord),
+        guards=rows(schema.GuardRecord),
+        recompiles=rows(schema.RecompileRecord, reasons=st.lists(of(schema.RecompileReason, len(strings)), max_size=2)),
+        cache_lookups=rows(schema.CacheLookup),
+        graph_breaks=rows(schema.GraphBreak),
+        metrics=rows(schema.MetricsRecord),
         events=draw(timeline(len(strings), len(logs), len(compilations))),
-        shapes=rows(events.ShapeRecord),
-        storages=rows(events.StorageDescription),
-        tensors=rows(events.TensorDescription),
-        collectives=rows(events.CollectiveSchedule),
-        artifacts=rows(events.ArtifactRecord),
+        shapes=rows(schema.ShapeRecord),
+        storages=rows(schema.StorageDescription),
+        tensors=rows(schema.TensorDescription),
+        collectives=rows(schema.CollectiveSchedule),
+        artifacts=rows(schema.ArtifactRecord),
     )

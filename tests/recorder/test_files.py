@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from aotviz.reading.recording import Recording, RecordingError, load
 from aotviz.recording import files, log_tables
-from aotviz.recording.events import (
+from aotviz.recording.schema import (
     NONE,
     VERSION,
     EventTable,

@@ -16,7 +16,7 @@ import pytest
 import aotviz
 from aotviz.reading.recording import Recording
 from aotviz.recording import files
-from aotviz.recording.events import VERSION
+from aotviz.recording.schema import VERSION
 from tests.ui.fixture import ROOT, recording
 
 FORMATS = Path(__file__).parent / "formats"

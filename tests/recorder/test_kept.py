@@ -17,8 +17,8 @@ import aotviz
 from aotviz.lowerings import run_graph
 from aotviz.recording import plots, sizes, tables, terminal
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.events import SavedTensorRecord
 from aotviz.recording.saved import cost
+from aotviz.recording.schema import SavedTensorRecord
 
 LEDGER = Path(__file__).parents[2] / "extensions" / "core" / "test" / "kept.json"
 

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from aotviz.logs.printed.printed_graphs import Printed, PrintedGraphs
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording import files
-from aotviz.recording.events import FORMAT, NONE, VERSION, CompilationData, RecordingData, StageRecord
 from aotviz.recording.graph import Graph
+from aotviz.recording.schema import FORMAT, NONE, VERSION, CompilationData, RecordingData, StageRecord
 from tests.oracle.programs import PROGRAMS
 
 

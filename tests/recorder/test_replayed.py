@@ -20,7 +20,7 @@ from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.reading.recording import Compilation, Recording
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording import replaying
-from aotviz.recording.events import CompilationData
+from aotviz.recording.schema import CompilationData
 from aotviz.recording.store import CompilationLog
 from aotviz.recording.strings import StringTable
 from tests.from_cache import HIT, answering

@@ -12,7 +12,7 @@ import aotviz
 from aotviz.ir.refusals import Refused
 from aotviz.reading.recording import Compilation
 from aotviz.recorder.run_log import _Log
-from aotviz.recording.events import RecordingData
+from aotviz.recording.schema import RecordingData
 from tests.doors import alone
 from tests.oracle import strategy
 from tests.oracle.compare import Trial

@@ -18,7 +18,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aotviz.recorder import naming
 from aotviz.recorder.snapshot import SnapshotWriter
 from aotviz.recording import files
-from aotviz.recording.events import (
+from aotviz.recording.graph import Graph
+from aotviz.recording.schema import (
     FORMAT,
     NONE,
     VERSION,
@@ -27,7 +28,6 @@ from aotviz.recording.events import (
     RecordingData,
     StageRecord,
 )
-from aotviz.recording.graph import Graph
 
 
 def traced(fn: Any, *inputs: Any, symbolic: bool = False) -> fx.GraphModule:

@@ -13,7 +13,7 @@ import torch
 import aotviz
 from aotviz.reading.recording import Compilation, RecordingError
 from aotviz.recording import files
-from aotviz.recording.events import AliasTensor, RecordingData, StorageRecord
+from aotviz.recording.schema import AliasTensor, RecordingData, StorageRecord
 from aotviz.torch_private.partitioners import min_cut_rematerialization_partition
 from tests.doors import alone
 

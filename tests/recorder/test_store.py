@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from aotviz.reading.recording import Recording
-from aotviz.recording.events import NONE, CompilationData, StageRecord, ValueRecord
 from aotviz.recording.node_arguments import PackedGraph
+from aotviz.recording.schema import NONE, CompilationData, StageRecord, ValueRecord
 from aotviz.recording.store import CompilationLog, Store
 from aotviz.recording.strings import StringTable
 from aotviz.widgets import parts

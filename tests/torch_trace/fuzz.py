@@ -32,7 +32,7 @@ from aotviz.logs.lines import ABOUT
 from aotviz.logs.read_trace import read_bytes, read_trace
 from aotviz.reading.recording import Recording, RecordingError, load
 from aotviz.recording import files
-from aotviz.recording.events import VERSION
+from aotviz.recording.schema import VERSION
 from tests import corpus, hostile
 from tests.recorder.strategies import small
 

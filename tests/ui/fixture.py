@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aotviz.explain import answers
-from aotviz.recording import events, files
+from aotviz.recording import files, schema
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.live_bytes import Memory
 from aotviz.widgets import packing, parts
@@ -33,7 +33,7 @@ MEMORY = TARGET.with_name("fixture.memory.json")
 class FixtureRecording:
     """What the widgets need of a Recording."""
 
-    def __init__(self, data: events.RecordingData) -> None:
+    def __init__(self, data: schema.RecordingData) -> None:
         self.data = data
 
     @property
@@ -45,11 +45,11 @@ class FixtureRecording:
         return [Compilation(compilation, self.data.strings) for compilation in self.data.compilations]
 
     @property
-    def rows(self) -> tuple[events.RecordingData, list[str]]:
+    def rows(self) -> tuple[schema.RecordingData, list[str]]:
         return self.data, self.data.strings
 
     @property
-    def listed(self) -> tuple[events.RecordingData, list[str]]:
+    def listed(self) -> tuple[schema.RecordingData, list[str]]:
         return self.rows
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Strings:
 
     def __call__(self, text: str | None) -> int:
         if not text:
-            return events.NONE
+            return schema.NONE
         if text not in self.index:
             self.index[text] = len(self.all)
             self.all.append(text)
@@ -95,7 +95,7 @@ class Builder:
     """One graph, node by node."""
 
     strings: Strings
-    values: list[events.ValueRecord]
+    values: list[schema.ValueRecord]
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
     places: dict[str, int] = field(default_factory=dict)
     value_of: dict[str, int] = field(default_factory=dict)
@@ -109,16 +109,16 @@ class Builder:
             stride.insert(0, step)
             step = step * size if isinstance(step, int) and isinstance(size, int) else f"{step}*{size}"
         self.values.append(
-            events.ValueRecord(
+            schema.ValueRecord(
                 kind="tensor", dtype=self.strings(f"torch.{dtype}"), shape=list(shape), stride=stride, offset=0,
                 device=self.strings("cpu"), storage=len(self.values) if storage is None else storage,
-                requires_grad=False, parts=[], text=events.NONE,
+                requires_grad=False, parts=[], text=schema.NONE,
             )
         )  # fmt: skip
         return len(self.values) - 1
 
     def node(
-        self, op: str, name: str, target: str, args: list[Any], value: int = events.NONE, *, stack: str = "",
+        self, op: str, name: str, target: str, args: list[Any], value: int = schema.NONE, *, stack: str = "",
         module: str = "", sequence: int = -1, backward: bool = False, descriptor: str = "", kwargs: Any = None,
     ) -> str:  # fmt: skip
         """Adds a node; an argument `Ref(name)` is the result of an earlier one."""
@@ -149,11 +149,11 @@ class Builder:
             return {"r": self.strings(arg)}
         return arg
 
-    def snapshot(self, outputs: list[str]) -> events.GraphSnapshot:
+    def snapshot(self, outputs: list[str]) -> schema.GraphSnapshot:
         columns: dict[str, Any] = {
             name: "".join(c) if name in ("op", "backward") else c for name, c in self.columns.items()
         }
-        return events.GraphSnapshot(
+        return schema.GraphSnapshot(
             **columns, kwargs=self.kwargs, descriptor=self.descriptor,
             output_descriptors=[self.strings(text) for text in outputs],
         )  # fmt: skip
@@ -198,7 +198,7 @@ class At:
 class Network:
     """Forward and backward of a small residual network, into one graph (joint) or two."""
 
-    def __init__(self, strings: Strings, values: list[events.ValueRecord], inner: str) -> None:
+    def __init__(self, strings: Strings, values: list[schema.ValueRecord], inner: str) -> None:
         self.strings, self.values = strings, values
         self.inner = inner  # name of the innermost module, which may hold markup
         self.shared: dict[str, int] = {}  # value of a name, in every stage
@@ -279,7 +279,7 @@ class Network:
             here = f"add_g{n}"
         return [*grads, here]
 
-    def joint(self, decomposed: bool) -> events.GraphSnapshot:
+    def joint(self, decomposed: bool) -> schema.GraphSnapshot:
         builder = Builder(self.strings, self.values)
         self.inputs(builder)
         out = self.forward(builder, decomposed)
@@ -287,7 +287,7 @@ class Network:
         builder.node("o", "output", "output", [[Ref(out), *map(Ref, grads)]])
         return builder.snapshot(["out", *GRADIENTS])
 
-    def split(self) -> tuple[events.GraphSnapshot, events.GraphSnapshot, list[str]]:
+    def split(self) -> tuple[schema.GraphSnapshot, schema.GraphSnapshot, list[str]]:
         """Forward, backward, and the names of what is saved between them."""
         saved = [f"add_bias_{layer}" if layer else "add_bias" for layer in range(LAYERS)]
         saved += ["add", "add_1", *(f"primals_{2 * layer + 1}" for layer in range(LAYERS)), X]
@@ -337,8 +337,8 @@ def backward(ctx, tangent):
 """
 
 
-def training(strings: Strings, inner: str) -> events.CompilationData:
-    values: list[events.ValueRecord] = []
+def training(strings: Strings, inner: str) -> schema.CompilationData:
+    values: list[schema.ValueRecord] = []
     network = Network(strings, values, inner)
     joint, decomposed = network.joint(False), network.joint(True)
     forward, backward, saved = network.split()
@@ -350,13 +350,13 @@ def training(strings: Strings, inner: str) -> events.CompilationData:
     }  # fmt: skip
     idle = {"dedupe", "synthetic bases", "functionalize", "subclasses", "saved hooks"}
     evidence = [
-        events.Evidence(name, "gelu's backward reads it; recomputing it would run a matrix multiplication again")
+        schema.Evidence(name, "gelu's backward reads it; recomputing it would run a matrix multiplication again")
         for name in saved[:LAYERS]
-    ] + [events.Evidence(MARKUP, f"a name with markup: {MARKUP}")]
+    ] + [schema.Evidence(MARKUP, f"a name with markup: {MARKUP}")]
     clock, stages = 0, []
     for name, form, summary, micros in STAGES:
         stages.append(
-            events.StageRecord(
+            schema.StageRecord(
                 name=name, form=form, summary=summary, changed=name not in idle, late=name == "lower backward",
                 started_ns=clock, elapsed_ns=micros * 1000, graphs=roles.get(name, {}),
                 evidence=evidence if name == "partition" else [],
@@ -374,31 +374,31 @@ def training(strings: Strings, inner: str) -> events.CompilationData:
         )
     ]
     inputs.append(tensor_input("x", "input", [BATCH, WIDTH], 6, requires_grad=False))
-    return events.CompilationData(
+    return schema.CompilationData(
         id="0", name="Net", kind="training", started_unix_ns=1_790_000_000_123_456_789,
         options={"backend": "inductor", "dynamic": "None"}, stages=stages, graphs=graphs, values=values, inputs=inputs,
         outputs=[
-            events.OutputRecord(
+            schema.OutputRecord(
                 name="out", output_type="non_alias", dtype="torch.float32", shape=[BATCH, WIDTH], device="cpu",
                 requires_grad=True, base="", view_chain=[], has_tangent=True, reason="",
             )
         ],
         saved_tensors=[saved_tensor(name, inner, i, readers(strings, backward, name)) for i, name in enumerate(saved)],
-        wrapper=events.WrapperRecord(
+        wrapper=schema.WrapperRecord(
             filename="<aotviz Net.0>", source=WRAPPER,
             notes=[
-                events.WrapperNote(3, 3, "the calling convention: parameters first, in the order of the module", ""),
-                events.WrapperNote(4, 4, "inputs are freed as early as they can be", "args"),
-                events.WrapperNote(11, 11, "the backward was compiled for a contiguous tangent", "out"),
-                events.WrapperNote(12, 12, "5 of the saved values are donated: the backward overwrites them", MARKUP),
-                events.WrapperNote(13, 13, "x asks for no gradient", "x"),
+                schema.WrapperNote(3, 3, "the calling convention: parameters first, in the order of the module", ""),
+                schema.WrapperNote(4, 4, "inputs are freed as early as they can be", "args"),
+                schema.WrapperNote(11, 11, "the backward was compiled for a contiguous tangent", "out"),
+                schema.WrapperNote(12, 12, "5 of the saved values are donated: the backward overwrites them", MARKUP),
+                schema.WrapperNote(13, 13, "x asks for no gradient", "x"),
             ],
         ),
         error=None,
     )  # fmt: skip
 
 
-def readers(strings: Strings, graph: events.GraphSnapshot, name: str) -> dict[str, Any]:
+def readers(strings: Strings, graph: schema.GraphSnapshot, name: str) -> dict[str, Any]:
     """The nodes of a graph that read a placeholder directly, and where the last stands."""
     place = graph.name.index(strings(name))
     nodes = range(place + 1, len(graph.op) - 1)
@@ -406,9 +406,9 @@ def readers(strings: Strings, graph: events.GraphSnapshot, name: str) -> dict[st
     return {"consumers": [strings.all[graph.name[node]] for node in found], "dies_at": max(found, default=-1)}
 
 
-def saved_tensor(name: str, inner: str, position: int, used: dict[str, Any]) -> events.SavedTensorRecord:
+def saved_tensor(name: str, inner: str, position: int, used: dict[str, Any]) -> schema.SavedTensorRecord:
     made, parameter = name.startswith("add"), name.startswith("primals")
-    return events.SavedTensorRecord(
+    return schema.SavedTensorRecord(
         name=name, kind="tensor", dtype="torch.float32", shape=[BATCH, WIDTH] if made else [WIDTH, WIDTH],
         nbytes=4 * WIDTH * (BATCH if made else WIDTH),
         producer="aten.add.Tensor" if made else f"blocks.{position}.weight",
@@ -423,8 +423,8 @@ def saved_tensor(name: str, inner: str, position: int, used: dict[str, Any]) -> 
 
 def tensor_input(
     name: str, kind: str, shape: Sequence[int | str], storage: int, *, requires_grad: bool = True, **facts: Any
-) -> events.InputRecord:
-    return events.InputRecord(**{
+) -> schema.InputRecord:
+    return schema.InputRecord(**{
         "name": name, "kind": kind, "dtype": "torch.float32", "shape": list(shape), "device": "cpu",
         "requires_grad": requires_grad, "is_leaf": True, "mutates_data": False, "mutates_metadata": False,
         "mutation": "NOT_MUTATED", "hidden_from_autograd": False, "under_no_grad": False, "storage_resized": False,
@@ -433,12 +433,12 @@ def tensor_input(
     })  # fmt: skip
 
 
-def inference(strings: Strings) -> events.CompilationData:
-    values: list[events.ValueRecord] = []
+def inference(strings: Strings) -> schema.CompilationData:
+    values: list[schema.ValueRecord] = []
     builder = Builder(strings, values)
     base = builder.tensor(("s0", 4))
     builder.node("p", "arg0_1", "arg0_1", [], base, descriptor="base of a, b")
-    values.append(events.ValueRecord("symint", -1, [], [], 0, -1, -1, False, [], strings("s0")))
+    values.append(schema.ValueRecord("symint", -1, [], [], 0, -1, -1, False, [], strings("s0")))
     line = stack(7, "a.mul_(2); return b[0], a.view(-1)")
     builder.node("f", "sym_size_int", "aten.sym_size.int", [Ref("arg0_1"), 0], len(values) - 1, stack=line)
     builder.node("f", "mul", "aten.mul.Tensor", [Ref("arg0_1"), 2.0], builder.tensor(("s0", 4)), stack=line)
@@ -451,13 +451,13 @@ def inference(strings: Strings) -> events.CompilationData:
     builder.node("o", "output", "output", [[Ref("view"), Ref("full"), None]])
     graph = builder.snapshot(["out[0]", "out[1]", "out[2]"])
     shape: list[int | str] = ["s0", 4]
-    return events.CompilationData(
+    return schema.CompilationData(
         id="1", name=f"update{MARKUP}", kind="inference", started_unix_ns=1_790_000_001_000_000_000,
         options={"dynamic": "True"}, sizes={"s0": 6},
         stages=[
-            events.StageRecord("metadata", "FlatCall", "a is mutated; b shares its memory.", True, False, 0, 900_000, {}, [events.Evidence("a", "mul_ wrote to it")], {}),  # noqa: E501
-            events.StageRecord("synthetic bases", "FlatCall", f"a and b became views of one base {MARKUP}.", True, False, 900_000, 80_000, {}, [], {}),  # noqa: E501
-            events.StageRecord("trace", "InferenceGraph", "Traced into one graph.", True, False, 980_000, 7_000_000, {"inference": 0}, [], {}),  # noqa: E501
+            schema.StageRecord("metadata", "FlatCall", "a is mutated; b shares its memory.", True, False, 0, 900_000, {}, [schema.Evidence("a", "mul_ wrote to it")], {}),  # noqa: E501
+            schema.StageRecord("synthetic bases", "FlatCall", f"a and b became views of one base {MARKUP}.", True, False, 900_000, 80_000, {}, [], {}),  # noqa: E501
+            schema.StageRecord("trace", "InferenceGraph", "Traced into one graph.", True, False, 980_000, 7_000_000, {"inference": 0}, [], {}),  # noqa: E501
         ],
         graphs=[graph], values=values,
         inputs=[
@@ -466,24 +466,24 @@ def inference(strings: Strings) -> events.CompilationData:
             tensor_input("c", "input", [4], 1, duplicate_of="d", mutates_metadata=True, reason="transposed in place"),
         ],
         outputs=[
-            events.OutputRecord("out[0]", "alias_of_input", "torch.float32", [4], "cpu", False, "b", ["select(0, 0)"], False, "a view of input b: rebuilt from it, so that autograd and the user see one tensor"),  # noqa: E501
-            events.OutputRecord("out[1]", "alias_of_input", "torch.float32", ["4*s0"], "cpu", False, "a", ["view([-1])"], False, ""),  # noqa: E501
+            schema.OutputRecord("out[0]", "alias_of_input", "torch.float32", [4], "cpu", False, "b", ["select(0, 0)"], False, "a view of input b: rebuilt from it, so that autograd and the user see one tensor"),  # noqa: E501
+            schema.OutputRecord("out[1]", "alias_of_input", "torch.float32", ["4*s0"], "cpu", False, "a", ["view([-1])"], False, ""),  # noqa: E501
         ],
         saved_tensors=[], wrapper=None, error=None, storages=shared_memory(shape), run=run(strings),
     )  # fmt: skip
 
 
-def run(strings: Strings) -> events.RunLog:
+def run(strings: Strings) -> schema.RunLog:
     """Of `inference`."""
     line = strings(f"update.py:7 a.mul_(2)  # {MARKUP}")
 
-    def event(what: str, tensor: int, of: int, operator: str, node: str, *fact: str) -> events.RunEvent:
-        made = [events.RunFact(*map(strings, fact))] if fact else []
-        place = line if node else events.NONE
-        return events.RunEvent(strings(what), tensor, of, strings(operator), strings(node), place, events.NONE, made)
+    def event(what: str, tensor: int, of: int, operator: str, node: str, *fact: str) -> schema.RunEvent:
+        made = [schema.RunFact(*map(strings, fact))] if fact else []
+        place = line if node else schema.NONE
+        return schema.RunEvent(strings(what), tensor, of, strings(operator), strings(node), place, schema.NONE, made)
 
-    none = events.NONE
-    return events.RunLog([*map(strings, ("a", "b", "c", f"out[0]{MARKUP}"))], [
+    none = schema.NONE
+    return schema.RunLog([*map(strings, ("a", "b", "c", f"out[0]{MARKUP}"))], [
         event("argument", 0, none, "", ""), event("argument", 1, none, "", ""), event("argument", 2, none, "", ""),
         event("write", 0, none, "mul_", "mul", "a", "data", "the wrapper writes it after the graph ran"),
         event("view", 3, 1, f"select(0, 0){MARKUP}", "view", f"out[0]{MARKUP}", "alias_of_input", "a view of an input"),
@@ -492,48 +492,48 @@ def run(strings: Strings) -> events.RunLog:
     ])  # fmt: skip
 
 
-def shared_memory(shape: list[int | str]) -> list[events.StorageRecord]:
+def shared_memory(shape: list[int | str]) -> list[schema.StorageRecord]:
     """Of `inference`: a and b in one storage of symbolic size, written; c in one of its own."""
     line = f"update.py:7 a.mul_(2)  # {MARKUP}"
     whole, part = (shape, ["4", 1], 0, 4), ([4], [1], 0, 4)
     return [
-        events.StorageRecord(None, "cpu", [
-            events.AliasTensor(["base of a, b"], "base", *whole, events.NONE, "", "", ""),
-            events.AliasTensor(["a"], "input", *whole, 0, "", "", ""),
-            events.AliasTensor(["b"], "input", *whole, 0, "", "", ""),
-            events.AliasTensor([f"out[0]{MARKUP}"], "output", *part, 2, "select(0, 0)", "select", line),
-            events.AliasTensor(["out[1]"], "output", ["4*s0"], [1], 0, 4, 1, "view([-1])", "view", line),
-        ], [events.StorageWrite(0, 1, "data", "mul_", "mul", line, True)]),
-        events.StorageRecord(16, "cpu", [
-            events.AliasTensor(["c"], "input", [4], [1], 0, 4, events.NONE, "", "", ""),
-        ], [events.StorageWrite(1, 0, "metadata", "t_", "", line, False)]),
+        schema.StorageRecord(None, "cpu", [
+            schema.AliasTensor(["base of a, b"], "base", *whole, schema.NONE, "", "", ""),
+            schema.AliasTensor(["a"], "input", *whole, 0, "", "", ""),
+            schema.AliasTensor(["b"], "input", *whole, 0, "", "", ""),
+            schema.AliasTensor([f"out[0]{MARKUP}"], "output", *part, 2, "select(0, 0)", "select", line),
+            schema.AliasTensor(["out[1]"], "output", ["4*s0"], [1], 0, 4, 1, "view([-1])", "view", line),
+        ], [schema.StorageWrite(0, 1, "data", "mul_", "mul", line, True)]),
+        schema.StorageRecord(16, "cpu", [
+            schema.AliasTensor(["c"], "input", [4], [1], 0, 4, schema.NONE, "", "", ""),
+        ], [schema.StorageWrite(1, 0, "metadata", "t_", "", line, False)]),
     ]  # fmt: skip
 
 
-def failed() -> events.CompilationData:
-    stage = events.StageRecord("flatten", "FlatCall", "1 flat input.", True, False, 0, 50_000, {}, [], {})
-    return events.CompilationData(
+def failed() -> schema.CompilationData:
+    stage = schema.StageRecord("flatten", "FlatCall", "1 flat input.", True, False, 0, 50_000, {}, [], {})
+    return schema.CompilationData(
         id="2", name="broken", kind="training", started_unix_ns=1_790_000_002_000_000_000, options={}, stages=[stage],
         graphs=[], values=[], inputs=[], outputs=[], saved_tensors=[], wrapper=None,
-        error=events.ErrorRecord("metadata", "RuntimeError", f"x.resize_() inside {MARKUP} can't be traced"),
+        error=schema.ErrorRecord("metadata", "RuntimeError", f"x.resize_() inside {MARKUP} can't be traced"),
     )  # fmt: skip
 
 
 def recording(inner: str = f"fc{MARKUP}") -> FixtureRecording:
     strings = Strings()
     compilations = [training(strings, inner), inference(strings), failed()]
-    data = events.RecordingData(
-        format=events.FORMAT, version=events.VERSION,
+    data = schema.RecordingData(
+        format=schema.FORMAT, version=schema.VERSION,
         producer={"aotviz": "0.1.0", "torch": "2.13.0", "python": "3.12.3"}, strings=strings.all,
         compilations=compilations, dropped=0, cache_lookups=[lookup(strings)],
     )  # fmt: skip
     return FixtureRecording(answers.with_differences(FixtureRecording(data)))
 
 
-def lookup(strings: Strings) -> events.CacheLookup:
+def lookup(strings: Strings) -> schema.CacheLookup:
     """What `inference` found in a cache of torch's, after its second stage."""
-    origin = events.Origin(events.NONE, 1, 1, 0, 1_790_000_001_000_000_000 + 950_000)
-    return events.CacheLookup(origin, "fx", "hit", "key", [], [], events.NONE, {"time_saved_ns": strings("41000000")})
+    origin = schema.Origin(schema.NONE, 1, 1, 0, 1_790_000_001_000_000_000 + 950_000)
+    return schema.CacheLookup(origin, "fx", "hit", "key", [], [], schema.NONE, {"time_saved_ns": strings("41000000")})
 
 
 def packed_parts() -> dict[str, bytes]:

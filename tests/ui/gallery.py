@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from aotviz.recording.events import RecordingData
+from aotviz.recording.schema import RecordingData
 from aotviz.widgets.html import write_html
 from tests.explain import logs
 from tests.ui import images, puzzle

@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 import aotviz
-from aotviz.recording.events import CompilationData, RecordingData, StageRecord
+from aotviz.recording.schema import CompilationData, RecordingData, StageRecord
 from tests.ui.fixture import FixtureRecording
 
 FOLDER = str(Path(__file__).parent)

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import aotviz
 from aotviz.frontends import demo
 from aotviz.reading.recording import Recording
-from aotviz.recording import events
+from aotviz.recording import schema
 from aotviz.widgets.html import write_html
 from tests.tiers import THEMES
 from tests.ui.fixture import Builder, Ref, Strings, recording
@@ -401,19 +401,19 @@ def test_what_is_open_and_how_it_is_coloured_stays_through_the_stages(page: Page
 def flat_recording(nodes: int, reads: int = 1) -> Recording:
     """One stage, no modules, each node reading so many before it: with one, a chain."""
     strings = Strings()
-    values: list[events.ValueRecord] = []
+    values: list[schema.ValueRecord] = []
     builder = Builder(strings, values)
     value = builder.tensor((4,))
     for i in range(nodes):
         builder.node("f", f"n{i}", "aten.relu.default", [Ref(f"n{i - k}") for k in range(1, 1 + min(i, reads))], value)
     builder.node("o", "output", "output", [[Ref(f"n{nodes - 1}")]])
-    stage = events.StageRecord("trace", "InferenceGraph", "", True, False, 0, 1, {"inference": 0}, [], {})
-    compilation = events.CompilationData(
+    stage = schema.StageRecord("trace", "InferenceGraph", "", True, False, 0, 1, {"inference": 0}, [], {})
+    compilation = schema.CompilationData(
         id="0", name="flat", kind="inference", started_unix_ns=0, options={}, stages=[stage],
         graphs=[builder.snapshot(["out"])], values=values, inputs=[], outputs=[], saved_tensors=[], wrapper=None,
         error=None,
     )  # fmt: skip
-    data = events.RecordingData(events.FORMAT, events.VERSION, {}, strings.all, [compilation], 0)
+    data = schema.RecordingData(schema.FORMAT, schema.VERSION, {}, strings.all, [compilation], 0)
     return Recording(data)
 
 

@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
-from aotviz.recording import events
-from aotviz.recording.events import CompilationData, RecordingData
+from aotviz.recording import schema
+from aotviz.recording.schema import CompilationData, RecordingData
 from aotviz.widgets.html import to_html
 from tests.ui import puzzle
 from tests.ui.fixture import recording
@@ -121,7 +121,7 @@ def numbers_replaced(value: Any, number: int, untouched: frozenset[type]) -> Any
 @pytest.mark.parametrize("number", [-1, HUGE])
 @pytest.mark.parametrize("made", MADE, ids=IDS)
 def test_any_number_in_the_facts_is_shown_or_refused(made: Callable[[], Any], number: int, stranger: Stranger) -> None:
-    data = numbers_replaced(made().data, number, frozenset({events.GraphSnapshot, events.ValueRecord}))
+    data = numbers_replaced(made().data, number, frozenset({schema.GraphSnapshot, schema.ValueRecord}))
     stranger.open(data, data)
     assert stranger.visit_every_view() == []
     stranger.assert_nothing_happened()
@@ -197,7 +197,7 @@ def one_name_for_all(data: RecordingData, compilation: CompilationData) -> Recor
 
 def notes_on_lines_that_are_not_there(data: RecordingData, compilation: CompilationData) -> RecordingData:
     assert compilation.wrapper is not None
-    notes = [events.WrapperNote(first, last, "a", "b") for first, last in ((-HUGE, HUGE), (HUGE, 1), (0, 0))]
+    notes = [schema.WrapperNote(first, last, "a", "b") for first, last in ((-HUGE, HUGE), (HUGE, 1), (0, 0))]
     return first(data, wrapper=replace(compilation.wrapper, notes=notes))
 
 
@@ -214,9 +214,9 @@ def names_of_nothing(data: RecordingData, compilation: CompilationData) -> Recor
 
 
 def a_storage_of_ten_thousand_tensors(data: RecordingData, compilation: CompilationData) -> RecordingData:
-    tensor = events.AliasTensor(["t"], "input", [60, 60], [61, 1], 0, 4, events.NONE, "", "", "")
-    writes = [events.StorageWrite(i, i, "data", "mul_", "", "", True) for i in range(10_000)]
-    return first(data, storages=[events.StorageRecord(None, "cpu", [tensor] * 10_000, writes)])
+    tensor = schema.AliasTensor(["t"], "input", [60, 60], [61, 1], 0, 4, schema.NONE, "", "", "")
+    writes = [schema.StorageWrite(i, i, "data", "mul_", "", "", True) for i in range(10_000)]
+    return first(data, storages=[schema.StorageRecord(None, "cpu", [tensor] * 10_000, writes)])
 
 
 def a_line_of_a_million_letters(data: RecordingData, compilation: CompilationData) -> RecordingData:

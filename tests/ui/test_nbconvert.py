@@ -20,7 +20,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page, expect
 
 from aotviz.reading.recording import Recording
-from aotviz.recording.events import RecordingData
+from aotviz.recording.schema import RecordingData
 from aotviz.widgets import packing
 from aotviz.widgets.notebooks import WorkbenchHTML
 from aotviz.widgets.workbench import KEPT, Workbench

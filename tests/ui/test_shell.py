@@ -12,7 +12,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 import aotviz
-from aotviz.recording.events import CompilationData
+from aotviz.recording.schema import CompilationData
 from aotviz.widgets.html import write_html
 from tests import corpus
 from tests.ui.fixture import FixtureRecording, recording

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import aotviz
 from aotviz.lowerings import run_graph
-from aotviz.recording.events import RecordingData
+from aotviz.recording.schema import RecordingData
 from aotviz.widgets import packing, static_files
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench

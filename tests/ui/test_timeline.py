@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import aotviz
 from aotviz.explain import answers
-from aotviz.recording.events import EventTable, RecordingData
+from aotviz.recording.schema import EventTable, RecordingData
 from aotviz.widgets import parts
 from aotviz.widgets.html import to_html
 from tests import corpus

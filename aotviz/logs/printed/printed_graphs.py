@@ -34,8 +34,8 @@ from aotviz.logs.printed.statements import (
     plain_target,
     statement,
 )
-from aotviz.recording.events import NONE, GraphSnapshot, ValueRecord
 from aotviz.recording.node_arguments import NODE, references
+from aotviz.recording.schema import NONE, GraphSnapshot, ValueRecord
 from aotviz.recording.strings import StringTable, clean
 
 SOURCE = re.compile(r"#(?>.*?\bFile: )(?>(?P<file>.+?):(?P<line>\d++) in )(?>(?P<function>.+?), code: ?)(?P<code>.*)")

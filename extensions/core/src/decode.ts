@@ -1,5 +1,5 @@
 // Decodes the bytes of a file into a RecordingData that the views can trust. It reads the head, unzips (bounded), reads
-// msgpack and checks every field against the SCHEMA generated from events.py. Then it checks every index against the
+// msgpack and checks every field against the SCHEMA generated from schema.py. Then it checks every index against the
 // list that it points into. Every problem becomes one RecordingError that says what is wrong, where, and what to do.
 
 import { atOnce, inSteps } from "./chunked_work";

@@ -1,4 +1,4 @@
-// Generated from aotviz.recording.events and aotviz.recording.findings and aotviz.widgets.parts by generate_types.py; don't edit.
+// Generated from aotviz.recording.schema and aotviz.recording.findings and aotviz.widgets.parts by generate_types.py; don't edit.
 
 export const FORMAT = "aotviz";
 export const VERSION = 5;
