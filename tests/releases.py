@@ -9,3 +9,6 @@ from aotviz.torch_private import versions
 takes_generators = pytest.mark.skipif(
     not versions.has("a trace takes generators"), reason="torch can't trace a generator"
 )
+fails_at_a_hessian_under_vmap = pytest.mark.skipif(
+    versions.has("a Hessian under vmap is traced"), reason="torch traces a Hessian under vmap"
+)

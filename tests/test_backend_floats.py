@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 import aotviz
 import aotviz.frontends.backend
+from aotviz.torch_private import versions
 from tests.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("clean_dynamo")
@@ -69,7 +71,8 @@ def test_a_changing_float_takes_one_more_program(name, training):
 def test_a_float_that_must_be_a_number_is_fixed_to_each_value(name, training):
     with aotviz.record() as recording:
         same_as_eager(BY_VALUE[name], torch.compile(BY_VALUE[name], backend="aotviz_eager"), training)
-    assert len(recording.compilations) >= 2
+    outside = name == "returned" and versions.has("a float that is only returned is no part of a graph")
+    assert len(recording.compilations) >= (1 if outside else 2)
     assert not any(compilation.data.error for compilation in recording.compilations)  # what began again is forgotten
 
 
@@ -154,5 +157,7 @@ def test_a_gradient_that_needs_the_logarithm_of_a_changing_float_is_eagers():
     def function(x, s):
         return s**x
 
-    with pytest.warns(aotviz.RanInEager, match="logarithm of a Python float"):
+    traced = versions.has("a logarithm of a symbolic float is traced")
+    told = pytest.warns(aotviz.RanInEager, match="logarithm of a Python float")
+    with contextlib.nullcontext() if traced else told:
         same_as_eager(function, torch.compile(function, backend="aotviz_eager"), True)

@@ -18,6 +18,7 @@ from aotviz import pipeline
 from aotviz.explain.terms import terms
 from aotviz.logs import known
 from aotviz.recording.replaying import GIVEN
+from aotviz.torch_private import versions
 from aotviz.whole_backward import backward_stages
 from aotviz.whole_backward.compiled_parts import CompiledParts
 
@@ -163,12 +164,15 @@ def test_the_python_of_a_page_is_python(page: Path) -> None:
         ast.parse(textwrap.dedent(code))
 
 
+UNTIL = {"parity": "a dropout that drops nothing returns its input"}  # pages that show what an older torch gets wrong
 PRINTED = [page for page in sorted(DOCS.glob("*.md")) if "\n```text\n" in page.read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("page", PRINTED, ids=lambda path: path.stem)
 def test_a_page_prints_what_it_says(page: Path, capsys: pytest.CaptureFixture[str], clean_dynamo: None) -> None:
     """A ```text block is what the Python above it prints. Other Python of the pages is pieces, and is not run."""
+    if page.stem in UNTIL and versions.has(UNTIL[page.stem]):
+        pytest.skip(f"torch does better than the page says: {UNTIL[page.stem]}")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     for (language, code), (following, expected) in itertools.pairwise(blocks):
         if (language, following) == ("python", "text"):

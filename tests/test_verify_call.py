@@ -17,6 +17,7 @@ from aotviz.comparing.observed import Candidate, same, values
 from aotviz.comparing.same_graph import difference
 from aotviz.runtime.tensor_copies import copies
 from tests.oracle.programs import PROGRAMS
+from tests.releases import fails_at_a_hessian_under_vmap
 from tests.test_bisect import cosine_for_sine, inputs, step
 
 LAYER = nn.Linear(3, 2)
@@ -188,6 +189,7 @@ def test_differences_of_views_of_one_tensor_are_said_to_be_one() -> None:
     assert verdict.alike[0] in str(verdict)
 
 
+@fails_at_a_hessian_under_vmap
 def test_what_dynamo_gets_wrong_and_runs_in_eager_is_one_line() -> None:
     def cubes(x: torch.Tensor) -> torch.Tensor:
         return torch.func.vmap(torch.func.hessian(lambda t: (t**3).sum()))(x)

@@ -22,6 +22,7 @@ from aotviz.recording.sources import SourceLine, innermost, user_frames
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
+ENTERED = "it enters a context manager that torch cannot compile"
 KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it means, its cure; the first that matches
     (
         r"Data-dependent branching|data-dependent (?:branch|jump)|generic_jump TensorVariable",
@@ -109,8 +110,8 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.CALLED,
     ),
     (
-        r"[Uu]nsupported context manager|context manager",
-        "it enters a context manager that torch cannot compile",
+        r"[Uu]nsupported context manager|context manager|that the function `[\w.]{1,200}\.__enter__`",
+        ENTERED,
         break_cures.CONTEXT,
     ),
     (
@@ -170,6 +171,7 @@ LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20
 VMAP_RANDOM = re.compile(r"random operation while in randomness error mode")
 OF_CALLS = frozenset((break_cures.LOGGING, break_cures.PRINT, break_cures.WARNING))
 SETTING, THREAD = "`torch._dynamo.config.", re.compile(r"/lib/python3\.\d+/threading\.py$")
+CONSTRUCTED, ENTERS = re.compile(r"the function `\w+\.__init__` should not be traced"), re.compile(r"(?:async )?with\b")
 LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
@@ -325,6 +327,8 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     if SETTING in fix and any(THREAD.search(frame.file) for frame in user_frames(facts.text(first.stack))):
         fix = fix.together_with(break_cures.OF_THREAD.said())
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
+    if CONSTRUCTED.search(text) and ENTERS.match(last.code):
+        words, fix = ENTERED, break_cures.CONTEXT.said()
     is_whole = bool(SKIPPED.search(text.partition("User code traceback")[0]))
     compiled = first.origin.compilation
     skipped = is_whole and (own is None or own.function == facts.function(compiled))

@@ -362,6 +362,7 @@ _SAID = {
     "Attempted to resize a view tensor to a larger size": "view is resized",
     "Attempted to call resize_() on an invalid python storage": "storage is resized",
     "tried to directly modify sizes for customized tensor": "resize of a symbolic shape",
+    "Cannot call storage_offset() on tensor with symbolic sizes": "resize of a symbolic shape",
     "Cannot access data pointer of Tensor": "address of a tensor",
     "the data pointer on an invalid python storage": "address of a tensor",
     "view_as_real doesn't work on unresolved conjugated": "write through a conjugate",

@@ -23,12 +23,18 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch._dynamo import convert_frame, utils
 from torch._dynamo.eval_frame import innermost_backend
-from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError, Unsupported, unimplemented
+from torch._dynamo.exc import (
+    InternalTorchDynamoError,
+    TorchRuntimeError,
+    Unsupported,
+    raise_observed_exception,
+    unimplemented,
+)
 from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.variables.misc import AutogradFunctionVariable
+from torch._dynamo.variables import misc
 from torch._functorch.pyfunctorch import TransformType
 
-from aotviz.torch_private import runtime
+from aotviz.torch_private import runtime, versions
 
 _DIFFERENTIATING = (TransformType.Grad, TransformType.Jvp)
 _OWN_ERRORS = (InternalTorchDynamoError, TorchRuntimeError, AssertionError, IndexError)  # of Dynamo's own capture
@@ -49,7 +55,7 @@ class Left(NamedTuple):
 
 def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) -> None:
     """Do so for the backends for which `is_one` is true. `tell` is called before anything runs in eager."""
-    kind: Any = AutogradFunctionVariable
+    kind: Any = misc.AutogradFunctionVariable
     traced = kind.call_apply
 
     @functools.wraps(traced)
@@ -60,6 +66,10 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
         return traced(self, tx, args, kwargs)
 
     kind.call_apply = call_apply
+    if versions.has("an attribute that apply lacks is read"):
+        methods: tuple[Any, ...] = (misc.GetAttrVariable, misc.CallMethodVariable)  # type: ignore[attr-defined]
+        for method in methods:
+            method.tp_getattro_impl = _only_what_apply_has(method.tp_getattro_impl, is_one)
     raises = utils._wrap_graph_break_with_torch_runtime_err
 
     def breaks_or_raises(break_graph: Callable[[], Any]) -> Any:
@@ -74,6 +84,24 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
 
     utils._wrap_graph_break_with_torch_runtime_err = breaks_or_raises  # type: ignore[assignment]
     convert_frame._compile = _frame_or_eager(convert_frame._compile, is_one, tell)
+
+
+def _only_what_apply_has(attribute: Callable[..., Any], is_one: Callable[[Any], bool]) -> Callable[..., Any]:
+    """Raises AttributeError in the trace for an attribute that `Function.apply`, a built-in method, does not have.
+
+    The wrapper that `jacfwd(Function.apply)` returns copies `__annotations__` if there are any. Since torch 2.14 Dynamo
+    takes them to be there, and the code that it makes at a graph break reads them.
+    """
+
+    @functools.wraps(attribute)
+    def known(self: Any, tx: Any, name: str) -> Any:
+        of_function = isinstance(self.obj, misc.AutogradFunctionVariable)
+        is_apply = of_function and "apply" in (getattr(self, "name", ""), getattr(self, "method_name", ""))
+        if is_apply and not hasattr(self.obj.fn_cls.apply, name) and is_one(_innermost(tx.output.compiler_fn)):
+            raise_observed_exception(AttributeError, tx)
+        return attribute(self, tx, name)
+
+    return known
 
 
 def _left(tx: Any, why: str, lost: bool = False) -> Left:

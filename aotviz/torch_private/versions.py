@@ -42,6 +42,13 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "a mark of varying sizes has no guard": (2, 13),
     "opaque types are symbolic": (2, 14),
     "the tracing flag is per thread": (2, 14),
+    "an export of gradients is traced once more": (2, 14),
+    "a float that is only returned is no part of a graph": (2, 14),
+    "a logarithm of a symbolic float is traced": (2, 14),
+    "a Hessian under vmap is traced": (2, 14),
+    "an object is a key": (2, 14),
+    "an attribute that apply lacks is read": (2, 14),
+    "a dropout that drops nothing returns its input": (2, 14),
     "an input that grows is taken for a view": (2, 15),
     "an export is traced once more": (2, 15),
 }
@@ -77,6 +84,7 @@ OWNERS = {
 
 RELEASES = {  # names that only some releases have: "2.14-" is since 2.14, "-2.13" until 2.13, "" at times
     "torch._higher_order_ops.effects._get_effect": "",
+    "torch._dynamo.variables.misc.CallMethodVariable": "2.14-",
     "torch._inductor.compile_fx._recursive_pre_grad_passes": "",
     "torch._library.opaque_object.is_opaque_reference_type": "-2.13",
     "torch._library.opaque_object.is_opaque_symbolic_type": "2.14-",

@@ -12,15 +12,19 @@ import torch
 
 from aotviz.explain.cures import backward_cures, cache_cures, rank_cures
 from aotviz.explain.cures.registry import CURES
+from aotviz.torch_private import versions
 from tests.cures.areas import programs
 from tests.cures.programs import PROGRAMS, Program
 
 ROOT = Path(__file__).resolve().parents[2]
+UNTIL = {"an_odd_key": "an object is a key"}  # faults that a later torch does not have
 OF_AREAS = [one for _, those in programs() for one in those]
 
 
 @pytest.mark.parametrize("program", OF_AREAS, ids=[one.name for one in OF_AREAS])
 def test_an_advice_that_is_followed_removes_the_fault(program: Program) -> None:
+    if program.name in UNTIL and versions.has(UNTIL[program.name]):
+        pytest.skip(f"this torch does not have the fault: {UNTIL[program.name]}")
     before, after = (program.measure(program.calls, cured) for cured in (False, True))
     advice = program.advice(before.recording)
     assert advice is not None, str(before.recording.explain())
