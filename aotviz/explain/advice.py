@@ -67,6 +67,8 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
         return guard_cures.FLAG.said(name=name)
     if ".param_groups[" in name:
         return guard_cures.OPTIMIZER_NUMBER.said()
+    if name.endswith(".parametrize._cache_enabled"):
+        return guard_cures.PARAMETRIZED.said()
     number = before.replace(".", "", 1).replace("-", "").replace("e", "").isdigit()
     if number:
         of_module, of_globals, plain = guard_cures.MODULE_NUMBER, guard_cures.GLOBAL_NUMBER, guard_cures.NUMBER

@@ -5,6 +5,7 @@ They read only the rows of a recording, so they work the same on a live watch, o
 
 from __future__ import annotations
 
+import functools
 import re
 import weakref
 from collections import Counter
@@ -33,6 +34,7 @@ from aotviz.explain import (
     restarts,
     same_programs,
     timeline,
+    unlike_eager,
 )
 from aotviz.explain import overview as overviews
 from aotviz.explain.cures import break_cures, export_cures, guard_cures
@@ -160,6 +162,7 @@ def sections(facts: Facts) -> list[Explanation]:
         Explanation("CUDA graphs that were skipped", tuple(cuda_graphs.points(facts))),
         Explanation("Restarts of Dynamo", tuple(restarts.explain_all(facts))),
         Explanation("Calls that raised", tuple(call_errors.points(facts))),
+        Explanation("Calls that were left out", tuple(unlike_eager.left_out(facts))),
         Explanation("Compilations that failed", (*log_ends.found(facts), *_failures(facts, ran_in_eager=False))),
         Explanation("Programs that were refused and ran in eager", tuple(_failures(facts, ran_in_eager=True))),
         cache_misses.explain_all(facts),
@@ -181,6 +184,7 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
         *exports.explain_all(facts),
         *log_ends.found(facts),
         *call_errors.points(facts),
+        *unlike_eager.left_out(facts),
         *_failures(facts),
         *recompiles.points(facts),
         *_breaks(facts),
@@ -221,19 +225,21 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
     points = (*first_apart.first([*hangs, *chained], facts), *remarks)
-    return Explanation(title, (*_nothing_wrong(facts, points), *points))
+    healthy = _nothing_wrong(facts, points)
+    return Explanation(title, (*healthy, *points, *([] if healthy else _unlike_eager(facts))))
 
 
 def _never_called(facts: Facts) -> list[Point]:
     """Said of a watch in which torch began no compilation, though nothing had been compiled before either."""
-    if facts.source != "watch" or facts.data.compilations or facts.data.notes or facts.data.call_errors:
+    if facts.source != "watch" or facts.data.compilations or facts.data.notes or any(call_errors.points(facts)):
         return []
     told = "Nothing was compiled while the watch was on: no call reached a compiled function"
     return [Point(sentence(told), fix=guard_cures.NOT_COMPILED.said())]
 
 
 def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
-    """Said first of a log where nothing needs attention. It has no error of a compiled program that runs."""
+    """Said first of a log where nothing needs attention. It has no error of a compiled program that runs, and not what
+    was computed, which may differ from eager's."""
     if (
         facts.source != "log"
         or not facts.data.compilations
@@ -243,7 +249,25 @@ def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
         return []
     told = "Nothing is wrong with how this was compiled: no graph broke, nothing was compiled again, and nothing failed"
     unlogged = "A log of torch's has no errors of compiled programs that run: the job itself prints them"
-    return [Point(sentence(told, unlogged))]
+    unlike = _unlike_eager(facts)
+    if not unlike:
+        return [Point(sentence(told, unlogged))]
+    fix = functools.reduce(Advice.together_with, (point.fix for point in unlike))
+    text = sentence(told, unlogged, *(point.text for point in unlike))
+    return [Point(text, unlike[0].code, unlike[0].place, fix)]
+
+
+def _unlike_eager(facts: Facts) -> list[Point]:
+    """Said where nothing is wrong, and the results may differ from eager's."""
+    return [
+        Point(
+            sentence(f"Results may differ from eager's: {one.text}"),
+            one.line.code,
+            str(one.line) if one.line.line else "",
+            one.fix,
+        )
+        for one in unlike_eager.reasons(facts)
+    ]
 
 
 def _counted(facts: Facts) -> str:

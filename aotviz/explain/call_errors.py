@@ -11,15 +11,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from aotviz.explain import allocations, exports, misses
-from aotviz.explain.cures import backward_cures, break_cures, guard_cures
+from aotviz.explain import allocations, exports, misses, unlike_eager
+from aotviz.explain.cures import backward_cures, break_cures, export_cures, guard_cures, rank_cures, result_cures
 from aotviz.explain.cures.registry import NO_ADVICE
-from aotviz.explain.explanation import Point, counted, sentence
+from aotviz.explain.explanation import Point, counted, listed, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import saved, sizes
 from aotviz.recording.schema import CallError
 
 STANCE = "fail_on_recompile"
+OUTSIDE = "outside"  # no compiled function raised it
 OF_EXPORTS = ("UserError", "ConstraintViolationError")  # an export says which line made a size a constant
 DURING = {
     "program": "Its compiled program raised it as it ran",
@@ -27,6 +28,13 @@ DURING = {
     "eager": "This line runs in eager",
     "compile": "",
 }
+ORIG_MOD = "_orig_mod."
+INPUT_CLASS = re.compile(r"Unsupported input type <class '(?P<name>[^']+)'>")
+SHAPES = re.compile(
+    r"top-level keys must be the arg names \[(?P<names>[^\]]{0,999})\] of `inputs`, "
+    r"but here they are \[(?P<given>[^\]]{0,999})\]"
+)
+TIMEOUT = re.compile(r"Timed out waiting|collective operation timeout")
 CURES = (  # what torch says
     (r"modified by an inplace operation", backward_cures.WRITTEN),
     (r"does not currently support double backward", backward_cures.DOUBLE),
@@ -46,10 +54,54 @@ def points(facts: Facts) -> Iterator[Point]:
             yield refused(facts, error.function, error.guards, f"stance `{STANCE}`", error.source, ())
         elif not error.during:
             yield _out_of_memory(facts, error)
+        elif error.during == OUTSIDE:
+            yield from _ended(facts, error)
+        elif shapes := SHAPES.search(error.message):
+            yield _misnamed(error, re.findall(r"'(\w+)'", shapes["names"]), re.findall(r"'(\w+)'", shapes["given"]))
         elif error.type in OF_EXPORTS and (made := [one for one in exports.without_problems(facts) if one.fix]):
             yield _export_failed(made[0])
         elif error.during != "compile" or not _is_told(facts, error):
             yield _raised(facts, error)
+
+
+def _ended(facts: Facts, error: CallError) -> Iterator[Point]:
+    """An error that ended the block, which no compiled function raised, where compiling may explain it."""
+    where, _, code = error.source.partition(" ")
+    message = SECOND.split(" ".join(error.message.split()))[0].rstrip(".")
+    raised = f"the block ended with {error.type}" + (f": {message}" if message else "")
+    if ORIG_MOD in error.message:
+        names = f"the names of one side are those of a compiled module, which begin with `{ORIG_MOD}`"
+        title = f"the names of a checkpoint do not match: {names}"
+        fix = result_cures.ORIG_MOD.said()
+        yield Point(sentence(title, f"{raised}"), code, where, fix, True, kind="failed", title=title)
+        return
+    if match := INPUT_CLASS.search(error.message):
+        name = match["name"].rpartition(".")[2]
+        title = f"the export failed: an input is of class `{name}`, of which torch does not know which tensors it holds"
+        fix = export_cures.INPUT_CLASS.said(name=name)
+        yield Point(sentence(title), code, where, fix, True, kind="export", title=title)
+        return
+    if TIMEOUT.search(error.message):
+        title = "this rank waited in a collective for longer than the timeout of its process group"
+        why = "Another rank may compile meanwhile what this one does not call, which its own log or watch tells"
+        fix = rank_cures.ALONE.said(function="it")
+        yield Point(sentence(title, why, raised), code, where, fix, True, kind="failed", title=title)
+        return
+    for reason in unlike_eager.reasons(facts) if error.type == "AssertionError" else ():
+        title = f"{raised}. Results may differ from eager's: {reason.text}"
+        if reason.line.line:
+            where, code = str(reason.line), reason.line.code
+        yield Point(sentence(title), code, where, reason.fix, True, kind="failed", title=title)
+
+
+def _misnamed(error: CallError, names: Sequence[str], given: Sequence[str]) -> Point:
+    """An export whose `dynamic_shapes` are of other names than the arguments."""
+    where, _, code = error.source.partition(" ")
+    wrong = listed([f"`{name}`" for name in given if name not in names]) or "less than all of them"
+    right = listed([f"`{name}`" for name in names])
+    title = f"the export failed: `dynamic_shapes` has {wrong}, and the arguments of `forward` are {right}"
+    fix = export_cures.NAMES_OF_SHAPES.said(names=right)
+    return Point(sentence(title), code, where, fix, True, kind="export", title=title)
 
 
 def _is_told(facts: Facts, error: CallError) -> bool:

@@ -35,6 +35,16 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.BACKWARD,
     ),
     (
+        r"trace_autograd_ops",
+        "`torch.autograd.grad` is not part of a graph unless a setting allows it",
+        break_cures.AUTOGRAD_OPS,
+    ),
+    (
+        r"`requires_grad` through calling",
+        "`requires_grad_()` changes whether a tensor requires grad, which cannot be part of a graph",
+        break_cures.REQUIRES_GRAD,
+    ),
+    (
         r"tolist\(\)",
         "`tolist()` needs the tensor's values, which are not known while compiling",
         break_cures.TOLIST,
@@ -172,6 +182,11 @@ VMAP_RANDOM = re.compile(r"random operation while in randomness error mode")
 OF_CALLS = frozenset((break_cures.LOGGING, break_cures.PRINT, break_cures.WARNING))
 SETTING, THREAD = "`torch._dynamo.config.", re.compile(r"/lib/python3\.\d+/threading\.py$")
 CONSTRUCTED, ENTERS = re.compile(r"the function `\w+\.__init__` should not be traced"), re.compile(r"(?:async )?with\b")
+ASSERTION = re.compile(  # with a value in its message
+    r"assert\b.{1,300}?, ?(?:[fF][\"']|[\"'][^\"']{0,200}[\"'](?:\.format\(| % ))"
+)
+EXPERTS = re.compile(r"/transformers/\S+ expert_hit = ")
+NUMPY_RANDOM = re.compile(r"\b(?:np|numpy)\.random\.")
 LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
@@ -324,6 +339,12 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.STEPS.said()
     elif break_cures.BRANCH in fix.cures and last.code.startswith("while "):
         fix = break_cures.WHILE.said()
+    elif break_cures.BRANCH in fix.cures and ASSERTION.match(last.code):
+        fix = break_cures.ASSERTION.said()
+    elif break_cures.ITEM in fix.cures and NUMPY_RANDOM.search(last.code):
+        words, fix = "NumPy draws a number here, which cannot be part of a graph", break_cures.NUMPY_RANDOM.said()
+    elif EXPERTS.search(f"{last} {last.code}"):
+        fix = break_cures.EXPERTS.said()
     if SETTING in fix and any(THREAD.search(frame.file) for frame in user_frames(facts.text(first.stack))):
         fix = fix.together_with(break_cures.OF_THREAD.said())
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)

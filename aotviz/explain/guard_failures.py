@@ -201,6 +201,14 @@ def _type(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("type", name, before, "", words, guard_cures.TYPE.said(name=name), source)
 
 
+def _is_member(match: re.Match[str]) -> GuardFailure:
+    name, key, was = spoken(match["source"]), match["key"], not match["negated"]
+    change = f"it contained {key} and no longer does" if was else f"it did not contain {key} and now does"
+    words = f"`{name}` has other elements: {change}"
+    cure = guard_cures.GLOBAL_VALUE if match["source"].startswith("G[") else guard_cures.VALUE
+    return GuardFailure("value", name, "", "", words, cure.said(name=name), match["source"])
+
+
 def _contains(match: re.Match[str]) -> GuardFailure:
     name, key = spoken(match["source"]), match["key"]
     had = not match["negated"]
@@ -209,7 +217,8 @@ def _contains(match: re.Match[str]) -> GuardFailure:
     of, _, rest = name.rpartition(".__dict__")
     if of and not rest and not had and (attribute := key.strip("'")).isidentifier():
         words = f"`{of}` had no attribute `{attribute}` of its own and now has one"
-        fix = guard_cures.SET_BY_CALL.said(name=f"{of}.{attribute}")
+        cure = guard_cures.FORWARD if attribute == "forward" else guard_cures.SET_BY_CALL
+        fix = cure.said(name=f"{of}.{attribute}")
         return GuardFailure("keys", f"{of}.{attribute}", before, after, words, fix, match["source"])
     return GuardFailure("keys", name, before, after, words, guard_cures.KEYS.said(name=name), match["source"])
 
@@ -415,6 +424,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             _elsewhere,
         ),
         (r"(?P<name>[^=]+?) changed from (?P<before>.+) to (?P<after>.+)", _own),
+        (r"(?P<negated>not )?(?:frozen)?set\.__contains__\((?P<source>.*), (?P<key>.*?)\)", _is_member),
         (r"(?P<negated>not )?___dict_contains\((?P<key>.*?), (?P<source>.*)\)", _contains),
         (r"len\((?P<source>.*)\) == (?P<before>\d{1,9})", _length),
         (r"len\((?P<source>.*)\) != (?P<before>\d{1,9})", _dict_length),

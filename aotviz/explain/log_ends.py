@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aotviz.explain import compile_time
-from aotviz.explain.cures import time_cures
+from aotviz.explain.cures import rank_cures, time_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, seconds, sentence
 from aotviz.explain.rows import Facts
@@ -49,11 +49,17 @@ def found(facts: Facts) -> Iterator[Point]:
         why = "The process was killed there, for example because memory ran out, or it hangs, or it still compiles"
         repeated = next((one for one in compile_time.shares(facts, only=place)[:1] if one.is_unrolled), None)
         large, code, at, fix = "", "", facts.frame_place(place), NO_ADVICE
+        alone = ""
+        if _is_alone(facts, place):
+            fix = rank_cures.ALONE.said(function=f"`{facts.users_function(place)}`")
+            alone = "No other rank's log has it. If the job has other ranks, they waited for this one meanwhile, and a "
+            alone += "timeout of their process group ends the job"
         if repeated is not None and repeated.line.line:
-            code, at, fix = repeated.line.code, str(repeated.line), time_cures.UNROLLED.said()
+            code, at = repeated.line.code, str(repeated.line)
+            fix = fix.together_with(time_cures.UNROLLED.said())
             large = f"Its graph is large: {repeated.operators:,} operators come from this line, which is repeated"
         yield Point(
-            sentence(told, why, large),
+            sentence(told, alone, why, large),
             code,
             at,
             fix,
@@ -62,3 +68,10 @@ def found(facts: Facts) -> Iterator[Point]:
             title=f"{told}: its graph has {repeated.operators:,} operators of one line" if large and repeated else told,
             ids=(facts.id(place),),
         )
+
+
+def _is_alone(facts: Facts, place: int) -> bool:
+    """Whether one rank of a job compiles a function that no other rank has compiled, as far as there are logs."""
+    rank, where = facts.rank(place), facts.frame_place(place)
+    others = (other for other, one in enumerate(facts.data.compilations) if one.rank != rank)
+    return rank >= 0 and not any(facts.frame_place(other) == where for other in others)

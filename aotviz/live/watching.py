@@ -67,7 +67,7 @@ class watch:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
-        if error is not None and (found := call_errors.noted(error)) is not None:
+        if error is not None and (found := call_errors.noted(error, is_of_block=True)) is not None:
             self._store.raised(found)
         self.stop()
 

@@ -19,7 +19,7 @@ EMPTY = (
     " If it was set, nothing was compiled: an error came before (only the program printed it), or no call reached a "
     "compiled function. torch.compile(module) and module.compile() compile forward alone, and no other method; "
     "module.compile() compiles nothing of a module of torch's own class, such as nn.Sequential, but "
-    "torch.compile(module) does."
+    "torch.compile(module) does. A generator, which has yield in it, is not compiled either."
 )
 
 

@@ -3,6 +3,7 @@
 They are of three kinds: memory ran out while a program ran; the call needed a new program where none may be made
 (`torch.compiler.set_stance("fail_on_recompile")`); or a compiled function, or its backward, raised anything else. A
 block that watches or records notes the error that ends it, and a function of `aotviz.compile` the one that it raises.
+Of the errors that no compiled function raised, a block notes those that compiling may explain, such as an assertion.
 Nothing is done for a call that raises none.
 
 Where a compiled program raised it, the user's line is not in the traceback: Dynamo's code for the function has the line
@@ -29,6 +30,9 @@ from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.strings import clean
 from aotviz.torch_private import dynamo
 
+OUTSIDE = re.compile(  # what torch says in errors that no compiled function raised, and that compiling explains
+    r"_orig_mod\.|Timed out waiting|Watchdog caught collective operation timeout|Export only supports pytree containers"
+)
 NO_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory")
 NO_RECOMPILE = re.compile(
     r"Detected recompile when torch\.compile stance is 'fail_on_recompile'\. filename: '(?P<file>.*)', "
@@ -48,8 +52,12 @@ class _Raised(NamedTuple):
     kernel: str
 
 
-def noted(error: BaseException) -> CallError | None:
-    """What a recording keeps of the error; None if no compiled function raised it."""
+def noted(error: BaseException, is_of_block: bool = False) -> CallError | None:
+    """What a recording keeps of the error; None if no compiled function raised it.
+
+    Of the error that ends a block there is more: an export's, and one that no compiled function raised though compiling
+    explains it, such as an assertion that results are eager's.
+    """
     if not isinstance(error, Exception):
         return None
     said = str(error)
@@ -64,6 +72,8 @@ def noted(error: BaseException) -> CallError | None:
         found = _Raised(users[-1] if users else UNKNOWN, "", "")
     else:
         found = _where(frames, dynamo.is_compile_error(error))
+        if not found.during and is_of_block and (isinstance(error, AssertionError) or OUTSIDE.search(said)):
+            found = _Raised(found.line, "outside", "")
         if not found.during:
             return None
     return CallError(
@@ -83,6 +93,9 @@ def _first_lines(said: str) -> str:
     >>> _first_lines("backend='mine' raised:\\nKeyError: 1\\n\\nSet TORCHDYNAMO_VERBOSE=1")
     "backend='mine' raised: KeyError: 1"
     """
+    found = OUTSIDE.search(said)
+    if found is not None:  # the lines up to what tells the cause
+        said = " ".join(said[: said.find("\n", found.end())].split())
     first, _, rest = said.strip().partition("\n")
     return f"{first} {rest.partition(chr(10))[0].strip()}" if first.endswith(":") and rest else first
 

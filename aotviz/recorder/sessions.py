@@ -293,7 +293,7 @@ def record() -> Iterator[Recording]:
         try:
             yield live(store)
         except BaseException as error:
-            if (found := call_errors.noted(error)) is not None:
+            if (found := call_errors.noted(error, is_of_block=True)) is not None:
                 store.raised(found)
             raise
 

@@ -277,7 +277,7 @@ class CallError(Frozen, frozen=True):
     guards: list[str]  # of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
     function: str  # the user's, in which it was raised; "" if unknown
     source: str  # the user's line: "file:line code"; "" if unknown
-    during: str = ""  # "program" | "backward" of one | "eager" part of the function | "compile"; "" of the two others
+    during: str = ""  # "program" | its "backward" | "eager" part | "compile" | "outside" all; "" of the two others
     kernel: str = ""  # of Inductor's, in which it was raised, e.g. "cpp_fused_embedding_mul_0"; "" if in none
 
 

@@ -331,3 +331,40 @@ def a_table(cured: bool) -> object:
     x, table = torch.ones(6, 2), torch.ones(6, 2)
     torch._dynamo.mark_dynamic(x, 0)
     return compiled(lambda x: x * (table[: x.shape[0]] if cured else table))(x)
+
+
+@dataclass
+class Request:
+    ids: torch.Tensor
+
+
+@dataclass
+class Registered:
+    ids: torch.Tensor
+
+
+torch.export.register_dataclass(Registered)
+
+
+@program(
+    "an export whose input is a dataclass",
+    cures.INPUT_CLASS,
+    "`torch.export.register_dataclass(Request)`",
+    ("pytorch/pytorch#147400",),
+    errors,
+)
+def a_dataclass(cured: bool) -> None:
+    request: Any = (Registered if cured else Request)(torch.ones(3))
+    exported(lambda self, request: request.ids * 2, request)
+
+
+@program(
+    "an export whose `dynamic_shapes` has another name than the argument",
+    cures.NAMES_OF_SHAPES,
+    "the names of the arguments of `forward`, all that are passed: `x`",
+    (),
+    errors,
+)
+def another_name(cured: bool) -> None:
+    shapes = {"x" if cured else "tokens": {0: torch.export.Dim("length")}}
+    exported(lambda self, x: x * 2, torch.ones(3), dynamic_shapes=shapes)

@@ -7,16 +7,21 @@ generates no C++.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch._inductor.config
 import torch._inductor.debug
 import torch.distributed as dist
 
-UNEVEN, EVEN, APART, FIRST = "uneven", "even", "apart", "first"
-JOBS = (UNEVEN, EVEN, APART, FIRST)
+UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT = "uneven", "even", "apart", "first", "hasty", "patient"
+JOBS = (UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT)
+COMPILES = 3.0  # seconds
 
 
 @torch.compile
@@ -75,6 +80,24 @@ def with_caches(rank: int, first: bool) -> None:
         dist.barrier()
 
 
+def slowly(graph: Any, inputs: Any) -> Any:
+    time.sleep(COMPILES)
+    return graph
+
+
+@torch.compile(backend=slowly)
+def validate(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.T
+
+
+def rank_0_validates(rank: int, patience: float) -> None:
+    """Rank 0 alone compiles something, for which rank 1 waits."""
+    group = dist.new_group(timeout=timedelta(seconds=patience))
+    if rank == 0:
+        validate(torch.ones(3, 3))
+    dist.barrier(group=group)
+
+
 def run_rank(job: str, rank: int, folder: Path) -> None:
     os.environ |= {"TORCH_TRACE": str(folder / job), "TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{job}")}
     torch._logging._internal.LOG_TRACE_HANDLER = None
@@ -84,9 +107,23 @@ def run_rank(job: str, rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     if job in (UNEVEN, EVEN):
         without_caches(rank, job == UNEVEN)
+    elif job in (HASTY, PATIENT):
+        rank_0_validates(rank, COMPILES / 3 if job == HASTY else 20 * COMPILES)
     else:
         with_caches(rank, job == FIRST)
     dist.barrier()
+
+
+def statuses(children: list[int]) -> list[bool]:
+    """Which ranks failed. As a launcher does, it ends the others when one has failed."""
+    failed: list[bool] = []
+    while children:
+        child, status = os.wait()
+        children.remove(child)
+        failed.append(status != 0 and True not in failed)
+        for other in children if failed[-1] else ():
+            os.kill(other, signal.SIGKILL)
+    return failed
 
 
 def main(folder: Path) -> int:
@@ -105,7 +142,7 @@ def main(folder: Path) -> int:
                     sys.stderr.flush()
                     os._exit(status)
             children.append(child)
-        failed += sum(os.waitpid(child, 0)[1] != 0 for child in children)
+        failed += sum(statuses(children)) > (job == HASTY)
     return failed
 
 

@@ -14,7 +14,7 @@ import aotviz
 from aotviz.explain.cures import cache_cures, rank_cures
 from aotviz.explain.cures.registry import Cure
 from aotviz.reading.recording import Recording
-from tests.cures.jobs_of_ranks import APART, EVEN, FIRST, JOBS, UNEVEN
+from tests.cures.jobs_of_ranks import APART, EVEN, FIRST, HASTY, JOBS, PATIENT, UNEVEN
 from tests.cures.programs import Calls, Effect, program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,3 +88,12 @@ def a_cache_of_one_rank(cured: bool) -> object:
 )
 def caches_apart(cured: bool) -> object:
     return FIRST if cured else APART
+
+
+@of_ranks(
+    "a function that one rank compiles while the other waits",
+    rank_cures.ALONE,
+    "give the group a longer timeout: `torch.distributed.new_group(timeout=timedelta(minutes=30))`",
+)
+def a_rank_that_does_not_wait(cured: bool) -> object:
+    return PATIENT if cured else HASTY

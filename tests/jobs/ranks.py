@@ -95,3 +95,18 @@ def one_rank_evaluates(cured):
     step(torch.randn(4))
     if dist.get_rank() == 1 and not cured:
         evaluate(torch.randn(4))
+
+
+def rank_0_validates(cured):
+    @torch.compile(backend="aot_eager")
+    def validate(x):  # here
+        return torch.sigmoid(x)
+
+    if dist.get_rank() == 0 or cured:
+        validate(torch.randn(4))
+
+
+def damage_rank_0_validates(lines):
+    """The others' timeout ended the job while the graph was compiled."""
+    at = next((i for i, line in enumerate(lines) if '"aot_inference_graph"' in line), len(lines))
+    return lines[: at + 3]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 import torch
+import transformers
 from torch import nn
 
 
@@ -101,3 +102,49 @@ def time_steps_unrolled(cured):
         return h
 
     recurrent(torch.ones(300, 4)) if cured else torch.compile(recurrent, backend="aot_eager")(torch.ones(300, 4))
+
+
+def update(average: torch.Tensor, value: torch.Tensor) -> None:
+    average.mul_(0.9).add_(value, alpha=0.1)
+
+
+def operator_without_its_write(cured):
+    average = torch.library.custom_op("strangers::average", update, mutates_args={"average"} if cured else ())
+    average.register_fake(lambda average, value: None)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def step(x, kept):
+        y = torch.sigmoid(x)
+        average(kept, y.mean(0))  # here
+        return y.sum()
+
+    step(torch.ones(4, 2), torch.zeros(2))
+
+
+def experts_in_a_loop(cured):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.MixtralConfig(vocab_size=16, num_key_value_heads=1, num_local_experts=2, **sizes)
+    kind = "batched_mm" if cured else "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, experts_implementation=kind).eval()
+    step = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        step(input_ids=torch.arange(6)[None], use_cache=False)  # here
+
+
+def random_numbers_compared(cured):
+    def noisy(x):
+        return x + torch.rand_like(x)
+
+    results = []
+    for function in (noisy, torch.compile(noisy, options={"fallback_random": cured})):
+        torch.manual_seed(7)
+        results.append(function(torch.ones(64)))
+    assert torch.equal(*results)
+
+
+def roundings_compared(cured):
+    def mixed(x):
+        return ((x * 1.7 + x) * 0.3 - x).tanh()
+
+    x = torch.linspace(-3, 3, 512, dtype=torch.bfloat16)
+    assert torch.equal(torch.compile(mixed, options={"emulate_precision_casts": cured})(x), mixed(x))

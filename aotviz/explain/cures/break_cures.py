@@ -10,6 +10,35 @@ BRANCH = Cure(
     "branch on a tensor's value",
     "Compute both sides and choose with `torch.where`, use `torch.cond`, or branch outside the compiled function.",
 )
+ASSERTION = Cure(
+    "assertion with a value in its message",
+    "An assertion on a tensor can be part of a graph if its message is a constant text. Leave the value out of the "
+    "message, or assert outside the compiled function.",
+)
+NUMPY_RANDOM = Cure(
+    "number that NumPy draws",
+    "Draw it outside the compiled function and pass it, or draw a tensor inside: `torch.rand(())`.",
+)
+EXPERTS = Cure(
+    "loop over the experts of a model",
+    "The library loops over those experts that a token was sent to, and their number depends on data. Choose an "
+    'implementation without that loop: `model.set_experts_implementation("batched_mm")` before the first call, or '
+    '`from_pretrained(..., experts_implementation="batched_mm")`.',
+    of_caller="The library loops over those experts that a token was sent to, and their number depends on data. Choose "
+    'an implementation without that loop: `model.set_experts_implementation("batched_mm")` before the first call, or '
+    '`from_pretrained(..., experts_implementation="batched_mm")`.',
+)
+REQUIRES_GRAD = Cure(
+    "requires_grad_ inside",
+    "Call `requires_grad_()` on the tensor before the call of the compiled function.",
+)
+AUTOGRAD_OPS = Cure(
+    "torch.autograd.grad inside",
+    "Set `torch._dynamo.config.trace_autograd_ops = True`, or call `torch.autograd.grad` outside the compiled "
+    "function, on its result.",
+    of_caller="Set `torch._dynamo.config.trace_autograd_ops = True`.",
+    settings={"torch._dynamo.config.trace_autograd_ops": True},
+)
 TOLIST = Cure("tolist", "Keep the values in tensors, or call `tolist()` outside the compiled function.")
 ITEM = Cure(
     "item",

@@ -63,3 +63,13 @@ WRITTEN_SIZE = Cure(
     "`view`.",
 )
 ACCEPTED_SIZE = Cure("size that may be a constant", "If the constant is right, mark with {marks}, which allows it.")
+INPUT_CLASS = Cure(
+    "input of an export that torch cannot take apart",
+    "Register its class before the export, so that torch knows which tensors it holds: for a dataclass, "
+    "`torch.export.register_dataclass({name})`, and for others `torch.utils._pytree.register_pytree_node`. Or pass "
+    "these tensors.",
+)
+NAMES_OF_SHAPES = Cure(
+    "dynamic_shapes with other names than the arguments",
+    "The keys of `dynamic_shapes` are the names of the arguments of `forward`, all that are passed: {names}.",
+)

@@ -97,6 +97,17 @@ SET_BY_CALL = Cure(
     "If the first call sets `{name}`, set it before that call: when the object or its configuration is made. If it is "
     "optional, two programs are needed.",
 )
+FORWARD = Cure(
+    "forward that is replaced late",
+    "A program is compiled for the `forward` that a module has. Replace or wrap `{name}` before the first call, and "
+    "keep it.",
+)
+PARAMETRIZED = Cure(
+    "cache of parametrized weights",
+    "Enter `torch.nn.utils.parametrize.cached()` around every call of the function, or around no call.",
+    of_caller="Enter `torch.nn.utils.parametrize.cached()` around every call of the function, or around no call.",
+    kept=ONCE,
+)
 TENSOR_CLASS = Cure(
     "tensor subclass in some calls",
     "Pass the same class of tensor in each call: `{name}.as_subclass(torch.Tensor)` makes a plain one.",
@@ -320,5 +331,6 @@ NOT_COMPILED = Cure(
     "nothing compiled",
     "Call the compiled function inside of the watch. `torch.compile(module)` and `module.compile()` compile `forward` "
     "alone: compile another method itself, `module.embed = torch.compile(module.embed)`. `module.compile()` compiles "
-    "nothing of a module of torch's own class, such as `nn.Sequential`: `module = torch.compile(module)` does.",
+    "nothing of a module of torch's own class, such as `nn.Sequential`: `module = torch.compile(module)` does. A "
+    "generator, which has `yield` in it, is not compiled: compile what it calls for each element.",
 )

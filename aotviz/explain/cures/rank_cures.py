@@ -35,3 +35,10 @@ ONE_CACHE = Cure(
     "rank that found its programs waits at the next collective, and a long compilation may take longer than the "
     "timeout of the process group.",
 )
+ALONE = Cure(
+    "function that one rank compiles while the others wait",
+    "Where one rank alone runs something, such as a validation, the others wait for it in their next collective, and "
+    "compiling may take longer than the timeout of their process group. Call {function} once on all ranks before they "
+    "wait for each other, or give the group a longer timeout: "
+    "`torch.distributed.new_group(timeout=timedelta(minutes=30))`.",
+)

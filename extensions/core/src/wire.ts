@@ -249,7 +249,7 @@ export interface CallError {
   readonly guards: string[]; // of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
   readonly function: string; // the user's, in which it was raised; "" if unknown
   readonly source: string; // the user's line: "file:line code"; "" if unknown
-  readonly during: string; // "program" | "backward" of one | "eager" part of the function | "compile"; "" of the two others
+  readonly during: string; // "program" | its "backward" | "eager" part | "compile" | "outside" all; "" of the two others
   readonly kernel: string; // of Inductor's, in which it was raised, e.g. "cpp_fused_embedding_mul_0"; "" if in none
 }
 

@@ -1,0 +1,110 @@
+"""Recompiles by what is changed around a module after its first call, and a function that is not compiled at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import weight_norm
+
+from aotviz.explain.cures import guard_cures as cures
+from tests.cures.programs import compiled, program, under
+from tests.cures.values import compiled_nothing
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = weight_norm(nn.Linear(3, 3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(x) * 2
+
+
+def wrapped(forward: Any) -> Any:
+    def counted(*args: Any) -> Any:
+        return forward(*args)
+
+    return counted
+
+
+@program(
+    "a forward that is wrapped after the first call",
+    cures.FORWARD,
+    "Replace or wrap `self.body.forward` before the first call",
+)
+def a_forward_that_is_wrapped(cured: bool) -> object:
+    model = Model()
+    step = compiled(model)
+    if cured:
+        model.body.forward = wrapped(model.body.forward)
+    first = step(torch.ones(3))
+    if not cured:
+        model.body.forward = wrapped(model.body.forward)
+    return [first, step(torch.ones(3))]
+
+
+@program(
+    "parametrized weights that are cached in some calls",
+    cures.PARAMETRIZED,
+    "around every call of the function",
+)
+def cached_weights(cured: bool) -> object:
+    step = compiled(Model())
+    results = []
+    for cached in (cured, True):
+        with under(parametrize.cached(), cached):
+            results.append(step(torch.ones(3)))
+    return results
+
+
+ACTIVE: set[int] = set()
+
+
+def active(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    if mask is not None:
+        return (x * mask).sum()
+    total = torch.zeros(())
+    for one in range(3):
+        if one in ACTIVE:
+            total = total + x[one]
+    return total
+
+
+@program(
+    "a global set that changes",
+    cures.GLOBAL_VALUE,
+    "work out what depends on it outside of the function, and pass that",
+)
+def a_set(cured: bool) -> object:
+    step, results = compiled(active), []
+    ACTIVE.update(range(3))
+    for one in range(3):
+        mask = torch.tensor([float(number in ACTIVE) for number in range(3)])
+        results.append(step(torch.ones(3), mask if cured else None))
+        ACTIVE.remove(one)
+    return results
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def rows(x: torch.Tensor, each: Any) -> Iterator[torch.Tensor]:
+    for row in x:
+        yield each(row)
+
+
+@program(
+    "a generator that is compiled",
+    cures.NOT_COMPILED,
+    "compile what it calls for each element",
+    (),
+    compiled_nothing,
+)
+def a_generator(cured: bool) -> object:
+    return list(rows(torch.ones(2, 3), compiled(doubled)) if cured else compiled(rows)(torch.ones(2, 3), doubled))
