@@ -36,6 +36,7 @@ SET = re.compile(  # in the text that runs the graph again, and in a key of Indu
     rf"^\s*torch\._inductor\.config\.({RANDOM}|{PRECISE}) = True$|^inductor_config\[({RANDOM}|{PRECISE})\]: True$", re.M
 )
 DRAWN = re.compile(r"= torch\.ops\.prims\.inductor_random")
+CALLS = re.compile(r"\b(?:prims\.inductor_random|rand\w*\(|\w*dropout\w*\(|bernoulli\w*\(|normal_?\(|uniform_\()")
 DRAWS = re.compile(r"\binductor_seeds?\b|\b(?:normalized_)?rand(?:n|int64)?_cpu\(|\btl\.rand")  # in generated code
 NARROW = re.compile(r'^\s+(?P<name>\w+): "(?:bf16|f16)\[')  # a value of bfloat16 or float16 in a printed graph
 OF_INPUT = re.compile(r"convert_element_type\.default\((?:arg\d|primals_)")  # eager rounds it too
@@ -108,7 +109,7 @@ def reasons(facts: Facts) -> list[Reason]:
         name = facts.called(place)
         if RANDOM not in set_true and RANDOM not in found and (DRAWN.search(graph) or DRAWS.search(code)):
             told = f"{name} draws random numbers, and Inductor's are not eager's, also with the same seed"
-            found[RANDOM] = Reason(told, result_cures.RANDOM.said(), _first(graph, DRAWN))
+            found[RANDOM] = Reason(told, result_cures.RANDOM.said(), _first(graph, CALLS))
         if PRECISE not in set_true and PRECISE not in found and (chained := _chained(graph)):
             kept = counted(len(chained), "value") + " of bfloat16 or float16"
             told = f"{name} computes with {kept} that Inductor keeps in float32 and eager rounds"
