@@ -3,6 +3,7 @@
     python -m tests.matrix                     # all pairs, one after the other; those with figures are left out
     python -m tests.matrix 2.14.1-3.11 --again  # this pair, again
     python -m tests.matrix 2.14.1-3.11 --mended  # of this pair the tests that had failed, and the programs
+    python -m tests.matrix 2.15.0-3.11 --files tests/test_rng.py  # these files; their figures join those of others
     python -m tests.matrix --page              # docs/releases.md from the stored figures
 
 Each pair has an environment of its own, of several GB, which is removed when its figures are stored. A run that is
@@ -22,7 +23,7 @@ import sys
 import xml.etree.ElementTree as tree
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.oracle.fuzz_report import COLUMNS, entry_of
@@ -43,7 +44,8 @@ HEAD = """\
 What was run on each release of torch and each Python: the quick tests (`make test`), and random programs, by
 `aotviz.aot_function` and `torch.compile(backend="aotviz_eager")` beside the same by torch of that release. A program
 is right if it equals eager; "only torch" counts those that torch has right and aotviz has not. Below the table are the
-tests that failed; most of them say what torch 2.13 itself does. After a mend, only those that had failed ran again.
+tests that failed, if there are any. After a mend, only those that had failed ran again. Where only some files of tests
+were run, their number is given; `tests/matrix.json` has their names.
 
 `make matrix` runs what has no figures yet, and writes this page; `make test TORCH=2.14.1` runs the tests alone. What a
 release lacks is in one table, `aotviz/torch_private/versions.py`, and tests that need it are skipped.
@@ -53,23 +55,33 @@ $ make matrix ARGS="2.14.1-3.11 --again"
 == torch 2.14.1, Python 3.11
 ```
 
-| torch | Python | tests: passed | failed | skipped | programs | {candidates} | only torch |
-| --- | --- | --- | --- | --- | --- |{columns} --- |
+| torch | Python | files of tests | passed | failed | skipped | programs | {candidates} | only torch |
+| --- | --- | --- | --- | --- | --- | --- |{columns} --- |
 """
 
 NEWS = """
 ## What is new in torch 2.14 and 2.15
 
-What differs for AOTAutograd and for what surrounds it. The first four rows were met when aotviz's tests ran on these
-releases. The others are read from torch's documentation and pull requests of June to September 2026, whose numbers are
-given, and were not run. Of those marked "after 2.13", 2.13 has no file and no name; which release is the first to have
-them is not known here.
+What differs for AOTAutograd and for what surrounds it. The rows of 2.14 and 2.15 were met when aotviz's tests ran on
+these releases. The others are read from torch's documentation and pull requests of June to September 2026, whose
+numbers are given, and were not run. Of those marked "after 2.13", 2.13 has no file and no name; which release is
+the first to have them is not known here.
 
 | since | what is new | in aotviz |
 | --- | --- | --- |
 | 2.14 | opaque types are symbolic; the old question, `is_opaque_reference_type`, warns at each compilation | done: \
 aotviz asks by the new name |
 | 2.14 | the tracing flag is per thread; `_is_fx_tracing_flag` is gone | done, in `torch_private/tracers.py` |
+| 2.14 | an attribute that apply lacks is read: after a graph break, `jacfwd(Function.apply)` raises AttributeError in \
+the code that Dynamo makes | done: aotviz's backends have a result |
+| 2.14 | a Hessian under vmap is traced, at which Dynamo failed | done: nothing runs in eager there |
+| 2.14 | a float that is only returned is no part of a graph: one program serves all its values | nothing to do |
+| 2.14 | a logarithm of a symbolic float is traced, as for the gradient of `2.0**x` with a changing base | nothing \
+to do |
+| 2.14 | an object is a key of a dictionary without a graph break | nothing to do |
+| 2.14 | a dropout that drops nothing returns its input, as in eager; torch's trace made a copy | nothing to do |
+| 2.14 | an export of gradients is traced once more; `to` asserts what it is given | aotviz traces once; the tests \
+compare by meaning |
 | 2.15 | an input that grows is taken for a view | done: such a program is refused, with the reason "view is resized" |
 | 2.15 | an export is traced once more, so its nodes have another order | aotviz traces once; the tests compare by \
 meaning |
@@ -101,6 +113,7 @@ class Figures:
     skipped: int
     failed: list[str]
     programs: dict[str, dict[str, int]] = field(default_factory=dict)
+    files: dict[str, list[int]] = field(default_factory=dict)  # file -> passed, skipped; empty if all of them were run
     only_torch: list[str] = field(default_factory=list)
 
     @property
@@ -125,9 +138,9 @@ def store(figures: Figures) -> None:
     STORED.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def run(pair: str, jobs: int, programs: int, before: Figures | None) -> Figures:
-    """Make the pair's environment if it is not there, and run everything in it; of the tests, only those that had
-    failed, if the figures from `before` are given."""
+def run(pair: str, jobs: int, programs: int, before: Figures | None, files: Sequence[str] = ()) -> Figures:
+    """Make the pair's environment if it is not there, and run everything in it; of the tests, only those in `files`,
+    or only those that had failed if there are none and the figures from `before` are given."""
     release, _, version = pair.partition("-")
     folder, work = ROOT / f".venv-matrix-{pair}", WORK / pair
     work.mkdir(parents=True, exist_ok=True)
@@ -135,18 +148,34 @@ def run(pair: str, jobs: int, programs: int, before: Figures | None) -> Figures:
     making = ["make", f"VENV={folder.name}", f"PYTHON={_python(version)}", f"TORCH={release}"]
     subprocess.run([*making, f"{folder.name}/.ready"], cwd=ROOT, env=environment, check=True)
     python = str(folder / "bin" / "python")
-    report, rows = work / ("mended.xml" if before else "junit.xml"), work / "programs.jsonl"
-    if not report.exists():
-        chosen = [_node(name) for name in before.failed] if before else ["-m", "not slow"]
+    report = work / ("files.xml" if files else "mended.xml" if before else "junit.xml")
+    rows = work / "programs.jsonl"
+    if files or not report.exists():
+        chosen = [_node(name) for name in before.failed] if before and not files else ["-m", "not slow", *files]
         testing = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(jobs), "--dist", "loadgroup", *chosen]
         subprocess.run([python, *testing, f"--junitxml={report}"], cwd=ROOT, env=environment, check=False)
     fuzzing = ["-m", "tests.oracle.fuzz", "--n", str(programs), "--modes", "--seed", "38", "--json", str(rows)]
-    subprocess.run([python, *fuzzing, "--candidate", ",".join(CANDIDATES)], cwd=ROOT, env=environment, check=False)
+    if programs:
+        subprocess.run([python, *fuzzing, "--candidate", ",".join(CANDIDATES)], cwd=ROOT, env=environment, check=False)
     passed, skipped, failed = outcomes(report.read_text())
+    judged = list(finished(rows).values()) if programs else []
+    found = Figures(pair, _commit(), passed, skipped, failed, tallies(judged), _parted(judged))
+    if before and not programs:
+        found = replace(found, programs=before.programs, only_torch=before.only_torch)
+    if files:
+        return joined(before, found, report.read_text(), files)
     if before:
-        passed, skipped = before.passed + passed, before.skipped + skipped
-    judged = list(finished(rows).values())
-    return Figures(pair, _commit(), passed, skipped, failed, tallies(judged), _parted(judged))
+        found = replace(found, passed=before.passed + passed, skipped=before.skipped + skipped, files=before.files)
+    return found
+
+
+def joined(before: Figures | None, found: Figures, report: str, files: Sequence[str]) -> Figures:
+    """What was found in some files, with what is known of the others."""
+    counted = {**(before.files if before else {}), **{file: [*outcomes(report, file)[:2]] for file in files}}
+    passed, skipped = (sum(counts) for counts in zip(*counted.values(), strict=True))
+    others = [name for name in (before.failed if before else []) if _node(name).partition("::")[0] not in files]
+    files_in_order = dict(sorted(counted.items()))
+    return replace(found, passed=passed, skipped=skipped, failed=sorted([*others, *found.failed]), files=files_in_order)
 
 
 def _node(name: str) -> str:
@@ -155,10 +184,13 @@ def _node(name: str) -> str:
     return f"{module.replace('.', '/')}.py::{test}"
 
 
-def outcomes(report: str) -> tuple[int, int, list[str]]:
-    """How many tests passed and were skipped, and the names of those that failed, from pytest's JUnit report."""
+def outcomes(report: str, file: str = "") -> tuple[int, int, list[str]]:
+    """How many tests passed and were skipped, and the names of those that failed, from pytest's JUnit report; only of
+    `file` if it is given."""
     passed, skipped, failed = 0, 0, []
     for case in tree.fromstring(report).iter("testcase"):
+        if file and _node(f"{case.get('classname', '')}::").partition("::")[0] != file:
+            continue
         kinds = {child.tag for child in case}
         if kinds & {"failure", "error"}:
             failed.append(f"{case.get('classname', '')}::{GROUP.sub('', case.get('name', ''))}")
@@ -187,6 +219,7 @@ def page(known: dict[str, Figures]) -> str:
         cells = [
             one.torch,
             one.python,
+            str(len(one.files) or "all"),
             f"{one.passed:,}",
             str(len(one.failed)),
             str(one.skipped),
@@ -242,6 +275,7 @@ def main() -> None:
     parser.add_argument("--mended", action="store_true", help="of the tests, only those that had failed")
     parser.add_argument("--page", action="store_true", help="write docs/releases.md, and run nothing")
     parser.add_argument("--keep", action="store_true", help="leave the environments")
+    parser.add_argument("--files", nargs="+", default=(), help="only these files of tests")
     parser.add_argument("--jobs", type=int, default=2, help="processes of the tests (default: 2)")
     parser.add_argument("--programs", type=int, default=PROGRAMS, help=f"random programs (default: {PROGRAMS})")
     options = parser.parse_args()
@@ -249,10 +283,14 @@ def main() -> None:
         parser.error(f"no pair {unknown[0]!r}; there are {', '.join(PAIRS)}")
     known = stored()
     for pair in () if options.page else options.pair or PAIRS:
-        if pair in known and not (options.again or options.mended):
+        chosen = options.again or options.mended or options.files
+        if pair in known and not known[pair].files and not chosen:
             continue
+        if options.files and pair in known and not known[pair].files:
+            parser.error(f"{pair} has figures of all files: --again or --mended")
         print(f"== torch {pair.replace('-', ', Python ')}", flush=True)
-        store(run(pair, options.jobs, options.programs, known.get(pair) if options.mended else None))
+        before = known.get(pair) if options.mended or options.files else None
+        store(run(pair, options.jobs, options.programs, before, options.files))
         if not options.keep:
             shutil.rmtree(ROOT / f".venv-matrix-{pair}")
             shutil.rmtree(WORK / pair)

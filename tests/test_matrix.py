@@ -25,6 +25,19 @@ def test_a_test_that_raises_before_it_begins_has_failed_too():
     assert matrix.outcomes(REPORT) == (1, 1, ["::tests.test_gone", "tests.test_views::test_b[x @ y]"])
 
 
+def test_the_figures_of_some_files_join_those_of_others_and_replace_their_own():
+    before = matrix.Figures(
+        "2.15.0-3.11", "abc", 9, 0, ["tests.test_rng::test_c", "tests.test_old::test_d"],
+        files={"tests/test_rng.py": [5, 0], "tests/test_old.py": [4, 0]},
+    )  # fmt: skip
+    found = matrix.Figures("2.15.0-3.11", "def", 1, 1, ["tests.test_views::test_b[x @ y]"])
+    joined = matrix.joined(before, found, REPORT, ["tests/test_views.py", "tests/test_rng.py"])
+    assert joined.files == {"tests/test_old.py": [4, 0], "tests/test_rng.py": [0, 1], "tests/test_views.py": [1, 0]}
+    assert (joined.passed, joined.skipped) == (5, 1)
+    assert joined.failed == ["tests.test_old::test_d", "tests.test_views::test_b[x @ y]"]
+    assert "| 2.15.0 | 3.11 | 3 | 5 | 2 | 1 | 0 |" in matrix.page({joined.pair: joined})
+
+
 def test_programs_are_counted_for_each_candidate():
     rows = [{"key": str(n), **{name: {"standing": "equal"} for name in matrix.CANDIDATES}} for n in range(3)]
     rows[2]["ours"] = {"standing": "refused"}
@@ -61,5 +74,5 @@ def test_the_page_names_the_files_of_what_failed():
         "2.14.1-3.11", "abc", 7, 1, ["tests.ui.test_overview::test_a", "tests.ui.test_overview::test_b"]
     )
     text = matrix.page({figures.pair: figures})
-    assert "| 2.14.1 | 3.11 | 7 | 2 | 1 | 0 |" in text
+    assert "| 2.14.1 | 3.11 | all | 7 | 2 | 1 | 0 |" in text
     assert "- `tests/ui/test_overview.py`: 2\n" in text
