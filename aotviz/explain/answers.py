@@ -176,8 +176,8 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     """What may hang, then what failed, then the rest by the cost of all that followed from it. Remarks are last."""
     found = recompiles.find(facts)
     causes = [cause for cause in recompiles.causes(facts, found) if recompiles.on_some_ranks(facts, cause)]
-    told = {recompile.id for cause in causes for recompile in cause.recompiles}  # and on which ranks
-    differences = (one for one in ranks.find(facts) if one.kind != "compilation" or not told.intersection(one.ids))
+    known_ids = {recompile.id for cause in causes for recompile in cause.recompiles}  # told with their ranks
+    differences = (one for one in ranks.find(facts) if one.kind != "compilation" or not known_ids.intersection(one.ids))
     apart = ranks.points(differences)
     hangs = [point for point in apart if point.failed]
     costs = [
@@ -226,7 +226,9 @@ def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
     points = (*first_apart.first([*hangs, *chained], facts), *remarks)
     healthy = _nothing_wrong(facts, points)
-    return Explanation(title, (*healthy, *points, *([] if healthy else _unlike_eager(facts))))
+    told = {cure for point in (*healthy, *points) for cure in point.fix.cures}
+    unlike = (point for point in _unlike_eager(facts) if told.isdisjoint(point.fix.cures))
+    return Explanation(title, (*healthy, *points, *unlike))
 
 
 def _never_called(facts: Facts) -> list[Point]:

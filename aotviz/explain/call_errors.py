@@ -21,6 +21,7 @@ from aotviz.recording.schema import CallError
 
 STANCE = "fail_on_recompile"
 OUTSIDE = "outside"  # no compiled function raised it
+HOOK = "hook"  # no error: a hook that no program calls
 OF_EXPORTS = ("UserError", "ConstraintViolationError")  # an export says which line made a size a constant
 DURING = {
     "program": "Its compiled program raised it as it ran",
@@ -28,6 +29,7 @@ DURING = {
     "eager": "This line runs in eager",
     "compile": "",
 }
+ITS_VALUES, ITS_HOOKS = re.compile(r"\._(?:parameters|buffers)\["), re.compile(r"\._(?:forward_hooks)")
 ORIG_MOD = "_orig_mod."
 INPUT_CLASS = re.compile(r"Unsupported input type <class '(?P<name>[^']+)'>")
 SHAPES = re.compile(
@@ -54,6 +56,8 @@ def points(facts: Facts) -> Iterator[Point]:
             yield refused(facts, error.function, error.guards, f"stance `{STANCE}`", error.source, ())
         elif not error.during:
             yield _out_of_memory(facts, error)
+        elif error.during == HOOK:
+            yield from _late_hook(facts, error)
         elif error.during == OUTSIDE:
             yield from _ended(facts, error)
         elif shapes := SHAPES.search(error.message):
@@ -88,10 +92,37 @@ def _ended(facts: Facts, error: CallError) -> Iterator[Point]:
         yield Point(sentence(title, why, raised), code, where, fix, True, kind="failed", title=title)
         return
     for reason in unlike_eager.reasons(facts) if error.type == "AssertionError" else ():
-        title = f"{raised}. Results may differ from eager's: {reason.text}"
+        title = f"the block ended with an AssertionError, and results may differ from eager's: {reason.text}"
         if reason.line.line:
             where, code = str(reason.line), reason.line.code
-        yield Point(sentence(title), code, where, reason.fix, True, kind="failed", title=title)
+        said = f"the error is: {message}" if message else ""
+        yield Point(sentence(title, said), code, where, reason.fix, True, kind="failed", title=title)
+
+
+def _late_hook(facts: Facts, hook: CallError) -> Iterator[Point]:
+    """A hook that was registered after a module was compiled, if Dynamo captured what the module does.
+
+    It did where it guards on the module's parameters. If it guards on the hooks too, as for a backend of ours, the
+    function is compiled again.
+    """
+    id = hook.guards[0]
+    try:
+        frame = facts.frame(facts.find(id))
+    except LookupError:
+        return
+    at = "".join(f"._modules[{part!r}]" for part in hook.function.split("."))
+    sources = [
+        facts.text(guard.source)
+        for place in facts.frames.get(frame, ())
+        for guard in facts.about(place, facts.data.guards)
+    ]
+    rests = [source.partition(at)[2] for source in sources if at in source]
+    if not hook.function or not any(map(ITS_VALUES.match, rests)) or any(map(ITS_HOOKS.fullmatch, rests)):
+        return
+    name = f"`{hook.message}`, a {hook.type} of `{hook.function}` (`{hook.kernel}`)"
+    title = f"{name}, is not called by what was compiled before it was registered"
+    fix = guard_cures.MODULE_HOOKS.said()
+    yield Point(sentence(title), "", hook.source, fix, True, kind="failed", title=title, ids=(id,))
 
 
 def _misnamed(error: CallError, names: Sequence[str], given: Sequence[str]) -> Point:

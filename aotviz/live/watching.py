@@ -12,10 +12,12 @@ not slow them.
 
 from __future__ import annotations
 
+import contextlib
+
 from aotviz.live import structured_trace
 from aotviz.live.watched import Watched, WatchedLog
 from aotviz.reading.recording import Recording
-from aotviz.recorder import call_errors, sessions
+from aotviz.recorder import call_errors, late_hooks, sessions
 from aotviz.recording.store import Store
 from aotviz.torch_private import dynamo
 
@@ -59,6 +61,9 @@ class watch:
         """Stop the watch and restore torch's trace. The recording remains. Does nothing if the watch is off."""
         if self.on:
             structured_trace.detach(self._log)
+            with contextlib.suppress(Exception):  # a module may be of a class of the user's
+                for hook in late_hooks.found(self._log.calls().items()):
+                    self._store.raised(hook)
             sessions.unwatch(self._store)
             self.on = False
         return self.recording

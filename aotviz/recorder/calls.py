@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from aotviz.python_state.free_variables import modules
+from aotviz.recorder import late_hooks
 from aotviz.recording.noted_calls import Made, NotedCall, NotMade
 from aotviz.torch_private import dynamo, pytree
 from aotviz.torch_private.context import Surroundings
@@ -75,6 +76,7 @@ def _note(call: dynamo.RunningCall, before: NotedCall | None) -> NotedCall:
         structure=structure,
         modes=Surroundings(),
         attributes=attributes,
+        hooks=late_hooks.numbers(call.function),
     )
 
 

@@ -46,6 +46,7 @@ class NotedCall:
     structure: Any  # of (args, kwargs)
     modes: Any  # grad mode, autocast, ... (torch_private/context.py)
     attributes: Sequence[Mapping[str, Any]]  # the plain ones of each module that the function reaches
+    hooks: frozenset[int] = frozenset()  # the numbers of the hooks of these modules
     number: int = field(default_factory=lambda: next(_count))  # in the order of the calls
 
     @property

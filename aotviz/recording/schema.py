@@ -270,15 +270,15 @@ class ErrorRecord(Frozen, frozen=True):
 
 
 class CallError(Frozen, frozen=True):
-    """An error that stopped a call of a compiled function. Torch's logs have none but those of its compilation."""
+    """An error that stopped a call of a compiled function, or a hook that its programs do not call. Logs lack these."""
 
-    type: str
-    message: str  # the first line
-    guards: list[str]  # of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
-    function: str  # the user's, in which it was raised; "" if unknown
-    source: str  # the user's line: "file:line code"; "" if unknown
-    during: str = ""  # "program" | its "backward" | "eager" part | "compile" | "outside" all; "" of the two others
-    kernel: str = ""  # of Inductor's, in which it was raised, e.g. "cpp_fused_embedding_mul_0"; "" if in none
+    type: str  # of a hook: "forward hook" or another kind
+    message: str  # the first line; of a hook: its name
+    guards: list[str]  # of a call that needed a new program: "0/0: x is None" for each; of a hook: [compilation]
+    function: str  # the user's, in which it was raised; "" if unknown; of a hook: the path of its module
+    source: str  # the user's line: "file:line code"; "" if unknown; of a hook: where it is defined
+    during: str = ""  # "program" | its "backward" | "eager" part | "compile" | "outside" | "hook"; "" of two others
+    kernel: str = ""  # of Inductor's, in which it was raised: "cpp_fused_mul_0"; "" if in none; of a hook: the class
 
 
 class VisitRecord(Frozen, frozen=True):

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from aotviz.explain.cures import guard_cures as cures
-from tests.cures.programs import compiled, program, under
+from tests.cures.programs import compiled, errors, program, under
 from tests.cures.values import compiled_nothing
 
 
@@ -88,6 +88,32 @@ def a_set(cured: bool) -> object:
         results.append(step(torch.ones(3), mask if cured else None))
         ACTIVE.remove(one)
     return results
+
+
+class Chain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(x) * 2
+
+
+@program(
+    "a forward hook that is registered after the first call",
+    cures.MODULE_HOOKS,
+    "Register them before the first call",
+    (),
+    errors,
+)
+def a_hook_that_is_registered_late(cured: bool) -> None:
+    model, seen = Chain(), []
+    step = compiled(model)
+    if not cured:
+        step(torch.ones(3))
+    model.body.register_forward_hook(lambda module, args, output: seen.append(output))
+    step(torch.ones(3))
+    assert seen, "the hook saw nothing"
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:

@@ -203,7 +203,7 @@ ONLY_LENGTH = Cure(
 MODULE_HOOKS = Cure(
     "hooks of a module",
     "A program calls the hooks that a module had when it was compiled. Register them before the first call, and keep "
-    "them.",
+    "them, or set `torch._dynamo.config.skip_nnmodule_hook_guards = False`.",
 )
 DELETED = Cure(
     "deleted object",

@@ -242,15 +242,15 @@ export interface ErrorRecord {
   readonly place: string; // "file:line in function" of the user's code, "" if unknown
 }
 
-/** An error that stopped a call of a compiled function. Torch's logs have none but those of its compilation. */
+/** An error that stopped a call of a compiled function, or a hook that its programs do not call. Logs lack these. */
 export interface CallError {
-  readonly type: string;
-  readonly message: string; // the first line
-  readonly guards: string[]; // of a call that needed a new program: "0/0: x is None" for each program, as torch writes it
-  readonly function: string; // the user's, in which it was raised; "" if unknown
-  readonly source: string; // the user's line: "file:line code"; "" if unknown
-  readonly during: string; // "program" | its "backward" | "eager" part | "compile" | "outside" all; "" of the two others
-  readonly kernel: string; // of Inductor's, in which it was raised, e.g. "cpp_fused_embedding_mul_0"; "" if in none
+  readonly type: string; // of a hook: "forward hook" or another kind
+  readonly message: string; // the first line; of a hook: its name
+  readonly guards: string[]; // of a call that needed a new program: "0/0: x is None" for each; of a hook: [compilation]
+  readonly function: string; // the user's, in which it was raised; "" if unknown; of a hook: the path of its module
+  readonly source: string; // the user's line: "file:line code"; "" if unknown; of a hook: where it is defined
+  readonly during: string; // "program" | its "backward" | "eager" part | "compile" | "outside" | "hook"; "" of two others
+  readonly kernel: string; // of Inductor's, in which it was raised: "cpp_fused_mul_0"; "" if in none; of a hook: the class
 }
 
 /** One node of the autograd graph in a captured backward, in the order in which they run. */
