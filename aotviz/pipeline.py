@@ -60,8 +60,8 @@ from aotviz.torch_private.stored_values import symbols_in
 # a thread that waits for this one. So what is to be called, or freed, is collected under a lock and called after it.
 #
 # This lock is the exception: the user's function is traced under it. A thread that holds it may take another, since
-# nobody who holds another waits for this one. So what is compiled when it first runs (a backward, a part
-# of a captured one) keeps no second caller waiting: that caller runs the graph uncompiled. And whoever closes the gate
+# no thread that holds another waits for this one. So what is compiled when it first runs (a backward, a part
+# of a captured one) keeps no second caller waiting: that caller runs the graph uncompiled. And what closes the gate
 # of captured backwards (whole_backward/engine.py) takes this lock first.
 #
 # Locks are reentrant, as the garbage collector may run a finalizer wherever something is allocated. tests/test_locks.py

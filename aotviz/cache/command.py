@@ -24,7 +24,7 @@ LONG_LINES = 8  # of a longer text, without --all
 
 
 class NoSuchKey(Exception):
-    """A KEY stands for no key, or for several. The message is one line."""
+    """A KEY on the command line is the beginning of no key, or of several. The message is one line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ repaired file and another try, an answer without the file, or `Unavailable`. Wha
 - A newer release wrote it. It is left alone, and the store is unavailable.
 - Something else is in its place, or another user could have written it: path_checks.py says what. It is left alone,
   too. Signed entries may be of any user. What is there is looked at when it is opened, and whenever the file, its
-  folder, or the mode or owner of either is another than before.
+  folder, or the mode or owner of either has changed.
 - It can't be written: the file or the disk is read-only, or full. Reading goes on.
 
 Note [Forking]: SQLite's locks belong to a process, and its record of them is copied by a fork. A child that opens a
@@ -245,7 +245,7 @@ class Database:
             check_writers(self.path)
 
     def _create(self) -> None:
-        """Create an empty file for this user; of signed entries, for whoever may write to the folder."""
+        """Create an empty file for this user; of signed entries, for all who may write to the folder."""
         try:
             descriptor = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         except FileExistsError:

@@ -5,10 +5,10 @@ what another user wrote into a cache is run by this one. So a path is looked at 
 by name: `check_kinds` tells what is there instead of a file, `check_writers` who could put entries there.
 
 `check_writers` asks what sshd asks of `authorized_keys` (its StrictModes): the file, the files that SQLite keeps beside
-it and all folders above it belong to this user or to root, and nobody else can write them. It stops at the user's home,
-as sshd does: who could exchange a home has the user's shell already. It differs in two points:
+it and all folders above it belong to this user or to root, and no other user can write them. It stops at the user's
+home, as sshd does: who could exchange a home has the user's shell already. It differs in two points:
 
-- A folder above may be open to all if it is sticky, such as /tmp: there, nobody can rename what is another's. The
+- A folder above may be open to all if it is sticky, such as /tmp: there, no user can rename what is another's. The
   cache's own folder may not. SQLite would open a log that somebody puts there between the check and the opening.
 - A group may write where this user is its only member. Debian's and Ubuntu's sshd accept that too: with the umask 002,
   which many systems give to users with a group of their own, `~/.cache` has the mode 0775. sshd elsewhere refuses.
@@ -112,7 +112,7 @@ def check_writers(path: Path) -> None:
 
 
 def _other_writers(part: Path, found: os.stat_result) -> str:
-    """Who can write here but the owner; "" if nobody can."""
+    """Who can write here but the owner; "" if no other user can."""
     if found.st_mode & stat.S_IWOTH:
         return "every user"
     if not found.st_mode & stat.S_IWGRP:

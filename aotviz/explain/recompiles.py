@@ -388,7 +388,7 @@ def _titled(cause: Cause, fixed: bool) -> str:
 
 
 def _stays_static(cause: Cause) -> bool:
-    """Whether torch compiled a size anew for each value, where by itself it would have made it symbolic."""
+    """Whether torch compiled a program for each value of a size, where by itself it would have made it symbolic."""
     kinds = {recompile.main.failure.kind for recompile in cause.recompiles}
     return len(cause.recompiles) > 2 and kinds == {"size"} and not any(one.main.dynamic for one in cause.recompiles)
 

@@ -206,7 +206,7 @@ def _made(
     loading = _Loading(observer, Keeper(asked, observer, entry))
     program: Program = pipeline.run(pipeline.finish(), form, loading)
     if entries.names_of(call) == main.names and entries.digest(program.source) != main.wrapper:
-        raise Broken("its wrapper is another than the one that was saved")
+        raise Broken("its wrapper differs from the one that was saved")
     program = pipeline.with_backward(program)
     asked.store.used(entry)
     observer.replayed(request, program, asked.store.part(entry, RECORDING))

@@ -29,7 +29,8 @@ Track = list[tuple[Span, float, float]]
 
 
 def write(data: RecordingData, strings: Sequence[str], path: str | os.PathLike[str], encode: Encode) -> None:
-    """Write a trace, compressed if the name ends in ".gz". Raises RecordingError if there are no times, or no way."""
+    """Write a trace, compressed if the name ends in ".gz". Raises RecordingError if the recording has no times, or
+    if the file cannot be written."""
     found = processes(data, strings)
     if not found:
         raise RecordingError("this recording contains no times, so there is no trace to write")

@@ -10,7 +10,7 @@ written, for frames that begin and for calls in what it traces, so its list of s
 - the code that aotviz generates (runtime/codegen.py).
 
 What a skipped function calls is looked at again. `runtime.skipped` is for functions of ours below which Dynamo must
-compile nothing, whoever wrote it: the compiled programs, and what hears torch's log.
+compile nothing, no matter who wrote it: the compiled programs, and what hears torch's log.
 
 `aotviz/__init__.py` imports this file as soon as both aotviz and Dynamo are loaded, in either order.
 """
