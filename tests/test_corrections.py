@@ -176,29 +176,50 @@ def test_a_decomposition_of_the_users_is_not_replaced():
     assert corrections.corrected({op: both})[op] is both
 
 
-def in_place(operator):
+def own(x, write):
+    made = x.mT.contiguous().mT.clone()
+    write(made)
+    return made
+
+
+def a_view(x, write):
+    made = x.mT.contiguous()
+    write(made.mT)
+    return made
+
+
+def a_view_of_an_input(x, write):
+    write(x.mT)
+    return x * 2
+
+
+WRITTEN = {"a tensor": (own, lambda x: x), "a view": (a_view, lambda x: x),
+           "a view of an input": (a_view_of_an_input, lambda x: x.mT.contiguous())}  # fmt: skip
+
+
+def in_place(operator, how):
     """The operator's first sample that eager can write into a tensor that is not contiguous, and the function."""
+    program, given = WRITTEN[how]
     for sample in operator.sample_inputs("cpu", torch.float32):
         x = sample.input
         if not isinstance(x, torch.Tensor) or x.dim() < 2 or min(x.shape[-2:]) < 2:
             continue
 
         def written(x, *args, kwargs=sample.kwargs):
-            transposed = x.mT.contiguous().mT.clone()
-            operator.inplace_variant(transposed, *args, **kwargs)
-            return transposed
+            return program(x, lambda one: operator.inplace_variant(one, *args, **kwargs))
 
         with contextlib.suppress(RuntimeError):
             torch.manual_seed(0)
-            return written, (x, *sample.args), written(x.clone(), *sample.args)
+            return written, (given(x), *sample.args), written(given(x).clone(), *sample.args)
     return None
 
 
-def test_what_is_written_in_place_keeps_its_strides():
+@pytest.mark.parametrize("how", WRITTEN)
+def test_what_is_written_in_place_keeps_its_strides(how):
     """torch's functionalization gives it those of a new result: row-major for `tril_`, `scatter_`, `index_add_`, ..."""
     differ, ran = [], 0
     for operator in op_db:
-        found = in_place(operator) if operator.inplace_variant is not None else None
+        found = in_place(operator, how) if operator.inplace_variant is not None else None
         if found is None or operator.name == "polygamma":  # which torch cannot make functional
             continue
         written, (x, *args), expected = found

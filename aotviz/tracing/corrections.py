@@ -49,7 +49,7 @@ from aotviz.torch_private.decompositions import Reduction
 from aotviz.torch_private.tensors import is_dense
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
-from aotviz.tracing.views import contiguous, layout, order_of
+from aotviz.tracing.views import as_if_fresh, layout, order_of
 
 aten = torch.ops.aten
 
@@ -243,19 +243,20 @@ def as_eager() -> Iterator[None]:
 
 
 def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The functional operator that an in-place one is traced as, if its result has other strides than what is written,
-    which is no view; else None. Only a permuted tensor is looked at, because the result has no gaps."""
+    """The functional operator that an in-place one is traced as, if its result has other strides than what is written;
+    else None. Only a permuted tensor is looked at, because the result has no gaps."""
     written = args[0] if args else None
     if not functional.is_functional(written) or is_subclass(written) or not is_dense(written):
         return None
     computes = operators.without_write(operator)
-    if computes is None or contiguous(hinted(layout(written))):
+    before = hinted(layout(written))
+    if computes is None or as_if_fresh(before):
         return None
     value = _on_stand_ins(computes, args, kwargs)
     if value is None:
         return None
-    before, after = (hinted(layout(one)) for one in (written, value))
-    return computes if before.size == after.size and before.order[:-1] != after.order[:-1] else None
+    after = hinted(layout(value))
+    return computes if before.size == after.size and before.stride != after.stride else None
 
 
 def order_in_memory(tensor: torch.Tensor) -> list[int] | None:

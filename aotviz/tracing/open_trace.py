@@ -320,8 +320,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 return args[0]
             if ledger.open:
                 overlap.refuse_write(func, args, kwargs or {}, ledger.root, partial(callers_layout, ledger))
-                owns = bool(args) and ledger.origin(args[0]) is None  # a view is taken again, of its written base
-                computes = corrections.changing_strides(func, args, kwargs or {}) if owns else None
+                computes = corrections.changing_strides(func, args, kwargs or {})
                 if computes is not None:
                     return watched(self, _COPY, kinds, (args[0], watched(self, computes, kinds, args, kwargs)), {})
                 for out, shape in list(corrections.misfits(func, args, kwargs)) if kwargs else ():
