@@ -58,6 +58,7 @@ _NO_VIEWS = "saving a view would keep its base alive, and with it a reference cy
 _NO_INFERENCE = "autograd saves no inference tensors, and nothing would notice a write to one"
 _AS_RETURNED = "this is also an output; a second derivative needs that output's grad_fn"
 _WRITES = "the backward writes these"
+_OF_INPUTS = "the call writes this value to the input, whose later writes the backward sees"
 _VARYING = "a captured backward, or a compiled hook, has these sizes symbolic from the first time"
 _AS_IT_IS = "a custom autograd.Function stores these as attributes of ctx; its backward sees later writes to them"
 
@@ -151,6 +152,7 @@ class Writer:
         views = [i for i, saved in enumerate(tensors) if saved.is_view and i not in returned]
         written = self._written_unchecked()
         unchecked = [i for i, saved in enumerate(tensors) if not saved.checked and i not in written]
+        of_inputs = {i: k for i in unchecked if (k := self._input_with(tensors[i].name)) is not None}
         inference = [i for i, saved in enumerate(tensors) if saved.inference]
         changes = []
         if inference:
@@ -160,6 +162,8 @@ class Writer:
             changes.append((_NO_VIEWS, [f"for i in {_positions(views)}:", each]))
         if returned:
             changes.append((_AS_RETURNED, [f"saved[{i}] = out[{slot}]" for i, slot in returned.items()]))
+        if of_inputs:
+            changes.append((_OF_INPUTS, [f"saved[{i}] = inputs[{k}]" for i, k in of_inputs.items()]))
         if unchecked:
             changes.append((_AS_IT_IS, [f"for i in {_positions(unchecked)}: saved[i] = saved[i].data"]))
         if written:
@@ -192,6 +196,15 @@ class Writer:
         places = {names[i]: place for place, (i, _) in enumerate(self.call.late_writes)}
         tensors = enumerate(self.call.saved[: self.tensors])
         return {i: places[one.name] for i, one in tensors if not one.checked and one.name in places}
+
+    def _input_with(self, name: str) -> int | None:
+        """The input that has the saved value `name` after the call, in the same layout."""
+        graph = self.call.forward_module.graph
+        given = [node.meta.get("val") for node in graphs.placeholders(graph)]
+        returned = zip(self.call.slots, graphs.outputs(graph), strict=False)
+        found = ((slot, node) for slot, node in returned if getattr(node, "name", None) == name)
+        written = ((slot.index, node.meta["val"]) for slot, node in found if slot.kind == "mutation")
+        return next((i for i, value in written if value.stride() == given[i].stride()), None)
 
     def _hold(self) -> None:
         """Keep what only a second differentiation needs; none of it costs memory that eager would not use."""

@@ -84,7 +84,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
                 | {
                     slot.index
                     for slot, node in zip(slots, nodes, strict=True)
-                    if slot.kind == "mutation" and node in kept
+                    if slot.kind == "mutation" and node in kept and not _like(node, forward.values_before[slot.index])
                 }
             )
         ),
@@ -105,6 +105,11 @@ def _given_another_grad_fn(call: TracedCall) -> Iterator[Ref]:
     for i, info in enumerate(call.meta.input_info):
         if info.requires_grad and not info.is_leaf and i not in written and counters & call.counters(i):
             yield Ref("input", i)
+
+
+def _like(node: Any, before: torch.Tensor) -> bool:
+    """Whether the value that is written to an input has the input's strides, so that a backward can read either."""
+    return bool(node.meta["val"].stride() == before.stride())
 
 
 def _checked(forward: Run, written: dict[int, Any]) -> dict[int, Any]:

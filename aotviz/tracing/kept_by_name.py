@@ -74,22 +74,18 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def _view_again(graph: fx.Graph, reader: fx.Node, view: fx.Node, kept: defaultdict[fx.Node, set[int]]) -> None:
-    """Let a node that reads a kept view of an input take that view itself, of the input. Other users of the view may
-    need the values from before the writes."""
-    views, source = list[fx.Node](), view
-    while graphs.is_view(source):
-        views.append(source)
-        source = graphs.argument(source)
-    if not views or source.op != "placeholder":
-        return
-    number = reader.meta["autograd_number"]
-    made = source
+    """Let a node that reads a kept view take that view itself. Other users of the view may need the values from before
+    the writes."""
+    views, made = list[fx.Node](), view
+    while graphs.is_view(made):
+        views.append(made)
+        made = graphs.argument(made)
     with graph.inserting_before(reader):
         for one in reversed(views):
             made = graph.node_copy(one, lambda node, one=one, made=made: made if node is one.args[0] else node)  # type: ignore[misc]
             made.meta = {**reader.meta, "val": one.meta["val"]}
+            kept[made].add(reader.meta["autograd_number"])
     reader.replace_input_with(view, made)
-    kept[source].add(number)
 
 
 def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Sequence[Any]) -> None:
@@ -98,9 +94,13 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
     kept = defaultdict(set, kept)
     visible = filter(_has_storage, (*graphs.placeholders(graph), *results))
     places = {functional.storage(node.meta["val"]) for node in visible}
+    owners = {graphs.owner(node) for node in (*graphs.placeholders(graph), *results)}
+    for one, numbers in list(kept.items()):
+        if graphs.owner(one) in owners:  # autograd may take a view again of what has been written
+            kept[graphs.owner(one)] |= numbers
     for node in list(graph.nodes):
         for one in node.all_input_nodes:
-            if node.meta.get("autograd_number") in kept.get(one, ()):
+            if node.meta.get("autograd_number") in kept.get(one, ()) and graphs.owner(one) in owners:
                 _view_again(graph, node, one, kept)
     for node in graph.nodes:
         number = node.meta.get("autograd_number")
@@ -113,8 +113,8 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
         )
         read = [i for i in found if functional.storage(inputs[i].meta["val"]) in places]
         if read and node.op == "call_function":
-            for i in read:
-                must_save(inputs[i])
+            for one in (inputs[i] for i in read if inputs[i].meta.get("partitioner_tag") != BACKWARD_ONLY):
+                must_save(one)
             node.meta[_READS] = read
             node.meta["partitioner_tag"] = BACKWARD_ONLY
 
@@ -130,11 +130,9 @@ def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], inputs: Mapping[int, An
         bases_last = sorted(inputs, key=lambda i: i in bases)  # the members of a base share its storage
         places = {functional.storage(inputs[i]): i for i in bases_last if functional.is_plain(inputs[i])}
         for tensor in (tensor for node in nodes for tensor in functional.saved_tensors_of(node)):
-            for part in filter(functional.is_plain, wrapper_subclasses.parts(tensor)):
-                i = places.get(functional.storage(part))
-                apart = part is not tensor or i in bases
-                if i is not None and (apart or not functional.shares_counter(part, inputs[i])):
-                    found.add(i)
+            i = places.get(functional.storage(tensor)) if functional.is_plain(tensor) else None
+            if i is not None and (i in bases or not functional.shares_counter(tensor, inputs[i])):
+                found.add(i)
     return found
 
 
