@@ -53,7 +53,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     unseen = kept_by_name.saved_unseen(forward.open, history, _checked(forward, written), bases)
     after_the_graph.refuse_data(call.follows, forward, history, written, call.graph_inputs)
     passed_on = [*(one.ref for one in heard), *_given_another_grad_fn(call)]
-    after_the_graph.refuse_differentiated(call.follows, passed_on, call.graph_inputs)
+    after_the_graph.refuse_differentiated(call.follows, passed_on, call)
     traced, values, gradients, late = forward.differentiated(outputs, edges, autocast)
     for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):
         if value is not None:  # autograd sees only the whole

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aotviz.ir.forms import TracedCall
 from aotviz.ir.refusals import Refused
-from aotviz.ir.view_and_mutation import Ref
+from aotviz.ir.view_and_mutation import OutputType, Ref
 from aotviz.torch_private.what_follows import Follows
 from aotviz.tracing import functional
 from aotviz.tracing.forward import Run
@@ -42,12 +43,14 @@ def _saved_as_written(saved: Sequence[Any], written: Mapping[int, Any]) -> set[i
     return {places[place] for place in kept if place in places} | through_views
 
 
-def refuse_differentiated(follows: Follows, refs: Sequence[Ref], names: Sequence[Any]) -> None:
+def refuse_differentiated(follows: Follows, refs: Sequence[Ref], call: TracedCall) -> None:
     """Refuse a graph that ends before the gradient of one of these tensors is asked for; other results were computed
     from them."""
+    names, results = call.graph_inputs, (call.meta.output_info[i] for i in follows.differentiated)
+    of_inputs = follows.is_input_differentiated or any(r.output_type is OutputType.is_input for r in results)
     for ref in refs:
         if ref.kind == "output" and ref.index in follows.differentiated:
             raise Refused("gradient of a result", f"output[{ref.index}]")
-        if ref.kind in ("input", "member") and follows.is_input_differentiated:
+        if ref.kind in ("input", "member") and of_inputs:
             name = str(names[ref.index]) if ref.kind == "input" else "an input that is a view"
             raise Refused("gradient of a result", name)
