@@ -139,6 +139,16 @@ def f(x, one, written, other):
     other + 1.0
     return torch.autograd.grad((x * 2.0).sin().sum(), x)[0]
 """,
+    "a_views_grad_fn_is_made_again_before_the_gradient_of_its_other_name_is_asked_for": """
+def inputs():
+    base = torch.linspace(-1.1, 1.3, 8).reshape(4, 2).clone().requires_grad_() * 1.5
+    return base[1:], base[3:]
+
+def f(written, x):
+    same = x.contiguous()
+    written.add_(1.0)
+    return torch.autograd.grad((same * 2.0).sin().sum(), same, create_graph=True)[0]
+""",
     "a_dtensor_of_an_expanded_tensor_is_written": """
 def inputs():
     return (torch.linspace(-0.7, 1.1, 6).reshape(3, 2).clone().expand(2, -1, -1),)
