@@ -14,7 +14,8 @@ The first is a point. The other two are as they should be, and matter only where
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aotviz.explain.cures import result_cures
@@ -35,7 +36,6 @@ RANDOM, PRECISE = "fallback_random", "emulate_precision_casts"
 SET = re.compile(  # in the text that runs the graph again, and in a key of Inductor's cache
     rf"^\s*torch\._inductor\.config\.({RANDOM}|{PRECISE}) = True$|^inductor_config\[({RANDOM}|{PRECISE})\]: True$", re.M
 )
-DRAWN = re.compile(r"= torch\.ops\.prims\.inductor_random")
 CALLS = re.compile(r"\b(?:prims\.inductor_random|rand\w*\(|\w*dropout\w*\(|bernoulli\w*\(|normal_?\(|uniform_\()")
 DRAWS = re.compile(r"\binductor_seeds?\b|\b(?:normalized_)?rand(?:n|int64)?_cpu\(|\btl\.rand")  # in generated code
 NARROW = re.compile(r'^\s+(?P<name>\w+): "(?:bf16|f16)\[')  # a value of bfloat16 or float16 in a printed graph
@@ -99,28 +99,31 @@ def reasons(facts: Facts) -> list[Reason]:
     """Why the results of some function may differ from eager's: each reason once, at its first line."""
     found: dict[str, Reason] = {}
     for place in range(len(facts.data.compilations)):
-        code = facts.text(facts.text_of(place, GENERATED))
-        if not code:
+        texts: dict[str, list[str]] = defaultdict(list)  # of the forward and of the backward
+        for one in facts.about(place, facts.data.artifacts):
+            texts[facts.text(one.name) if facts.text(one.type) == "artifact" else facts.text(one.type)].append(
+                facts.text(one.text)
+            )
+        if not texts[GENERATED]:
             continue
-        texts = {facts.text(one.name): one.text for one in facts.about(place, facts.data.artifacts)}
-        # a program that came from a cache has no graph but Dynamo's
-        graph = facts.text(texts.get(LOWERED, -1)) or facts.text(facts.text_of(place, CAPTURED))
-        set_true = set(_set(facts, place, facts.text(texts.get(RUNNABLE, -1))))
-        name = facts.called(place)
-        if RANDOM not in set_true and RANDOM not in found and (DRAWN.search(graph) or DRAWS.search(code)):
+        graphs = texts[LOWERED] or texts[CAPTURED]  # a program that came from a cache has no graph but Dynamo's
+        settings, name = set(_set(facts, place, texts[RUNNABLE])), facts.called(place)
+        if RANDOM not in settings | found.keys() and any(map(DRAWS.search, texts[GENERATED])):
             told = f"{name} draws random numbers, and Inductor's are not eager's, also with the same seed"
-            found[RANDOM] = Reason(told, result_cures.RANDOM.said(), _first(graph, CALLS))
-        if PRECISE not in set_true and PRECISE not in found and (chained := _chained(graph)):
+            line = next((line for graph in graphs if (line := _first(graph, CALLS)).line), UNKNOWN)
+            found[RANDOM] = Reason(told, result_cures.RANDOM.said(), line)
+        chained = [line for graph in graphs for line in _chained(graph)]
+        if chained and PRECISE not in settings | found.keys():
             kept = counted(len(chained), "value") + " of bfloat16 or float16"
             told = f"{name} computes with {kept} that Inductor keeps in float32 and eager rounds"
             found[PRECISE] = Reason(told, result_cures.PRECISION.said(), chained[0])
     return list(found.values())
 
 
-def _set(facts: Facts, place: int, runnable: str) -> Iterator[str]:
+def _set(facts: Facts, place: int, runnable: Sequence[str]) -> Iterator[str]:
     """The settings that make results equal to eager's and that are on."""
     keys = (facts.text(part) for lookup in facts.about(place, facts.data.cache_lookups) for part in lookup.components)
-    for text in (runnable, *keys):
+    for text in (*runnable, *keys):
         for names in SET.findall(text):
             yield from filter(None, names)
 

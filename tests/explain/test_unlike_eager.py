@@ -91,6 +91,15 @@ def test_random_numbers_are_the_reason_only_where_they_differ(same: bool) -> Non
     assert [reason.line.code for reason in reasons] == ([] if same else ["return x + torch.rand_like(x)"])
 
 
+def test_a_forward_that_draws_is_found_beside_its_backward() -> None:
+    x = torch.ones(64, requires_grad=True)
+    with aotviz.watch() as recording:
+        torch.compile(lambda x: nn.functional.dropout(x.sin(), 0.5).cos())(x).sum().backward()
+    [reason] = unlike_eager.reasons(facts_of(recording))
+    assert "draws random numbers" in reason.text
+    assert "dropout" in reason.line.code
+
+
 def test_float32_without_random_numbers_has_no_reason() -> None:
     with aotviz.watch() as recording:
         torch.compile(lambda x: x.sin() * 2 + 1)(torch.ones(64))
