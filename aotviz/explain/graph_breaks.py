@@ -340,6 +340,7 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     elif break_cures.BRANCH in fix.cures and last.code.startswith("while "):
         fix = break_cures.WHILE.said()
     elif break_cures.BRANCH in fix.cures and ASSERTION.match(last.code):
+        words = "this assertion has a value in its message, and so branches on a tensor's value, which is not known"
         fix = break_cures.ASSERTION.said()
     elif break_cures.ITEM in fix.cures and NUMPY_RANDOM.search(last.code):
         words, fix = "NumPy draws a number here, which cannot be part of a graph", break_cures.NUMPY_RANDOM.said()

@@ -95,7 +95,8 @@ def _first_lines(said: str) -> str:
     """
     found = OUTSIDE.search(said)
     if found is not None:  # the lines up to what tells the cause
-        said = " ".join(said[: said.find("\n", found.end())].split())
+        rest = said[found.end() :].partition("\n")[0]
+        said = " ".join(f"{said[: found.end()]}{rest}".split())
     first, _, rest = said.strip().partition("\n")
     return f"{first} {rest.partition(chr(10))[0].strip()}" if first.endswith(":") and rest else first
 

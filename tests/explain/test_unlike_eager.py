@@ -140,5 +140,5 @@ def test_a_timeout_of_a_process_group_is_told_with_the_line_that_waits() -> None
 
     explained = ended_with(waits, RuntimeError).explain()
     assert explained.sentences[0].startswith("This rank waited in a collective for longer than the timeout")
-    assert "Timed out waiting 5000ms" in explained.sentences[0]
+    assert "Timed out waiting 5000ms for recv operation to complete." in explained.sentences[0]
     assert "give the group a longer timeout" in explained.fix

@@ -1,15 +1,16 @@
-"""Pictures for docs/overview.md: what a person sees first of seven jobs.
+"""Pictures for docs/overview.md: what a person sees first of eight jobs.
 
-`python -m tests.ui.overview_images` (also part of `make images`) writes docs/images/overview-*.png. Look at each: in
-ten seconds it must be clear what is wrong, or that nothing is.
+`python -m tests.ui.overview_images` (also part of `make images`) writes docs/images/overview-*.png; with names, those
+of these jobs. Look at each: in ten seconds it must be clear what is wrong, or that nothing is.
 """
 
 from __future__ import annotations
 
 import itertools
 import linecache
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,28 @@ def out_of_memory() -> Recording:
     raise AssertionError("no machine has 256 TiB of memory for one process")
 
 
+RAISING = """\
+import torch
+
+def rows(table, at):
+    return table.sin()[at] + 1
+"""
+
+
+def raised_in_a_watch() -> Recording:
+    """A compiled program that raises an error of its own inside of a watch."""
+    names: dict[str, Any] = {}
+    linecache.cache["rows.py"] = (len(RAISING), None, RAISING.splitlines(keepends=True), "rows.py")
+    exec(compile(RAISING, "rows.py", "exec"), names)
+    watch = aotviz.watch()
+    try:
+        with watch:
+            torch.compile(names["rows"], backend="aot_eager")(torch.ones(3), torch.tensor([7]))
+    except IndexError:
+        return watch.recording
+    raise AssertionError("index 7 is within a table of 3 rows")
+
+
 JOBS: dict[str, Callable[[], Recording]] = {
     "healthy": partial(recording, "cache_type_first"),
     "recompiling": partial(recording, "recompiles_values"),
@@ -57,14 +80,15 @@ JOBS: dict[str, Callable[[], Recording]] = {
     "diverging": partial(recording, "ranks"),
     "exporting": partial(recording, "exports"),
     "out-of-memory": out_of_memory,
+    "raising": raised_in_a_watch,
 }
 
 
-def main() -> None:
+def main(wanted: Sequence[str] = tuple(JOBS)) -> None:
     with tempfile.TemporaryDirectory() as folder, finder.browser() as browser:
-        for name, made in JOBS.items():
+        for name in wanted:
             html = Path(folder) / f"{name}.html"
-            made().to_html(html)
+            JOBS[name]().to_html(html)
             for width, scheme in SETTINGS:
                 page = browser.new_page(viewport={"width": width, "height": 620}, offline=True, color_scheme=scheme)
                 page.goto(html.as_uri())
@@ -76,4 +100,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or tuple(JOBS))
