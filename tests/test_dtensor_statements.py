@@ -149,54 +149,6 @@ def test_a_part_of_a_result_over_overlapping_inputs_has_eagers_base(mesh):
     assert part(torch.compile(f, backend="aotviz_eager")) == part(f) == (False, True, True)
 
 
-def result_is_written_inside(mesh, x):
-    y = x + x
-    d = DTensor.from_local(y, mesh, [Replicate()])
-    y.add_((d * d.sum()).to_local())
-    return (y,)
-
-
-def result_is_saved(mesh, x):
-    y = x + x
-    d = DTensor.from_local(y, mesh, [Replicate()])
-    return y, (d * d.sum()).to_local()
-
-
-def input_is_saved(mesh, x):
-    d = DTensor.from_local(x, mesh, [Replicate()])
-    return x, (d.detach() * d).to_local(), (DTensor.from_local(x * 2, mesh, [Replicate()]) * d.sum()).to_local()
-
-
-def input_is_written_inside(mesh, x):
-    d = DTensor.from_local(x, mesh, [Replicate()])
-    y = (d @ d).to_local()
-    x.add_(1.0)
-    return x, y
-
-
-@pytest.mark.parametrize(
-    "function", [result_is_written_inside, result_is_saved, input_is_saved, input_is_written_inside]
-)
-@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("door", ["aot_function", "aotviz_eager", "aotviz"])
-def test_a_backward_reads_a_tensor_with_what_the_caller_wrote_to_it(mesh, function, budget, door):
-    """The part that a DTensor saved has a version counter of its own: eager sees the write, and checks nothing."""
-
-    def f(x):
-        return function(mesh, x)
-
-    def gradient(fn):
-        x = leaf(4)
-        results = fn(x * 1.5)
-        results[0].mul_(2.0)
-        sum(results).sum().backward()
-        return x.grad
-
-    ours = aotviz.aot_function(f, run_graph) if door == "aot_function" else torch.compile(f, backend=door)
-    with torch._functorch.config.patch(activation_memory_budget=budget):
-        torch.testing.assert_close(gradient(ours), gradient(f))
-
-
 def test_a_write_that_eager_checks_is_still_refused(mesh):
     def f(x):
         return x * x

@@ -36,6 +36,7 @@ from aotviz.runtime.insides import Insides
 from aotviz.runtime.lowered import LoweredSplit
 from aotviz.torch_private import runtime
 from aotviz.torch_private.tensors import write_count
+from aotviz.tracing.kept_by_name import stands_for
 from aotviz.tracing.saved_values import saved_results
 
 # The reasons for lines that every such class has. They are notes only, not comments in the source.
@@ -198,13 +199,14 @@ class Writer:
         return {i: places[one.name] for i, one in tensors if not one.checked and one.name in places}
 
     def _input_with(self, name: str) -> int | None:
-        """The input that has the saved value `name` after the call, in the same layout."""
+        """The input that has the saved value `name` after the call."""
         graph = self.call.forward_module.graph
-        given = [node.meta.get("val") for node in graphs.placeholders(graph)]
-        returned = zip(self.call.slots, graphs.outputs(graph), strict=False)
-        found = ((slot, node) for slot, node in returned if getattr(node, "name", None) == name)
-        written = ((slot.index, node.meta["val"]) for slot, node in found if slot.kind == "mutation")
-        return next((i for i, value in written if value.stride() == given[i].stride()), None)
+        inputs, returned = graphs.placeholders(graph), zip(self.call.slots, graphs.outputs(graph), strict=False)
+        written = [(slot.index, node) for slot, node in returned if slot.kind == "mutation"]
+        inside = filter(graphs.is_input_mutation, graph.nodes)
+        written += [(inputs.index(graphs.argument(node)), node.args[1]) for node in inside]
+        found = ((i, node) for i, node in written if getattr(graphs.owner(node), "name", None) == name)
+        return next((i for i, node in found if stands_for(node, inputs[i].meta["val"])), None)
 
     def _hold(self) -> None:
         """Keep what only a second differentiation needs; none of it costs memory that eager would not use."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir import autograd_graph, descriptors
+from aotviz.ir import autograd_graph, descriptors, graphs
 from aotviz.ir.forms import Gradient, GraphCall, HookedResult, JointCall, Reason, Slot, Tangent, TracedCall
 from aotviz.ir.refusals import Refused
 from aotviz.ir.view_and_mutation import Move, OutputType, Ref
@@ -84,7 +84,8 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
                 | {
                     slot.index
                     for slot, node in zip(slots, nodes, strict=True)
-                    if slot.kind == "mutation" and node in kept and not _like(node, forward.values_before[slot.index])
+                    if slot.kind == "mutation" and graphs.owner(node) in {graphs.owner(one) for one in kept}
+                    if not kept_by_name.stands_for(node, forward.values_before[slot.index])
                 }
             )
         ),
@@ -105,11 +106,6 @@ def _given_another_grad_fn(call: TracedCall) -> Iterator[Ref]:
     for i, info in enumerate(call.meta.input_info):
         if info.requires_grad and not info.is_leaf and i not in written and counters & call.counters(i):
             yield Ref("input", i)
-
-
-def _like(node: Any, before: torch.Tensor) -> bool:
-    """Whether the value that is written to an input has the input's strides, so that a backward can read either."""
-    return bool(node.meta["val"].stride() == before.stride())
 
 
 def _checked(forward: Run, written: dict[int, Any]) -> dict[int, Any]:

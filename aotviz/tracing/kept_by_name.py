@@ -22,7 +22,7 @@ import torch.fx as fx
 from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
 from aotviz.ir.partition_functions import BACKWARD_ONLY, must_save
 from aotviz.torch_private import autograd_nodes
-from aotviz.tracing import functional
+from aotviz.tracing import functional, views
 from aotviz.tracing.open_trace import OpenTrace
 
 _READS = "reads_kept_by_name"  # in a node's `meta`: which of its input nodes are such tensors; a pass may remove views
@@ -138,6 +138,13 @@ def saved_unseen(trace: OpenTrace, nodes: Sequence[Any], inputs: Mapping[int, An
 
 def _has_storage(node: Any) -> bool:
     return isinstance(node, fx.Node) and functional.has_storage(node.meta.get("val"))
+
+
+def stands_for(written: fx.Node, before: Any) -> bool:
+    """Whether a backward can read an input, which has the value `written` after the call, in place of what that value
+    is a view of: they have one layout."""
+    value, whole = written.meta["val"], graphs.owner(written).meta["val"]
+    return bool(views.layout(value) == views.layout(whole) and value.stride() == before.stride())
 
 
 def readers(graph: fx.Graph) -> dict[str, set[str]]:
