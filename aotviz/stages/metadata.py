@@ -96,7 +96,7 @@ def _first_run(call: FlatCall, program: Program) -> Run:
         return tracing.run(program)
     except (RuntimeError, IndexError, ValueError) as error:
         bare = {i: () for i, one in enumerate(call.args) if _is_tracked(one) and has_no_root(one)}
-        if bare and not program.known.no_grad_views and torch.is_grad_enabled() and _requires_grad(error):
+        if bare and not program.known.no_grad_views and _requires_grad(error):
             with contextlib.suppress(RuntimeError, IndexError, ValueError):
                 return _first_run(call, replace(program, known=replace(program.known, no_grad_views=bare)))
         if all(same is None for same in call.duplicate_of):

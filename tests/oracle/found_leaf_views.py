@@ -230,4 +230,15 @@ def f(x):
         flat = row.view(-1)
     return flat.sin(), flat
 """,
+    "a_view_of_a_leaf_that_is_a_view_is_resized_with_no_grad_around_the_call": """
+context = torch.no_grad
+
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 4).reshape(4, 1).requires_grad_(),)
+
+def f(x):
+    rows = x[::2]
+    rows.resize_(1, 2)
+    return rows * 2, x * x
+""",
 }
