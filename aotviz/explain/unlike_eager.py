@@ -32,6 +32,7 @@ TORCHS = (
 )
 CUSTOM = re.compile(rf"^\s+(?P<result>\w+)(?:: [^=]*)? = torch\.ops\.(?P<name>(?!(?:{TORCHS})\.)\w+\.\w+)[.(]")
 GENERATED = "inductor_output_code"
+CALLED, NARROW_TYPES = "torch.ops.", ("bf16[", "f16[")
 RANDOM, PRECISE = "fallback_random", "emulate_precision_casts"
 SET = re.compile(  # in the text that runs the graph again, and in a key of Inductor's cache
     rf"^\s*torch\._inductor\.config\.({RANDOM}|{PRECISE}) = True$|^inductor_config\[({RANDOM}|{PRECISE})\]: True$", re.M
@@ -61,10 +62,12 @@ def left_out(facts: Facts) -> Iterator[Point]:
     """One point for each custom operator whose call AOTAutograd left out, and each line that calls it."""
     found: dict[tuple[str, str], tuple[SourceLine, list[int]]] = {}
     for place in range(len(facts.data.compilations)):
+        captured = facts.text(facts.text_of(place, CAPTURED))
+        if CALLED not in captured:
+            continue
         traced = next((text for kind in TRACED if (text := facts.text(facts.text_of(place, kind)))), "")
-        captured = facts.text(facts.text_of(place, CAPTURED)) if traced else ""
-        for name, line in _unread_calls(captured):
-            if f"torch.ops.{name}" not in traced:
+        for name, line in _unread_calls(captured) if traced else ():
+            if f"{CALLED}{name}" not in traced:
                 found.setdefault((name, str(line)), (line, []))[1].append(place)
     for (name, _), (line, places) in found.items():
         operator = name.replace(".", "::")
@@ -107,13 +110,16 @@ def reasons(facts: Facts) -> list[Reason]:
         if not texts[GENERATED]:
             continue
         graphs = texts[LOWERED] or texts[CAPTURED]  # a program that came from a cache has no graph but Dynamo's
+        draws = RANDOM not in found and any(map(DRAWS.search, texts[GENERATED]))
+        chained = [line for graph in graphs for line in _chained(graph)] if PRECISE not in found else []
+        if not draws and not chained:
+            continue
         settings, name = set(_set(facts, place, texts[RUNNABLE])), facts.called(place)
-        if RANDOM not in settings | found.keys() and any(map(DRAWS.search, texts[GENERATED])):
+        if draws and RANDOM not in settings:
             told = f"{name} draws random numbers, and Inductor's are not eager's, also with the same seed"
             line = next((line for graph in graphs if (line := _first(graph, CALLS)).line), UNKNOWN)
             found[RANDOM] = Reason(told, result_cures.RANDOM.said(), line)
-        chained = [line for graph in graphs for line in _chained(graph)]
-        if chained and PRECISE not in settings | found.keys():
+        if chained and PRECISE not in settings:
             kept = counted(len(chained), "value") + " of bfloat16 or float16"
             told = f"{name} computes with {kept} that Inductor keeps in float32 and eager rounds"
             found[PRECISE] = Reason(told, result_cures.PRECISION.said(), chained[0])
@@ -146,6 +152,8 @@ def _chained(graph: str) -> list[SourceLine]:
     ...     return (b,)'''))
     1
     """
+    if not any(name in graph for name in NARROW_TYPES):
+        return []
     made: dict[str, SourceLine] = {}
     found: dict[str, SourceLine] = {}
     line = UNKNOWN
