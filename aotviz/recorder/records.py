@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+import torch.fx as fx
 from msgspec.structs import replace
 
 from aotviz.ir import symbolic_sizes
 from aotviz.ir.descriptors import BufferInput, InputDescriptor, ParameterInput, SyntheticBaseInput
-from aotviz.ir.forms import Executable, GraphCall, Reason, Split, TracedCall
+from aotviz.ir.forms import Executable, GraphCall, Reason, SavedTensor, TracedCall
 from aotviz.ir.view_and_mutation import OutputAliasInfo, OutputType
 from aotviz.ir.wrapper_subclasses import ragged
 from aotviz.recorder.memory import Position, stride_and_offset
@@ -148,7 +149,16 @@ def _described(value: Any) -> dict[str, Any]:
     return {"dtype": str(value.dtype), "shape": sizes(value.shape), "device": str(value.device)}
 
 
-def kept(call: Split, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept:
+class Cut(Protocol):
+    """A joint graph that was partitioned."""
+
+    @property
+    def saved(self) -> Sequence[SavedTensor]: ...
+    @property
+    def backward_module(self) -> fx.GraphModule: ...
+
+
+def kept(call: Cut, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept:
     """What is saved and what is recomputed. `graphs` are the numbers of the snapshots, which `writer` made."""
     values = writer.values.numbers(saved.value for saved in call.saved)
     stacks = writer.stacks([saved.stack for saved in call.saved])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from msgspec.structs import replace
 
-from aotviz.recording import inductor_memory, peak_changes, plots, tables, terminal
+from aotviz.recording import inductor_memory, needs_torch, peak_changes, plots, tables, terminal
 from aotviz.recording.beside_eager import BesideEager
 from aotviz.recording.costs import Speed
 from aotviz.recording.diff import diff
@@ -45,7 +45,7 @@ _RUN = {  # by the kind of a compilation: the roles of the graphs that run, in o
     "inference": ("inference",),
     "compiled autograd": ("backward",),
 }
-_NOT_LIVE = "this needs the live compiled function; use the recording of the function: `f.recording`"
+_OF_TORCH = "it is of torch's own compiler, whose logs do not say which values share memory"
 
 
 class Compilation:
@@ -247,6 +247,8 @@ class Compilation:
 
     def _program(self, sizes: Mapping[str, int]) -> peak_changes.Program:
         halves = [self.graph(role) for role in _RUN.get(self.kind) or _RUN["inference"]]
+        if any(node.target.startswith("aotviz.whole_backward.") for half in halves for node in half.rows):
+            raise LookupError(f"{self.name} has no sizes of its own: see `recording.step_memory()`, or its parts.")
         partitioner = self.data.options.get("partition_fn", "").rpartition(".")[2]
         return peak_changes.Program(self.name, halves, self.data.inputs, {**self.data.sizes, **sizes}, partitioner)
 
@@ -383,8 +385,9 @@ class Compilation:
         `Plans`, which is such compilations with their table, `.knees`, `.reversals` and `.plot()`.
 
         Raises:
-            LookupError: there is nothing to partition: the recording is from a file or of torch's own compiler, the
-                compilation is of inference, or the compiled function no longer exists.
+            LookupError: there is nothing to partition: the recording is of torch's own compiler, the compilation is of
+                inference, or the compiled function no longer exists; or a file has not all that it takes.
+            NeedsTorch: a file, and torch is not installed.
             ValueError: there is no partitioner of that name, the memory budget is out of range, or a symbolic size has
                 no value in `sizes`.
 
@@ -400,21 +403,28 @@ class Compilation:
         >>> plans.table[["partitioner", "saved_bytes", "recomputed", "peak_forward", "peak_backward"]].values.tolist()
         [['min-cut', 0, 1, 36, 52], ['default', 12, 0, 40, 52]]
         """
-        if self._live_program is None:
-            why = "it is an inference graph, which saves nothing" if self.kind == "inference" else _NOT_LIVE
-            raise LookupError(f"{self.name} cannot be partitioned again: {why}.")
+        program = self._live_program or self._recorded_program(sizes)
         if not isinstance(partition_fn, list | tuple) and not isinstance(memory_budget, list | tuple):
-            return self._cut_again(self._live_program, partition_fn, memory_budget, on_stage)
+            return self._cut_again(program, partition_fn, memory_budget, on_stage)
         partitioners = [*partition_fn] if isinstance(partition_fn, list | tuple) else [partition_fn]
         budgets = [*memory_budget] if isinstance(memory_budget, list | tuple) else [memory_budget]
         kinds = {one.name: one.kind for one in self.data.inputs}
         known = {**self.data.sizes, **sizes}
         found = []
         for chosen in partitioners:
-            for budget in budgets if self._live_program.reads_budget(chosen) else [None]:
-                cut = self._cut_again(self._live_program, chosen, budget, on_stage)
+            for budget in budgets if program.reads_budget(chosen) else [None]:
+                cut = self._cut_again(program, chosen, budget, on_stage)
                 found.append(plan(_called(chosen), budget, cut, kinds, known, speed))
         return Plans(self.name, found)
+
+    def _recorded_program(self, sizes: Mapping[str, int]) -> LiveProgram:
+        """The program of a recording whose function is in another process."""
+        if self.kind != "training" or self.data.log >= 0:
+            why = _OF_TORCH if self.data.log >= 0 else "it is an inference graph, which saves nothing"
+            raise LookupError(f"{self.name} cannot be partitioned again: {why}.")
+        module = needs_torch.loaded("aotviz.recorder.recorded_joint", "what_if")
+        program: LiveProgram = module.RecordedProgram(self, sizes)
+        return program
 
     def _cut_again(
         self,

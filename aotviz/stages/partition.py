@@ -59,7 +59,7 @@ def run(call: JointGraph) -> Split:
         by_name = kept_by_name.readers(module.graph)  # partitioners merge nodes of the joint graph in place
 
         def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
-            for node in filter(_is_clone_of_input, joint.graph.nodes):
+            for node in filter(is_clone_of_input, joint.graph.nodes):
                 if "recompute" not in node.meta:
                     must_save(node)
             with sharing(call.options.partition_fn, share, joint.graph):
@@ -80,7 +80,7 @@ def run(call: JointGraph) -> Split:
         forward, backward = drawing_once(module, results, cut, writable, not_recomputed_from)
         protected: set[str] = set()
         if _reads_overwritten(call, forward):
-            protected = _protect_old_values(call, untouched)
+            protected = protect_old_values(untouched, _overwritten(call))
             forward, backward = drawing_once(untouched, results, cut, writable, not_recomputed_from)
     effects.unlift(forward, len(call.slots), tokens)
     effects.unlift(backward, len(call.gradients), late_tokens)
@@ -147,7 +147,7 @@ def _check_outputs(
         )
 
 
-def _is_clone_of_input(node: fx.Node) -> bool:
+def is_clone_of_input(node: fx.Node) -> bool:
     """See Note [Clones of inputs]. The clones that `contiguous()` makes do not count."""
     clones = node.target is torch.ops.aten.clone.default and not node.kwargs
     return clones and bool(graphs.owner(node.args[0]).op == "placeholder")
@@ -155,10 +155,15 @@ def _is_clone_of_input(node: fx.Node) -> bool:
 
 def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
     """Whether the backward would get a mutated input, or a view of one, after the mutation."""
+    return reads_overwritten(forward, len(call.slots), _overwritten(call))
+
+
+def reads_overwritten(forward: fx.GraphModule, results: int, overwritten: Sequence[int]) -> bool:
+    """Whether a forward saves one of these inputs, or a view of one."""
     inputs = graphs.placeholders(forward.graph)
-    values = (inputs[i].meta.get("val") for i in _overwritten(call))
+    values = (inputs[i].meta.get("val") for i in overwritten)
     mutated = {functional.storage(value) for value in values if isinstance(value, torch.Tensor)}
-    kept = graphs.values(graphs.outputs(forward.graph)[len(call.slots) :])
+    kept = graphs.values(graphs.outputs(forward.graph)[results:])
     return any(isinstance(value, torch.Tensor) and functional.storage(value) in mutated for value in kept)
 
 
@@ -178,11 +183,12 @@ def _overwritten(call: JointGraph) -> list[int]:
     return [i for i in found if not (infos[i].resizes_storage and graphs.fills(graph, inputs[i]))]
 
 
-def _protect_old_values(call: JointGraph, module: fx.GraphModule) -> set[str]:
-    """See Note [Old values of mutated inputs]. Returns the names of the clones."""
+def protect_old_values(module: fx.GraphModule, overwritten: Sequence[int]) -> set[str]:
+    """Let the backward read these inputs through clones; see Note [Old values of mutated inputs]. Edits the joint graph
+    `module`, and returns the names of the clones."""
     graph = module.graph
     inputs = graphs.placeholders(graph)
-    mutated = [inputs[i] for i in _overwritten(call)]
+    mutated = [inputs[i] for i in overwritten]
     reaches: dict[fx.Node, bool] = {}
     for node in reversed(graph.nodes):
         backward = str(node.meta.get("partitioner_tag")).endswith("backward") and node.op != "placeholder"
@@ -270,7 +276,7 @@ def _why(node: fx.Node, protected: set[str], partitioner: str) -> str:
         return "an input: saving it costs no extra memory"
     if operators.is_random_state(node):
         return "the random state before a node that the backward recomputes"
-    if _is_clone_of_input(node):
+    if is_clone_of_input(node):
         return "the function cloned this input, and the input may be written before the backward"
     if "policy" in node.meta:
         return str(node.meta["policy"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 
 import pytest
 import torch
@@ -66,13 +65,6 @@ def test_the_program_and_its_recording_stay_as_they_are() -> None:
     f(x).backward()
     (wanted,) = torch.autograd.grad(chain(x), x)
     assert torch.allclose(x.grad, wanted)
-
-
-def test_a_recording_from_a_file_says_that_it_needs_the_live_function(tmp_path: Path) -> None:
-    f = compiled()
-    f.recording.save(tmp_path / "r.aotviz")
-    with pytest.raises(LookupError, match="needs the live compiled function; use the recording of the function"):
-        aotviz.load(tmp_path / "r.aotviz")[0].what_if(partition_fn=MIN_CUT)
 
 
 def test_an_inference_graph_says_that_it_keeps_nothing() -> None:
