@@ -24,6 +24,7 @@ from aotviz.explain import (
     timeline,
 )
 from aotviz.explain.overview import Overview
+from aotviz.reading.steps import HasSteps
 from aotviz.recording import files, live_tracks, log_tables, merging, needs_torch, paintings, redacting, trace_files
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.files import RecordingError
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from aotviz.widgets.workbench import Workbench
 
 
-class Recording:
+class Recording(HasSteps):
     """Compilations in the order in which they began: `recording[0]`, `len(recording)`, `for c in recording`.
 
     A live recording grows as more is compiled. A notebook displays it as a Workbench.
@@ -519,9 +520,8 @@ class Recording:
             if not -len(self.compilations) <= index < len(self.compilations):
                 raise IndexError(f"no compilation {index}: the recording has {len(self.compilations)}, from 0 on")
             return self.compilations[index]
-        found = [c for c in self.compilations if index == c.id] or [
-            c for c in self.compilations if index == c.compile_id
-        ]
+        every = self.compilations
+        found = [c for c in every if index == c.id] or [c for c in every if index == c.compile_id]
         if len(found) == 1:
             return found[0]
         known = [c.id for c in found or self.compilations]

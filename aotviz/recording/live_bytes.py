@@ -62,7 +62,110 @@ class Peak(NamedTuple):
     module: str
 
 
-class Memory:
+class Lives(Protocol):
+    """Moments, and what is alive at them."""
+
+    @property
+    def moments(self) -> list[Moment]: ...
+    @property
+    def holders(self) -> list[Holder]: ...
+
+
+class Timeline:
+    """Planned bytes over moments, each of which is a node that runs: the peak, who holds what, a table and a plot."""
+
+    def __init__(self, name: str, plan: Lives) -> None:
+        self.name = name
+        self._lives = plan
+
+    def __repr__(self) -> str:
+        peak = self.peak
+        where = f"`{peak.node}` in the {peak.phase}" if peak.node else "no node"
+        return f"<aotviz {type(self).__name__} of {self.name!r}: at most {sizes.told(peak.nbytes)}, at {where}>"
+
+    @property
+    def moments(self) -> pd.DataFrame:
+        """One row per node, in the order in which they run.
+
+        Columns: at (the moment's number), phase ("forward", "inference" or "backward"), node, target, source_line,
+        module_path, made (bytes that the node allocates), alive (bytes while it runs: what it reads, what it makes, and
+        all that is held for later), after (bytes when what it read last is freed), and the alive bytes by kind, a
+        column for each of `KINDS`. A storage counts once, a view nothing.
+        """
+        return tables.table(_MOMENTS, self._lives.moments)
+
+    @property
+    def rows(self) -> list[Moment]:
+        """The moments, before they are a table."""
+        return self._lives.moments
+
+    @property
+    def peak(self) -> Peak:
+        """The moment at which most bytes are alive; the first one, if there are several."""
+        return self._most(self._lives.moments)
+
+    def peak_of(self, phase: str) -> Peak:
+        """The moment of a phase ("forward", "inference" or "backward") at which most bytes are alive."""
+        return self._most([moment for moment in self._lives.moments if moment.phase == phase])
+
+    def _most(self, moments: Sequence[Moment]) -> Peak:
+        most = max(moments, key=lambda moment: moment.alive, default=None)
+        if most is None:
+            return Peak(0, "", "", 0, "", "")
+        node = most.node
+        return Peak(most.at, most.phase, node.name, most.alive, node.source.with_code, node.module_path)
+
+    def holders(self, at: int | None = None) -> pd.DataFrame:
+        """One row per storage that is alive at a moment, the largest first. None means the peak.
+
+        Columns: name (the node that makes it), kind, nbytes, source, module, made_at and held_until (moments), held_by
+        (the last node that reads it, or who holds it then).
+
+        Raises IndexError if there is no such moment.
+        """
+        moment = moment_of(self.peak.at if at is None else at, self._lives.moments, self.name)
+        return tables.records(Holder, self._alive(moment))
+
+    @property
+    def all_holders(self) -> list[Holder]:
+        """Every storage, in the order in which they are made."""
+        return self._lives.holders
+
+    @property
+    def at_peak(self) -> list[Holder]:
+        """The storages that are alive at the peak, the largest first."""
+        return self._alive(self.peak.at)
+
+    def _alive(self, moment: int) -> list[Holder]:
+        largest_first = sorted(self._lives.holders, key=lambda one: -one.nbytes)
+        return [one for one in largest_first if one.made_at <= moment <= one.held_until]
+
+    def plot(self) -> Figure:
+        """The alive bytes over forward and backward, by kind, as a plotly figure."""
+        from plotly.graph_objects import Figure, Scatter
+
+        moments = self._lives.moments
+        hover = [f"{moment.phase}: {moment.node.name}<br>{moment.node.source.with_code}" for moment in moments]
+        figure = Figure()
+        for kind in KINDS:
+            alive = [moment.by_kind.get(kind, 0) for moment in moments]
+            if any(alive):
+                figure.add_trace(
+                    Scatter(
+                        x=[moment.at for moment in moments], y=alive, name=kind, stackgroup="alive", mode="none",
+                        customdata=hover, hovertemplate="%{customdata}<br>%{y:,} bytes<extra>%{fullData.name}</extra>",
+                    )
+                )  # fmt: skip
+        begins = next((moment.at for moment in moments if moment.phase == "backward"), None)
+        if begins:
+            figure.add_vline(x=begins - 0.5, line_dash="dot", annotation_text="backward")
+        peak = self.peak
+        title = f"{self.name}: at most {sizes.told(peak.nbytes)}, at {peak.node} in the {peak.phase}"
+        figure.update_layout(title=title, xaxis_title="node", yaxis_title="bytes alive", hovermode="x")
+        return figure
+
+
+class Memory(Timeline):
     """The planned memory of one compilation: a moment per node of the forward, then of the backward.
 
     >>> import torch
@@ -87,77 +190,15 @@ class Memory:
         released: Set[str] = frozenset(),
     ) -> None:
         """`released`: names of holders, which the caller holds no longer than until the forward has run."""
-        self.name = name
         self.halves = halves
         self.symbols = symbols
         self._plan = _Plan(halves, kinds, symbols, released)
-
-    def __repr__(self) -> str:
-        peak = self.peak
-        where = f"`{peak.node}` in the {peak.phase}" if peak.node else "no node"
-        return f"<aotviz Memory of {self.name!r}: at most {sizes.told(peak.nbytes)}, at {where}>"
-
-    @property
-    def moments(self) -> pd.DataFrame:
-        """One row per node, in the order in which they run.
-
-        Columns: at (the moment's number), phase ("forward", "inference" or "backward"), node, target, source_line,
-        module_path, made (bytes that the node allocates), alive (bytes while it runs: what it reads, what it makes, and
-        all that is held for later), after (bytes when what it read last is freed), and the alive bytes by kind, a
-        column for each of `KINDS`. A storage counts once, a view nothing.
-        """
-        return tables.table(_MOMENTS, self._plan.moments)
-
-    @property
-    def rows(self) -> list[Moment]:
-        """The moments, before they are a table."""
-        return self._plan.moments
-
-    @property
-    def peak(self) -> Peak:
-        """The moment at which most bytes are alive; the first one, if there are several."""
-        return self._most(self._plan.moments)
-
-    def peak_of(self, phase: str) -> Peak:
-        """The moment of a phase ("forward", "inference" or "backward") at which most bytes are alive."""
-        return self._most([moment for moment in self._plan.moments if moment.phase == phase])
-
-    def _most(self, moments: Sequence[Moment]) -> Peak:
-        most = max(moments, key=lambda moment: moment.alive, default=None)
-        if most is None:
-            return Peak(0, "", "", 0, "", "")
-        node = most.node
-        return Peak(most.at, most.phase, node.name, most.alive, node.source.with_code, node.module_path)
-
-    def holders(self, at: int | None = None) -> pd.DataFrame:
-        """One row per storage that is alive at a moment, the largest first. None means the peak.
-
-        Columns: name (the node that makes it), kind, nbytes, source, module, made_at and held_until (moments), held_by
-        (the last node that reads it, or who holds it then).
-
-        Raises IndexError if there is no such moment.
-        """
-        moment = moment_of(self.peak.at if at is None else at, self._plan.moments, self.name)
-        return tables.records(Holder, self._alive(moment))
-
-    @property
-    def all_holders(self) -> list[Holder]:
-        """Every storage, in the order in which they are made."""
-        return self._plan.holders
-
-    @property
-    def at_peak(self) -> list[Holder]:
-        """The storages that are alive at the peak, the largest first."""
-        return self._alive(self.peak.at)
+        super().__init__(name, self._plan)
 
     @property
     def saved_bytes(self) -> int:
         """Bytes that the forward keeps for the backward, beside what the caller holds."""
         return sum(one.nbytes for one in self._plan.holders if one.kind == "saved")
-
-    def _alive(self, moment: int) -> list[Holder]:
-        largest_first = sorted(self._plan.holders, key=lambda one: -one.nbytes)
-        return [one for one in largest_first if one.made_at <= moment <= one.held_until]
 
     def storages(self) -> Iterator[tuple[Key, str, str, int]]:
         """The key, name, kind and bytes of every storage."""
@@ -175,30 +216,6 @@ class Memory:
         return [
             sum(nbytes for _, nbytes in self._plan.inside(graph, node, [item])) if item >= 0 else 0 for item in items
         ]
-
-    def plot(self) -> Figure:
-        """The alive bytes over forward and backward, by kind, as a plotly figure."""
-        from plotly.graph_objects import Figure, Scatter
-
-        moments = self._plan.moments
-        hover = [f"{moment.phase}: {moment.node.name}<br>{moment.node.source.with_code}" for moment in moments]
-        figure = Figure()
-        for kind in KINDS:
-            alive = [moment.by_kind.get(kind, 0) for moment in moments]
-            if any(alive):
-                figure.add_trace(
-                    Scatter(
-                        x=[moment.at for moment in moments], y=alive, name=kind, stackgroup="alive", mode="none",
-                        customdata=hover, hovertemplate="%{customdata}<br>%{y:,} bytes<extra>%{fullData.name}</extra>",
-                    )
-                )  # fmt: skip
-        begins = next((moment.at for moment in moments if moment.phase == "backward"), None)
-        if begins:
-            figure.add_vline(x=begins - 0.5, line_dash="dot", annotation_text="backward")
-        peak = self.peak
-        title = f"{self.name}: at most {sizes.told(peak.nbytes)}, at {peak.node} in the {peak.phase}"
-        figure.update_layout(title=title, xaxis_title="node", yaxis_title="bytes alive", hovermode="x")
-        return figure
 
 
 class Moment(NamedTuple):

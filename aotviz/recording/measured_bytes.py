@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from aotviz.recording.listing import Node
 from aotviz.recording.live_bytes import Memory, Moment, given_bytes
 
 
@@ -57,7 +58,7 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[ComparedNode]:
     for moment in memory.rows:
         others = given_bytes(moment)
         kept = moment.after - others + freed[moment.at]
-        if _is_operator(moment.node.target):
+        if _is_operator(moment.node):
             planned.append((moment, kept, others))
         elif planned:
             planned[-1] = (planned[-1][0], kept, planned[-1][2])  # its items are taken
@@ -76,8 +77,10 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[ComparedNode]:
     return found
 
 
-def _is_operator(target: str) -> bool:
-    return target.count(".") == 2 or target.startswith("higher_order.")
+def _is_operator(node: Node) -> bool:
+    """Whether a mode that sees operators sees it. It does not see the reading of a size."""
+    reads_a_size = node.value is not None and node.value.kind.startswith("sym")
+    return not reads_a_size and (node.target.count(".") == 2 or node.target.startswith("higher_order."))
 
 
 def compared(memory: Memory, ran: Sequence[Ran]) -> tuple[list[ComparedNode], list[str]]:

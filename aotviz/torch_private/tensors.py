@@ -73,9 +73,18 @@ def key_of(storage: torch.UntypedStorage) -> int:
 
 
 def is_held_once(tensor: torch.Tensor) -> bool:
-    """Whether nothing but its one Python object holds a tensor, and no other tensor shares its storage."""
-    storage = tensor.untyped_storage()
-    return _use_count(tensor) == 1 and torch._C._storage_Use_Count(storage._cdata) == 2  # its own, and `storage`
+    """Whether nothing but its one Python object holds a tensor, and no tensor shares its storage, other than one that
+    is held only as its `_base`."""
+    storage, base = tensor.untyped_storage(), tensor._base
+    if base is not None and _use_count(base) != 2:  # `tensor`, and `base`
+        return False
+    tensors = 1 if base is None else 2
+    return _use_count(tensor) == 1 and torch._C._storage_Use_Count(storage._cdata) == tensors + 1  # and `storage`
+
+
+def without_base(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or one in its memory that does not hold the base that a view holds."""
+    return tensor if tensor._base is None else tensor.detach()
 
 
 def own_hash(tensor: torch.Tensor) -> str | None:

@@ -16,7 +16,7 @@ from aotviz.ir.forms import Tangent
 from aotviz.runtime.tangents import in_layout
 from aotviz.torch_private import backward_capture
 from aotviz.torch_private import compiled_autograd as torchs
-from aotviz.torch_private.tensors import is_held_once
+from aotviz.torch_private.tensors import is_held_once, without_base
 
 Hook = Callable[..., Any]
 item = operator.getitem
@@ -53,8 +53,8 @@ def accumulate_grad(variable: torch.Tensor, gradient: Any, has_post_hooks: bool 
         and gradient.stride() == variable.stride()
         and is_held_once(gradient)
     ):
-        variable.grad = gradient
-        return gradient
+        variable.grad = without_base(gradient)
+        return variable.grad
     (updated,) = backward_capture.bound_functions.get("AccumulateGrad")([gradient], variable, old, has_post_hooks)
     variable.grad = updated
     return updated

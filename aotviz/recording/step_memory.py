@@ -1,0 +1,441 @@
+"""The planned memory of a training step that was compiled in pieces: forward, captured backward, optimizer step.
+
+Each piece is a compilation of its own, whose plan (`live_bytes.py`) knows nothing of the others. Here the plans become
+one line of moments. What two pieces share is found in the recording: the steps of a captured backward that were copied
+from the backward of a forward have its nodes' names, so what they read is what that forward saved, or its parameters;
+the graph of the backward says which result of a part becomes a gradient, and which a later part reads. An optimizer
+step reads parameters and gradients, which differ in nothing but their sizes here, so each is one of that size.
+
+A captured backward lets go of a saved tensor after its last use. The caller holds parameters, inputs, results,
+gradients and the optimizer's state through the whole step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from aotviz.recording.graph import Graph
+from aotviz.recording.listing import Node
+from aotviz.recording.live_bytes import OF_THE_CALLER, Holder, Key, Memory, Moment, Timeline, alive_through
+from aotviz.recording.schema import CompilationData
+
+CAPTURED = "compiled autograd"
+STEP = "step"  # the phase of an optimizer step
+_CALLER, _AUTOGRAD = "the caller", "autograd's graph"
+_COPIED = re.compile(r"copied from the backward of (?P<name>.*)", re.S)
+_AS_IT_IS = re.compile(r"backward of (?P<name>.*)", re.S)
+_KEPT_BY_AUTOGRAD = re.compile(r"_saved_\d+$")
+_OUTPUT = re.compile(r"\boutput\[(\d{1,6})\]")  # what a result of a graph is
+_ADD, _COPY = "aten.add.Tensor", "aten.copy_.default"
+_PART = "aotviz.whole_backward.compiled_parts."
+_ACCUMULATES, _READS_GRADIENT = "aotviz.whole_backward.steps.accumulate_grad", "aotviz.whole_backward.steps.gradient_of"
+
+
+class Piece(Protocol):
+    """What is needed of a compilation."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def data(self) -> CompilationData: ...
+    @property
+    def outline(self) -> CompilationData: ...
+
+    def graph(self, role: str, stage: str | None = None) -> Graph: ...
+
+
+class StepMemory(Timeline):
+    """The planned memory of a training step: a moment for each node of its forward, its backward and its optimizer.
+
+    `pieces` are the ids of its compilations, in the order in which they run.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], among: Sequence[Piece]) -> None:
+        """`pieces` without the parts of captured backwards, which are found in `among`."""
+        super().__init__("a training step", _Step(pieces, among))
+        self.pieces = tuple(one.id for one in pieces)
+
+
+def of(compilations: Sequence[Piece], ids: Sequence[str]) -> StepMemory:
+    """The step of the compilations with these ids; without ids, of the last backward that was captured, its forwards,
+    and the last optimizer step.
+
+    Raises LookupError if there is no such compilation or step, or if its memory cannot be planned.
+    """
+    known = {one.id: one for one in compilations}
+    for unknown in (one for one in ids if one not in known):
+        raise LookupError(f"there is no compilation {unknown!r}; there are {', '.join(known)}")
+    return StepMemory([known[one] for one in ids] if ids else _last_step(compilations), compilations)
+
+
+def _last_step(compilations: Sequence[Piece]) -> list[Piece]:
+    captured = [one for one in compilations if one.kind == CAPTURED and one.outline.error is None]
+    if captured:
+        backward = captured[-1]
+        before = compilations[: compilations.index(backward)]
+        found = {_latest(before, name).id for name in _forwards(backward).values()}
+        forwards = [one for one in before if one.id in found]  # in the order in which they ran
+        backwards = [backward]
+    else:
+        training = {_function(one): one for one in compilations if one.kind == "training"}
+        if len(training) != 1:
+            what = f"{len(training)} functions were compiled with a backward" if training else "no backward is recorded"
+            raise LookupError(f"which compilations make a step? {what}: name them, in order, by their ids.")
+        forwards, backwards = [*training.values()], []
+    optimizers = {_function(one): one for one in compilations if one.kind == "inference" and _reads_gradients(one)}
+    return [*forwards, *backwards, *optimizers.values()]
+
+
+def _function(piece: Piece) -> tuple[int, str]:
+    return piece.outline.frame, piece.outline.name.partition(" [")[0]
+
+
+def _reads_gradients(piece: Piece) -> bool:
+    return any(one.name.endswith(".grad") for one in piece.data.inputs)
+
+
+def _latest(compilations: Sequence[Piece], name: str) -> Piece:
+    for one in reversed(compilations):
+        if one.outline.name == name and one.kind == "training":
+            return one
+    raise LookupError(f"the forward {name!r}, whose backward was captured, is not in this recording")
+
+
+def _forwards(backward: Piece) -> dict[str, str]:
+    """The prefix of the steps that were copied from each forward's backward, and the forward's name.
+
+    Raises LookupError if a backward was not copied.
+    """
+    found = {}
+    for one in (one for stage in backward.data.stages for one in stage.evidence):
+        if "is called as it is" in one.reason and (called := _AS_IT_IS.match(one.subject)):
+            raise LookupError(
+                f"the memory of this step cannot be planned: the backward of {called['name']} {one.reason}"
+            )
+        if copied := _COPIED.match(one.reason):
+            found[one.subject] = copied["name"]
+    return found
+
+
+@dataclass
+class _Value:
+    """A storage of the step. A half is between two moments."""
+
+    name: str
+    kind: str
+    nbytes: int
+    source: str
+    module: str
+    made_at: int
+    until: float
+    by: str
+
+
+class _Result(NamedTuple):
+    """A result of a part of a captured backward."""
+
+    name: str
+    becomes_gradient: bool
+    is_returned: bool
+    last_part: int  # that reads it, or before which Python reads it
+
+
+@dataclass
+class _Step:
+    """The moments and holders of a step."""
+
+    pieces: Sequence[Piece]
+    among: Sequence[Piece]
+    moments: list[Moment] = field(default_factory=list)
+    holders: list[Holder] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._values: list[_Value] = []
+        self._steps: list[tuple[str, Node, int]] = []
+        self._saved: dict[str, dict[int, _Value]] = {}  # forward's name -> values by the storage that it has there
+        backwards: list[tuple[Piece, Memory]] = []  # of forwards whose own backward runs
+        copied = {name for one in self.pieces if one.kind == CAPTURED for name in _forwards(one).values()}
+        for piece in self.pieces:
+            if piece.kind == "training":
+                memory = self._forward(piece)
+                if piece.data.name not in copied:
+                    backwards.append((piece, memory))
+                continue
+            while backwards and piece.kind == "inference":
+                self._own_backward(*backwards.pop())
+            if piece.kind == CAPTURED:
+                self._captured(piece)
+            else:
+                self._optimizer(piece)
+        while backwards:
+            self._own_backward(*backwards.pop())
+        self._end()
+
+    def _end(self) -> None:
+        count = len(self._steps)
+        for one in self._values:
+            one.until = min(one.until, count)
+        made: dict[int, int] = defaultdict(int)
+        for at, (fresh, during, after) in enumerate(alive_through(self._values, count)):
+            phase, node, _ = self._steps[at]
+            made[at] = sum(one.nbytes for one in fresh if one.kind not in OF_THE_CALLER and at)
+            self.moments.append(Moment(at, phase, node, self._steps[at][2], sum(during.values()), after, during))
+        self.holders = [
+            Holder(one.name, one.kind, one.nbytes, one.source, one.module, one.made_at, int(one.until), one.by)
+            for one in self._values
+        ]
+
+    # The pieces.
+
+    def _forward(self, piece: Piece) -> Memory:
+        memory = _memory(piece, ["forward", "backward"])
+        begins, count = len(self._steps), sum(moment.phase == "forward" for moment in memory.rows)
+        self._add_steps(memory.rows[:count], "forward")
+        known = self._saved[piece.data.name] = {}
+        for (key, *_), holder in zip(memory.storages(), memory.all_holders, strict=True):
+            if holder.made_at >= count:
+                continue
+            value = self._of_the_caller(holder) or self._new(holder, begins)
+            if holder.held_until >= count and value.kind not in OF_THE_CALLER:
+                value.until, value.by = (_END, _CALLER) if holder.held_by == _CALLER else (_END, _AUTOGRAD)
+            known[key[0]] = value
+        return memory
+
+    def _own_backward(self, piece: Piece, memory: Memory) -> None:
+        """The backward that was compiled with a forward."""
+        count = sum(moment.phase == "forward" for moment in memory.rows)
+        begins, known = len(self._steps) - count, self._saved[piece.data.name]
+        self._add_steps(memory.rows[count:], "backward")
+        for (key, *_), holder in zip(memory.storages(), memory.all_holders, strict=True):
+            if holder.made_at >= count:
+                self._new(holder, begins)
+            elif holder.held_by != _CALLER and known[key[0]].until == _END:
+                known[key[0]].until, known[key[0]].by = begins + holder.held_until, holder.held_by
+
+    def _captured(self, piece: Piece) -> None:
+        links = self._links(piece)
+        passed: dict[str, _Value] = {}  # by the name of the node
+        pending: list[tuple[_Value, int]] = []  # results, and the part after which nothing reads them
+        ends: list[int] = []  # of the parts
+        begins = len(self._steps)
+        whole = piece.graph("backward", "compiled parts")
+        leaves = {node.name for node in whole.rows if node.target == _READS_GRADIENT}
+        given = {node.name for node in whole.rows if node.op == "placeholder"}
+        parts = self._parts(piece, whole)
+        for number, part in enumerate(parts):
+            kinds = {one.name: one.kind for one in part.data.inputs}
+            for name in kinds:
+                if name in leaves:
+                    kinds[name] = "parameter"  # the caller's; see below
+                elif name in passed or (name in links and links[name].kind not in OF_THE_CALLER):
+                    kinds[name] = "saved"
+                elif name not in links and name not in given:  # what Python made of a result
+                    kinds[name] = "tangent"
+                elif name not in links and _KEPT_BY_AUTOGRAD.search(name):
+                    kinds[name] = "tangent" if name.startswith("graph_root") else "saved"
+            memory = _memory(part, ["inference"], kinds)
+            results = _by_storage(memory, part.graph("inference"), _results(whole, number))
+            at = len(self._steps)
+            self._add_steps(memory.rows, "backward")
+            early = _added_in_place(part)
+            for (key, *_), holder in zip(memory.storages(), memory.all_holders, strict=True):
+                if holder.name in early:
+                    continue
+                known = links.get(holder.name) or passed.get(holder.name)
+                if known is None and holder.kind == "tangent":
+                    known = _through_python(whole, holder, passed)
+                result = results.get(key)
+                if known is None and holder.name in leaves:
+                    known = self._held_throughout(holder, "gradient")
+                elif known is None and holder.kind in OF_THE_CALLER:
+                    known = self._of_the_caller(holder)
+                elif known is None:
+                    known = self._new(holder, at)
+                    if holder.kind == "saved":
+                        known.made_at = begins
+                elif known.kind not in OF_THE_CALLER and known.kind != "output":
+                    known.until, known.by = at + holder.held_until, holder.held_by
+                if result is not None and known is not None and known.kind not in OF_THE_CALLER:
+                    passed[result.name] = known
+                    known.until, known.by = _END, _CALLER
+                    if result.becomes_gradient:
+                        known.kind = "gradient"
+                    elif not result.is_returned:
+                        known.kind, known.by = "intermediate", _AUTOGRAD
+                        pending.append((known, result.last_part))
+            ends.append(len(self._steps))
+        for value, last in pending:  # what Python reads between two parts
+            value.until = ends[last] - 0.5 if value.until == _END else value.until
+        for value in self._values:  # what nothing read is let go of with autograd's graph
+            if value.until == _END and value.by == _AUTOGRAD:
+                value.until = len(self._steps) - 0.5
+
+    def _optimizer(self, piece: Piece) -> None:
+        memory = _memory(piece, ["inference"])
+        begins = len(self._steps)
+        free = {kind: [one for one in self._values if one.kind == kind] for kind in ("gradient", "parameter")}
+        self._add_steps(memory.rows, STEP)
+        for holder in memory.all_holders:
+            kind = "gradient" if holder.kind in OF_THE_CALLER and holder.name.endswith(".grad") else holder.kind
+            same = next((one for one in free.get(kind, []) if one.nbytes == holder.nbytes), None)
+            if same is not None:
+                free[kind].remove(same)
+            elif kind == "gradient":
+                self._held_throughout(holder, kind)
+            elif self._of_the_caller(holder) is None:
+                self._new(holder, begins)
+
+    # What they share.
+
+    def _links(self, backward: Piece) -> dict[str, _Value]:
+        """The inputs of a captured backward that a forward saved, or got as its inputs, by their names."""
+        found: dict[str, _Value] = {}
+        graph = backward.graph("backward", "dead nodes")
+        steps = {node.name: node for node in graph.rows}
+        forwards = {one.data.name: one for one in self.pieces if one.kind == "training"}
+        for prefix, name in _forwards(backward).items():
+            if name not in forwards:
+                raise LookupError(f"the forward {name!r}, whose backward was captured, is not among the compilations")
+            theirs = forwards[name].graph("backward")
+            memory = _memory(forwards[name], ["forward", "backward"])
+            for node in theirs.rows:
+                copy = steps.get(f"{prefix}_{node.name}")
+                if copy is None or len(copy.inputs) != len(node.inputs):
+                    continue
+                for ours, read in zip(copy.inputs, node.inputs, strict=True):
+                    taken, source = graph.rows[ours], theirs.rows[read]
+                    if taken.op == source.op == "placeholder":
+                        for storage, _ in memory.storages_of(theirs, source):
+                            if (value := self._saved[name].get(storage)) is not None:
+                                found[taken.name] = self._same(found.get(taken.name), value)
+        return found
+
+    def _same(self, one: _Value | None, other: _Value) -> _Value:
+        """Two values that the backward reads as one are one: a result of a forward, and an input of the next."""
+        if one is None or one is other:
+            return other
+        kept, gone = (one, other) if one.made_at > other.made_at or other.kind == "input" else (other, one)
+        self._values = [value for value in self._values if value is not gone]
+        for known in self._saved.values():
+            known.update({storage: kept for storage, value in known.items() if value is gone})
+        return kept
+
+    def _parts(self, backward: Piece, whole: Graph) -> list[Piece]:
+        """The last program of each part of a captured backward."""
+        after = [one.id for one in self.among].index(backward.id) + 1
+        programs: dict[str, Piece] = {}
+        for one in self.among[after:]:
+            if one.kind == CAPTURED and one.outline.error is None:
+                break
+            programs[one.outline.name] = one
+        names = [node.target.rpartition("_")[2] for node in whole.rows if node.target.startswith(_PART)]
+        found = [programs.get(f"{backward.data.name}, part {number}") for number in names]
+        known = [one for one in found if one is not None and one.kind == "inference"]
+        if len(known) < len(found):
+            raise LookupError(f"a part of {backward.data.name} was not compiled, or is not in this recording")
+        return known
+
+    def _of_the_caller(self, holder: Holder) -> _Value | None:
+        """The value of a holder that the caller has; None for others."""
+        if holder.kind not in OF_THE_CALLER:
+            return None
+        for one in self._values:
+            if one.kind == holder.kind and one.nbytes == holder.nbytes and _plain(one.name) == _plain(holder.name):
+                return one
+        return self._held_throughout(holder, holder.kind)
+
+    def _held_throughout(self, holder: Holder, kind: str) -> _Value:
+        value = self._new(holder, 0, kind)
+        value.made_at, value.until, value.by = 0, _END, holder.held_by if holder.kind == "constant" else _CALLER
+        return value
+
+    def _new(self, holder: Holder, begins: int, kind: str = "") -> _Value:
+        value = _Value(
+            holder.name, kind or holder.kind, holder.nbytes, holder.source, holder.module,
+            begins + holder.made_at, begins + holder.held_until, holder.held_by,
+        )  # fmt: skip
+        if holder.held_by == _CALLER:
+            value.until = _END
+        self._values.append(value)
+        return value
+
+    def _add_steps(self, moments: Sequence[Moment], phase: str) -> None:
+        self._steps += [(phase, moment.node, moment.made) for moment in moments]
+
+
+_END = 1 << 60
+
+
+def _memory(piece: Piece, roles: Sequence[str], kinds: Mapping[str, str] | None = None) -> Memory:
+    known = kinds if kinds is not None else {one.name: one.kind for one in piece.data.inputs}
+    return Memory(piece.data.name, [piece.graph(role) for role in roles], known, piece.data.sizes)
+
+
+def _plain(name: str) -> str:
+    """The name as a node of a graph has it."""
+    return re.sub(r"\W", "_", name).lstrip("_")
+
+
+def _by_storage(memory: Memory, graph: Graph, results: Iterator[_Result]) -> dict[Key, _Result]:
+    """The results of a part by their storages, as its plan has them. A gradient stands before what is none."""
+    nodes = {node.name: node for node in graph.rows}
+    found: dict[Key, _Result] = {}
+    said = [_OUTPUT.search(text) for text in graph.output_descriptors]
+    numbered = {int(one[1]): name for one, name in zip(said, graph.outputs, strict=True) if one}
+    for number, result in enumerate(results):
+        name = numbered.get(number, "")
+        for key in memory.storages_of(graph, nodes[name]) if name in nodes else ():
+            if key not in found or result.becomes_gradient:
+                found[key] = result
+    return found
+
+
+def _through_python(whole: Graph, holder: Holder, passed: Mapping[str, _Value]) -> _Value | None:
+    """The result of an earlier part of which Python made this, or a value of its size in its place."""
+    left = [node.index for node in whole.rows if node.name == holder.name]
+    seen = set(left)
+    for index in left:
+        for one in whole.rows[index].inputs:
+            value = passed.get(whole.rows[one].name)
+            if value is not None and value.nbytes == holder.nbytes:
+                return value
+            if one not in seen and not whole.rows[one].target.startswith(_PART):
+                seen.add(one)
+                left.append(one)
+    return None
+
+
+def _added_in_place(part: Piece) -> set[str]:
+    """The sums that are computed in the memory of a gradient: what whole_backward/early_writes.py makes of them."""
+    if part.data.options.get("backend", "").strip("'") != "eager":
+        return set()
+    graph = part.graph("inference")
+    found = set()
+    for node in graph.rows:
+        if node.target == _ADD and list(graph.users[node.index])[:1] and node.inputs:
+            first = graph.rows[graph.users[node.index][0]]
+            reads = [user for user in graph.users[node.inputs[0]] if user != first.index]
+            if first.target == _COPY and first.inputs[:2] == (node.inputs[0], node.index) and max(reads) == node.index:
+                found.add(node.name)
+    return found
+
+
+def _results(whole: Graph, number: int) -> Iterator[_Result]:
+    """The results of a part, in order."""
+    parts = [node.index for node in whole.rows if node.target.startswith(_PART)]
+    for user in whole.users[parts[number]]:
+        node = whole.rows[user]
+        readers = [whole.rows[one] for one in whole.users[user]]
+        last = max((one.index for one in readers), default=user)
+        yield _Result(
+            node.name,
+            any(one.target == _ACCUMULATES for one in readers),
+            any(one.op == "output" for one in readers),
+            sum(part <= last for part in parts) - 1,
+        )

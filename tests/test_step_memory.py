@@ -1,0 +1,240 @@
+"""The planned memory of a training step in pieces: it is what the step needs, to the byte, at every node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aotviz
+from aotviz.frontends import backwards
+from aotviz.recorder.live_storages import LiveStorages
+from aotviz.recording import measured_bytes
+from aotviz.recording.step_memory import StepMemory
+from aotviz.torch_private.modules import boxed
+from aotviz.whole_backward.early_writes import run_early
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    aotviz.compiled_autograd.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Watching:
+    """A compiler whose graphs run operator by operator, under a mode that sees what is alive, if there is one."""
+
+    __name__ = "watching"
+
+    def __init__(self) -> None:
+        self.mode: LiveStorages | None = None
+
+    def __call__(self, module: Any, _inputs: Any) -> Callable[[list[Any]], Any]:
+        return self.watched(boxed(module))
+
+    def watched(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        def watched(args: list[Any]) -> Any:
+            if self.mode is None:
+                return run(args)
+            self.mode.give(args)
+            with self.mode:
+                return run(args)
+
+        watched._boxed_call = True  # type: ignore[attr-defined]
+        return watched
+
+
+class WithLoss(nn.Module):
+    """A loss inside of the compiled function: no operator runs between the pieces."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
+    "a perceptron": lambda: (WithLoss(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 32), nn.ReLU()), torch.ones(16, 8)),
+    "dropout": lambda: (WithLoss(nn.Linear(8, 32), nn.Dropout(0.3), nn.Linear(32, 4)), torch.ones(16, 8)),
+    "attention": lambda: (WithLoss(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)), torch.ones(2, 5, 16)),
+    "convolutions": lambda: (
+        WithLoss(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)),
+        torch.ones(2, 3, 8, 8),
+    ),
+    "tied weights": lambda: (tied(), torch.ones(16, 8)),
+}
+
+
+def tied() -> nn.Module:
+    model = WithLoss(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    model.layers[2].weight = model.layers[0].weight  # type: ignore[union-attr]
+    return model
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False)
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, foreach=False)
+
+
+def measured(
+    model: nn.Module, x: torch.Tensor, make: Callable[[Any], torch.optim.Optimizer], adds: bool = False
+) -> tuple[aotviz.Recording, StepMemory, list[str]]:
+    """The recording of a step, its plan, and where the plan differs from what a step needs: a line for each node."""
+    compiler = Watching()
+    forward = aotviz.compile(model, backend=compiler)
+    return stepped(compiler, lambda: forward(x), model, make, [x], adds)
+
+
+def stepped(
+    compiler: Watching,
+    forward: Callable[[], torch.Tensor],
+    model: nn.Module,
+    make: Callable[[Any], torch.optim.Optimizer],
+    given: Sequence[torch.Tensor],
+    adds: bool = False,
+) -> tuple[aotviz.Recording, StepMemory, list[str]]:
+    optimizer = make(model.parameters())
+    update = aotviz.compile(lambda: optimizer.step(), backend=compiler)
+    captured = aotviz.compiled_autograd(backend=compiler)
+
+    def step() -> torch.Tensor:
+        if not adds:
+            optimizer.zero_grad()
+        loss = forward()
+        with captured:
+            loss.backward()
+        update()
+        return loss
+
+    with aotviz.record() as recording:
+        for _ in range(3):
+            step()
+    known = [*given, *model.parameters(), *model.buffers()]
+    known += [one.grad for one in model.parameters() if adds and one.grad is not None]
+    known += [one for state in optimizer.state.values() for one in state.values() if isinstance(one, torch.Tensor)]
+    compiler.mode = LiveStorages(known)
+    held = step()
+    compiler.mode.close()
+    plan = recording.step_memory()
+    rows, found = measured_bytes.compared(plan, compiler.mode.ran)
+    del held
+    assert len(rows) > 20 or found
+    return recording, plan, found
+
+
+@pytest.mark.parametrize("make", [sgd, adamw])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_plan_of_a_step_is_what_is_measured_after_each_node(name: str, make: Any) -> None:
+    torch.manual_seed(0)
+    _, plan, found = measured(*MODELS[name](), make)
+    assert not found
+    assert list(dict.fromkeys(plan.moments.phase)) == ["forward", "backward", "step"]
+
+
+def test_gradients_that_are_added_up_are_alive_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Watching()
+    compiler.__name__ = "eager"  # whose parts add to gradients where they are computed
+    early = lambda module, inputs: compiler.watched(run_early(module, inputs))  # noqa: E731
+    monkeypatch.setattr(backwards, "run_early", early)
+    model, x = MODELS["a perceptron"]()
+    forward = aotviz.compile(model, backend=compiler)
+    recording, plan, _ = stepped(compiler, lambda: forward(x), model, sgd, [x], adds=True)
+    given = plan.moments[["parameter", "buffer", "input", "constant", "tangent", "gradient"]].sum(axis=1)
+    assert compiler.mode is not None
+    needed = max(sum(made.nbytes for made in ran.alive) for ran in compiler.mode.ran)
+    assert (plan.moments.alive - given).max() == needed
+    expected = sum(one.nbytes for one in model.parameters())
+    first, *_, last = plan.moments.gradient
+    assert first == last == expected
+    assert plan.peak.nbytes == recording.step_memory(*plan.pieces).peak.nbytes
+
+
+def test_two_forwards_and_a_hook_between_two_parts() -> None:
+    torch.manual_seed(0)
+    model, compiler, x = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4)), Watching(), torch.ones(16, 8)
+    first = aotviz.compile(lambda x: model[0](x).tanh(), backend=compiler)
+    second = aotviz.compile(lambda x: model[1](x).square().mean(), backend=compiler)
+    results: list[torch.Tensor] = []
+
+    def forward() -> torch.Tensor:
+        results[:] = [first(x)]
+        results[0].register_hook(lambda gradient: looked.append(gradient.shape))
+        return second(results[0])
+
+    looked: list[Any] = []
+    recording, plan, found = stepped(compiler, forward, model, sgd, [x])
+    assert looked
+    assert [one.name for one in recording if ", part " in one.name] == ["backward, part 0", "backward, part 1"]
+    assert [recording[one].kind for one in plan.pieces] == ["training", "training", "compiled autograd", "inference"]
+    assert not found
+
+
+def test_a_file_has_the_same_plan(tmp_path: Path) -> None:
+    recording, plan, _ = measured(*MODELS["a perceptron"](), adamw)
+    recording.save(tmp_path / "step.aotviz")
+    again = aotviz.load(tmp_path / "step.aotviz").step_memory()
+    assert again.moments.equals(plan.moments)
+    assert again.holders().equals(plan.holders())
+
+
+def test_without_a_captured_backward_the_backward_of_the_forward_runs() -> None:
+    model = nn.Linear(8, 8)
+    optimizer = sgd(model.parameters())
+    forward = aotviz.compile(lambda x: model(x).square().mean(), backend="eager")
+    update = aotviz.compile(lambda: optimizer.step(), backend="eager")
+    with aotviz.record() as recording:
+        for _ in range(2):
+            forward(torch.ones(4, 8)).backward()
+            update()
+    plan, alone = recording.step_memory(), recording[0].memory()
+    until = len(alone.moments)
+    assert plan.moments.node.tolist()[:until] == alone.moments.node.tolist()
+    state = sum(one.nbytes for one in plan.all_holders if one.kind == "buffer")
+    assert state == sum(one.nbytes for one in model.parameters())  # the momentum
+    assert (plan.moments.alive[:until] - alone.moments.alive == state).all()
+    assert set(plan.moments.phase[until:]) == {"step"}
+
+
+def test_what_is_no_step_is_refused_by_name() -> None:
+    recording, _, _ = measured(*MODELS["a perceptron"](), sgd)
+    with pytest.raises(LookupError, match=r"there is no compilation '9'; there are 0, 1, "):
+        recording.step_memory("9")
+    with pytest.raises(LookupError, match=r"backward has no sizes of its own: see `recording.step_memory\(\)`"):
+        recording[1].memory()
+    with pytest.raises(LookupError, match="whose backward was captured, is not among the compilations"):
+        recording.step_memory("1")
+    with aotviz.record() as empty:
+        aotviz.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    with pytest.raises(LookupError, match="which compilations make a step\\? no backward is recorded"):
+        empty.step_memory()
+
+
+def test_a_gradient_that_only_a_view_holds_is_not_copied() -> None:
+    """As by autograd's engine: `.grad` is the memory that the graph allocated."""
+    model, seen = nn.Linear(8, 8), list[int]()
+
+    def compiler(module: Any, _inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            found = module(*args)
+            seen.extend(one.untyped_storage().data_ptr() for one in found if isinstance(one, torch.Tensor))
+            return found
+
+        return run
+
+    with aotviz.compiled_autograd(backend=compiler):
+        model(torch.ones(4, 8)).square().mean().backward()
+    for one in model.parameters():
+        assert one.grad is not None
+        assert one.grad.untyped_storage().data_ptr() in seen
+        assert one.grad._base is None
