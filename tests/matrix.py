@@ -74,6 +74,8 @@ aotviz asks by the new name |
 | 2.14 | the tracing flag is per thread; `_is_fx_tracing_flag` is gone | done, in `torch_private/tracers.py` |
 | 2.14 | an attribute that apply lacks is read: after a graph break, `jacfwd(Function.apply)` raises AttributeError in \
 the code that Dynamo makes | done: aotviz's backends have a result |
+| 2.14 | an operator that fails in a trace raises in the program, which may catch it; if not, Dynamo fails at the \
+frame | done: for aotviz's backends the graph breaks there, as before |
 | 2.14 | a Hessian under vmap is traced, at which Dynamo failed | done: nothing runs in eager there |
 | 2.14 | a float that is only returned is no part of a graph: one program serves all its values | nothing to do |
 | 2.14 | a logarithm of a symbolic float is traced, as for the gradient of `2.0**x` with a changing base | nothing \
@@ -83,6 +85,9 @@ to do |
 | 2.14 | an export of gradients is traced once more; `to` asserts what it is given | aotviz traces once; the tests \
 compare by meaning |
 | 2.15 | an input that grows is taken for a view | done: such a program is refused, with the reason "view is resized" |
+| 2.15 | a scatter by as_strided wants a contiguous input, if it requires grad: torch fails at a write through \
+`as_strided` of another | refused by name, with the reason "as_strided in a chain of views" |
+| 2.15 | a write by as_strided may be outside of the argument | done: it is no longer refused |
 | 2.15 | an export is traced once more, so its nodes have another order | aotviz traces once; the tests compare by \
 meaning |
 | after 2.13 | `torch.compiler.precompile` captures a function ahead of time and returns Python and a cache of kernels \

@@ -67,10 +67,10 @@ metadata op on a view:
   afterwards with gradients. Autograd then regenerates the grad_fn of every tensor that shares the memory, in a way
   that the compiled code cannot reproduce. Use {instead}, which returns a new view.
 as_strided in a chain of views:
-  a tensor is written through a view made by as_strided, and one of three things makes this write impossible to trace:
+  a tensor is written through a view made by as_strided, and one of four things makes this write impossible to trace:
   its memory, or a view in the chain, was changed by a metadata op (`t_`, `squeeze_`) before; the tensor requires grad
-  and its storage offset is not 0; or the view reaches outside of an argument that is itself a view. Write before the
-  metadata op, or write to a clone.
+  and its storage offset is not 0; it requires grad and is not contiguous (since torch 2.15); or the view reaches
+  outside of an argument that is itself a view (until torch 2.14). Write before the metadata op, or write to a clone.
 stale view:
   autograd rejects how this function uses a view, in the order in which it is traced: {names}. Take the view after the
   write, or run this function in eager.
@@ -347,6 +347,7 @@ class RanInEager(UserWarning):
 _SAID = {
     "encountered a mutation on a view chain of length": "as_strided in a chain of views",
     "as_strided_scatter: sizes": "as_strided in a chain of views",
+    "as_strided_scatter is currently only": "as_strided in a chain of views",
     "A view was created in no_grad mode": "stale view",
     "A view was created in inference mode": "stale view",
     "is a view and its base or another view of its base has been modified inplace": "stale view",

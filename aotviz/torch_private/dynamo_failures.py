@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch._dynamo import convert_frame, utils
+from torch._dynamo import convert_frame, exc, utils
 from torch._dynamo.eval_frame import innermost_backend
 from torch._dynamo.exc import (
     InternalTorchDynamoError,
@@ -70,6 +70,8 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
         methods: tuple[Any, ...] = (misc.GetAttrVariable, misc.CallMethodVariable)  # type: ignore[attr-defined]
         for method in methods:
             method.tp_getattro_impl = _only_what_apply_has(method.tp_getattro_impl, is_one)
+    if versions.has("an operator that fails in a trace raises in the program"):
+        utils._get_fake_value_impl = _broken_where_it_fails(utils._get_fake_value_impl, is_one, tell)
     raises = utils._wrap_graph_break_with_torch_runtime_err
 
     def breaks_or_raises(break_graph: Callable[[], Any]) -> Any:
@@ -84,6 +86,34 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
 
     utils._wrap_graph_break_with_torch_runtime_err = breaks_or_raises  # type: ignore[assignment]
     convert_frame._compile = _frame_or_eager(convert_frame._compile, is_one, tell)
+
+
+def _broken_where_it_fails(
+    fake_value: Callable[..., Any], is_one: Callable[[Any], bool], tell: Callable[[Left], None]
+) -> Callable[..., Any]:
+    """Breaks the graph at an operator that fails on fake tensors.
+
+    Since torch 2.14 such an operator raises RuntimeError in the traced program, which may catch it. Where it does not,
+    Dynamo fails at the whole frame.
+    """
+    observed = exc.FakeTensorObservedException  # type: ignore[attr-defined]
+
+    @functools.wraps(fake_value)
+    def broken(node: Any, tx: Any, *args: Any) -> Any:
+        try:
+            return fake_value(node, tx, *args)
+        except observed as error:
+            inside = runtime.transforms_active()
+            if not is_one(_innermost(tx.output.compiler_fn)) or (_must_raise(tx) and not inside):
+                raise
+            said = f"Dynamo failed to run FX node with fake tensors: {error}"
+        try:
+            unimplemented(gb_type="RuntimeError when making fake tensor call", context="", explanation=said, hints=[])
+        except Unsupported as error:
+            tell(_left(tx, str(error)))
+            raise
+
+    return broken
 
 
 def _only_what_apply_has(attribute: Callable[..., Any], is_one: Callable[[Any], bool]) -> Callable[..., Any]:

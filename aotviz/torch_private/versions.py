@@ -48,9 +48,12 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "a Hessian under vmap is traced": (2, 14),
     "an object is a key": (2, 14),
     "an attribute that apply lacks is read": (2, 14),
+    "an operator that fails in a trace raises in the program": (2, 14),
     "a dropout that drops nothing returns its input": (2, 14),
     "an input that grows is taken for a view": (2, 15),
     "an export is traced once more": (2, 15),
+    "a scatter by as_strided wants a contiguous input": (2, 15),
+    "a write by as_strided may be outside of the argument": (2, 15),
 }
 
 # Whose attribute a private name is, where the sources do not say it: "()" is a call.
@@ -84,6 +87,8 @@ OWNERS = {
 
 RELEASES = {  # names that only some releases have: "2.14-" is since 2.14, "-2.13" until 2.13, "" at times
     "torch._higher_order_ops.effects._get_effect": "",
+    "torch._dynamo.exc.FakeTensorObservedException": "2.14-",
+    "torch._dynamo.utils._get_fake_value_impl": "2.14-",  # 2.13 has it, and it is not needed there
     "torch._dynamo.variables.misc.CallMethodVariable": "2.14-",
     "torch._inductor.compile_fx._recursive_pre_grad_passes": "",
     "torch._library.opaque_object.is_opaque_reference_type": "-2.13",
