@@ -192,3 +192,20 @@ def test_what_cannot_be_is_refused_by_name(clean_dynamo: None) -> None:
     f = aotviz.compile(lambda x: x.sin().exp(), backend="eager", partition_fn=aotviz.policy({"aten.exp": "offload"}))
     with pytest.raises(ValueError, match=r"'offload', and exp is on the CPU already\. Offload moves values from an"):
         f(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.0])
+def test_what_a_policy_saves_is_saved_under_each_memory_budget(budget: float) -> None:
+    """torch's min-cut partitioner saves inputs only at 0."""
+    net = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4))
+    rules = aotviz.policy({"aten.gelu": "save"}, otherwise="min-cut")
+    with torch._functorch.config.patch(activation_memory_budget=budget):
+        model = aotviz.compile(net, backend="eager", partition_fn=rules)
+        x = torch.ones(16, 8)
+        model(x).sum().backward()
+    found = [one.grad for one in net.parameters()]
+    expected = torch.autograd.grad(net(x).sum(), [*net.parameters()])
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    saved = model.recording[0].saved_tensors
+    assert saved[saved.held_bytes > 0].name.tolist() == ["gelu", "gelu_1"]

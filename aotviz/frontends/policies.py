@@ -31,7 +31,7 @@ from aotviz.ir.partition_functions import Halves, draws, has_state, must_save, n
 from aotviz.recording.peak_changes import Change
 from aotviz.recording.sources import module_path
 from aotviz.torch_private import operators
-from aotviz.torch_private.partitioners import offloading
+from aotviz.torch_private.partitioners import offloading, saving_what_must_be
 from aotviz.torch_private.pytree import tree_leaves
 
 ACTIONS = ("save", "recompute", "offload")
@@ -119,7 +119,7 @@ class Policy:
                     numbers[decision.module] = next(regions)
                 node.meta["ac_graph_id"] = numbers[decision.module]
         partition = named(self.otherwise)
-        with offloading(any(one.action == "offload" for one in decided.values())):
+        with offloading(any(one.action == "offload" for one in decided.values())), saving_what_must_be(joint.graph):
             halves: Halves = partition(joint, joint_inputs, **others)
         return halves
 

@@ -22,6 +22,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition as
 from torch._functorch.partitioners import must_recompute as must_recompute
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.torch_private import script_objects
 
@@ -50,6 +51,22 @@ def offloading(wanted: bool) -> Iterator[None]:
 def saves_memory() -> bool:
     """Whether a memory budget asks the min-cut partitioner to keep less than it would."""
     return bool(config.activation_memory_budget < 1)
+
+
+LEAST_BUDGET = 1e-9
+
+
+@contextlib.contextmanager
+def saving_what_must_be(graph: fx.Graph) -> Iterator[None]:
+    """At a memory budget of 0, torch's min-cut partitioner saves inputs only, also where a node must be saved. With the
+    least budget above that, it saves those nodes, and nothing more."""
+    must = any(node.meta.get("recompute") == CheckpointPolicy.MUST_SAVE for node in graph.nodes)
+    with config.patch(activation_memory_budget=LEAST_BUDGET) if must and not _budget() else contextlib.nullcontext():
+        yield
+
+
+def _budget() -> float:
+    return float(config.activation_memory_budget)
 
 
 @contextlib.contextmanager
