@@ -67,8 +67,8 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
 
     kind.call_apply = call_apply
     if versions.has("an attribute that apply lacks is read"):
-        variables: Any = misc  # mypy sees another release
-        for method in (variables.GetAttrVariable, variables.CallMethodVariable):
+        methods: tuple[Any, ...] = (misc.GetAttrVariable, misc.CallMethodVariable)  # type: ignore[attr-defined]
+        for method in methods:
             method.tp_getattro_impl = _only_what_apply_has(method.tp_getattro_impl, is_one)
     if versions.has("an operator that fails in a trace raises in the program"):
         utils._get_fake_value_impl = _broken_where_it_fails(utils._get_fake_value_impl, is_one, tell)
@@ -96,8 +96,7 @@ def _broken_where_it_fails(
     Since torch 2.14 such an operator raises RuntimeError in the traced program, which may catch it. Where it does not,
     Dynamo fails at the whole frame.
     """
-    errors: Any = exc  # mypy sees another release
-    observed = errors.FakeTensorObservedException
+    observed = exc.FakeTensorObservedException  # type: ignore[attr-defined]
 
     @functools.wraps(fake_value)
     def broken(node: Any, tx: Any, *args: Any) -> Any:

@@ -58,7 +58,7 @@ def folder_of_key(key: str) -> Path | None:
 
 
 def _takes_lazy_graphs(compiler: C) -> C:
-    compiler.takes_lazy_graphs = True  # type: ignore[attr-defined]
+    vars(compiler)["takes_lazy_graphs"] = True
     return compiler
 
 

@@ -134,13 +134,13 @@ def accelerator(kind: str, index: int | None) -> str:
     """What a device is: its name, its capability, and the driver's version."""
     if kind in ("cpu", "meta"):
         return ""
-    module = getattr(torch, kind, None)
+    module: Any = getattr(torch, kind, None)
     try:
         if kind == "cuda":
             about: Any = torch.cuda.get_device_properties(index or 0)
             driver = getattr(torch._C, "_cuda_getDriverVersion", int)()
             return f"{about.name} {about.major}.{about.minor}, {about.multi_processor_count} units, driver {driver}"
-        return f"{kind} {module.get_device_name(index or 0)}"  # type: ignore[union-attr]
+        return f"{kind} {module.get_device_name(index or 0)}"
     except (AssertionError, AttributeError, RuntimeError):
         return f"{kind}, not available"
 
