@@ -12,6 +12,7 @@ libraries, regions of `torch.utils.checkpoint`.
 from __future__ import annotations
 
 import contextlib
+import keyword
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,6 @@ _BY_TEXT: dict[str, Any] = {
 _DEVICE = re.compile(r"(?:cpu|meta|cuda|xpu|mps)(?::\d{1,3})?")
 _OPERATOR = re.compile(r"(aten|prims)\.(\w+)\.(\w+)")
 _CONSTANT = re.compile(r"_\w*constant\d{1,6}")
-_READS_FILES = frozenset(("from_file",))
 _CHECKPOINTED = re.compile(r"tagged \w+ by checkpointing")
 _NO = "cannot be partitioned again from its recording"
 
@@ -221,7 +221,8 @@ def _describe(forward: fx.GraphModule, backward: fx.GraphModule, results: int, s
 
 
 class _Made:
-    """A graph made again of what is recorded, under a mode that makes stand-ins."""
+    """A graph made again of what is recorded, under a mode that makes stand-ins. fx writes the names of its nodes,
+    placeholders and keyword arguments into code that it runs, so each has to be a name."""
 
     def __init__(self, graph: Graph, name: str, symbols: Mapping[str, int]) -> None:
         self._recorded, self._name, self._symbols = graph, name, symbols
@@ -241,6 +242,9 @@ class _Made:
             kwargs = {
                 name: self._argument(arg, node.index) for name, arg in snapshot.kwargs.get(node.index, {}).items()
             }
+            for text in (node.name, *kwargs, *([node.target] if node.op == "placeholder" else [])):
+                if not text.isidentifier() or keyword.iskeyword(text):
+                    raise LookupError(f"{self._name} {_NO}: {text[:80]!r} is not a name.")
             value = self._value(node.value_id) if node.value_id >= 0 else None
             if isinstance(value, int | float):
                 self._nodes.append(value)
@@ -280,10 +284,11 @@ class _Made:
             return operator.getitem
         named_so = _OPERATOR.fullmatch(node.target)
         found = None
-        if named_so is not None and named_so[2] not in _READS_FILES:
+        if named_so is not None:
             packet = getattr(getattr(torch.ops, named_so[1]), named_so[2], None)
             found = getattr(packet, named_so[3], None)
-        if not operators.is_operator(found) or target_name(found) != node.target:
+        known = operators.is_operator(found) and target_name(found) == node.target
+        if not known or any(argument.name == "filename" for argument in found._schema.arguments):  # it opens a file
             raise LookupError(f"{self._name} {_NO}: it has `{node.target}`, which is no operator of torch's own.")
         return found
 

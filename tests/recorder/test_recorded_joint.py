@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import subprocess
 import sys
@@ -136,10 +137,37 @@ def test_what_a_file_does_not_have_is_refused_by_name(tmp_path: Path) -> None:
         from_file(recording, tmp_path)[0].what_if(memory_budget=0.5)
 
 
-@pytest.mark.parametrize("target", ["aten.from_file.default", "os.system", "aten.__class__.mro", "aten.sin.__call__"])
+@pytest.mark.parametrize(
+    "target", ["aten.from_file.default", "aten.save.default", "os.system", "aten.__class__.mro", "aten.sin.__call__"]
+)
 def test_no_other_name_of_a_file_is_looked_up_than_that_of_an_operator(target: str, tmp_path: Path) -> None:
     data = recorded(lambda x: x.sin().exp().sum(), (leaf(4),)).data
     strings = [target if text == "aten.sin.default" else text for text in data.strings]
     hostile = Recording(msgspec.convert(msgspec.to_builtins(replace(data, strings=strings)), type(data)))
     with pytest.raises(LookupError, match="which is no operator of torch's own"):
         hostile[0].what_if("default")
+
+
+ATTACK = "x=__import__('builtins').__dict__.setdefault('aotviz_was_attacked', 1)"
+
+
+@pytest.mark.parametrize("text", ["primals_1", "tangents_1", "sin", "pin_memory"])
+def test_no_text_of_a_file_becomes_code(text: str) -> None:
+    """fx writes the targets of placeholders and the names of keyword arguments into the code of a module."""
+    data = recorded(lambda x: (x.sin() * torch.zeros_like(x)).exp().sum(), (leaf(4),)).data
+    raw = msgspec.to_builtins(data)
+    assert text in data.strings or text == "pin_memory"
+
+    def attacked(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {ATTACK if key == text else key: attacked(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [attacked(part) for part in value]
+        return ATTACK if value == text else value
+
+    hostile = Recording(msgspec.convert(attacked(raw), type(data)))
+    try:
+        with pytest.raises(LookupError, match="is not a name"):
+            hostile[0].what_if("default")
+    finally:
+        assert not vars(builtins).pop("aotviz_was_attacked", None)
