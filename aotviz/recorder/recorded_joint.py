@@ -283,7 +283,7 @@ class _Made:
         if node.target == "operator.getitem":
             return operator.getitem
         named_so = _OPERATOR.fullmatch(node.target)
-        found = None
+        found: Any = None
         if named_so is not None:
             packet = getattr(getattr(torch.ops, named_so[1]), named_so[2], None)
             found = getattr(packet, named_so[3], None)
