@@ -322,7 +322,10 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 overlap.refuse_write(func, args, kwargs or {}, ledger.root, partial(callers_layout, ledger))
                 computes = corrections.changing_strides(func, args, kwargs or {})
                 if computes is not None:
-                    return watched(self, _COPY, kinds, (args[0], watched(self, computes, kinds, args, kwargs)), {})
+                    length = len(tracer.graph.nodes)
+                    dispatch(_COPY, kinds, (args[0], watched(self, computes, kinds, args, kwargs)), {})
+                    noted += ledger.note(func, args, kwargs or {}, args[0], _computing(tracer.graph, length))
+                    return args[0]
                 for out, shape in list(corrections.misfits(func, args, kwargs)) if kwargs else ():
                     watched(self, _RESIZE, kinds, (out, shape), {})
             if operators.name(func) == "aten::set_":
