@@ -149,6 +149,32 @@ def f(written, x):
     written.add_(1.0)
     return torch.autograd.grad((same * 2.0).sin().sum(), same, create_graph=True)[0]
 """,
+    "a_dtensor_writes_below_a_view_that_a_custom_function_returned": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 6).reshape(2, 3).requires_grad_() * 1.5,)
+
+def f(x):
+    column = x.narrow(1, 2, 1)
+    column.copy_(column)
+    d = DTensor.from_local(x, mesh, [Shard(0)])
+    before = d.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Replicate()])
+    d.mul_(0.5)
+    return d.to_local(grad_placements=[Replicate()]), before.t()
+""",
+    "a_view_of_a_leaf_view_is_taken_in_inference_mode_and_written_as_a_dtensor": """
+def inputs():
+    return (torch.linspace(-1.1, 1.3, 9).reshape(3, 3).requires_grad_(),)
+
+def f(x):
+    with torch.inference_mode():
+        turned = x.t()
+    d = DTensor.from_local(turned, mesh, [Shard(1)])
+    d.sin_()
+    whole = d.full_tensor()
+    half = whole.tensor_split(2)[0]
+    whole.mul_(0.5)
+    return half, turned
+""",
     "a_dtensor_of_an_expanded_tensor_is_written": """
 def inputs():
     return (torch.linspace(-0.7, 1.1, 6).reshape(3, 2).clone().expand(2, -1, -1),)

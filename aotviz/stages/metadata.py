@@ -116,7 +116,8 @@ def _is_tracked(value: Any) -> bool:
 def _requires_grad(error: Exception) -> bool:
     """Whether autograd raised this because a view requires grad."""
     stale = isinstance(error, Refused) and error.reason == "stale view"
-    return stale or "cannot resize variables that require grad" in str(error)
+    raised = ("cannot resize variables that require grad", "is a view and is being modified inplace")
+    return stale or any(text in str(error) for text in raised)
 
 
 def _only_moves(info: InputAliasInfo) -> bool:

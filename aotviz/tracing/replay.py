@@ -220,12 +220,13 @@ class Builder:
         """Map the event after which each write happens to (id of the written tensor, result of the graph with the
         data).
 
-        A write through `.data` bumps no shared version counter, so views taken before it are not affected.
+        A write through `.data`, or to a part of a subclass, bumps no shared version counter, so views taken before it
+        are not affected.
         """
         last = dict.fromkeys(self.wanted.written, -1)
         seen = dict(last)  # the last write, or metadata op after it, in grad mode
         for position, event in enumerate(self.ledger.events):
-            if isinstance(event, Wrote):
+            if isinstance(event, Wrote) and id(event) not in self.ledger.below:
                 root, path = self.ledger.path(event.tensor)
                 unseen = any(self.ledger.counts_apart(step.results[k]) for step, k in path)
                 for key in {self._autograd_root(event.tensor), *([] if unseen else [id(root)])} & set(last):
