@@ -49,7 +49,7 @@ from aotviz.torch_private.decompositions import Reduction
 from aotviz.torch_private.tensors import is_dense
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
-from aotviz.tracing.views import as_if_fresh, layout, order_of
+from aotviz.tracing.views import contiguous, layout, order_of
 
 aten = torch.ops.aten
 
@@ -250,13 +250,13 @@ def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, An
         return None
     computes = operators.without_write(operator)
     before = hinted(layout(written))
-    if computes is None or as_if_fresh(before):
+    if computes is None or contiguous(before):
         return None
     value = _on_stand_ins(computes, args, kwargs)
     if value is None:
         return None
     after = hinted(layout(value))
-    return computes if before.size == after.size and before.stride != after.stride else None
+    return computes if before.size == after.size and before.order[:-1] != after.order[:-1] else None
 
 
 def order_in_memory(tensor: torch.Tensor) -> list[int] | None:

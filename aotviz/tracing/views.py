@@ -143,11 +143,6 @@ def contiguous(where: Layout) -> bool:
     return _dense([pair for pair in zip(where.size, where.stride, strict=True) if pair[0] != 1])
 
 
-def as_if_fresh(where: Layout) -> bool:
-    """Whether all strides are those of a new contiguous tensor, those of dimensions of size one too."""
-    return _dense([*zip(where.size, where.stride, strict=True)])
-
-
 def _dense(dims: list[tuple[int, int]]) -> bool:
     """Whether (size, stride) dimensions, from the outermost, have neither gaps nor overlap."""
     length = 1

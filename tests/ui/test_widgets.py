@@ -303,11 +303,11 @@ def test_another_cut_waits_for_the_main_shell() -> None:
     assert route(None, "subshell") == "subshell"
 
 
-def test_a_recording_from_a_file_can_not_be_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_a_recording_from_a_file_can_not_be_cut_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(monkeypatch)
     widget = Workbench(recording())
     widget._answer(widget, {"ask": ["what if", "0", "", 0.5], "question": "q"}, [])
-    assert "needs the live compiled function" in sent.messages[-1][0]["error"]
+    assert "with its own partitioner: name another one" in sent.messages[-1][0]["error"]
 
 
 def test_a_compilation_of_torchs_brings_what_it_found_in_caches_with_the_texts_for_it() -> None:
