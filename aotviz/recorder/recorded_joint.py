@@ -288,7 +288,7 @@ class _Made:
             packet = getattr(getattr(torch.ops, named_so[1]), named_so[2], None)
             found = getattr(packet, named_so[3], None)
         known = operators.is_operator(found) and target_name(found) == node.target
-        if not known or any(argument.name == "filename" for argument in found._schema.arguments):  # it opens a file
+        if not known or operators.opens_file(found):
             raise LookupError(f"{self._name} {_NO}: it has `{node.target}`, which is no operator of torch's own.")
         return found
 

@@ -86,6 +86,11 @@ def names_of_outs(target: Any) -> list[str]:
     return [argument.name for argument in target._schema.arguments if argument.is_out]
 
 
+def opens_file(target: Any) -> bool:
+    """Whether a call of the operator opens a file, as those of `aten.from_file` and `aten.save` do."""
+    return any(argument.name == "filename" for argument in target._schema.arguments)
+
+
 def without_write(target: Any) -> Any:
     """The operator that computes what an in-place one, such as `tril_`, writes to its first argument. None if torch has
     none of that name, or if it draws random numbers, or changes only shape or strides, as `t_` does."""
