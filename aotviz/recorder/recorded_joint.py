@@ -43,7 +43,6 @@ _BY_TEXT: dict[str, Any] = {
     if isinstance(value, torch.dtype | torch.layout | torch.memory_format)
 }
 _DEVICE = re.compile(r"(?:cpu|meta|cuda|xpu|mps)(?::\d{1,3})?")
-_OPERATOR = re.compile(r"(aten|prims)\.(\w+)\.(\w+)")
 _CONSTANT = re.compile(r"_\w*constant\d{1,6}")
 _CHECKPOINTED = re.compile(r"tagged \w+ by checkpointing")
 _NO = "cannot be partitioned again from its recording"
@@ -239,10 +238,9 @@ class _Made:
         graph, root, snapshot = fx.Graph(), torch.nn.Module(), self._recorded.snapshot
         for node in self._recorded.rows:
             args = tuple(self._argument(arg, node.index) for arg in snapshot.args[node.index])
-            kwargs = {
-                name: self._argument(arg, node.index) for name, arg in snapshot.kwargs.get(node.index, {}).items()
-            }
-            for text in (node.name, *kwargs, *([node.target] if node.op == "placeholder" else [])):
+            given: dict[str, Any] = snapshot.kwargs.get(node.index, {})
+            kwargs = {name: self._argument(arg, node.index) for name, arg in given.items()}
+            for text in (node.name, *given, *([node.target] if node.op == "placeholder" else [])):
                 if not text.isidentifier() or keyword.iskeyword(text):
                     raise LookupError(f"{self._name} {_NO}: {text[:80]!r} is not a name.")
             value = self._value(node.value_id) if node.value_id >= 0 else None
@@ -266,7 +264,8 @@ class _Made:
 
     def _meta(self, node: Node, value: Any) -> dict[str, Any]:
         snapshot, text = self._recorded.snapshot, self._recorded.text
-        lines = [line.split("|") for line in text(snapshot.module[node.index]).splitlines()]
+        module: str = text(snapshot.module[node.index])
+        lines = [line.split("|") for line in module.splitlines()]
         meta: dict[str, Any] = {
             "val": value,
             "stack_trace": text(snapshot.stack[node.index]),
@@ -282,13 +281,8 @@ class _Made:
     def _operator(self, node: Node) -> Any:
         if node.target == "operator.getitem":
             return operator.getitem
-        named_so = _OPERATOR.fullmatch(node.target)
-        found: Any = None
-        if named_so is not None:
-            packet = getattr(getattr(torch.ops, named_so[1]), named_so[2], None)
-            found = getattr(packet, named_so[3], None)
-        known = operators.is_operator(found) and target_name(found) == node.target
-        if not known or operators.opens_file(found):
+        found = operators.of_torch(node.target)
+        if found is None or target_name(found) != node.target:
             raise LookupError(f"{self._name} {_NO}: it has `{node.target}`, which is no operator of torch's own.")
         return found
 

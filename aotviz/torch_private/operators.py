@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any, TypeGuard
 
@@ -86,9 +87,14 @@ def names_of_outs(target: Any) -> list[str]:
     return [argument.name for argument in target._schema.arguments if argument.is_out]
 
 
-def opens_file(target: Any) -> bool:
-    """Whether a call of the operator opens a file, as those of `aten.from_file` and `aten.save` do."""
-    return any(argument.name == "filename" for argument in target._schema.arguments)
+def of_torch(text: str) -> Callable[..., Any] | None:
+    """The operator of torch's own that a text such as "aten.sin.default" names. None if there is none, and for those
+    that open files, as `aten.from_file` and `aten.save` do."""
+    parts = re.fullmatch(r"(aten|prims)\.(\w+)\.(\w+)", text)
+    packet = None if parts is None else getattr(getattr(torch.ops, parts[1]), parts[2], None)
+    found = None if parts is None else getattr(packet, parts[3], None)
+    opens = is_operator(found) and any(argument.name == "filename" for argument in found._schema.arguments)
+    return found if is_operator(found) and not opens else None
 
 
 def without_write(target: Any) -> Any:
