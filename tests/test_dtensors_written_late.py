@@ -5,26 +5,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch._functorch import config
-from torch.distributed.tensor import DTensor, Replicate, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
 
 import aotviz
 import aotviz.frontends.backend  # the backends have names from here on
 from aotviz.lowerings import run_graph
+from tests.one_rank import leaf
+from tests.one_rank import mesh as mesh
 
 pytestmark = pytest.mark.xdist_group("ranks")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def mesh():
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield init_device_mesh("cpu", (1,))
-    dist.destroy_process_group()
-
-
-def leaf(*shape):
-    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape).requires_grad_()
 
 
 def by_door(door, f):

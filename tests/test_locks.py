@@ -35,7 +35,7 @@ LOCKS = {  # "file: what holds it" -> what is done under it
     "recording/progress_line.py: self._writing": "the line is written; nobody waits for it for more than a second",
     "recording/store.py: self._lock": "plain data is replaced",
     "recording/store.py: self._merging": "what came from the cache is unpacked",
-    "runtime/deferred_stages.py: lock": "a backward is compiled, and nobody waits: the graph runs uncompiled meanwhile",
+    "runtime/deferred_stages.py: lock": "a backward is compiled, and no call waits: its graph runs as it is meanwhile",
     "runtime/partial_backward.py: self._lock": "graphs of ours are made",
     "whole_backward/compiled_parts.py: self._lock": "a part is compiled, and nobody waits: its operators run",
     "whole_backward/engine.py: self._changed": "two numbers are changed",

@@ -3,8 +3,8 @@
 A log tells what was compiled and not what it computed, so it cannot say that results differ. It does have three things
 that make them differ:
 
-- A custom operator that is declared to write nothing is left out where nobody reads its result. If it writes one of its
-  arguments, or does anything else than to return a result, that is lost.
+- A custom operator that is declared to write nothing is left out where no operator reads its result. If it writes one
+  of its arguments, or does anything else than to return a result, that is lost.
 - Inductor draws random numbers of its own, which are not eager's, also with the same seed.
 - Inductor computes a chain of operators on bfloat16 or float16 in float32, where eager rounds after each of them.
 

@@ -383,7 +383,7 @@ def _plain(name: str) -> str:
 
 
 def _by_storage(memory: Memory, graph: Graph, results: Iterator[_Result]) -> dict[Key, _Result]:
-    """The results of a part by their storages, as its plan has them. A gradient stands before what is none."""
+    """The results of a part by their storages, as its plan has them. Gradients come first."""
     nodes = {node.name: node for node in graph.rows}
     found: dict[Key, _Result] = {}
     said = [_OUTPUT.search(text) for text in graph.output_descriptors]

@@ -48,6 +48,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     history = [*map(functional.grad_fn, outputs), *dict.fromkeys(node for nodes in passed for node in nodes)]
     meets_subclass = isinstance(forward, Run) and forward.ledger.meets_subclass
     kept = kept_by_name.found(forward.open, history, meets_subclass)
+    kept_owners = set(map(graphs.owner, kept))
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.open, history, _checked(forward, written), bases)
@@ -84,7 +85,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
                 | {
                     slot.index
                     for slot, node in zip(slots, nodes, strict=True)
-                    if slot.kind == "mutation" and graphs.owner(node) in {graphs.owner(one) for one in kept}
+                    if slot.kind == "mutation" and graphs.owner(node) in kept_owners
                     if not kept_by_name.stands_for(node, forward.values_before[slot.index])
                 }
             )

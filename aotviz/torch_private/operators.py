@@ -88,7 +88,7 @@ def names_of_outs(target: Any) -> list[str]:
 
 
 def of_torch(text: str) -> Callable[..., Any] | None:
-    """The operator of torch's own that a text such as "aten.sin.default" names. None if there is none, and for those
+    """The operator of torch's own that a text such as "aten.sin.default" names. None for any other text, and for those
     that open files, as `aten.from_file` and `aten.save` do."""
     parts = re.fullmatch(r"(aten|prims)\.(\w+)\.(\w+)", text)
     packet = None if parts is None else getattr(getattr(torch.ops, parts[1]), parts[2], None)

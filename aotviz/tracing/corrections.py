@@ -249,8 +249,7 @@ def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, An
     if not functional.is_functional(written) or is_subclass(written) or not is_dense(written):
         return None
     computes = operators.without_write(operator)
-    before = hinted(layout(written))
-    if computes is None or contiguous(before):
+    if computes is None or contiguous(before := hinted(layout(written))):
         return None
     value = _on_stand_ins(computes, args, kwargs)
     if value is None:
