@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OUTSIDE = "outside any compilation"
 ALL = "all compilations"
 NOTABLE = 0.05  # seconds before and between compilations that are worth a sentence
+LEAST = 0.005  # of the time, that is told
 DEEPEST = 1000  # events in events; deeper ones count as time of the one around them
 
 
@@ -212,7 +213,8 @@ def explain_all(facts: Facts, only: int | None = None) -> Explanation:
         if span.count:  # it is an event
             own[span.name] += span.own_seconds
     longest = sorted(own.items(), key=lambda item: -item[1])[:5]
-    told = ", ".join(f"{name} {seconds(value)} ({value / top.seconds:.0%})" for name, value in longest if value)
+    shares = ((name, value, value / top.seconds) for name, value in longest)
+    told = ", ".join(f"{name} {seconds(value)} ({part:.0%})" for name, value, part in shares if part >= LEAST)
     points = [Point(sentence(f"Of {seconds(top.seconds)} of compiling, most was spent in: {told}"))]
     if apart.seconds >= NOTABLE:
         names = ", ".join(f"{one.name} {seconds(one.seconds)}" for one, depth in apart.walk() if depth == 1)
