@@ -158,6 +158,10 @@ class Log:
             for result in event.results:
                 del self._origin[result]
 
+    def part(self, tensor: TensorNumber) -> None:
+        """Called when a tensor is given memory of its own: it is no longer an alias."""
+        self._origin.pop(tensor, None)
+
     def origin(self, tensor: TensorNumber) -> Viewed | None:
         """The statement that made `tensor` as an alias of another, or None if it has memory of its own."""
         return self._origin.get(tensor)

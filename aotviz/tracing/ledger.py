@@ -157,7 +157,7 @@ class Ledger(Log):
         if given:
             self.add(Wrote(number, mode_now()))
         elif base_of(tensor) is None and not self.is_viewed(number):
-            self._origin.pop(number, None)  # it is no longer an alias
+            self.part(number)
         else:
             self.parted.append((len(self.events) - 1, number, "data is assigned"))
 
@@ -242,7 +242,7 @@ class Ledger(Log):
     ) -> bool:
         several = isinstance(result, (list, tuple))
         made = tuple(result) if several else (result,)
-        fresh = (functional.is_functional(r) and r is not first and self.number(r) not in self._origin for r in made)
+        fresh = (functional.is_functional(r) and r is not first and self.origin(self.number(r)) is None for r in made)
         if not (functional.is_functional(first) and made and all(fresh)):
             return False
         layouts, source = tuple(map(layout, made)), self.numbered(first)
@@ -417,7 +417,8 @@ class Ledger(Log):
         root = self.root(tensor)
         if tensor not in self.placed or layout(self.tensors[root]).offset == 0:
             return False
-        event = self._origin[tensor]
+        event = self.origin(tensor)
+        assert event is not None
         place = (*event.args, event.kwargs.get("storage_offset"))[2:]
         strided = event.operator is torch.ops.aten.as_strided.default
         return not strided or event.source != root or any(offset is not None for offset in place)
