@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotviz.ir.view_and_mutation import Layout
+
+if TYPE_CHECKING:
+    from torch import fx
 
 
 class TensorNumber(int):
@@ -47,7 +50,7 @@ class Viewed:
     several: bool  # the operator returns a list
     detaches: bool  # the results are no views to autograd
     mode: Mode
-    node: Any = None  # its node in the graph, if it has one
+    node: fx.Node | None = None  # its node in the graph, if it has one
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,7 @@ class MetadataOp:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     mode: Mode
-    node: Any = None
+    node: fx.Node | None = None
     where: Layout | None = None
     tracked: bool = True
     sets_storage: bool = False  # it gave the tensor the storage of another
@@ -75,7 +78,7 @@ class Wrote:
     tensor: TensorNumber
     mode: Mode
     operator: Any = None
-    node: Any = None
+    node: fx.Node | None = None
     where: Layout | None = None
     counts: bool = True
 
@@ -91,7 +94,7 @@ class Marked:
     tensor: TensorNumber
     on: bool
     method: str
-    after: Any = None
+    after: fx.Node | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +127,7 @@ class ResizedStorage:
     tensor: TensorNumber
     size: int  # bytes
     was: int  # the size before, in the trace
-    after: Any
+    after: fx.Node
 
 
 Event = Viewed | MetadataOp | Wrote | Marked | Hooked

@@ -169,7 +169,7 @@ class _Classifier:
         base_info = (IntermediateBase(view, base.requires_grad and number(base) in tracked) for base, view in pairs)
         return OutputFacts(tuple(infos), tuple(self.bases), tuple(base_info), steps, deferred)
 
-    def tensor(self, number: TensorNumber) -> Any:
+    def tensor(self, number: TensorNumber) -> torch.Tensor:
         return self.ledger.tensors[number]
 
     def _moved_parts(self) -> Iterator[TensorNumber]:
@@ -277,7 +277,7 @@ class _Classifier:
         known = index is not None and index < len(self.input_names)
         return repr(self.input_names[index or 0]) if known else "an input"
 
-    def _path(self, output: Any, stop: Callable[[TensorNumber], bool]) -> tuple[Any, Path]:
+    def _path(self, output: torch.Tensor, stop: Callable[[TensorNumber], bool]) -> tuple[torch.Tensor, Path]:
         """As `Log.path`, with the tensors themselves."""
         number, path = self.ledger.path(self.number(output), stop)
         return self.tensor(number) if path else output, path

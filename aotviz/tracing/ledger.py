@@ -70,7 +70,7 @@ class Ledger(Log):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tensors: list[Any] = []  # by number
+        self.tensors: list[torch.Tensor] = []  # by number
         self._numbers: dict[int, TensorNumber] = {}  # id of a tensor -> its number
         self.open = False
         self.meets_subclass = False  # an operator was called with one
@@ -100,7 +100,7 @@ class Ledger(Log):
         known = self._numbers.get(id(value))
         return TensorNumber(~id(value)) if known is None else known
 
-    def numbered(self, tensor: Any) -> TensorNumber:
+    def numbered(self, tensor: torch.Tensor) -> TensorNumber:
         """The number of a tensor, which is kept from now on."""
         known = self._numbers.get(id(tensor))
         if known is None:
@@ -113,7 +113,7 @@ class Ledger(Log):
             return tuple(map(self._as_data, value))
         return self.numbered(value) if isinstance(value, torch.Tensor) else value
 
-    def owner(self, tensor: Any) -> Any:
+    def owner(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor that owns the memory of `tensor`."""
         number = self.number(tensor)
         return tensor if number < 0 else self.tensors[self.root(number)]
@@ -238,7 +238,13 @@ class Ledger(Log):
         return True
 
     def _note_view(
-        self, operator: Any, first: Any, rest: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: Any
+        self,
+        operator: Any,
+        first: Any,
+        rest: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        node: fx.Node | None,
     ) -> bool:
         several = isinstance(result, (list, tuple))
         made = tuple(result) if several else (result,)
@@ -318,7 +324,12 @@ class Ledger(Log):
                 self._resized.add(number)
 
     def _note_move(
-        self, operator: Any, tensor: Any, rest: tuple[Any, ...], kwargs: Mapping[str, Any], node: fx.Node | None
+        self,
+        operator: Any,
+        tensor: torch.Tensor,
+        rest: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        node: fx.Node | None,
     ) -> None:
         """See Note [Views changed in place]."""
         number, mode, where = self.numbered(tensor), mode_now(), layout(tensor)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
@@ -15,7 +17,7 @@ from aotviz.tracing.events import TensorNumber
 class TensorStates:
     """What `replay.States` asks, read from the tensors inside the open trace."""
 
-    def __init__(self, tensors: Sequence[Any]) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors
 
     def requires_grad(self, tensor: TensorNumber) -> bool:
