@@ -73,7 +73,7 @@ class _Log:
         self.frames = frames
         self.text: Callable[[str], int] = lambda one: text(one) if one else NONE
         self.ledger: Ledger = call.forward.ledger
-        self.numbers: dict[int, int] = {}  # of the run -> in the order of the log
+        self.numbers: dict[TensorNumber, int] = {}  # of the run -> in the order of the log
         self.names: list[str] = []  # one per tensor
         self.lines: dict[str, int] = {}  # stack -> the user's line
         self.rows: list[RunEvent] = []

@@ -10,7 +10,7 @@ import torch
 
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.tracing import functional
-from aotviz.tracing.events import MetadataOp
+from aotviz.tracing.events import MetadataOp, TensorNumber
 from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.views import contiguous, layout
 
@@ -38,7 +38,7 @@ def looks_contiguous(ledger: Ledger, tensor: torch.Tensor, lies: Layout) -> bool
     number = ledger.number(tensor)
     if not ledger.is_viewed(number) or not lies.concrete:
         return False
-    moved: set[int] = set()
+    moved: set[TensorNumber] = set()
     for event in ledger.events:
         if isinstance(event, MetadataOp):
             moved.add(event.tensor)

@@ -139,11 +139,11 @@ class Log:
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: list[Event] = []
-        self._origin: dict[int, Viewed] = {}
-        self._taken: defaultdict[int, list[Viewed]] = defaultdict(list)  # tensor -> the views taken of it
-        self.below: set[int] = set()  # results of views that a subclass took of its parts, below autograd
+        self._origin: dict[TensorNumber, Viewed] = {}
+        self._taken: defaultdict[TensorNumber, list[Viewed]] = defaultdict(list)  # tensor -> the views taken of it
+        self.below: set[TensorNumber] = set()  # results of views that a subclass took of its parts, below autograd
         self.events_below: set[Event] = set()
-        self.read_data: set[int] = set()  # tensors that the attribute `.data` returned
+        self.read_data: set[TensorNumber] = set()  # tensors that the attribute `.data` returned
         for event in events:
             self.add(event)
 

@@ -75,20 +75,20 @@ class Ledger(Log):
         self.open = False
         self.meets_subclass = False  # an operator was called with one
         self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
-        self._writes: Counter[int] = Counter()  # tensor -> number of operators whose write eager counts
-        self.uncounted_writes: Counter[int] = Counter()  # the same, of those whose write eager does not count
-        self.placed: set[int] = set()  # tensors with an `as_strided` in the chain of views that led to them
-        self.storages: dict[int, int] = {}  # argument -> the key of its storage
-        self.sizes_before: dict[int, Any] = {}  # argument -> the bytes of its storage
-        self.of_subclasses: set[int] = set()  # arguments that are subclasses, and their parts
+        self._writes: Counter[TensorNumber] = Counter()  # tensor -> number of operators whose write eager counts
+        self.uncounted_writes: Counter[TensorNumber] = Counter()  # the same, of those whose write eager does not count
+        self.placed: set[TensorNumber] = set()  # tensors with an `as_strided` in the chain of views that led to them
+        self.storages: dict[TensorNumber, int] = {}  # argument -> the key of its storage
+        self.sizes_before: dict[TensorNumber, Any] = {}  # argument -> the bytes of its storage
+        self.of_subclasses: set[TensorNumber] = set()  # arguments that are subclasses, and their parts
         self.resized_storages: list[ResizedStorage] = []
-        self.read_sizes: dict[int, int] = {}  # tensor -> the bytes of its storage that the function read
-        self._resized: set[int] = set()  # views with gaps that now cover other elements, after `resize_`
+        self.read_sizes: dict[TensorNumber, int] = {}  # tensor -> the bytes of its storage that the function read
+        self._resized: set[TensorNumber] = set()  # views with gaps that now cover other elements, after `resize_`
         self._moved_views: list[MetadataOp] = []  # in grad mode
-        self._after_move: dict[int, int | GradFn] = {}  # one, or a view of it -> version of its right grad_fn
+        self._after_move: dict[TensorNumber, int | GradFn] = {}  # one, or a view of it -> version of its right grad_fn
         self.hidden = HiddenAliases()
-        self.given: dict[int, ArgumentState] = {}  # by argument, if it requires grad
-        self._orphans: set[int] = set()  # arguments of Kind.ORPHAN
+        self.given: dict[TensorNumber, ArgumentState] = {}  # by argument, if it requires grad
+        self._orphans: set[TensorNumber] = set()  # arguments of Kind.ORPHAN
         self.traced_hooks: list[TracedHook] = []
         self.unrepeatable: MetadataOp | None = None  # see Note [Views changed in place]
         self.assigned: list[TensorNumber] = []  # tensors whose `.data` was assigned
@@ -161,7 +161,7 @@ class Ledger(Log):
         else:
             self.parted.append((len(self.events) - 1, number, "data is assigned"))
 
-    def refuse_parted(self, results: Iterable[Any], given: Set[int]) -> None:
+    def refuse_parted(self, results: Iterable[Any], given: Set[TensorNumber]) -> None:
         """Refuse results, and writes, that share memory with a tensor that was given another storage. These are aliases
         of a view's new storage, and aliases of the old storage of a tensor that is not a view. `given` are the
         inputs."""
@@ -191,7 +191,7 @@ class Ledger(Log):
                     raise Refused(reason, "an intermediate, after set_, and what it was set to")
 
     def _refuse_shared(
-        self, position: int, tensor: TensorNumber, written: Sequence[tuple[int, TensorNumber]], given: Set[int]
+        self, position: int, tensor: TensorNumber, written: Sequence[tuple[int, TensorNumber]], given: Set[TensorNumber]
     ) -> None:
         """Refuse that an input gets the storage of another input which the call writes: both would have to see the
         writes."""
@@ -203,7 +203,7 @@ class Ledger(Log):
         if whose == tensor or any(seen):
             raise Refused("alias is given another storage", "an input, after set_, and another one")
 
-    def _is_held(self, source: TensorNumber | None, leaving: Sequence[TensorNumber], given: Set[int]) -> bool:
+    def _is_held(self, source: TensorNumber | None, leaving: Sequence[TensorNumber], given: Set[TensorNumber]) -> bool:
         """Whether the caller has a tensor over the storage of `source`: an input or a result."""
         while source is not None:
             root = self.root(source)

@@ -107,7 +107,7 @@ class Builder:
         self.apart: list[TensorNumber] = []  # tensors with a version counter of their own
         self.last_move: dict[TensorNumber, int] = {}
         self.rigid: set[TensorNumber] = set()  # moved by an op with symbolic arguments
-        self.shapes: dict[int, tuple[int, ...]] = {}  # see Note [Unseen moves after a write]
+        self.shapes: dict[TensorNumber, tuple[int, ...]] = {}  # see Note [Unseen moves after a write]
         for position, event in log.changes():
             if isinstance(event, MetadataOp):
                 self.last_move[event.tensor] = position
@@ -160,14 +160,14 @@ class Builder:
         recreates them before that write, and autograd regenerates `grad_fn` only when it is read."""
         if not any(isinstance(step, Write) for step in self.steps):
             return
-        grown: set[int] = set()  # ids of tensors that a write gave a grad_fn
-        knows: set[int] = set()  # ids of the views whose grad_fn eager has regenerated
+        grown: set[TensorNumber] = set()  # a write gave them a grad_fn
+        knows: set[TensorNumber] = set()  # views whose grad_fn eager has regenerated
         for event in self.log.events:
             if isinstance(event, Wrote) and event.mode.grad and self.states.requires_grad(event.tensor):
                 grown.add(self.log.root(event.tensor))
                 knows.add(event.tensor)
             elif isinstance(event, Viewed) and self.log.root(event.source) in grown:
-                knows.update(map(id, (event.source, *event.results)))
+                knows.update((event.source, *event.results))
         for tensor in self.wanted.views:
             if tensor in knows and self.states.requires_grad(tensor) and self.refs[tensor].kind == "view":
                 self.steps.append(Look(self.refs[tensor]))
@@ -197,7 +197,7 @@ class Builder:
     def _idle_writes(self, replayed: Set[TensorNumber]) -> dict[int, Ref]:
         """Events that leave an input's data unchanged, after a view of another input that must be recreated. The two
         inputs may share a version counter, and that view would lose its `grad_fn`; see views_of_no_grad_bases.py."""
-        viewed: set[int] = set()
+        viewed: set[TensorNumber] = set()
         found: dict[int, Ref] = {}
         for position, event in enumerate(self.log.events):
             if isinstance(event, Viewed) and any(
@@ -222,7 +222,7 @@ class Builder:
         The graph returns the written tensor; bumping its version after the view was taken makes the view stale again,
         so that autograd refuses the same uses as in eager."""
         roots = {self.log.root(view) for view in self.wanted.views if self.states.stale(view)}
-        viewed: set[int] = set()
+        viewed: set[TensorNumber] = set()
         found: dict[int, Ref] = {}
         for position, event in enumerate(self.log.events):
             if isinstance(event, Viewed) and self._recreates(event):

@@ -65,7 +65,7 @@ class Storages:
 
 def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Sequence[Any]) -> None:
     """Refuse a result whose storage does not have its first size again: a graph cannot return it like that."""
-    first: dict[int, int] = {}
+    first: dict[TensorNumber, int] = {}
     for event in ledger.resized_storages:
         first.setdefault(event.tensor, event.was)
     last = {event.tensor: event for event in ledger.resized_storages}
