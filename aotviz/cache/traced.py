@@ -9,7 +9,7 @@ function, cannot be described.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from aotviz.torch_private.compiled_autograd import function_of
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.modules import hooks_of
 from aotviz.tracing import functional
-from aotviz.tracing.ledger import Hooked, TracedHook
+from aotviz.tracing.events import Hooked, TensorNumber
 
 
 def texts(call: TracedCall, symbols: Symbols) -> Mapping[str, str]:
@@ -35,7 +35,7 @@ def texts(call: TracedCall, symbols: Symbols) -> Mapping[str, str]:
     """
     _refuse(call)
     forward = call.forward
-    program = _Trace(symbols)
+    program = _Trace(symbols, forward.ledger.tensors)
     for argument in forward.args:
         program.value(argument)  # the first numbers are those of the inputs
     graph = program.whole(forward.graph(), forward.open.tracer.root)
@@ -50,7 +50,7 @@ def texts(call: TracedCall, symbols: Symbols) -> Mapping[str, str]:
 
 def _refuse(call: TracedCall) -> None:
     forward = call.forward
-    if any(isinstance(event, (Hooked, TracedHook)) for event in forward.ledger.events) or forward.ledger.hooked:
+    if any(isinstance(event, Hooked) for event in forward.ledger.events) or forward.ledger.traced_hooks:
         raise bypasses.HOOKS(f"{call.name} registers gradient hooks")
     modules = call.root.modules() if call.root is not None else ()
     if any(hooks for module in modules for hooks in hooks_of(module)[2:]):
@@ -65,11 +65,16 @@ def _refuse(call: TracedCall) -> None:
 
 
 class _Trace(Program):
-    """Describes what a trace has: its tensors by numbers, in order of their first occurrence."""
+    """Describes what a trace has: its tensors by numbers, in order of their first occurrence. `tensors` are those of
+    the ledger."""
 
-    def __init__(self, symbols: Symbols) -> None:
+    def __init__(self, symbols: Symbols, tensors: Sequence[Any]) -> None:
         super().__init__(symbols)
+        self._of_ledger = tensors
         self._numbers: dict[int, int] = {}
+
+    def value(self, value: Any) -> str:
+        return super().value(self._of_ledger[value] if isinstance(value, TensorNumber) else value)
 
     def tensor(self, value: torch.Tensor) -> str:
         if functional.is_functional(value) or isinstance(value, FakeTensor):

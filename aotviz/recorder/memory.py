@@ -25,8 +25,8 @@ from aotviz.recording.schema import NONE, AliasTensor, StorageRecord, StorageWri
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import snapshotting
+from aotviz.tracing.events import MetadataOp, TensorNumber, Viewed, Wrote
 from aotviz.tracing.forward import Run
-from aotviz.tracing.ledger import MetadataOp, Viewed, Wrote
 
 MOST = 400  # tensors, or writes, of one storage
 LONGEST_STEP = 160  # characters
@@ -243,4 +243,4 @@ def step_text(event: Viewed | MetadataOp, item: int) -> str:
 def _text(value: Any) -> str:
     if type(value) is int and value == sys.maxsize:
         return "end"  # of a slice, in torch's words
-    return "tensor" if isinstance(value, torch.Tensor) else str(value) if not isinstance(value, str) else repr(value)
+    return "tensor" if isinstance(value, TensorNumber) else str(value) if not isinstance(value, str) else repr(value)

@@ -21,7 +21,8 @@ from aotviz.recording.sizes import reach
 from aotviz.torch_private import dispatch, pytree, snapshotting
 from aotviz.torch_private.tensors import with_bits
 from aotviz.tracing import functional
-from aotviz.tracing.ledger import Ledger, MetadataOp, Viewed, Wrote
+from aotviz.tracing.events import MetadataOp, TensorNumber, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.views import layout
 
 
@@ -48,6 +49,7 @@ class Placing:
         self.first: dict[int, Place] = {}  # id of a tensor -> its first place
         self.last: dict[int, Place] = {}  # the same, after the events so far
         self.written: dict[int, Place] = {}  # position of an event that wrote a tensor -> where that tensor was
+        self._tensors = ledger.tensors
         self._memory: dict[int, torch.Tensor] = {}  # storage of a fake -> the memory that stands for it
         self._by_storage: dict[Any, Place] = {}  # storage of an argument in the trace -> its place
         numbers = (n for fake, _ in given for n in (*fake.shape, *_strides(fake)))
@@ -61,11 +63,11 @@ class Placing:
                 if isinstance(event, Viewed):
                     self._view(event)
                 elif isinstance(event, MetadataOp):
-                    self.written[position] = self._at(event.tensor, _before(event))
+                    self.written[position] = self._at(self._tensors[event.tensor], _before(event))
                     self._move(event)
                 elif isinstance(event, Wrote):
                     owns = ledger.origin(event.tensor) is None
-                    self.written[position] = self._at(event.tensor, event.where if owns else None)
+                    self.written[position] = self._at(self._tensors[event.tensor], event.where if owns else None)
             for result in results:
                 self._at(result)
 
@@ -93,20 +95,22 @@ class Placing:
         return _laid(self._memory[key], fake, layout(fake))
 
     def _view(self, event: Viewed) -> None:
-        source = self._at(event.source, event.source_layout)
+        source = self._at(self._tensors[event.source], event.source_layout)
         made = self._repeated(event, source)
-        for item, result in enumerate(event.results):
+        for item, number in enumerate(event.results):
+            result = self._tensors[number]
             self._put(Place(result, made[item] if isinstance(made, (list, tuple)) else made, event, item, source))
 
     def _move(self, event: MetadataOp) -> None:
-        before = self.last[id(event.tensor)]
+        tensor = self._tensors[event.tensor]
+        before = self.last[id(tensor)]
         if before.stand_in is None:
             return
         moved = _laid(before.stand_in, before.stand_in, layout(before.stand_in))
-        known = self._repeated(event, Place(event.tensor, moved)) is not None
-        after = Place(event.tensor, moved if known else None, event, 0, before)
-        if after.storage != before.storage and event.args and isinstance(event.args[0], torch.Tensor):  # `set_`
-            after = replace(after, source=self._at(event.args[0]))
+        known = self._repeated(event, Place(tensor, moved)) is not None
+        after = Place(tensor, moved if known else None, event, 0, before)
+        if after.storage != before.storage and event.args and isinstance(event.args[0], TensorNumber):  # `set_`
+            after = replace(after, source=self._at(self._tensors[event.args[0]]))
         if not known or layout(moved) != layout(before.stand_in) or after.storage != before.storage:
             self._put(after)
 
@@ -115,15 +119,12 @@ class Placing:
         if source.stand_in is None:
             return None
         flat, spec = pytree.tree_flatten((event.args, dict(event.kwargs)))
-        known = [self._stand_in(one) if isinstance(one, torch.Tensor) else one for one in flat]
+        known = [self._at(self._tensors[one]).stand_in if isinstance(one, TensorNumber) else one for one in flat]
         args, kwargs = pytree.tree_unflatten(known, spec)
         try:
             return event.operator(source.stand_in, *args, **kwargs)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return None
-
-    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        return self._at(tensor).stand_in
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """What the user's function did with its tensors, in its order, and what was made of it.
 
-The source is the ledger of the first run (tracing/ledger.py). Its events hold tensors; here each tensor becomes a
+The source is the ledger of the first run (tracing/ledger.py). Its tensors have numbers; here each tensor gets a
 number, in the order in which the tensors come up, the arguments first. Random draws, side effects and resized storages
 are not among the ledger's events: they are put where their nodes are in the graph. The results come last. A tensor has
 the name that the board of storages shows (`memory.py`). Nothing else reads the ledger for the view of events.
@@ -32,8 +32,18 @@ from aotviz.recording.schema import NONE, RunEvent, RunFact, RunLog
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
 from aotviz.torch_private import operators
+from aotviz.tracing.events import (
+    Hooked,
+    Marked,
+    MetadataOp,
+    Mode,
+    ResizedStorage,
+    TensorNumber,
+    Viewed,
+    Wrote,
+)
 from aotviz.tracing.forward import Run
-from aotviz.tracing.ledger import Hooked, Ledger, Marked, MetadataOp, Mode, ResizedStorage, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger
 
 Text = Callable[[str], int]  # gives a text its number
 Fact = tuple[str, str, str]  # as in RunFact
@@ -63,34 +73,35 @@ class _Log:
         self.frames = frames
         self.text: Callable[[str], int] = lambda one: text(one) if one else NONE
         self.ledger: Ledger = call.forward.ledger
-        self.numbers: dict[int, int] = {}  # id of a tensor -> its number
+        self.numbers: dict[TensorNumber, int] = {}  # of the run -> in the order of the log
         self.names: list[str] = []  # one per tensor
         self.lines: dict[str, int] = {}  # stack -> the user's line
         self.rows: list[RunEvent] = []
         self.extras: list[_Extra] = []  # the last first
         names: list[str] = [clean(descriptor.name) for descriptor in call.descriptors]
         by_name = dict(zip(names, call.user_input_info.input_info, strict=True))
-        self.arguments = [(tensor, name, by_name[name]) for tensor, name in memory.inputs]
+        number = self.ledger.number
+        self.arguments = [(number(tensor), name, by_name[name]) for tensor, name in memory.inputs]
         results = zip(call.forward.outputs, call.outputs, call.meta.output_info, strict=True)
-        self.results = [(value, clean(str(one)), info) for value, one, info in results if _is_tensor(value)]
-        self.named = {id(value): name for value, name, _ in reversed([*self.arguments, *self.results])}
+        self.results = [(number(value), clean(str(one)), info) for value, one, info in results if _is_tensor(value)]
+        self.named = {value: name for value, name, _ in reversed([*self.arguments, *self.results])}
         self.same = {
             name: names[first] for name, first in zip(names, call.duplicate_of, strict=True) if first is not None
         }
-        self.facts_of = {id(value): (name, info) for value, name, info in reversed(self.arguments)}
+        self.facts_of = {value: (name, info) for value, name, info in reversed(self.arguments)}
 
     def read(self) -> RunLog:
         known: dict[str, int] = {}
         for tensor, name, _ in self.arguments:
             first = self.same.get(name, "")
             if first:  # one tensor, passed twice
-                self.numbers[id(tensor)] = known[first]
+                self.numbers[tensor] = known[first]
             known[name] = self._number(tensor)
             self._put("argument", tensor, operator=f"passed as {name} too" if first else "")
         places = {node: k for k, node in enumerate(islice(self.run.open.graph.nodes, self.run.length))}
         self.extras, rebuilt, again = self._extras(places), self._rebuilt(), self._taken_again()
         hooks = defaultdict(list)
-        for hook in self.ledger.hooked:
+        for hook in self.ledger.traced_hooks:
             hooks[hook.position].append(hook.tensor)
         events = self.ledger.events
         now, after = -1.0, [_place(event, places) for event in events]
@@ -109,18 +120,17 @@ class _Log:
 
     def _event(self, event: Any, rebuilt: Mapping[tuple[int, int], list[Fact]]) -> None:
         if isinstance(event, Viewed):
-            detached = event.operator is torch.ops.aten.detach.default
             self._number(event.source, _argument(event.node))
             for item, result in enumerate(event.results):
                 self._number(result, f"{_name(event.node)}[{item}]" if event.several else _name(event.node))
-                operator = ".data" if self.ledger.from_data(result) else step_text(event, item)
+                operator = ".data" if result in self.ledger.read_data else step_text(event, item)
                 made = rebuilt.get((id(event), item), ())
                 self._put(
-                    "detach" if detached else "view", result, event.source, operator, event.node, event.mode, made
+                    "detach" if event.detaches else "view", result, event.source, operator, event.node, event.mode, made
                 )
         elif isinstance(event, MetadataOp):
             what = {"set_": "set_", "resize_": "resize"}.get(operator_name(event.operator), "metadata")
-            given = next(filter(_is_tensor, event.args), None)
+            given = next((one for one in event.args if isinstance(one, TensorNumber)), None)
             self._change(what, event, step_text(event, 0), given)
         elif isinstance(event, Wrote):
             self._change("write", event, operator_name(event.operator) if event.operator is not None else ".data =")
@@ -131,24 +141,23 @@ class _Log:
             self._put("mark", event.tensor, operator=operator, made=self._of_change(event.tensor, "mark"))
         elif isinstance(event, Hooked):
             for tensor in event.tensors:
-                registered = (self.named.get(id(tensor), ""), "", "the wrapper registers it in each call")
+                registered = (self.named.get(tensor, ""), "", "the wrapper registers it in each call")
                 self._put("hook", tensor, operator=event.method, made=[registered])
 
     def _taken_again(self) -> set[Any]:
         """The views that autograd took, not the user; see Note [Views that autograd takes]."""
-        tensors = [value for value, _, _ in (*self.arguments, *self.results)]
-        used = set(map(id, tensors))
+        used = {value for value, _, _ in (*self.arguments, *self.results)}
         nodes: set[Any] = set()
         again: set[Any] = set()
         for position, event in reversed(list(enumerate(self.ledger.events))):
             if not isinstance(event, Viewed):
-                used.update(map(id, event.tensors if isinstance(event, Hooked) else (event.tensor,)))
-            elif used.isdisjoint(map(id, event.results)) and self._repeats(position, event, nodes):
+                used.update(event.tensors if isinstance(event, Hooked) else (event.tensor,))
+            elif used.isdisjoint(event.results) and self._repeats(position, event, nodes):
                 again.add(event)
                 nodes.add(event.node)
                 continue
             if isinstance(event, Viewed):
-                used.add(id(event.source))
+                used.add(event.source)
         return again
 
     def _repeats(self, position: int, event: Viewed, others: set[Any]) -> bool:
@@ -156,11 +165,11 @@ class _Log:
         node = event.node
         if not isinstance(node, fx.Node) or not others.issuperset(node.users):
             return False
-        if any(map(self.ledger.from_data, event.results)):
+        if not self.ledger.read_data.isdisjoint(event.results):
             return False
         if not node.meta.get("stack_trace"):
             return True  # the user has no such line
-        if event.operator is torch.ops.aten.detach.default and _saves(node):
+        if event.detaches and _saves(node):
             return True
         earlier = self.ledger.events[:position]
         if not any(isinstance(one, Wrote | MetadataOp) for one in earlier) or not _does_more(node):
@@ -187,7 +196,7 @@ class _Log:
         """Put hooks that became part of the trace. One on what the function has computed comes after what was drawn
         for it: before the next event that has a node."""
         tensors = [*traced, *(event.tensors if isinstance(event, Hooked) else ())]
-        if not all(id(tensor) in self.facts_of for tensor in tensors):
+        if not all(tensor in self.facts_of for tensor in tensors):
             self._put_extras(next((place for place in after if place >= 0), math.inf))
         for tensor in traced:
             self._put("hook", tensor, operator="register_hook", made=[IN_BACKWARD])
@@ -199,8 +208,8 @@ class _Log:
     def _put(
         self,
         what: str,
-        tensor: Any,
-        of: Any = None,
+        tensor: TensorNumber | None,
+        of: TensorNumber | None = None,
         operator: str = "",
         node: Any = None,
         mode: Mode | None = None,
@@ -212,12 +221,12 @@ class _Log:
         facts = [RunFact(*map(text, fact)) for fact in made]
         self.rows.append(RunEvent(text(what), *numbers, text(operator), *self._origin(node), text(said), facts))
 
-    def _number(self, tensor: Any, name: str = "") -> int:
+    def _number(self, tensor: TensorNumber, name: str = "") -> int:
         """The number of a tensor. `name`: what it is called if the user has no name for it."""
-        if id(tensor) not in self.numbers:
-            self.numbers[id(tensor)] = len(self.names)
-            self.names.append(self.named.get(id(tensor), name))
-        return self.numbers[id(tensor)]
+        if tensor not in self.numbers:
+            self.numbers[tensor] = len(self.names)
+            self.names.append(self.named.get(tensor, name))
+        return self.numbers[tensor]
 
     def _origin(self, node: Any) -> tuple[int, int]:
         """A node's name and the user's line that made it."""
@@ -247,11 +256,11 @@ class _Log:
                     found[id(event), item].append(_of_result(name, info))
         return found
 
-    def _of_change(self, root: Any, what: str) -> list[Fact]:
+    def _of_change(self, root: TensorNumber, what: str) -> list[Fact]:
         """What a change of `root` came to."""
-        if id(root) not in self.facts_of:
+        if root not in self.facts_of:
             return [INSIDE] if what != "mark" else []
-        name, info = self.facts_of[id(root)]
+        name, info = self.facts_of[root]
         if what == "write" and info.assigns_data:
             return [(name, "set_", REPEATED)]
         if what == "write" and info.mutates_data:

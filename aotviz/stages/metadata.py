@@ -21,9 +21,9 @@ from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import forward as tracing
 from aotviz.tracing import functional, views_of_no_grad_bases
+from aotviz.tracing.events import Hooked, MetadataOp
 from aotviz.tracing.forward import Run
 from aotviz.tracing.functional import is_view_with_history
-from aotviz.tracing.ledger import Hooked, MetadataOp
 from aotviz.tracing.program import Program
 from aotviz.tracing.views import layout
 
@@ -128,9 +128,7 @@ def _refuse_written_views(call: FlatCall, forward: Run) -> None:
     """Refuse an argument that is changed by a metadata op, is written too, and of which the function got a view because
     it fails otherwise: the write would give that view a `grad_fn`, and not the argument."""
     for i in forward.program.known.as_views:
-        moved = next(
-            (e for e in forward.ledger.events if isinstance(e, MetadataOp) and e.tensor is forward.args[i]), None
-        )
+        moved = next(forward.ledger.metadata_ops(forward.ledger.number(forward.args[i])), None)
         if moved is not None and (forward.input_info[i].mutates_data or forward.input_info[i].mutates_storage_metadata):
             forward.describe(call.descriptors)
             raise forward.refusal(moved)
@@ -208,7 +206,7 @@ def _turned_before_use(call: FlatCall, forward: Run, others: list[int], same: li
     """
     ledger, found = forward.ledger, None
     for j in others:
-        given = ledger.given.get(id(forward.args[j]))
+        given = ledger.given.get(ledger.number(forward.args[j]))
         if given is None or not given.reordered or base_of(call.args[j]) is not None:
             continue
         turned = [forward.args[j]]

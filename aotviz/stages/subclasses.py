@@ -317,8 +317,9 @@ class _Inward:
             raise Refused("view of what is written", name, str(whose))
         if not where.concrete:
             raise Refused("symbolic view of a subclass", name, str(whose))
-        _, path = ledger.path(part, lambda one: one is source)
-        detached = any(event.operator is torch.ops.aten.detach.default for event, _ in path)
+        whole = ledger.number(source)
+        _, path = ledger.path(ledger.number(part), lambda one: one == whole)
+        detached = any(event.detaches for event, _ in path)
         if apart and not detached:
             raise Refused("view of what is written", name, str(whose))
         return f"{'.detach()' if detached else ''}.as_strided({where.size}, {where.stride}, {where.offset})"

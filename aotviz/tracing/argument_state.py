@@ -24,8 +24,8 @@ import torch
 from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private.tensors import base_of
+from aotviz.tracing.events import MetadataOp
 from aotviz.tracing.overlap import hinted
-from aotviz.tracing.views import layout
 
 
 class Kind(Enum):
@@ -54,7 +54,7 @@ class ArgumentState:
     viewed: bool = False  # a view of it was taken before that
     seen: bool = False  # one of these ops ran in grad mode
     reordered: bool = False  # one of them changed the order of its elements
-    unseen: Any = None  # the last MetadataOp that did so under no_grad
+    unseen: MetadataOp | None = None  # the last op that did so under no_grad
     wrong: bool = False  # from now on, the trace's gradient differs from eager's
     ended: bool = False  # an orphan: from now on, eager loses its gradients
     used: bool = False  # an orphan, before it ended
@@ -65,10 +65,10 @@ class ArgumentState:
         self.used = self.used or not self.ended
         self.used_after = self.used_after or self.ended
 
-    def move(self, moved: Any, viewed: bool) -> None:
-        """Called after each MetadataOp of it. `viewed`: whether a view of it has been taken."""
+    def move(self, moved: MetadataOp, where: Layout, viewed: bool) -> None:
+        """Called after each op, which left it at `where`. `viewed`: whether a view of it has been taken."""
         self.viewed = self.viewed or (viewed and not self.moved)
-        now, unseen = hinted(layout(moved.tensor)).order, not moved.mode.grad
+        now, unseen = hinted(where).order, not moved.mode.grad
         reorders = now != self.order
         self.wrong = self.wrong or self._parts(unseen, reorders)
         self.order, self.moved = now, True

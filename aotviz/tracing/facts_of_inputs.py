@@ -26,8 +26,9 @@ from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, replay, storage_sizes, views, views_of_no_grad_bases
 from aotviz.tracing.argument_state import ArgumentState, Kind
 from aotviz.tracing.arguments import Arguments
+from aotviz.tracing.events import Marked, MetadataOp, TensorNumber, Wrote
 from aotviz.tracing.functional import Before, has_another_history
-from aotviz.tracing.ledger import Ledger, Left, Marked, MetadataOp, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger, Left
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,7 @@ class Seen:
     fake: Any  # the tensor before the call
     was: Before
     argument: Any  # the functional tensor after it
+    number: TensorNumber  # of that
     outputs: Sequence[Any]
     ledger: Ledger
     given: ArgumentState | None  # what happened to it, if it requires grad
@@ -63,12 +65,28 @@ def seen(argument: Any, fake: Any, was: Before, ledger: Ledger, name: str, outpu
     value, is_set = functional.inner(argument), functional.storage_replaced(argument)
     replaced = is_set and functional.storage(fake) != functional.storage(value)
     before, after = views.layout(fake), views.layout(value if is_set else argument)
-    lies, given = after if replaced else views.layout(argument), ledger.given.get(id(argument))
+    number = ledger.number(argument)
+    lies, given = after if replaced else views.layout(argument), ledger.given.get(number)
     moved = functional.metadata_mutated(argument) and ((given is not None and given.repeated) or before != lies)
-    left = ledger.left.get(id(argument)) if replaced else None
+    left = ledger.left.get(number) if replaced else None
     changed = functional.data_mutated(argument)
     return Seen(
-        name, fake, was, argument, outputs, ledger, given, left, before, is_set, after, lies, replaced, changed, moved
+        name,
+        fake,
+        was,
+        argument,
+        number,
+        outputs,
+        ledger,
+        given,
+        left,
+        before,
+        is_set,
+        after,
+        lies,
+        replaced,
+        changed,
+        moved,
     )
 
 
@@ -77,16 +95,16 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
     argument, fake, ledger = one.argument, one.fake, one.ledger
     hidden, quiet = _hidden_from_autograd(one)
     moved = one.moved or _only_moves_seen(one)
-    marks = ledger.marks_of(argument)
+    marks = ledger.marks_of(one.number)
     turned_on = one.was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # A trace does not count the writes of operators that take lists.
     writes = ledger.writes_of(argument)
-    bumps = max(operators.version(argument) - one.was.version - ledger.uncounted_writes[id(argument)], writes)
-    fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(argument)
+    bumps = max(operators.version(argument) - one.was.version - ledger.uncounted_writes[one.number], writes)
+    fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(one.number)
     with_grad = one.was.edge is not None and torch.is_grad_enabled()
     differs = with_grad and (  # matters if it is a view of a base without grad
         (one.changed and hidden and not fake.is_leaf)
-        or (bumps > 0 and bool(ledger.views_in(argument)))
+        or (bumps > 0 and bool(ledger.views_in(one.number)))
         or views_of_no_grad_bases.seen_later(ledger, argument, one.outputs)
     )
     return InputAliasInfo(
@@ -99,7 +117,7 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
         mutations_hidden_from_autograd=hidden or turned_on,
         mutations_under_no_grad_or_inference_mode=quiet,
         mutates_storage_metadata=one.replaced,
-        read_bytes=ledger.read_sizes.get(id(argument)),
+        read_bytes=ledger.read_sizes.get(one.number),
         storage_bytes=storage_sizes.of_input(argument, ledger, one.outputs),
         keep_input_mutations=keep_input_mutations and not one.is_inference,
         version_bumps=0 if one.is_inference else bumps,
@@ -108,7 +126,7 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
         turned_on=turned_on,
         turned_off=one.was.edge is not None and not argument.requires_grad and len(marks) == 1,
         leaves_data=one.left is not None,
-        assigns_data=any(argument is tensor for tensor in ledger.assigned) or fewer,
+        assigns_data=one.number in ledger.assigned or fewer,
         asks_for_root=differs,
         history_ends=one.given is not None and one.given.used_after and not moved,
         inference=one.is_inference,
@@ -141,9 +159,10 @@ def _only_moves_seen(one: Seen) -> bool:
     wrapper repeats these ops, and gradients and hooks pass through them as in eager."""
     if one.was.edge is None or not one.changed or one.replaced or not one.has_new_grad_fn:
         return False
-    events = (event for event in one.ledger.events if isinstance(event, MetadataOp | Wrote) and event.mode.grad)
-    known = [e for e in events if one.ledger.root(e.tensor) is one.argument and e.tensor.requires_grad]
-    alone = all(isinstance(e, MetadataOp) and e.tensor is one.argument and replay.written_down(e) for e in known)
+    ledger = one.ledger
+    events = (event for _, event in ledger.changes() if event.mode.grad and ledger.root(event.tensor) == one.number)
+    known = [event for event in events if ledger.tensors[event.tensor].requires_grad]
+    alone = all(isinstance(e, MetadataOp) and e.tensor == one.number and replay.written_down(e) for e in known)
     return (
         bool(known) and alone and base_of(one.fake) is None and not one.fake.is_leaf and not is_subclass(one.argument)
     )
@@ -155,8 +174,7 @@ def unrepeatable(one: Seen) -> MetadataOp | None:
     if given is None or given.kind is Kind.OWNER or given.unseen is None or not one.changed:
         return None
     hidden, _ = _hidden_from_autograd(one)
-    moved: MetadataOp = given.unseen
-    return None if hidden else moved
+    return None if hidden else given.unseen
 
 
 # --- Rules. Each is given what was seen of an input, and says whether it is refused. ---
@@ -184,16 +202,14 @@ def _resized_after_a_write(one: Seen) -> bool:
     grows = overlap.span(lies, one.fake.dtype)[1] > hint(one.fake.untyped_storage().nbytes())
     shrinks = math.prod(map(hint, lies.size)) < math.prod(map(hint, one.fake.shape))
     written: list[Layout] = []
-    for event in ledger.events:
-        if isinstance(event, Wrote) and ledger.root(event.tensor) is argument:
+    for _, event in ledger.changes():
+        if isinstance(event, Wrote) and ledger.root(event.tensor) == one.number:
             written.append(event.where or lies)
-        elif isinstance(event, MetadataOp) and event.tensor is argument and written and (grows or shrinks):
+        elif isinstance(event, Wrote) or event.tensor != one.number:
+            continue
+        elif written and (grows or shrinks):
             return True
-        elif (
-            isinstance(event, MetadataOp)
-            and event.tensor is argument
-            and event.operator is torch.ops.aten.resize_.default
-        ):
+        elif event.operator is torch.ops.aten.resize_.default:
             with dispatch.without_modes():
                 if not all(views.contiguous(where) or overlap.covers(lies, where) for where in written):
                     return True
@@ -212,17 +228,15 @@ def _old_storage_is_shared(one: Seen) -> bool:
 
 def _raises_in_eager(one: Seen) -> bool:
     """Whether an inference tensor is written outside of inference mode. Only a detached alias of it can be written."""
-    return one.is_inference and any(_writes_outside(event, one) for event in one.ledger.events)
+    return one.is_inference and any(_writes_outside(event, one) for _, event in one.ledger.changes())
 
 
-def _writes_outside(event: Any, one: Seen) -> bool:
-    changes = isinstance(event, Wrote | MetadataOp) and functional.storage(event.tensor) == functional.storage(
-        one.argument
-    )
-    if not changes or event.mode.inference:
+def _writes_outside(event: MetadataOp | Wrote, one: Seen) -> bool:
+    written = one.ledger.tensors[event.tensor]
+    if event.mode.inference or functional.storage(written) != functional.storage(one.argument):
         return False
     made = one.ledger.origin(event.tensor)
-    return made is None or made.operator is not torch.ops.aten.detach.default
+    return made is None or not made.detaches
 
 
 def _resizes_another_storage(one: Seen) -> bool:
@@ -285,17 +299,17 @@ def used_before_moving(given: Arguments, position: int, info: InputAliasInfo, le
     argument, known = given.args[position], given.program.known
     if not is_reshaped_leaf(argument, given.program.args[position], info):
         return False
-    events, nodes = iter(ledger.events), iter(graph.nodes)
+    events, nodes, number = iter(ledger.events), iter(graph.nodes), ledger.number(argument)
     if info.turned_on:  # autograd records no earlier use
-        mark = next(e for e in events if isinstance(e, Marked) and e.tensor is argument)
+        mark = next(e for e in events if isinstance(e, Marked) and e.tensor == number)
         next((node for node in nodes if node is mark.after), None)
-    moved = next((e.node for e in events if isinstance(e, MetadataOp) and e.tensor is argument), None)
+    moved = next((e.node for e in events if isinstance(e, MetadataOp) and e.tensor == number), None)
     before = itertools.takewhile(lambda node: node is not moved, nodes)
     used = {n for n in before if not n.meta.get("under_no_grad")} if moved is not None else set()
     passed = placeholders(graph)[position]
     for _ in (on for on in (known.no_grad_views, known.as_views) if position in on):
         passed = next(iter(passed.users))  # the function ran on a view of it
     # A view that nothing reads and the function did not ask for was taken to regenerate others.
-    asked = {event.node for event in ledger.events if isinstance(event, Viewed)}
+    asked = {event.node for event in ledger.views()}
     real = (user for user in passed.users if user.users or user in asked or not operators.is_view(user.target))
     return any(user in used for user in real)

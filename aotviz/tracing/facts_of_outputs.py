@@ -6,7 +6,7 @@ applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,9 @@ from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, registered_hooks, replay, storage_sizes, views
-from aotviz.tracing.ledger import Ledger, MetadataOp, TracedHook, Viewed, Wrote
+from aotviz.tracing.events import Path, TensorNumber, TracedHook, Viewed
+from aotviz.tracing.ledger import Ledger
+from aotviz.tracing.tensor_states import TensorStates
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
@@ -100,15 +102,16 @@ class _Classifier:
         self.output_names, self.input_names = names
         self.ledger, self.args, self.outputs, self.input_info = ledger, args, outputs, input_info
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        inputs = {id(part): Ref("input", i, path) for i, a in tensors for path, part in parts_by_path(a)}
-        wholes = {id(a): Ref("input", i) for i, a in tensors}
-        self.named = {**inputs, **wholes, **{id(m): Ref("member", p) for p, m in members.items()}}
-        self.members = [id(member) for member in members.values()]
+        number = self.number = ledger.number
+        inputs = {number(part): Ref("input", i, path) for i, a in tensors for path, part in parts_by_path(a)}
+        wholes = {number(a): Ref("input", i) for i, a in tensors}
+        self.named = {**inputs, **wholes, **{number(m): Ref("member", p) for p, m in members.items()}}
+        self.members = list(map(number, members.values()))
         self.input_of_storage = {functional.storage(a): i for i, a in tensors}
-        self.first_output: dict[int, int] = {}
+        self.first_output: dict[TensorNumber, int] = {}
         for index, output in enumerate(outputs):
             if isinstance(output, torch.Tensor):
-                self.first_output.setdefault(id(output), index)
+                self.first_output.setdefault(number(output), index)
         self.bases: list[torch.Tensor] = []
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[torch.Tensor] = []
@@ -116,57 +119,61 @@ class _Classifier:
         self.leaf_views: list[
             torch.Tensor
         ] = []  # views that were made to require grad inside, while their base does not
-        self.rewritten: dict[int, Ref] = {}  # id of a detached alias with a grad_fn -> the base that has it
-        self.histories: dict[int, Ref] = {}  # id of a view with a grad_fn of its own -> the base that has it
+        self.rewritten: dict[TensorNumber, Ref] = {}  # detached alias with a grad_fn -> the base that has it
+        self.histories: dict[TensorNumber, Ref] = {}  # view with a grad_fn of its own -> the base that has it
 
     def facts(self) -> OutputFacts:
         storage_sizes.refuse_resized_results(self.ledger, self.outputs, self.args)
-        self.ledger.hidden.refuse(self.ledger.root, [*self.outputs, *self.args])
+        self.ledger.hidden.refuse(self.ledger.owner, [*self.outputs, *self.args])
         self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
-        infos = [self._classify(index, output) for index, output in enumerate(self.outputs)]
+        number, infos = self.number, [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)
         separate = {*self.histories, *self.rewritten}
-        slots = {id(base): Ref("base", b) for b, base in enumerate(self.bases) if id(base) not in separate}
+        slots = {number(base): Ref("base", b) for b, base in enumerate(self.bases) if number(base) not in separate}
         for index, info in enumerate(infos):
             if info.layout is not None and info.same_object_as is None and info.output_type.owns_memory:
-                slots[id(self.outputs[index])] = Ref("output", index)
+                slots[number(self.outputs[index])] = Ref("output", index)
         out = MutationType.MUTATED_OUT_GRAPH
-        tensors = [(id(a), i) for i, a in enumerate(self.args) if isinstance(a, torch.Tensor)]
+        tensors = [(number(a), i) for i, a in enumerate(self.args) if isinstance(a, torch.Tensor)]
         written = {key: Ref("mutation", i) for key, i in tensors if self.input_info[i].mutation_type is out}
         for base in self.bases:  # a write to a detached alias of the whole input also writes the input
-            root, path = self.ledger.path(base)
-            whole = id(base) in self.rewritten and id(root) in written and base.numel() == root.numel()
-            if whole:
-                given = self.input_info[written[id(root)].index]
+            root, path = self.ledger.path(number(base))
+            if number(base) in self.rewritten and root in written and base.numel() == self.tensor(root).numel():
+                given = self.input_info[written[root].index]
                 uncounted = given.version_bumps and any(self.ledger.counts_apart(event.results[k]) for event, k in path)
                 if given.mutations_hidden_from_autograd and not uncounted:
-                    del written[id(root)]
+                    del written[root]
         # `detach_` is an in-place metadata op too
         moved = [key for key, i in tensors if self.input_info[i].mutates_metadata or self.input_info[i].turned_off]
         wanted = replay.Wanted(
             named=self.named,
             slots=slots,
-            views=self.views,
+            views=list(map(number, self.views)),
             histories=self.histories,
             moved=[*moved, *self.members, *self._moved_parts()],
-            marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(id, self.leaf_views)),
+            marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(number, self.leaf_views)),
             written=written | self.rewritten,
+            left={one for one, left in self.ledger.left.items() if left is not None},
         )
-        steps, refs = replay.Builder(self.ledger, wanted).build()
+        steps, refs = replay.Builder(self.ledger, TensorStates(self.ledger.tensors), wanted).build()
         leaving = {key for key, ref in refs.items() if ref.kind != "base"}
-        deferred = next((hook.number for hook in self.ledger.hooked if self._is_deferred(hook, leaving)), None)
-        made = {id(view): refs[id(view)] for view in self.views}
+        deferred = next((hook.number for hook in self.ledger.traced_hooks if self._is_deferred(hook, leaving)), None)
+        made = {number(view): refs[number(view)] for view in self.views}
         for index, output in enumerate(self.outputs):
-            if id(output) in made and infos[index].same_object_as is None:
-                infos[index] = replace(infos[index], made=made[id(output)])
-        leaves = set(map(id, self.leaf_views))
-        tracked = {id(r) for r, output in self.roots if output.requires_grad and id(output) not in leaves} | separate
+            if number(output) in made and infos[index].same_object_as is None:
+                infos[index] = replace(infos[index], made=made[number(output)])
+        leaves = set(map(number, self.leaf_views))
+        wholes = ((number(r), output) for r, output in self.roots if number(output) not in leaves)
+        tracked = {root for root, output in wholes if output.requires_grad} | separate
         pairs = zip(self.bases, self.first_view, strict=True)
-        base_info = (IntermediateBase(view, base.requires_grad and id(base) in tracked) for base, view in pairs)
+        base_info = (IntermediateBase(view, base.requires_grad and number(base) in tracked) for base, view in pairs)
         return OutputFacts(tuple(infos), tuple(self.bases), tuple(base_info), steps, deferred)
 
-    def _moved_parts(self) -> Iterator[int]:
-        """Ids of the parts of subclass inputs that the function got (`to_local()` under no_grad) and changed by a
+    def tensor(self, number: TensorNumber) -> torch.Tensor:
+        return self.ledger.tensors[number]
+
+    def _moved_parts(self) -> Iterator[TensorNumber]:
+        """The parts of subclass inputs that the function got (`to_local()` under no_grad) and changed by a
         metadata op.
 
         Raises:
@@ -176,10 +183,10 @@ class _Classifier:
             if not is_subclass(argument) or self.input_info[i].mutates_metadata:
                 continue
             for path, part in parts_by_path(argument):
-                moved = next((e for e in self.ledger.events if isinstance(e, MetadataOp) and e.tensor is part), None)
+                moved = next(self.ledger.metadata_ops(self.number(part)), None)
                 if moved is not None and functional.data_mutated(part):
                     raise replay.refused(moved, self.input_names[i] + path)
-                yield from () if moved is None else (id(part),)
+                yield from () if moved is None else (moved.tensor,)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
@@ -188,26 +195,25 @@ class _Classifier:
         if not leaves:
             return
         roots = [root for root, _ in self.roots]
-        again = set(map(id, self.views))
-        outputs = (output for output in self.outputs if id(output) not in again)
+        again = set(map(self.number, self.views))
+        outputs = (output for output in self.outputs if self.number(output) not in again)
         bases = (root for root, output in self.roots if output.requires_grad)
         leaving = [t for t in (*self.args, *outputs, *bases) if isinstance(t, torch.Tensor)]
         known = autograd_graph.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 
-    def _is_deferred(self, hook: TracedHook, leaving: Set[int]) -> bool:
+    def _is_deferred(self, hook: TracedHook, leaving: Set[TensorNumber]) -> bool:
         """Whether a hook is left to the wrapper: its tensor leaves the function, or it cannot be traced.
 
         If the tensor is a result that was written after the hook was registered, the hook receives the gradients from
         before the write, inside the graph.
         """
-        leaves = id(hook.tensor) in leaving
+        leaves = hook.tensor in leaving
         if not (hook.why or leaves):
             return False
-        named, returned = id(hook.tensor) in self.named, id(hook.tensor) in self.first_output
-        later = self.ledger.events[hook.position :]
-        written = not named and registered_hooks.is_written(self.ledger, hook.tensor, later)
+        named, returned = hook.tensor in self.named, hook.tensor in self.first_output
+        written = not named and registered_hooks.is_written(self.ledger, hook.tensor, hook.position)
         if hook.why and written:
             raise Refused("hook that depends on the call", "a tensor that it writes afterwards", hook.why)
         if written and returned:
@@ -240,15 +246,16 @@ class _Classifier:
             requires_grad=output.requires_grad,
             layout=where,
         )
-        if self.first_output[id(output)] != index:
-            return replace(info, same_object_as=self.first_output[id(output)])
-        if id(output) in self.named:
-            ref = self.named[id(output)]
+        number = self.number(output)
+        if self.first_output[number] != index:
+            return replace(info, same_object_as=self.first_output[number])
+        if number in self.named:
+            ref = self.named[number]
             return replace(info, output_type=OutputType.is_input, base_index=self._input_index(output), made=ref)
-        root, path = self.ledger.path(output, self._stands_alone)
+        root, path = self._path(output, self._stands_alone)
         if path and not replay.replayable(path):
             return self._not_replayable(info, output, root)
-        if id(root) in self.named:
+        if self.number(root) in self.named:
             self._refuse_new_history(output, root)
             return self._view(info, output, OutputType.alias_of_input, self._input_index(root), path)
         if path:
@@ -264,32 +271,36 @@ class _Classifier:
         base = output if known_base is None else known_base
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
             source = self._input_name(self._input_index(root))
-            raise Refused("detached alias is written", f"output {self.first_output[id(output)]}", source)
+            raise Refused("detached alias is written", f"output {self.first_output[self.number(output)]}", source)
 
     def _input_name(self, index: int | None) -> str:
         known = index is not None and index < len(self.input_names)
         return repr(self.input_names[index or 0]) if known else "an input"
 
-    def _stands_alone(self, tensor: torch.Tensor) -> bool:
+    def _path(self, output: torch.Tensor, stop: Callable[[TensorNumber], bool]) -> tuple[torch.Tensor, Path]:
+        """As `Log.path`, with the tensors themselves."""
+        number, path = self.ledger.path(self.number(output), stop)
+        return self.tensor(number) if path else output, path
+
+    def _stands_alone(self, number: TensorNumber) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
-        if id(tensor) in self.named:
+        event = self.ledger.origin(number)
+        if number in self.named or event is None:
             return True
-        event = self.ledger.origin(tensor)
-        if event is None:
-            return True
+        tensor = self.tensor(number)
         if base_of(tensor) is None and tensor.requires_grad and functional.grad_fn(tensor) is not None:
             return True  # a detached alias that was written with a value that has a `grad_fn`
         return not event.mode.grad and autograd_graph.from_custom_function(functional.grad_fn(tensor))
 
     def _input_index(self, tensor: torch.Tensor) -> int | None:
-        ref = self.named.get(id(tensor))
+        ref = self.named.get(self.number(tensor))
         return ref.index if ref and ref.kind == "input" else self.input_of_storage.get(functional.storage(tensor))
 
     def _own(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """An output that the graph returns."""
         source = self.input_of_storage.get(functional.storage(output))
         tangent = output.requires_grad and functional.grad_fn(output) is not None
-        if self.ledger.origin(output) is not None:
+        if self.ledger.origin(self.number(output)) is not None:
             return self._alias_with_history(info, output)
         if source is not None and not functional.storage_replaced(output):
             return replace(info, output_type=OutputType.alias_of_input, base_index=source)
@@ -305,20 +316,23 @@ class _Classifier:
 
     def _alias_with_history(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
-        root, path = self.ledger.path(output, lambda t: t is not output and self._stands_alone(t))
-        if id(root) not in self.named and not replay.replayable(path):
+        own = self.number(output)
+        root, path = self._path(output, lambda one: one != own and self._stands_alone(one))
+        named = self.number(root) in self.named
+        if not named and not replay.replayable(path):
             return self._not_replayable(info, output, root)
         self._keep_history(output, output)
-        if id(root) in self.named:
+        if named:
             kind = OutputType.custom_function_view if self._is_custom_view(output) else OutputType.alias_of_input
             return self._view(info, output, kind, self._input_index(root), path)
         return self._view_of_intermediate(info, output, root, path)
 
     def _keep_history(self, alias: torch.Tensor, output: torch.Tensor) -> None:
-        if id(alias) in self.histories or id(alias) in self.rewritten:
+        number = self.number(alias)
+        if number in self.histories or number in self.rewritten:
             return
-        written = base_of(alias) is None and any(isinstance(e, Wrote) and e.tensor is alias for e in self.ledger.events)
-        (self.rewritten if written else self.histories)[id(alias)] = self._base(alias, output)
+        written = base_of(alias) is None and any(event.tensor == number for _, event in self.ledger.writes())
+        (self.rewritten if written else self.histories)[number] = self._base(alias, output)
 
     def _not_replayable(self, info: OutputAliasInfo, output: torch.Tensor, root: torch.Tensor) -> OutputAliasInfo:
         """A view whose operator needs a size that is not known before the call. The wrapper takes it by its strides. A
@@ -327,12 +341,12 @@ class _Classifier:
             raise Refused("a new leaf is returned", "an output")
         if functional.is_stale(output):
             raise Refused("stale view", "a part whose size depends on the call, of a tensor that is written afterwards")
-        if id(root) in self.named:
+        if self.number(root) in self.named:
             source = self._input_index(root)
             if not (is_subclass(output) or is_subclass(root)):
                 return replace(info, output_type=OutputType.alias_of_input, base_index=source)
             if source is not None and not is_subclass(output) and self.input_info[source].mutates_data:
-                name = f"output {self.first_output[id(output)]}"
+                name = f"output {self.first_output[self.number(output)]}"
                 raise Refused("symbolic view of a subclass", name, self._input_name(source))
         tangent = functional.grad_fn(output) is not None
         return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
@@ -343,17 +357,17 @@ class _Classifier:
         output: torch.Tensor,
         kind: OutputType,
         base: int | None,
-        path: list[tuple[Viewed, int]],
+        path: Path,
     ) -> OutputAliasInfo:
         self.views.append(output)
         info = replace(info, output_type=kind, base_index=base, view_chain=tuple(_view_step(*step) for step in path))
         return replace(info, new_leaf=self._turned_on(output, path))
 
-    def _turned_on(self, output: torch.Tensor, path: list[tuple[Viewed, int]]) -> bool:
+    def _turned_on(self, output: torch.Tensor, path: Path) -> bool:
         """Whether a view is a leaf made to require grad inside, or a view of one. The wrapper turns these on."""
-        for view in (*(event.results[k] for event, k in path), output):
+        for view in (*(self.tensor(event.results[k]) for event, k in path), output):
             if _is_new_leaf(view):
-                if len(self.ledger.marks_of(view)) > 1:
+                if len(self.ledger.marks_of(self.number(view))) > 1:
                     raise Refused("a new leaf is returned", "an output")
                 if not any(view is other for other in self.leaf_views):
                     self.leaf_views.append(view)
@@ -361,18 +375,19 @@ class _Classifier:
         return False
 
     def _view_of_intermediate(
-        self, info: OutputAliasInfo, output: torch.Tensor, root: torch.Tensor, path: list[tuple[Viewed, int]]
+        self, info: OutputAliasInfo, output: torch.Tensor, root: torch.Tensor, path: Path
     ) -> OutputAliasInfo:
         self.roots.append((root, output))
-        first = self.first_output.get(id(root))
+        number = self.number(root)
+        first = self.first_output.get(number)
         returned = first is not None and self._is_custom_view(root)
-        if self.ledger.origin(root) is not None and not returned:
+        if self.ledger.origin(number) is not None and not returned:
             self.views.append(root)
             self._keep_history(root, output)
             self._need_memory(root, output)
             kind = OutputType.alias_of_intermediate
-            number = (self.histories.get(id(root)) or self.rewritten[id(root)]).index
-            return self._view(info, output, kind, number, path)
+            base = self.histories.get(number) or self.rewritten[number]
+            return self._view(info, output, kind, base.index, path)
         if first is not None:
             return self._view(info, output, OutputType.alias_of_intermediate_base_is_user_output, first, path)
         known = next((b for b, base in enumerate(self.bases) if base is root), None)
@@ -383,17 +398,19 @@ class _Classifier:
 
     def _need_memory(self, alias: torch.Tensor, output: torch.Tensor) -> None:
         """Let the graph return the memory of a detached alias, unless the wrapper has it already."""
-        root, _ = self.ledger.path(alias, lambda t: t is not alias and self._stands_alone(t))
-        if self.ledger.origin(root) is not None and id(root) not in self.named:
+        own = self.number(alias)
+        root, _ = self._path(alias, lambda one: one != own and self._stands_alone(one))
+        number = self.number(root)
+        if self.ledger.origin(number) is not None and number not in self.named:
             raise Refused("stale view", "an alias of an alias, each with its own grad_fn")
-        held = id(root) in self.named or id(root) in self.first_output or any(base is root for base in self.bases)
+        held = number in self.named or number in self.first_output or any(base is root for base in self.bases)
         if not held:
             self._base(root, output)
 
     def _base(self, tensor: torch.Tensor, output: torch.Tensor) -> Ref:
         """Let the graph return `tensor`, because `output` is a view of it."""
         self.bases.append(tensor)
-        self.first_view.append(self.first_output[id(output)])
+        self.first_view.append(self.first_output[self.number(output)])
         return Ref("base", len(self.bases) - 1)
 
 

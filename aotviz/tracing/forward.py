@@ -48,9 +48,10 @@ from aotviz.tracing.argument_state import Kind
 from aotviz.tracing.arguments import Arguments
 from aotviz.tracing.backward import Autocasts, TracedTangent, trace_gradients
 from aotviz.tracing.checkpointing import tagging_checkpoints
+from aotviz.tracing.events import Event, Marked, MetadataOp, TensorNumber, Viewed
 from aotviz.tracing.facts_of_outputs import OutputFacts
 from aotviz.tracing.fakes import asks_for_values, rng_preserved, strays
-from aotviz.tracing.ledger import Event, Hooked, Ledger, Marked, MetadataOp, Viewed
+from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.program import Known, Program, WithMembers
 from aotviz.tracing.run_listener import RunListener
@@ -120,7 +121,8 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
         error
     ):  # of an inner autograd.grad
         return
-    of_a_view = base_of(event.tensor) is not None or opened.ledger.is_viewed(event.tensor)
+    moved = opened.ledger.tensors[event.tensor]
+    of_a_view = base_of(moved) is not None or opened.ledger.is_viewed(event.tensor)
     if not isinstance(error, ValueError | IndexError):
         raise _refused_move(event, opened, given) from error
     if (isinstance(error, IndexError) and of_a_view) or "Cannot view a tensor" in str(error):
@@ -128,8 +130,8 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
 
 
 def _refused_move(event: MetadataOp, opened: OpenTrace, given: Arguments) -> Refused:
-    position = given.position(opened.ledger.root(event.tensor))
-    if event.operator.overloadpacket is torch.ops.aten.set_:
+    position = given.position(opened.ledger.tensors[opened.ledger.root(event.tensor)])
+    if event.sets_storage:
         return Refused("alias is given another storage", "a view and its base")
     described = [node.meta.get("desc") for node in placeholders(opened.graph)]
     whose = "an intermediate" if position is None else str(described[position] or "an input")
@@ -300,16 +302,16 @@ class Run(Arguments):
 
     def hooked_inputs(self) -> set[int]:
         """The inputs on which the function registers gradient hooks."""
-        traced = [hook.tensor for hook in self.ledger.hooked]
-        called = [tensor for event in self.ledger.events if isinstance(event, Hooked) for tensor in event.tensors]
-        return {i for i, argument in enumerate(self.args) if any(argument is one for one in (*traced, *called))}
+        hooked = {*self.ledger.hooked(), *(hook.tensor for hook in self.ledger.traced_hooks)}
+        return {i for i, argument in enumerate(self.args) if self.ledger.number(argument) in hooked}
 
     def reshaped_leaves(self, gradients: Sequence[Any]) -> tuple[int, ...]:
         """Leaves with gradients that change shape before any other use: eager's gradients have the new shape."""
         found = []
         for i, info in enumerate(self.input_info):
             if gradients[i] is not None and facts_of_inputs.is_reshaped_leaf(self.args[i], self.program.args[i], info):
-                first = next((event for event in self.ledger.events if self._uses(event, self.args[i])), None)
+                number = self.ledger.number(self.args[i])
+                first = next((event for event in self.ledger.events if self._uses(event, number)), None)
                 if isinstance(first, MetadataOp):
                     found.append(i)
                     # It did not require grad yet, or the engine sums its gradient to the old shape.
@@ -320,16 +322,15 @@ class Run(Arguments):
     def wants_view(self, position: int) -> bool:
         """Whether the function must run on a view of this argument; see Note [Inputs changed in place]."""
         passed, argument = self.program.args[position], self.args[position]
-        given = self.ledger.given.get(id(argument))
+        given = self.ledger.given.get(self.ledger.number(argument))
         if given is None or given.kind is not Kind.OWNER or given.viewed:
             return True
         return passed.is_leaf and passed.shape != argument.shape
 
-    def _uses(self, event: Event, tensor: torch.Tensor) -> bool:
+    def _uses(self, event: Event, tensor: TensorNumber) -> bool:
         if isinstance(event, Viewed):
-            looks = event.mode.grad and event.operator is not torch.ops.aten.detach.default
-            return looks and self.ledger.root(event.source) is tensor
-        return isinstance(event, MetadataOp) and event.tensor is tensor
+            return event.mode.grad and not event.detaches and self.ledger.root(event.source) == tensor
+        return isinstance(event, MetadataOp) and event.tensor == tensor
 
     def refusal(self, event: MetadataOp) -> Refused:
         return _refused_move(event, self.open, self)
@@ -337,7 +338,7 @@ class Run(Arguments):
     def value(self, kind: str, index: int) -> Any:
         """The result in a slot: a mutated input, the data left in its storage, an output or an intermediate base."""
         if kind == "left":
-            left = self.ledger.left[id(self.args[index])]
+            left = self.ledger.left[self.ledger.number(self.args[index])]
             return None if left is None else left.value
         return {"mutation": self.args, "output": self.outputs, "base": self.output_facts.bases}[kind][index]
 
@@ -388,9 +389,9 @@ def _refuse_grad_changes(
     given: Arguments, ledger: Ledger, members: Mapping[int, Any], infos: Sequence[InputAliasInfo]
 ) -> None:
     """Refuse a change of requires_grad that the wrapper cannot repeat on the input."""
-    inputs = [*given.args, *members.values()]
+    inputs = [ledger.number(one) for one in (*given.args, *members.values())]
     for event in (event for event in ledger.events if isinstance(event, Marked)):
-        position = next((i for i, one in enumerate(inputs) if one is event.tensor), None)
+        position = next((i for i, one in enumerate(inputs) if one == event.tensor), None)
         info = infos[position] if position is not None and position < len(given.args) else None
         if position is not None and not (info is not None and (info.turned_on or info.turned_off)):
             names = given.program.names
@@ -423,7 +424,7 @@ def _refuse_unmarked_views(run: Run, turned: Sequence[int]) -> None:
     refused if a result is computed from such a view afterwards.
     """
     for i in turned:
-        position = run.ledger.marks_of(run.args[i])[0]
+        position = run.ledger.marks_of(run.ledger.number(run.args[i]))[0]
         views = [j for j, value in enumerate(run.program.args) if base_of(value) is run.program.args[i]]
         if any(_viewed_before(run, position, j) for j in (i, *views)) or _used_after(run, position, views):
             raise Refused("requires_grad changes", repr(run.program.names[i]), "on")
@@ -431,7 +432,8 @@ def _refuse_unmarked_views(run: Run, turned: Sequence[int]) -> None:
 
 def _viewed_before(run: Run, position: int, i: int) -> bool:
     """Whether the wrapper must replay a view of an input, and one was taken before this event."""
-    early = any(isinstance(e, Viewed) and e.source is run.args[i] for e in run.ledger.events[:position])
+    number = run.ledger.number(run.args[i])
+    early = any(isinstance(e, Viewed) and e.source == number for e in run.ledger.events[:position])
     steps = run.output_facts.replay
     return early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps)
 
@@ -449,7 +451,7 @@ def _refuse_forgotten_views(run: Run, forgotten: Sequence[Any]) -> None:
     applies such a write before the call."""
     for output in run.outputs:
         if any(output is view and view.requires_grad for view in forgotten):
-            position = run.position(run.ledger.root(output))
+            position = run.position(run.ledger.owner(output))
             info = None if position is None else run.input_info[position]
             if info is not None and info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 raise Refused("leaf that is a view", run.program.name(position or 0))

@@ -319,7 +319,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
                 watched(self, func, kinds, (permuted, *args[1:]), kwargs)
                 return args[0]
             if ledger.open:
-                overlap.refuse_write(func, args, kwargs or {}, ledger.root, partial(callers_layout, ledger))
+                overlap.refuse_write(func, args, kwargs or {}, ledger.owner, partial(callers_layout, ledger))
                 computes = corrections.changing_strides(func, args, kwargs or {})
                 if computes is not None:
                     length = len(tracer.graph.nodes)
@@ -365,7 +365,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
             unsafe = decompositions.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or operators.name(func) not in unsafe:
                 noted += ledger.note(func, args, kwargs or {}, result, _computing(tracer.graph, length))
-                ledger.hidden.note(ledger.root, func, args, kwargs or {}, result)
+                ledger.hidden.note(ledger.owner, func, args, kwargs or {}, result)
         return result
 
     mode.__torch_dispatch__ = method = types.MethodType(watched, mode)  # type: ignore[method-assign]

@@ -25,7 +25,8 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import variables
 from aotviz.python_state.free_variables import captured
 from aotviz.tracing import functional, pure_hooks
-from aotviz.tracing.ledger import Event, Hooked, Ledger, MetadataOp, Wrote
+from aotviz.tracing.events import Hooked, Log, TensorNumber
+from aotviz.tracing.ledger import Ledger
 
 _CONTAINERS = (list, dict, set)
 _PIPELINE = "aotviz.pipeline"  # the frames above are those of the trace and of the traced function
@@ -58,7 +59,7 @@ def handle_of(ledger: Ledger, event: Hooked) -> Handle:
 
     def undo() -> None:
         if event in ledger.events:
-            ledger.events.remove(event)
+            ledger.remove(event)
 
     return Handle(ledger, undo)
 
@@ -78,8 +79,8 @@ def defer(
         used = "a container that the function creates"
     if used:
         raise Refused("hook that depends on the call", name, f"the hook uses {used}")
-    event = Hooked(tensors, method, hook, why)
-    ledger.events.append(event)
+    event = Hooked(tuple(map(ledger.numbered, tensors)), method, hook, why)
+    ledger.add(event)
     return None if method == "retain_grad" else handle_of(ledger, event)
 
 
@@ -101,21 +102,20 @@ def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
         Refused: one is a leaf, for which a compiled backward computes no gradient.
     """
     held = {id(one) for one in known}
-    hooked = [tensor for event in ledger.events if isinstance(event, Hooked) for tensor in event.tensors]
-    found = {id(tensor): tensor for tensor in hooked if id(tensor) not in held}
-    for tensor in found.values():
+    found = [tensor for one in dict.fromkeys(ledger.hooked()) if id(tensor := ledger.tensors[one]) not in held]
+    for tensor in found:
         if functional.grad_fn(tensor) is None:
             why = "a compiled backward does not compute its gradient"
             raise Refused("hook that depends on the call", "a leaf that it creates", why)
-    return list(found.values())
+    return found
 
 
-def is_written(ledger: Ledger, tensor: torch.Tensor, events: list[Event]) -> bool:
-    """Whether one of these events changes the `grad_fn` of a tensor: a hook registered after that is a
+def is_written(log: Log, tensor: TensorNumber, start: int = 0) -> bool:
+    """Whether one of the events from `start` on changes the `grad_fn` of a tensor: a hook registered after that is a
     different one."""
-    root = ledger.root(tensor)
-    seen = (event for event in events if isinstance(event, MetadataOp | Wrote) and event.mode.grad)
-    return any(ledger.root(event.tensor) is root for event in seen)
+    root = log.root(tensor)
+    seen = (event for k, event in log.changes() if k >= start and event.mode.grad)
+    return any(log.root(event.tensor) == root for event in seen)
 
 
 def _keeps_state(hook: types.FunctionType) -> bool:

@@ -13,9 +13,10 @@ All other metadata ops come before the write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -36,28 +37,49 @@ from aotviz.ir.view_and_mutation import (
     Write,
     count_writes,
 )
-from aotviz.torch_private.operators import counts_writes, version
-from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional
-from aotviz.tracing.functional import data_mutated, shares_counter
-from aotviz.tracing.ledger import Hooked, Ledger, Marked, MetadataOp, Viewed, Wrote
-from aotviz.tracing.views import frozen, layout, plain
+from aotviz.tracing.events import Hooked, Log, Marked, MetadataOp, Path, TensorNumber, Viewed, Wrote
+from aotviz.tracing.views import frozen, plain
 
 
 @dataclass
 class Wanted:
-    """What the wrapper needs variables for, and the variables that it starts with."""
+    """What the wrapper needs variables for, and the variables that it starts with. Tensors are numbers."""
 
-    named: Mapping[int, Ref]  # id of a tensor -> the caller's own variable: inputs, and members of a synthetic base
-    slots: Mapping[int, Ref]  # id of a tensor -> the result of the graph that holds it
-    views: Sequence[Any]  # tensors that the wrapper must recreate
-    histories: Mapping[int, Ref]  # id of a view with a grad_fn of its own -> the result of the graph that has it
-    moved: Iterable[int]  # ids of named tensors whose layout changes
-    marked: Iterable[int]  # ids of inputs that stop requiring grad, and of views that start to
-    written: Mapping[int, Ref]  # id of a named tensor or detached alias -> the result that holds its new data
+    named: Mapping[TensorNumber, Ref]  # the caller's own variables: of inputs, and members of a synthetic base
+    slots: Mapping[TensorNumber, Ref]  # the results of the graph
+    views: Sequence[TensorNumber]  # what the wrapper must recreate
+    histories: Mapping[TensorNumber, Ref]  # of a view with a grad_fn of its own, the result of the graph that has it
+    moved: Collection[TensorNumber]  # named tensors whose layout changes
+    marked: Collection[TensorNumber]  # inputs that stop requiring grad, and views that start to
+    written: Mapping[TensorNumber, Ref]  # of a named tensor or detached alias, the result that holds its new data
+    left: Set[TensorNumber] = frozenset()  # tensors that leave data in the storage that they had
 
 
-def replayable(path: Sequence[tuple[Viewed, int]]) -> bool:
+class States(Protocol):
+    """The tensors of a run as they are at its end, by number."""
+
+    def requires_grad(self, tensor: TensorNumber) -> bool: ...
+
+    def is_view(self, tensor: TensorNumber) -> bool:
+        """Whether autograd knows it as one."""
+
+    def stale(self, tensor: TensorNumber) -> bool:
+        """Whether it is a view whose use autograd refuses."""
+
+    def data_mutated(self, tensor: TensorNumber) -> bool: ...
+
+    def version(self, tensor: TensorNumber) -> int: ...
+
+    def shares_counter(self, alias: TensorNumber, tensor: TensorNumber) -> bool:
+        """Whether a write to `alias` bumps the version counter of `tensor`."""
+
+    def layout(self, tensor: TensorNumber) -> Layout: ...
+
+    def kind(self, tensor: TensorNumber) -> tuple[Any, ...]:
+        """How it reads its memory: dtype, conjugation, negation."""
+
+
+def replayable(path: Path) -> bool:
     """Whether all statements of a path can be written down before the call: they have no symbolic sizes as
     arguments."""
     return all(written_down(event) or event.layouts[k].concrete for event, k in path)
@@ -76,43 +98,43 @@ def first_unseen_view(steps: Sequence[ReplayStep], tensors: Iterable[Ref]) -> in
 
 
 class Builder:
-    def __init__(self, ledger: Ledger, wanted: Wanted) -> None:
-        self.ledger, self.wanted = ledger, wanted
-        self.refs: dict[int, Ref] = {**wanted.slots, **wanted.named}
+    def __init__(self, log: Log, states: States, wanted: Wanted) -> None:
+        self.log, self.states, self.wanted = log, states, wanted
+        self.refs: dict[TensorNumber, Ref] = {**wanted.slots, **wanted.named}
         self.steps: list[ReplayStep] = []
-        self.needed: set[int] = set()
+        self.needed: set[TensorNumber] = set()
         self.variables = 0
-        self.apart: list[Any] = []  # tensors with a version counter of their own
-        self.last_move: dict[int, int] = {}
-        self.rigid: set[int] = set()  # moved by an op with symbolic arguments
-        self.shapes: dict[int, tuple[int, ...]] = {}  # see Note [Unseen moves after a write]
-        for position, event in enumerate(ledger.events):
+        self.apart: list[TensorNumber] = []  # tensors with a version counter of their own
+        self.last_move: dict[TensorNumber, int] = {}
+        self.rigid: set[TensorNumber] = set()  # moved by an op with symbolic arguments
+        self.shapes: dict[TensorNumber, tuple[int, ...]] = {}  # see Note [Unseen moves after a write]
+        for position, event in log.changes():
             if isinstance(event, MetadataOp):
-                self.last_move[id(event.tensor)] = position
+                self.last_move[event.tensor] = position
                 if not written_down(event):
-                    self.rigid.add(id(event.tensor))
-                    if wanted.named.get(id(event.tensor), Ref("", 0)).kind == "member":
+                    self.rigid.add(event.tensor)
+                    if wanted.named.get(event.tensor, Ref("", 0)).kind == "member":
                         raise Refused("alias gets a symbolic shape", "an input")
         # A tensor that is given another storage gets its final layout at the same time.
-        self.replaced = {id(tensor): k for k, tensor in ledger.replacements() if id(tensor) in wanted.written}
+        self.replaced = {tensor: k for k, tensor in log.replacements() if tensor in wanted.written}
         self.rigid.update(self.replaced)
 
-    def build(self) -> tuple[tuple[ReplayStep, ...], dict[int, Ref]]:
-        """The steps, and the variable (by id) of each tensor that has one afterwards."""
+    def build(self) -> tuple[tuple[ReplayStep, ...], dict[TensorNumber, Ref]]:
+        """The steps, and the variable of each tensor that has one afterwards."""
         for tensor in (*self.wanted.views, *self._moved_with_history()):
             self._need(tensor)
         replayed = self._moves_to_replay()
         writes = self._write_positions()
         idle = self._idle_writes(replayed) | self._writes_before_stale_views()
         self._write_at(writes, -1)
-        for position, event in enumerate(self.ledger.events):
-            if isinstance(event, Viewed) and any(id(r) in self.needed for r in event.results):
+        for position, event in enumerate(self.log.events):
+            if isinstance(event, Viewed) and self._recreates(event):
                 self._view(position, event)
-            elif isinstance(event, MetadataOp) and id(event.tensor) in replayed:
+            elif isinstance(event, MetadataOp) and event.tensor in replayed:
                 self._move(position, event)
-            elif isinstance(event, Marked) and id(event.tensor) in self.wanted.marked:
+            elif isinstance(event, Marked) and event.tensor in self.wanted.marked:
                 how = Marking.DETACHED if event.method == "detach_" else Marking.ON if event.on else Marking.OFF
-                self.steps.append(Mark(self.refs[id(event.tensor)], how))
+                self.steps.append(Mark(self.refs[event.tensor], how))
             elif isinstance(event, Hooked):
                 self._hook(event)
             if position in idle:
@@ -128,8 +150,8 @@ class Builder:
             return
         replayed = count_writes(self.steps)
         for tensor in self.apart:
-            ref = self.refs[id(tensor)]
-            missing = version(tensor) - replayed[ref]
+            ref = self.refs[tensor]
+            missing = self.states.version(tensor) - replayed[ref]
             if missing > 0:
                 self.steps.append(Count(ref, missing))
 
@@ -138,62 +160,60 @@ class Builder:
         recreates them before that write, and autograd regenerates `grad_fn` only when it is read."""
         if not any(isinstance(step, Write) for step in self.steps):
             return
-        grown: set[int] = set()  # ids of tensors that a write gave a grad_fn
-        knows: set[int] = set()  # ids of the views whose grad_fn eager has regenerated
-        for event in self.ledger.events:
-            if isinstance(event, Wrote) and event.mode.grad and event.tensor.requires_grad:
-                grown.add(id(self.ledger.root(event.tensor)))
-                knows.add(id(event.tensor))
-            elif isinstance(event, Viewed) and id(self.ledger.root(event.source)) in grown:
-                knows.update(map(id, (event.source, *event.results)))
+        grown: set[TensorNumber] = set()  # a write gave them a grad_fn
+        knows: set[TensorNumber] = set()  # views whose grad_fn eager has regenerated
+        for event in self.log.events:
+            if isinstance(event, Wrote) and event.mode.grad and self.states.requires_grad(event.tensor):
+                grown.add(self.log.root(event.tensor))
+                knows.add(event.tensor)
+            elif isinstance(event, Viewed) and self.log.root(event.source) in grown:
+                knows.update((event.source, *event.results))
         for tensor in self.wanted.views:
-            if id(tensor) in knows and tensor.requires_grad and self.refs[id(tensor)].kind == "view":
-                self.steps.append(Look(self.refs[id(tensor)]))
+            if tensor in knows and self.states.requires_grad(tensor) and self.refs[tensor].kind == "view":
+                self.steps.append(Look(self.refs[tensor]))
 
-    def _need(self, tensor: torch.Tensor) -> None:
-        while id(tensor) not in self.refs and id(tensor) not in self.needed:
-            event = self.ledger.origin(tensor)
+    def _recreates(self, event: Viewed) -> bool:
+        return not self.needed.isdisjoint(event.results)
+
+    def _need(self, tensor: TensorNumber) -> None:
+        while tensor not in self.refs and tensor not in self.needed:
+            event = self.log.origin(tensor)
             if event is None:
                 return
-            self.needed.add(id(tensor))
+            self.needed.add(tensor)
             tensor = event.source
 
-    def _moved_with_history(self) -> list[Any]:
+    def _moved_with_history(self) -> list[TensorNumber]:
         """Views of inputs that were moved in grad mode: autograd then gives the input another `grad_fn`."""
-        found = []
-        for event in self.ledger.events:
-            if isinstance(event, MetadataOp) and event.mode.grad and id(event.tensor) not in self.refs:
-                tensor = event.tensor
-                if base_of(tensor) is not None and tensor.requires_grad and id(self.ledger.root(tensor)) in self.refs:
-                    found.append(tensor)
-        return found
+        moved = (event.tensor for event in self.log.metadata_ops() if event.mode.grad)
+        inside = (one for one in moved if one not in self.refs and self.log.root(one) in self.refs)
+        return [one for one in inside if self.states.is_view(one) and self.states.requires_grad(one)]
 
-    def _moves_to_replay(self) -> set[int]:
-        views = (event for event in self.ledger.events if isinstance(event, Viewed))
-        sources = {id(view.source) for view in views if any(id(r) in self.needed for r in view.results)}
+    def _moves_to_replay(self) -> set[TensorNumber]:
+        sources = {view.source for view in self.log.views() if self._recreates(view)}
         named = {i for i in self.wanted.named if i in self.last_move and (i in self.wanted.moved or i in sources)}
         return (self.needed | named) - self.rigid
 
-    def _idle_writes(self, replayed: set[int]) -> dict[int, Ref]:
+    def _idle_writes(self, replayed: Set[TensorNumber]) -> dict[int, Ref]:
         """Events that leave an input's data unchanged, after a view of another input that must be recreated. The two
         inputs may share a version counter, and that view would lose its `grad_fn`; see views_of_no_grad_bases.py."""
-        viewed: set[int] = set()
+        viewed: set[TensorNumber] = set()
         found: dict[int, Ref] = {}
-        for position, event in enumerate(self.ledger.events):
-            if isinstance(event, Viewed) and any(id(r) in self.needed and r.requires_grad for r in event.results):
-                viewed.add(id(self.ledger.root(event.source)))
+        for position, event in enumerate(self.log.events):
+            if isinstance(event, Viewed) and any(
+                result in self.needed and self.states.requires_grad(result) for result in event.results
+            ):
+                viewed.add(self.log.root(event.source))
             elif viewed and isinstance(event, MetadataOp | Wrote):
-                root = self.ledger.root(event.tensor)
-                ref = self.wanted.named.get(id(root))
-                if ref is None or ref.kind != "input" or ref.path or viewed == {id(root)}:
+                root = self.log.root(event.tensor)
+                ref = self.wanted.named.get(root)
+                if ref is None or ref.kind != "input" or ref.path or viewed == {root}:
                     continue
-                if id(root) in self.wanted.written or data_mutated(root):
+                if root in self.wanted.written or self.states.data_mutated(root):
                     continue
-                if id(root) in replayed or (isinstance(event, MetadataOp) and id(event.tensor) in replayed):
+                if root in replayed or (isinstance(event, MetadataOp) and event.tensor in replayed):
                     continue  # the replay counts it
-                if (isinstance(event, MetadataOp) or counts_writes(event.operator)) and shares_counter(
-                    event.tensor, root
-                ):
+                if event.counts and self.states.shares_counter(event.tensor, root):
                     found[position] = ref
         return found
 
@@ -201,90 +221,81 @@ class Builder:
         """Writes, by position, to results of the graph of which the wrapper takes a view that these writes make stale.
         The graph returns the written tensor; bumping its version after the view was taken makes the view stale again,
         so that autograd refuses the same uses as in eager."""
-        stale = [view for view in self.wanted.views if functional.is_functional(view) and functional.is_stale(view)]
-        roots = {id(self.ledger.root(view)) for view in stale}
-        viewed: set[int] = set()
+        roots = {self.log.root(view) for view in self.wanted.views if self.states.stale(view)}
+        viewed: set[TensorNumber] = set()
         found: dict[int, Ref] = {}
-        for position, event in enumerate(self.ledger.events):
-            if isinstance(event, Viewed) and any(id(result) in self.needed for result in event.results):
-                viewed.add(id(self.ledger.root(event.source)))
+        for position, event in enumerate(self.log.events):
+            if isinstance(event, Viewed) and self._recreates(event):
+                viewed.add(self.log.root(event.source))
             elif isinstance(event, MetadataOp | Wrote):
-                root = self.ledger.root(event.tensor)
-                counts = isinstance(event, MetadataOp) or counts_writes(event.operator)
-                ref = self.refs.get(id(root)) if id(root) in viewed & roots else None
-                if ref is not None and ref.kind in ("output", "base") and counts and shares_counter(event.tensor, root):
-                    found[position] = ref
+                root = self.log.root(event.tensor)
+                ref = self.refs.get(root) if root in viewed & roots and event.counts else None
+                if ref is not None and ref.kind in ("output", "base"):
+                    found.update({position: ref} if self.states.shares_counter(event.tensor, root) else {})
         return found
 
-    def _write_positions(self) -> dict[int, list[tuple[int, Ref]]]:
-        """Map the event after which each write happens to (id of the written tensor, result of the graph with the
-        data).
+    def _write_positions(self) -> dict[int, list[tuple[TensorNumber, Ref]]]:
+        """Map the event after which each write happens to (the written tensor, result of the graph with the data).
 
         A write through `.data`, or to a part of a subclass, bumps no shared version counter, so views taken before it
         are not affected.
         """
         last = dict.fromkeys(self.wanted.written, -1)
         seen = dict(last)  # the last write, or metadata op after it, in grad mode
-        for position, event in enumerate(self.ledger.events):
-            if isinstance(event, Wrote) and id(event) not in self.ledger.below:
-                root, path = self.ledger.path(event.tensor)
-                unseen = any(self.ledger.counts_apart(step.results[k]) for step, k in path)
-                for key in {self._autograd_root(event.tensor), *([] if unseen else [id(root)])} & set(last):
+        for position, event in enumerate(self.log.events):
+            if isinstance(event, Wrote) and event not in self.log.events_below:
+                root, path = self.log.path(event.tensor)
+                unseen = any(self.log.counts_apart(step.results[k]) for step, k in path)
+                for key in {self._autograd_root(event.tensor), *([] if unseen else [root])} & set(last):
                     last[key] = position
-                    seen[key] = position if event.mode.grad and event.tensor.requires_grad else seen[key]
-            elif isinstance(event, MetadataOp) and event.mode.grad and seen.get(id(event.tensor), -1) >= 0:
-                seen[id(event.tensor)] = position
+                    seen[key] = position if event.mode.grad and self.states.requires_grad(event.tensor) else seen[key]
+            elif isinstance(event, MetadataOp) and event.mode.grad and seen.get(event.tensor, -1) >= 0:
+                seen[event.tensor] = position
         for key in last:
             if self._moves_unseen(key, seen[key]):
                 last[key] = seen[key]
             else:
                 last[key] = max(last[key], self.last_move.get(key, -1))
         last.update(self.replaced)
-        positions: dict[int, list[tuple[int, Ref]]] = {}
+        positions: dict[int, list[tuple[TensorNumber, Ref]]] = {}
         for key, value in self.wanted.written.items():
             positions.setdefault(last[key], []).append((key, value))
         return positions
 
-    def _moves_unseen(self, key: int, write: int) -> bool:
+    def _moves_unseen(self, key: TensorNumber, write: int) -> bool:
         """See Note [Unseen moves after a write]. `write` is the position of the last event in grad mode."""
-        events = self.ledger.events
-        moves = [event for event in events[write + 1 :] if isinstance(event, MetadataOp) and id(event.tensor) == key]
-        if write < 0 or not moves or not moves[0].tensor.requires_grad:
+        if write < 0 or self.last_move.get(key, -1) <= write or not self.states.requires_grad(key):
             return False
-        wrote, tensor = events[write], moves[0].tensor
-        if (
-            not isinstance(wrote, Wrote | MetadataOp)
-            or wrote.where is None
-            or self.ledger.root(wrote.tensor) is not tensor
-        ):
+        wrote = self.log.events[write]
+        if not isinstance(wrote, Wrote | MetadataOp) or wrote.where is None or self.log.root(wrote.tensor) != key:
             return False
-        then, now = wrote.where, layout(tensor)
+        then, now = wrote.where, self.states.layout(key)
         if not (then.concrete and now.concrete) or then.size == now.size or then.order != now.order:
             return False
         self.shapes[key] = then.size
         return True
 
-    def _autograd_root(self, tensor: torch.Tensor) -> int:
-        """The id of the tensor that autograd considers its base."""
-        while base_of(tensor) is not None:
-            event = self.ledger.origin(tensor)
+    def _autograd_root(self, tensor: TensorNumber) -> TensorNumber:
+        """The tensor that autograd considers its base."""
+        while self.states.is_view(tensor):
+            event = self.log.origin(tensor)
             if event is None:
                 break
             tensor = event.source
-        return id(tensor)
+        return tensor
 
-    def _write_at(self, writes: Mapping[int, list[tuple[int, Ref]]], position: int) -> None:
+    def _write_at(self, writes: Mapping[int, list[tuple[TensorNumber, Ref]]], position: int) -> None:
         for key, value in writes.get(position, ()):
-            if self.ledger.left.get(key) is not None:
+            if key in self.wanted.left:
                 self.steps.append(Leave(self.refs[key]))
             self.steps.append(Write(self.refs[key], value, self.shapes.get(key)))
 
     def _view(self, position: int, event: Viewed) -> None:
-        source = self.refs[id(event.source)]
-        too_late = source.kind in ("output", "base") or id(event.source) in self.rigid
-        moved = self.last_move.get(id(event.source), -1) > position and too_late
-        if moved and _reads_otherwise(event):
-            if not written_down(event) or any(result.requires_grad for result in event.results):
+        source = self.refs[event.source]
+        too_late = source.kind in ("output", "base") or event.source in self.rigid
+        moved = self.last_move.get(event.source, -1) > position and too_late
+        if moved and any(self.states.kind(one) != self.states.kind(event.source) for one in event.results):
+            if not written_down(event) or any(map(self.states.requires_grad, event.results)):
                 raise self._moved_below(event)
             before = self._variable()
             self._as_strided(event, source, before, event.source_layout)
@@ -293,13 +304,13 @@ class Builder:
             raise self._moved_below(event)
         if written_down(event) and not moved:
             targets = tuple(self._fresh(result) for result in event.results)
-            value = self.wanted.histories.get(id(event.results[0])) if len(targets) == 1 else None
+            value = self.wanted.histories.get(event.results[0]) if len(targets) == 1 else None
             mode = event.mode
-            if event.operator is torch.ops.aten.detach.default and not self._counts_with_source(event):
+            if event.detaches and not self._counts_with_source(event):
                 self.apart.append(event.results[0])
                 self.steps.append(Data(source, targets[0], mode.grad, mode.inference, value))
                 return
-            apart = [k for k, result in enumerate(event.results) if id(result) in self.ledger.below]
+            apart = [k for k, result in enumerate(event.results) if result in self.log.below]
             taken = tuple(self._variable() if k in apart else one for k, one in enumerate(targets))
             arguments, seen = _arguments(event), None if apart else value
             self.steps.append(
@@ -309,30 +320,31 @@ class Builder:
             self.steps += (Data(taken[k], targets[k], mode.grad, mode.inference, value) for k in apart)
             return
         for result, where in zip(event.results, event.layouts, strict=True):
-            if id(result) in self.needed:
+            if result in self.needed:
                 self._strided(event, source, result, where)
 
     def _moved_below(self, event: Viewed) -> Refused:
         """The refusal of a view whose source was moved before the view can be taken. `as_strided` cannot take one of
         another dtype, whose gradients it would place by the layout of the moved tensor, or one of symbolic size."""
-        moved = self.ledger.events[self.last_move[id(event.source)]]
+        moved = self.log.events[self.last_move[event.source]]
         assert isinstance(moved, MetadataOp)
         return refused(moved, "a tensor")
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()` and not `.data`, which has its own version counter."""
-        if self.ledger.counts_apart(event.results[0]):
+        if self.log.counts_apart(event.results[0]):
             return False
-        root, path = self.ledger.path(event.source)
+        root, path = self.log.path(event.source)
         sources = (event.source for event, _ in reversed(path))
-        return any(shares_counter(event.results[0], source) for source in (event.source, root, *sources))
+        shares = functools.partial(self.states.shares_counter, event.results[0])
+        return any(map(shares, (event.source, root, *sources)))
 
-    def _strided(self, event: Viewed, source: Ref, result: Any, where: Layout) -> None:
-        if base_of(result) is not None and not event.several:
+    def _strided(self, event: Viewed, source: Ref, result: TensorNumber, where: Layout) -> None:
+        if self.states.is_view(result) and not event.several:
             self._as_strided(event, source, self._fresh(result), where)
             return
         view, mode = self._variable(), event.mode
-        if base_of(result) is not None:  # one of several views: autograd refuses more of them than of one view
+        if self.states.is_view(result):  # one of several views: autograd refuses more of them than of one view
             row = replace(where, size=(1, *where.size), stride=(1, *where.stride))
             self._as_strided(event, source, view, row)
             unbind, target = torch.ops.aten.unbind.int, self._fresh(result)
@@ -347,10 +359,10 @@ class Builder:
         grad, inference = event.mode.grad, event.mode.inference
         self.steps.append(View(source, operator, arguments, (), grad, inference, (target,), False))
 
-    def _fresh(self, tensor: torch.Tensor) -> Ref:
-        known = self.refs.get(id(tensor))
+    def _fresh(self, tensor: TensorNumber) -> Ref:
+        known = self.refs.get(tensor)
         if known is None:
-            known = self.refs[id(tensor)] = self._variable()
+            known = self.refs[tensor] = self._variable()
         return known
 
     def _variable(self) -> Ref:
@@ -358,13 +370,13 @@ class Builder:
         return Ref("view", self.variables)
 
     def _move(self, position: int, event: MetadataOp) -> None:
-        source, mode = self.refs[id(event.tensor)], event.mode
+        source, mode = self.refs[event.tensor], event.mode
         # The wrapper calls requires_grad_() before the graph, on this tensor or on one that this is a view of.
-        grad = mode.grad and (event.tracked or not self.ledger.turns_on_later(position))
+        grad = mode.grad and (event.tracked or not self.log.turns_on_later(position))
         self.steps.append(Move(source, event.operator, *_arguments(event), grad, mode.inference))
 
     def _hook(self, event: Hooked) -> None:
-        refs = [self.refs.get(id(tensor)) for tensor in event.tensors]
+        refs = [self.refs.get(tensor) for tensor in event.tensors]
         found = [ref for ref in refs if ref is not None]
         if len(found) < len(refs):
             raise Refused("hook on an alias", "an output")
@@ -374,15 +386,6 @@ class Builder:
 def _arguments(event: Viewed | MetadataOp) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
     """The arguments of an operator after the tensor, and its keyword arguments, without lists."""
     return tuple(map(frozen, event.args)), tuple((name, frozen(value)) for name, value in event.kwargs.items())
-
-
-def _reads_otherwise(event: Viewed) -> bool:
-    """Whether a view interprets the same memory differently: by dtype, conjugation or negation."""
-
-    def kind(tensor: torch.Tensor) -> tuple[Any, ...]:
-        return tensor.dtype, tensor.is_conj(), tensor.is_neg()
-
-    return any(kind(result) != kind(event.source) for result in event.results)
 
 
 def written_down(event: Viewed | MetadataOp) -> bool:

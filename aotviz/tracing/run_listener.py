@@ -18,7 +18,7 @@ from aotviz.torch_private import dynamo
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, late_writes, registered_hooks, replay
 from aotviz.tracing.arguments import Arguments
-from aotviz.tracing.ledger import Hooked, Marked, MetadataOp, TracedHook
+from aotviz.tracing.events import Hooked, Marked, TracedHook
 from aotviz.tracing.open_trace import OpenTrace
 
 
@@ -42,7 +42,8 @@ class RunListener:
         """`tensor.data = value`, allowed if no other result shares the memory of `value`."""
         if self.ledger.is_itself(tensor, value):
             return
-        fresh = functional.is_functional(value) and self.ledger.origin(value) is None and not is_subclass(tensor)
+        fresh = functional.is_functional(value) and not is_subclass(tensor)
+        fresh = fresh and self.ledger.origin(self.ledger.number(value)) is None
         alike = isinstance(value, torch.Tensor) and (value.dtype, value.device) == (tensor.dtype, tensor.device)
         position = self.given.position(tensor)
         if position is None:
@@ -61,7 +62,8 @@ class RunListener:
         """Called before `requires_grad_` and `detach_`. A leaf argument is not a leaf in the trace, and is detached
         there."""
         if self.ledger.open and tensor.requires_grad != on:
-            self.ledger.events.append(Marked(tensor, on, method, next(iter(reversed(self.graph.nodes)), None)))
+            after = next(iter(reversed(self.graph.nodes)), None)
+            self.ledger.add(Marked(self.ledger.numbered(tensor), on, method, after))
         position = self.given.position(tensor)
         if method == "detach_" and position in self.program.known.as_views:
             raise Refused("requires_grad changes", self.program.name(position), "off")
@@ -75,7 +77,7 @@ class RunListener:
         return self.ledger.open and self._leaves.get(id(tensor)) is tensor
 
     def read_data(self, value: Any) -> None:
-        self.ledger.read_data[id(value)] = value
+        self.ledger.read_data.add(self.ledger.numbered(value))
 
     def swap(self) -> None:
         if self.ledger.open:
@@ -87,7 +89,7 @@ class RunListener:
         if not self.ledger.open or self.program.is_graph:
             return
         of_itself = name in ("retains_grad", "output_nr")
-        position = self.given.position(tensor if of_itself else self.ledger.root(tensor))
+        position = self.given.position(tensor if of_itself else self.ledger.owner(tensor))
         if position is not None and not (of_itself and self.program.args[position].is_leaf):
             raise Refused("state of a tensor", self.program.name(position), name)
 
@@ -115,9 +117,7 @@ class RunListener:
             if position is None or not self.program.args[position].is_leaf:
                 continue
             if gradient.shape != tensor.shape:
-                moved = next(
-                    e for e in reversed(self.ledger.events) if isinstance(e, MetadataOp) and e.tensor is tensor
-                )
+                *_, moved = self.ledger.metadata_ops(self.ledger.number(tensor))
                 raise replay.refused(moved, self.program.name(position))
 
     def take_hook(self, tensor: torch.Tensor, method: str, *hook: Any) -> Any:
@@ -138,8 +138,8 @@ class RunListener:
         accumulates = method == "register_post_accumulate_grad_hook"
         fits = several or (first.requires_grad and (first.is_leaf or not accumulates))
         positions = [self.given.position(tensor) for tensor in tensors]
-        events, pairs = self.ledger.events, zip(positions, tensors, strict=True)
-        waits = [t for place, t in pairs if place is None or registered_hooks.is_written(self.ledger, t, events)]
+        pairs = zip(positions, map(self.ledger.numbered, tensors), strict=True)
+        waits = [t for place, t in pairs if place is None or registered_hooks.is_written(self.ledger, t)]
         why = ""
         if waits and not self.program.is_graph:
             why = "it is called with several gradients at once" if several else registered_hooks.why_not_traced(hook)
@@ -148,9 +148,9 @@ class RunListener:
         if fits and (not waits or number in self.program.known.deferred_hooks):
             return registered_hooks.defer(self.ledger, tensors, method, hook, name, why)
         if fits:
-            self.ledger.hooked += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
+            self.ledger.traced_hooks += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
         # A hook on several tensors makes the run useless, so its handle need not work.
-        return registered_hooks.handle_of(self.ledger, Hooked(tensors, method, hook)) if several else NotImplemented
+        return registered_hooks.handle_of(self.ledger, Hooked((), method, hook)) if several else NotImplemented
 
     def handle(self, handle: Any) -> Any:
         """The handle of a traced hook, which must not be removed after the call: the hook would still be in

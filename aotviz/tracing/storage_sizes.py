@@ -22,7 +22,8 @@ from aotviz.ir.partition_functions import must_save
 from aotviz.ir.refusals import Refused
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
-from aotviz.tracing.ledger import Ledger, Wrote
+from aotviz.tracing.events import TensorNumber
+from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace
 
 
@@ -31,8 +32,8 @@ def of_input(argument: Any, ledger: Ledger, results: Iterable[Any]) -> tuple[int
     not resize it. Another input over the same storage may have resized it last."""
     if not resizes(ledger, argument) or _stays_in_graph(ledger, argument, results):
         return None
-    own = ledger.storages[id(argument)]
-    sizes = [event.size for event in ledger.resized_storages if ledger.storages.get(id(event.tensor)) == own]
+    own = ledger.storages[ledger.number(argument)]
+    sizes = [event.size for event in ledger.resized_storages if ledger.storages.get(event.tensor) == own]
     return max(sizes), sizes[-1]
 
 
@@ -51,23 +52,26 @@ class Storages:
 
     def size(self, tensor: torch.Tensor) -> int:
         """The size in bytes that the function reads. Each call must begin with the same size."""
-        ledger, root = self.ledger, self.ledger.root(tensor)
-        own = ledger.storages.get(id(root), id(root))
-        sizes = [e.size for e in ledger.resized_storages if ledger.storages.get(id(e.tensor), id(e.tensor)) == own]
+        ledger, root = self.ledger, self.ledger.numbered(self.ledger.owner(tensor))
+        sizes = [event.size for event in ledger.resized_storages if self._storage(event.tensor) == self._storage(root)]
         if not sizes:
-            ledger.read_sizes[id(root)] = ledger.size_before(root)
+            ledger.read_sizes[root] = ledger.size_before(root)
         return sizes[-1] if sizes else ledger.size_before(root)
+
+    def _storage(self, tensor: TensorNumber) -> tuple[str, int]:
+        known = self.ledger.storages.get(tensor)
+        return ("its own", tensor) if known is None else ("an argument's", known)
 
 
 def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Sequence[Any]) -> None:
     """Refuse a result whose storage does not have its first size again: a graph cannot return it like that."""
-    first: dict[int, int] = {}
+    first: dict[TensorNumber, int] = {}
     for event in ledger.resized_storages:
-        first.setdefault(id(event.tensor), event.was)
-    last = {id(event.tensor): event for event in ledger.resized_storages}
+        first.setdefault(event.tensor, event.was)
+    last = {event.tensor: event for event in ledger.resized_storages}
     changed = [event for key, event in last.items() if event.size != first[key]]
-    inside = {id(event.tensor) for event in changed}.difference(map(id, arguments))
-    if any(isinstance(one, torch.Tensor) and id(ledger.root(one)) in inside for one in results):
+    inside = {event.tensor for event in changed}.difference(map(ledger.number, arguments))
+    if any(ledger.root(ledger.number(one)) in inside for one in results if isinstance(one, torch.Tensor)):
         raise Refused("storage is resized", "a result, or a tensor that shares its memory")
 
 
@@ -88,23 +92,24 @@ def put_into(trace: OpenTrace, passed: Iterable[tuple[Any, Any]], results: Seque
             elif not operators.is_view(user.target) and "recompute" not in user.meta:
                 must_save(user)
         for event in reversed(ledger.resized_storages):
-            if event.tensor is argument and _stays_in_graph(ledger, argument, results):
+            if event.tensor == ledger.number(argument) and _stays_in_graph(ledger, argument, results):
                 with graph.inserting_after(event.after):
                     resize = graph.call_function(operators.RESIZE_STORAGE, (node, event.size))
                 resize.meta.update(val=None, partitioner_tag="must_be_in_forward")
 
 
 def resizes(ledger: Ledger, argument: Any) -> bool:
-    return any(event.tensor is argument for event in ledger.resized_storages)
+    number = ledger.number(argument)
+    return any(event.tensor == number for event in ledger.resized_storages)
 
 
 def _stays_in_graph(ledger: Ledger, argument: Any, results: Iterable[Any]) -> bool:
     views = (one for one in results if functional.is_functional(one) and one is not argument)
     filled = resizes(ledger, argument) and is_filled(ledger, argument)
-    return filled and not any(ledger.root(one) is argument for one in views)
+    return filled and not any(ledger.owner(one) is argument for one in views)
 
 
 def is_filled(ledger: Ledger, argument: Any) -> bool:
     """Whether an operator that stays in the graph writes an input."""
-    written = (event for event in ledger.events if isinstance(event, Wrote) and event.operator is not None)
-    return any(operators.name(e.operator) == operators.FILLS and ledger.root(e.tensor) is argument for e in written)
+    written = (event.operator for _, event in ledger.writes_to(ledger.number(argument)))
+    return any(one is not None and operators.name(one) == operators.FILLS for one in written)

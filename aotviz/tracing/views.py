@@ -11,6 +11,7 @@ import torch
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.torch_private.tensors import with_bits, without_bits
+from aotviz.tracing.events import TensorNumber
 
 _SAYABLE = (int, float, bool, str, type(None), torch.dtype)
 
@@ -19,7 +20,7 @@ def plain(argument: Any) -> bool:
     """Whether an operator's argument is known before the call and can be written in source code."""
     if isinstance(argument, (list, tuple)):
         return all(map(plain, argument))
-    return isinstance(argument, _SAYABLE)
+    return isinstance(argument, _SAYABLE) and not isinstance(argument, TensorNumber)
 
 
 def frozen(argument: Any) -> Any:

@@ -32,8 +32,9 @@ from aotviz.python_state import leaks
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
+from aotviz.tracing.events import Event, Marked, MetadataOp, Viewed, Wrote
 from aotviz.tracing.functional import Before, edge, increment_version
-from aotviz.tracing.ledger import Event, Ledger, Marked, MetadataOp, Viewed, Wrote
+from aotviz.tracing.ledger import Ledger
 
 
 @dataclass
@@ -63,7 +64,7 @@ class ViewOfNoGradBase:
             return []
         self.version = operators.version(self.argument)
         views = [view for view in ledger.views_of(root) if view.requires_grad and id(view) not in leaves]
-        given = ledger.given.get(id(self.argument))
+        given = ledger.given.get(ledger.number(self.argument))
         ends = self.ends and not (given is not None and given.moved)
         torch.Tensor.requires_grad_(root)
         with torch.inference_mode(False):  # with grad mode on; the user's function may have entered either mode
@@ -109,7 +110,7 @@ def used_view(ledger: Ledger, graph: fx.Graph, leaf: torch.Tensor, others: Seque
     if not writes:
         return False
     place = {node: k for k, node in enumerate(graph.nodes)}
-    views = {event.node for event in ledger.events if isinstance(event, Viewed)}
+    views = {event.node for event in ledger.views()}
     for event, born in _views(ledger, leaf):
         written = next((write for k, write in writes if k > born), None)
         if written is None:
@@ -164,7 +165,8 @@ def written_after_move(ledger: Ledger, tensor: torch.Tensor, others: Sequence[An
 
 def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> bool:
     """Whether a view taken under no_grad, of this tensor or of a view of it, is used in grad mode or returned."""
-    unseen, sources = list[Viewed](), [tensor]
+    unseen, sources = list[Viewed](), [ledger.number(tensor)]
+    returned = set(map(ledger.number, outputs))
     for event in (event for source in sources for event in ledger.views_in(source)):
         if event.mode.grad:
             sources += event.results
@@ -173,7 +175,7 @@ def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> 
     if unseen and any(True for _ in _writes(ledger, [tensor])):
         return True  # after a write, the view is recomputed, and its users are those of another node
     for event in unseen:
-        if event.node is None or any(result is output for result in event.results for output in outputs):
+        if event.node is None or not returned.isdisjoint(event.results):
             return True
         later = [view for result in event.results for view in ledger.views_in(result)]
         views = {view.node for view in later}
@@ -186,17 +188,17 @@ def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> 
 
 def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, MetadataOp | Wrote]]:
     """The events that write or move one of these inputs, with their numbers."""
-    for number, event in enumerate(ledger.events if tensors else ()):
-        if isinstance(event, MetadataOp | Wrote) and any(ledger.root(event.tensor) is tensor for tensor in tensors):
-            yield number, event
+    known = set(map(ledger.number, tensors))
+    return ((number, event) for number, event in ledger.changes() if known and ledger.root(event.tensor) in known)
 
 
 def _views(ledger: Ledger, leaf: torch.Tensor) -> Iterator[tuple[Viewed, int]]:
     """Each view of `leaf` that requires grad, and the position of the event that begins its chain of views."""
-    for event in ledger.events:
-        if isinstance(event, Viewed) and any(result.requires_grad for result in event.results):
+    whole = ledger.number(leaf)
+    for event in ledger.views():
+        if any(ledger.tensors[result].requires_grad for result in event.results):
             root, path = ledger.path(event.results[0])
-            if root is leaf:
+            if root == whole:
                 yield event, ledger.events.index(path[0][0])
 
 

@@ -55,7 +55,7 @@ OF_A_RUN: dict[str, tuple[str, Callable[[Run], bool]]] = {
     "parted": ("a tensor inside gets another storage", lambda run: bool(run.ledger.parted)),
     "resized storage": ("a storage is resized directly", lambda run: bool(run.ledger.resized_storages)),
     "assigned": ("`.data` is assigned", lambda run: bool(run.ledger.assigned)),
-    "traced hook": ("a gradient hook is part of the graph", lambda run: bool(run.ledger.hooked)),
+    "traced hook": ("a gradient hook is part of the graph", lambda run: bool(run.ledger.traced_hooks)),
     "turned_on": ("an input comes to require grad", _of_input("turned_on")),
     "turned_off": ("an input ceases to require grad", _of_input("turned_off")),
     "inference": ("an input is an inference tensor", _of_input("inference")),
