@@ -84,7 +84,7 @@ def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
         check(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damage(str(error)[:200] or type(error).__name__) from None
-    return replace(data, overview=None, peaks=[])  # they are found again, from what is read
+    return replace(data, overview=None, peaks=[], step=None)  # they are found again, from what is read
 
 
 def decompressed(packed: bytes, limit_bytes: int, form: int = GZIP) -> bytes:

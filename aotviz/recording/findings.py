@@ -63,6 +63,53 @@ class PeakRecord(Frozen, frozen=True):
     inductor: list[str] = []  # sentences (recording/inductor_memory.py); empty if Inductor did not compile it
 
 
+class StepGraph(Frozen, frozen=True):
+    """A graph that runs in a training step."""
+
+    phase: str  # "forward" | "backward" | "step"
+    compilation: str  # its id
+    stage: str
+    role: str
+
+
+class StepNode(Frozen, array_like=True, frozen=True):
+    """A node that runs in a training step, or makes a value of it. Its texts are numbers in `StepRecord.texts`."""
+
+    graph: int  # in `StepRecord.graphs`
+    index: int  # in that graph
+    op: str  # one letter, as in GraphSnapshot
+    name: int
+    target: int
+    descriptor: int
+    module: int
+    file: int  # of the user's line
+    line: int
+    code: int
+
+
+class StepHolder(Frozen, array_like=True, frozen=True):
+    """A storage of a training step, from the moment at which it is made to the last that holds it."""
+
+    maker: int  # in `StepRecord.nodes`
+    kind: int  # a text, as the rest without a remark
+    nbytes: int
+    dtype: int
+    shape: list[int | str]
+    made_at: int  # a moment
+    held_until: int  # a moment
+    held_by: int
+
+
+class StepRecord(Frozen, frozen=True):
+    """The planned memory of a training step that was compiled in pieces (recording/step_memory.py)."""
+
+    texts: list[str]
+    graphs: list[StepGraph]
+    nodes: list[StepNode]
+    moments: list[int]  # for each, the node in `nodes` that runs
+    holders: list[StepHolder]
+
+
 class RankLane(Frozen, frozen=True):
     """What some ranks run, in order."""
 

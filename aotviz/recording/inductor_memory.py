@@ -253,10 +253,11 @@ class _Program:
         self._kept: list[Value] = []
         self._visited = 0
         self.unread: list[str] = []
-        for key, name, kind, nbytes in plan.storages():
-            if kind in OF_THE_CALLER:
-                buffer = self.made(name, kind, nbytes, 0)
-                self._of_storage[key] = buffer
+        for held in plan.held():
+            one = held.holder
+            if one.kind in OF_THE_CALLER:
+                buffer = self.made(one.name, one.kind, one.nbytes, 0)
+                self._of_storage[held.key] = buffer
                 self.hold(buffer)
                 self._kept.append(buffer)
 

@@ -51,6 +51,14 @@ class Holder(Frozen, frozen=True):
     held_by: str  # the last node that reads it, or who holds it then
 
 
+class Held(NamedTuple):
+    """A storage of a plan, and the node that makes it."""
+
+    key: Key
+    maker: Node
+    holder: Holder
+
+
 class Peak(NamedTuple):
     """The moment at which most bytes are alive."""
 
@@ -200,10 +208,10 @@ class Memory(Timeline):
         """Bytes that the forward keeps for the backward, beside what the caller holds."""
         return sum(one.nbytes for one in self._plan.holders if one.kind == "saved")
 
-    def storages(self) -> Iterator[tuple[Key, str, str, int]]:
-        """The key, name, kind and bytes of every storage."""
-        for key, one in self._plan.storages.items():
-            yield key, _name(one.maker), one.kind, one.nbytes
+    def held(self) -> Iterator[Held]:
+        """Every storage, in the order in which they are made."""
+        for (key, one), holder in zip(self._plan.storages.items(), self._plan.holders, strict=True):
+            yield Held(key, one.maker, holder)
 
     def storages_of(self, graph: Graph, node: Node) -> dict[Key, int]:
         """The storages that a node's value is in, as the call has them before the node runs: keys and bytes."""

@@ -46,7 +46,7 @@ LEFT_OUT = (
 EMPTY: dict[type[msgspec.Struct], dict[str, Any]] = {  # fields that are left out, and what stands there instead
     RecordingData: {
         "artifacts": [], "paintings": [], "compared": None,
-        "rank_differences": [], "why": [], "overview": None, "plain": [], "peaks": [],
+        "rank_differences": [], "why": [], "overview": None, "plain": [], "peaks": [], "step": None,
     },
     CompilationData: {"wrapper": None, "storages": [], "run": None},
     StageRecord: {"code": {}, "kernels": {}},

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, PeakRecord, RankDifference, WhyCompiled
+from aotviz.recording import findings
 from aotviz.recording.frozen import Frozen
 
 FORMAT = "aotviz"
@@ -568,8 +568,7 @@ class ArtifactRecord(Frozen, array_like=True, frozen=True):
 
 
 class RecordingData(Frozen, frozen=True):
-    """A whole recording, as in a file. The lists after `notes` are of a log; our pipeline fills a few of them:
-    `cache_lookups`, `guards`, `graph_breaks` and `shapes`."""
+    """A recording. Logs fill the lists after `notes`, our pipeline cache lookups, guards, graph breaks and shapes."""
 
     format: str
     version: int
@@ -590,11 +589,12 @@ class RecordingData(Frozen, frozen=True):
     tensors: list[TensorDescription] = []
     collectives: list[CollectiveSchedule] = []
     artifacts: list[ArtifactRecord] = []
-    compared: ComparedInputs | None = None  # what `aotviz.compare_inputs` found
-    rank_differences: list[RankDifference] = []  # found when it is shown or saved (explain/ranks.py), for the workbench
-    why: list[WhyCompiled] = []  # one for each recompile, found in the same way (explain/recompiles.py)
+    compared: findings.ComparedInputs | None = None  # what `aotviz.compare_inputs` found
+    rank_differences: list[findings.RankDifference] = []  # found when it is shown or saved (explain/ranks.py)
+    why: list[findings.WhyCompiled] = []  # one for each recompile, found in the same way (explain/recompiles.py)
     plain: list[PlainText] = []  # of the texts of the rows, found in the same way (explain/plain_texts.py)
-    overview: OverviewRecord | None = None  # found in the same way (explain/overview.py)
-    peaks: list[PeakRecord] = []  # of small compilations, found in the same way (explain/peaks.py)
-    paintings: list[Painting] = []  # in the order in which they were added
+    overview: findings.OverviewRecord | None = None  # found in the same way (explain/overview.py)
+    peaks: list[findings.PeakRecord] = []  # of small compilations, found in the same way (explain/peaks.py)
+    step: findings.StepRecord | None = None  # the memory of a training step, found in the same way (explain/steps.py)
+    paintings: list[findings.Painting] = []  # in the order in which they were added
     call_errors: list[CallError] = []  # in the order in which they were raised

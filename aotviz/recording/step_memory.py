@@ -13,14 +13,13 @@ gradients and the optimizer's state through the whole step.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
-from aotviz.recording.live_bytes import OF_THE_CALLER, Holder, Key, Memory, Moment, Timeline, alive_through
+from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Memory, Moment, Timeline, alive_through
 from aotviz.recording.schema import CompilationData
 
 CAPTURED = "compiled autograd"
@@ -58,8 +57,12 @@ class StepMemory(Timeline):
 
     def __init__(self, pieces: Sequence[Piece], among: Sequence[Piece]) -> None:
         """`pieces` without the parts of captured backwards, which are found in `among`."""
-        super().__init__("a training step", _Step(pieces, among))
+        step = _Step(pieces, among)
+        super().__init__("a training step", step)
         self.pieces = tuple(one.id for one in pieces)
+        self.graphs = tuple(step.graphs)
+        self.runs = tuple(graph for graph, *_ in step.steps)  # the number of the graph of each moment
+        self.made_by = tuple(step.makers)  # for each holder, the number of a graph, and its node
 
 
 def of(compilations: Sequence[Piece], ids: Sequence[str]) -> StepMemory:
@@ -88,7 +91,7 @@ def _last_step(compilations: Sequence[Piece]) -> list[Piece]:
             what = f"{len(training)} functions were compiled with a backward" if training else "no backward is recorded"
             raise LookupError(f"which compilations make a step? {what}: name them, in order, by their ids.")
         forwards, backwards = [*training.values()], []
-    optimizers = {_function(one): one for one in compilations if one.kind == "inference" and _reads_gradients(one)}
+    optimizers = {_function(one): one for one in compilations if one.kind == "inference" and reads_gradients(one)}
     return [*forwards, *backwards, *optimizers.values()]
 
 
@@ -96,7 +99,8 @@ def _function(piece: Piece) -> tuple[int, str]:
     return piece.outline.frame, piece.outline.name.partition(" [")[0]
 
 
-def _reads_gradients(piece: Piece) -> bool:
+def reads_gradients(piece: Piece) -> bool:
+    """Whether it is a step of an optimizer, or something like it."""
     return any(one.name.endswith(".grad") for one in piece.data.inputs)
 
 
@@ -123,10 +127,19 @@ def _forwards(backward: Piece) -> dict[str, str]:
     return found
 
 
+class StepGraph(NamedTuple):
+    """A graph that runs in the step."""
+
+    phase: str
+    piece: Piece
+    graph: Graph
+
+
 @dataclass
 class _Value:
     """A storage of the step. A half is between two moments."""
 
+    maker: tuple[int, Node]  # the number of its graph, and the node
     name: str
     kind: str
     nbytes: int
@@ -154,10 +167,12 @@ class _Step:
     among: Sequence[Piece]
     moments: list[Moment] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
+    graphs: list[StepGraph] = field(default_factory=list)
+    steps: list[tuple[int, Node, int]] = field(default_factory=list)  # number of the graph, node, bytes that it makes
+    makers: list[tuple[int, Node]] = field(default_factory=list)  # of the holders
 
     def __post_init__(self) -> None:
         self._values: list[_Value] = []
-        self._steps: list[tuple[str, Node, int]] = []
         self._saved: dict[str, dict[int, _Value]] = {}  # forward's name -> values by the storage that it has there
         backwards: list[tuple[Piece, Memory]] = []  # of forwards whose own backward runs
         copied = {name for one in self.pieces if one.kind == CAPTURED for name in _forwards(one).values()}
@@ -178,30 +193,30 @@ class _Step:
         self._end()
 
     def _end(self) -> None:
-        count = len(self._steps)
+        count = len(self.steps)
         for one in self._values:
             one.until = min(one.until, count)
-        made: dict[int, int] = defaultdict(int)
-        for at, (fresh, during, after) in enumerate(alive_through(self._values, count)):
-            phase, node, _ = self._steps[at]
-            made[at] = sum(one.nbytes for one in fresh if one.kind not in OF_THE_CALLER and at)
-            self.moments.append(Moment(at, phase, node, self._steps[at][2], sum(during.values()), after, during))
+        for at, (_, during, after) in enumerate(alive_through(self._values, count)):
+            graph, node, made = self.steps[at]
+            self.moments.append(Moment(at, self.graphs[graph].phase, node, made, sum(during.values()), after, during))
         self.holders = [
             Holder(one.name, one.kind, one.nbytes, one.source, one.module, one.made_at, int(one.until), one.by)
             for one in self._values
         ]
+        self.makers = [one.maker for one in self._values]
 
     # The pieces.
 
     def _forward(self, piece: Piece) -> Memory:
         memory = _memory(piece, ["forward", "backward"])
-        begins, count = len(self._steps), sum(moment.phase == "forward" for moment in memory.rows)
-        self._add_steps(memory.rows[:count], "forward")
+        begins, count = len(self.steps), sum(moment.phase == "forward" for moment in memory.rows)
+        self._add_steps(memory.rows[:count], "forward", piece, memory.halves[0])
         known = self._saved[piece.data.name] = {}
-        for (key, *_), holder in zip(memory.storages(), memory.all_holders, strict=True):
+        for held in memory.held():
+            key, _, holder = held
             if holder.made_at >= count:
                 continue
-            value = self._of_the_caller(holder) or self._new(holder, begins)
+            value = self._of_the_caller(held) or self._new(held, begins)
             if holder.held_until >= count and value.kind not in OF_THE_CALLER:
                 value.until, value.by = (_END, _CALLER) if holder.held_by == _CALLER else (_END, _AUTOGRAD)
             known[key[0]] = value
@@ -210,11 +225,12 @@ class _Step:
     def _own_backward(self, piece: Piece, memory: Memory) -> None:
         """The backward that was compiled with a forward."""
         count = sum(moment.phase == "forward" for moment in memory.rows)
-        begins, known = len(self._steps) - count, self._saved[piece.data.name]
-        self._add_steps(memory.rows[count:], "backward")
-        for (key, *_), holder in zip(memory.storages(), memory.all_holders, strict=True):
+        begins, known = len(self.steps) - count, self._saved[piece.data.name]
+        self._add_steps(memory.rows[count:], "backward", piece, memory.halves[1])
+        for held in memory.held():
+            key, _, holder = held
             if holder.made_at >= count:
-                self._new(holder, begins)
+                self._new(held, begins)
             elif holder.held_by != _CALLER and known[key[0]].until == _END:
                 known[key[0]].until, known[key[0]].by = begins + holder.held_until, holder.held_by
 
@@ -223,7 +239,7 @@ class _Step:
         passed: dict[str, _Value] = {}  # by the name of the node
         pending: list[tuple[_Value, int]] = []  # results, and the part after which nothing reads them
         ends: list[int] = []  # of the parts
-        begins = len(self._steps)
+        begins = len(self.steps)
         whole = piece.graph("backward", "compiled parts")
         leaves = {node.name for node in whole.rows if node.target == _READS_GRADIENT}
         given = {node.name for node in whole.rows if node.op == "placeholder"}
@@ -241,10 +257,11 @@ class _Step:
                     kinds[name] = "tangent" if name.startswith("graph_root") else "saved"
             memory = _memory(part, ["inference"], kinds)
             results = _by_storage(memory, part.graph("inference"), _results(whole, number))
-            at = len(self._steps)
-            self._add_steps(memory.rows, "backward")
+            at = len(self.steps)
+            self._add_steps(memory.rows, "backward", part, memory.halves[0])
             early = _added_in_place(part)
-            for (key, *_), holder in zip(memory.storages(), memory.all_holders, strict=True):
+            for held in memory.held():
+                key, _, holder = held
                 if holder.name in early:
                     continue
                 known = links.get(holder.name) or passed.get(holder.name)
@@ -252,11 +269,11 @@ class _Step:
                     known = _through_python(whole, holder, passed)
                 result = results.get(key)
                 if known is None and holder.name in leaves:
-                    known = self._held_throughout(holder, "gradient")
+                    known = self._held_throughout(held, "gradient")
                 elif known is None and holder.kind in OF_THE_CALLER:
-                    known = self._of_the_caller(holder)
+                    known = self._of_the_caller(held)
                 elif known is None:
-                    known = self._new(holder, at)
+                    known = self._new(held, at)
                     if holder.kind == "saved":
                         known.made_at = begins
                 elif known.kind not in OF_THE_CALLER and known.kind != "output":
@@ -269,27 +286,28 @@ class _Step:
                     elif not result.is_returned:
                         known.kind, known.by = "intermediate", _AUTOGRAD
                         pending.append((known, result.last_part))
-            ends.append(len(self._steps))
+            ends.append(len(self.steps))
         for value, last in pending:  # what Python reads between two parts
             value.until = ends[last] - 0.5 if value.until == _END else value.until
         for value in self._values:  # what nothing read is let go of with autograd's graph
             if value.until == _END and value.by == _AUTOGRAD:
-                value.until = len(self._steps) - 0.5
+                value.until = len(self.steps) - 0.5
 
     def _optimizer(self, piece: Piece) -> None:
         memory = _memory(piece, ["inference"])
-        begins = len(self._steps)
+        begins = len(self.steps)
         free = {kind: [one for one in self._values if one.kind == kind] for kind in ("gradient", "parameter")}
-        self._add_steps(memory.rows, STEP)
-        for holder in memory.all_holders:
+        self._add_steps(memory.rows, STEP, piece, memory.halves[0])
+        for held in memory.held():
+            holder = held.holder
             kind = "gradient" if holder.kind in OF_THE_CALLER and holder.name.endswith(".grad") else holder.kind
             same = next((one for one in free.get(kind, []) if one.nbytes == holder.nbytes), None)
             if same is not None:
                 free[kind].remove(same)
             elif kind == "gradient":
-                self._held_throughout(holder, kind)
-            elif self._of_the_caller(holder) is None:
-                self._new(holder, begins)
+                self._held_throughout(held, kind)
+            elif self._of_the_caller(held) is None:
+                self._new(held, begins)
 
     # What they share.
 
@@ -341,22 +359,26 @@ class _Step:
             raise LookupError(f"a part of {backward.data.name} was not compiled, or is not in this recording")
         return known
 
-    def _of_the_caller(self, holder: Holder) -> _Value | None:
+    def _of_the_caller(self, held: Held) -> _Value | None:
         """The value of a holder that the caller has; None for others."""
+        holder = held.holder
         if holder.kind not in OF_THE_CALLER:
             return None
         for one in self._values:
             if one.kind == holder.kind and one.nbytes == holder.nbytes and _plain(one.name) == _plain(holder.name):
                 return one
-        return self._held_throughout(holder, holder.kind)
+        return self._held_throughout(held, holder.kind)
 
-    def _held_throughout(self, holder: Holder, kind: str) -> _Value:
-        value = self._new(holder, 0, kind)
+    def _held_throughout(self, held: Held, kind: str) -> _Value:
+        value, holder = self._new(held, 0, kind), held.holder
         value.made_at, value.until, value.by = 0, _END, holder.held_by if holder.kind == "constant" else _CALLER
         return value
 
-    def _new(self, holder: Holder, begins: int, kind: str = "") -> _Value:
+    def _new(self, held: Held, begins: int, kind: str = "") -> _Value:
+        """A value that a node of the graph makes which was added last."""
+        holder = held.holder
         value = _Value(
+            (len(self.graphs) - 1, held.maker),
             holder.name, kind or holder.kind, holder.nbytes, holder.source, holder.module,
             begins + holder.made_at, begins + holder.held_until, holder.held_by,
         )  # fmt: skip
@@ -365,8 +387,9 @@ class _Step:
         self._values.append(value)
         return value
 
-    def _add_steps(self, moments: Sequence[Moment], phase: str) -> None:
-        self._steps += [(phase, moment.node, moment.made) for moment in moments]
+    def _add_steps(self, moments: Sequence[Moment], phase: str, piece: Piece, graph: Graph) -> None:
+        self.steps += [(len(self.graphs), moment.node, moment.made) for moment in moments]
+        self.graphs.append(StepGraph(phase, piece, graph))
 
 
 _END = 1 << 60

@@ -17,10 +17,18 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from aotviz.explain import answers, peaks, plain_texts
+from aotviz.explain import answers, peaks, plain_texts, steps
 from aotviz.recording import numbers, spans
 from aotviz.recording.compilation import Compilation
-from aotviz.recording.findings import ComparedInputs, OverviewRecord, Painting, PeakRecord, RankDifference, WhyCompiled
+from aotviz.recording.findings import (
+    ComparedInputs,
+    OverviewRecord,
+    Painting,
+    PeakRecord,
+    RankDifference,
+    StepRecord,
+    WhyCompiled,
+)
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.holders import Recorded
 from aotviz.recording.schema import (
@@ -142,8 +150,8 @@ class RowsPart(Frozen, frozen=True):
     """The rows of one kind, of all compilations. The lists of other kinds are empty.
 
     The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
-    (`rank_differences`), "why", "overview", "peak ID" (`peaks`, of the compilation with that id), and the names of the
-    lists `guards`, `metrics`, `shapes`, `graph_breaks`, `cache_lookups` and `links`.
+    (`rank_differences`), "why", "overview", "peak ID" (`peaks`, of the compilation with that id), "step", and the
+    names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`, `cache_lookups` and `links`.
     """
 
     compilations: list[str]  # the ids of the compilations, by the number that the rows have
@@ -164,6 +172,7 @@ class RowsPart(Frozen, frozen=True):
     plain: list[PlainText] = []  # what is seen in place of texts of these rows
     overview: OverviewRecord | None = None
     peaks: list[PeakRecord] = []
+    step: StepRecord | None = None
 
 
 def index(recording: Recorded) -> RecordingIndex:
@@ -312,6 +321,8 @@ def rows(recording: Recorded, kind: str) -> RowsPart:
         part = replace(part, overview=answers.findings(recording).overview)
     elif kind.startswith("peak "):
         part = replace(part, peaks=peaks.of_one(recording, kind.removeprefix("peak ")))
+    elif kind == "step":
+        part = replace(part, step=steps.of(recording))
     elif kind == "links":
         part = replace(part, links=_links(data, strings))
     elif kind in LISTS:
@@ -361,6 +372,7 @@ def _counts(recording: Recorded) -> dict[str, int]:
     counts["links"] = len(_links(data, strings))
     counts["ranks"] = len(_rank_differences(recording))
     counts["overview"] = 1
+    counts["step"] = int(steps.is_there(recording))
     return counts
 
 

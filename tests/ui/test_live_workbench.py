@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from aotviz.recording import sizes
 from tests.ui import jupyter
 from tests.ui.jupyter import Server
 from tests.ui.views import code_of
@@ -87,6 +88,30 @@ deep(w).backward()
 deep.recording
 """
 
+STEPS = """
+import aotviz, torch
+net = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(net.parameters(), momentum=0.9)
+loss = aotviz.compile(lambda x: net(x).square().mean(), backend="eager")
+update = aotviz.compile(lambda: optimizer.step(), backend="eager")
+captured = aotviz.compiled_autograd(backend="eager")
+watched = aotviz.record()
+recording = watched.__enter__()
+
+def step():
+    with captured:
+        loss(torch.ones(8, 64)).backward()
+    update()
+    optimizer.zero_grad()
+
+step()
+recording.show("memory", compilation=1)
+"""
+STEPPED = """
+step()
+print(recording.step_memory().peak.nbytes)
+"""
+
 SHOW = """label => {
   const { shell } = window.jupyterapp;
   shell.activateById([...shell.widgets("main")].find(({ title }) => title.label === label).id);
@@ -158,6 +183,22 @@ def test_a_compilation_is_followed_while_its_cell_runs(lab: Server, page: Page, 
     page.screenshot(path=screenshots / "live-light-running.png")
     (lab.work / "go on").touch()
     expect(bench.locator('.stage[data-stage="link"]')).to_be_visible(timeout=30_000)
+
+
+def test_the_memory_of_a_training_step_is_planned_by_the_kernel(lab: Server, page: Page, screenshots: Path) -> None:
+    jupyter.write_notebook(lab.work / "steps.ipynb", STEPS, STEPPED)
+    jupyter.open_notebook(page, lab, "steps.ipynb")
+    jupyter.run_cell(page, 0)
+    view = page.locator(".workbench .memory-view")
+    expect(view.get_by_role("radio", name="Training step")).to_be_checked(timeout=60_000)
+    expect(view.locator(".phases")).to_contain_text("optimizer step")
+    first = view.locator(".lead").inner_text()
+    jupyter.run_cell(page, 1)  # now the optimizer has a state, and its step is compiled again
+    expect(view.locator(".lead")).not_to_have_text(first, timeout=60_000)
+    said = page.locator(".jp-OutputArea-output pre").last
+    expect(said).to_have_text(re.compile(r"^\d+\s*$"))
+    expect(view.locator(".lead")).to_contain_text(sizes.told(int(said.inner_text())))
+    page.screenshot(path=screenshots / "live-training-step.png")
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ export function rowCounts(data: RecordingData): ReadonlyMap<string, number> {
     ["links", links(data).length],
     ["ranks", data.rank_differences.length],
     ["overview", Number(data.overview !== null)],
+    ["step", Number(data.step !== null)],
   ]);
 }
 
@@ -56,6 +57,7 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
     plain: data.plain,
     overview: null,
     peaks: [],
+    step: null,
   };
   if (kind === "timeline")
     return {
@@ -75,6 +77,7 @@ export function rowsOf(data: RecordingData, kind: string): RowsPart {
   if (kind === "overview") return { ...nothing, overview: data.overview };
   if (kind.startsWith(PEAK))
     return { ...nothing, peaks: data.peaks.filter(({ compilation }) => PEAK + compilation === kind) };
+  if (kind === "step") return { ...nothing, step: data.step };
   if (kind === "links") return { ...nothing, links: links(data) };
   const list = LISTS.find((name) => name === kind);
   return list ? { ...nothing, [list]: data[list] } : nothing;

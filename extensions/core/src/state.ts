@@ -238,6 +238,16 @@ export class State {
     this.set({ stage, role: roleOf(record, role), node: -1, view: this.stageView });
   }
 
+  /** The same in any compilation, by the names of the stage and the node. */
+  openIn(compilation: number, stage: string, role: string, name: string): void {
+    if (!this.recording.index.compilations[compilation]) return;
+    this.opened = false;
+    this.meantStage = { names: [stage], role };
+    this.meantNode = { name };
+    this.said = "";
+    this.set({ compilation, stage: 0, role: "", node: -1, view: this.stageView });
+  }
+
   /** Colours the graph with a painting; "" for none. */
   openPainting(label: string): void {
     this.set({ painting: label });

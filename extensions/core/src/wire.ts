@@ -516,10 +516,7 @@ export interface ArtifactRecord {
   readonly fields: number; // the record without its payload, as JSON; -1 if that says no more
 }
 
-/**
- * A whole recording, as in a file. The lists after `notes` are of a log; our pipeline fills a few of them:
- * `cache_lookups`, `guards`, `graph_breaks` and `shapes`.
- */
+/** A recording. Logs fill the lists after `notes`, our pipeline cache lookups, guards, graph breaks and shapes. */
 export interface RecordingData {
   readonly format: string;
   readonly version: number;
@@ -541,11 +538,12 @@ export interface RecordingData {
   readonly collectives: CollectiveSchedule[];
   readonly artifacts: ArtifactRecord[];
   readonly compared: ComparedInputs | null; // what `aotviz.compare_inputs` found
-  readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py), for the workbench
+  readonly rank_differences: RankDifference[]; // found when it is shown or saved (explain/ranks.py)
   readonly why: WhyCompiled[]; // one for each recompile, found in the same way (explain/recompiles.py)
   readonly plain: PlainText[]; // of the texts of the rows, found in the same way (explain/plain_texts.py)
   readonly overview: OverviewRecord | null; // found in the same way (explain/overview.py)
   readonly peaks: PeakRecord[]; // of small compilations, found in the same way (explain/peaks.py)
+  readonly step: StepRecord | null; // the memory of a training step, found in the same way (explain/steps.py)
   readonly paintings: Painting[]; // in the order in which they were added
   readonly call_errors: CallError[]; // in the order in which they were raised
 }
@@ -600,6 +598,49 @@ export interface PeakRecord {
   readonly changes: PeakChange[]; // the best first
   readonly beside_eager: string[]; // sentences (recording/beside_eager.py); empty if there is no backward
   readonly inductor: string[]; // sentences (recording/inductor_memory.py); empty if Inductor did not compile it
+}
+
+/** A graph that runs in a training step. */
+export interface StepGraph {
+  readonly phase: string; // "forward" | "backward" | "step"
+  readonly compilation: string; // its id
+  readonly stage: string;
+  readonly role: string;
+}
+
+/** A node that runs in a training step, or makes a value of it. Its texts are numbers in `StepRecord.texts`. */
+export interface StepNode {
+  readonly graph: number; // in `StepRecord.graphs`
+  readonly index: number; // in that graph
+  readonly op: string; // one letter, as in GraphSnapshot
+  readonly name: number;
+  readonly target: number;
+  readonly descriptor: number;
+  readonly module: number;
+  readonly file: number; // of the user's line
+  readonly line: number;
+  readonly code: number;
+}
+
+/** A storage of a training step, from the moment at which it is made to the last that holds it. */
+export interface StepHolder {
+  readonly maker: number; // in `StepRecord.nodes`
+  readonly kind: number; // a text, as the rest without a remark
+  readonly nbytes: number;
+  readonly dtype: number;
+  readonly shape: (number | string)[];
+  readonly made_at: number; // a moment
+  readonly held_until: number; // a moment
+  readonly held_by: number;
+}
+
+/** The planned memory of a training step that was compiled in pieces (recording/step_memory.py). */
+export interface StepRecord {
+  readonly texts: string[];
+  readonly graphs: StepGraph[];
+  readonly nodes: StepNode[];
+  readonly moments: number[]; // for each, the node in `nodes` that runs
+  readonly holders: StepHolder[];
 }
 
 /** What some ranks run, in order. */
@@ -765,8 +806,8 @@ export interface StageSpan {
  * The rows of one kind, of all compilations. The lists of other kinds are empty.
  *
  * The kinds are "timeline" (`own`, `events`, `logs`, and what is drawn as marks), "stacks" (with `metrics`), "ranks"
- * (`rank_differences`), "why", "overview", "peak ID" (`peaks`, of the compilation with that id), and the names of the
- * lists `guards`, `metrics`, `shapes`, `graph_breaks`, `cache_lookups` and `links`.
+ * (`rank_differences`), "why", "overview", "peak ID" (`peaks`, of the compilation with that id), "step", and the
+ * names of the lists `guards`, `metrics`, `shapes`, `graph_breaks`, `cache_lookups` and `links`.
  */
 export interface RowsPart {
   readonly compilations: string[]; // the ids of the compilations, by the number that the rows have
@@ -787,6 +828,7 @@ export interface RowsPart {
   readonly plain: PlainText[]; // what is seen in place of texts of these rows
   readonly overview: OverviewRecord | null;
   readonly peaks: PeakRecord[];
+  readonly step: StepRecord | null;
 }
 
 export const SCHEMA: { readonly [record: string]: RecordSchema } = {
@@ -1347,6 +1389,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["plain", ["list",["record","PlainText"]], []],
       ["overview", ["or",["record","OverviewRecord"],"none"], null],
       ["peaks", ["list",["record","PeakRecord"]], []],
+      ["step", ["or",["record","StepRecord"],"none"], null],
       ["paintings", ["list",["record","Painting"]], []],
       ["call_errors", ["list",["record","CallError"]], []],
     ],
@@ -1406,6 +1449,53 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["changes", ["list",["record","PeakChange"]]],
       ["beside_eager", ["list","str"]],
       ["inductor", ["list","str"], []],
+    ],
+  },
+  StepGraph: {
+    array: false,
+    fields: [
+      ["phase", "str"],
+      ["compilation", "str"],
+      ["stage", "str"],
+      ["role", "str"],
+    ],
+  },
+  StepNode: {
+    array: true,
+    fields: [
+      ["graph", "int"],
+      ["index", "int"],
+      ["op", "str"],
+      ["name", "int"],
+      ["target", "int"],
+      ["descriptor", "int"],
+      ["module", "int"],
+      ["file", "int"],
+      ["line", "int"],
+      ["code", "int"],
+    ],
+  },
+  StepHolder: {
+    array: true,
+    fields: [
+      ["maker", "int"],
+      ["kind", "int"],
+      ["nbytes", "int"],
+      ["dtype", "int"],
+      ["shape", ["list",["or","int","str"]]],
+      ["made_at", "int"],
+      ["held_until", "int"],
+      ["held_by", "int"],
+    ],
+  },
+  StepRecord: {
+    array: false,
+    fields: [
+      ["texts", ["list","str"]],
+      ["graphs", ["list",["record","StepGraph"]]],
+      ["nodes", ["list",["record","StepNode"]]],
+      ["moments", ["list","int"]],
+      ["holders", ["list",["record","StepHolder"]]],
     ],
   },
   RankLane: {
@@ -1604,6 +1694,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["plain", ["list",["record","PlainText"]], []],
       ["overview", ["or",["record","OverviewRecord"],"none"], null],
       ["peaks", ["list",["record","PeakRecord"]], []],
+      ["step", ["or",["record","StepRecord"],"none"], null],
     ],
   },
 };

@@ -10,6 +10,7 @@ import { layersOf } from "../src/views/memory/layers";
 import { type Plan, planOf, UnknownSizes } from "../src/views/memory/plan";
 import { layersIn, rowsAt } from "../src/views/memory/rows";
 import { evaluated } from "../src/views/memory/sizes";
+import { peaksOf, planOfStep } from "../src/views/memory/step";
 
 interface Planned {
   readonly moments: readonly [node: string, alive: number][];
@@ -112,4 +113,36 @@ test("a stranger's sizes are drawn as finite numbers of bytes", async () => {
   const plan = planOf(graphsOf(state), huge, (number) => state.recording.text(number), new Map());
   expect(plan.alive.every(Number.isFinite)).toBe(true);
   expect(plan.alive[plan.peak]).toBeGreaterThan(2 ** 50);
+});
+
+test("a stranger's training step is drawn within its moments, and without nodes that are not there", () => {
+  const graphs = [{ phase: "forward", compilation: "0", stage: "lower", role: "forward" }];
+  const node = { index: 0, op: "f", target: 9, descriptor: 1, module: 1, file: -1, line: 0, code: 7 };
+  const holder = {
+    maker: 0,
+    kind: 99,
+    nbytes: 2 ** 60,
+    dtype: -4,
+    shape: [2],
+    made_at: -5,
+    held_until: 2 ** 53,
+    held_by: 3,
+  };
+  const plan = planOfStep({
+    texts: ["mul", ""],
+    graphs,
+    nodes: [
+      { ...node, graph: 0, name: 0 },
+      { ...node, graph: 7, name: 0 },
+    ],
+    moments: [0, 1, 5, -1, 0],
+    holders: [holder, { ...holder, maker: 5 }, { ...holder, made_at: 2 ** 53, held_until: -1, nbytes: -8 }],
+  });
+  expect(plan.moments.map(({ node: { name }, phase }) => `${name} ${phase}`)).toEqual(["mul forward", "mul forward"]);
+  expect([...plan.alive]).toEqual([2 ** 50, 2 ** 50]);
+  expect(rowsAt(plan, 0).map(({ name }) => name)).toEqual(["mul"]);
+  expect(layersOf(plan, "kind").map(({ name }) => name)).toEqual(["intermediate"]);
+  expect(peaksOf(plan)).toEqual([{ phase: "forward", moment: 0 }]);
+  expect(plan.find("0", "forward", "mul").holder).not.toBeNull();
+  expect(plan.find("1", "forward", "mul")).toEqual({ moment: -1, holder: null });
 });

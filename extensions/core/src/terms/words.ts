@@ -85,7 +85,7 @@ export const WORDS: Readonly<
     ["Aliasing", "Which inputs and outputs share memory, what is written, and how outputs are rebuilt. The badge `2→3` is the number of inputs and outputs.", ["*→*"]],
     ["Events", "What the function did with its tensors, in order: views, writes, hooks. The badge is their number."],
     ["Saved tensors", "What the forward saves for the backward, how many bytes, and why. It also has what the backward recomputes instead."],
-    ["Memory", "Which bytes are alive at each node of the forward and then of the backward, and who holds them. It is planned from the recorded sizes, so nothing has to run."],
+    ["Memory", "Which bytes are alive at each node of the forward and then of the backward, or of a whole training step, and who holds them. It is planned from the recorded sizes, so nothing has to run."],
     ["Wrapper", "The generated Python that runs on every call, with the fact that required each line. It is the code that runs, not a description of it."],
     ["Evidence", "The reasons that the stage gives for its decisions, one row for each reason. The badge is their number."],
     ["Side by side", "One function, compiled for several sets of inputs by `aotviz.compare_inputs`: the memory, wrapper and graph of each set beside the others. What another set lacks, or has differently, is marked."],

@@ -4,9 +4,9 @@
 import type { Graph } from "../../graph";
 import type { State } from "../../state";
 import { graphsOf } from "./halves";
-import { type Plan, planOf, UnknownSizes } from "./plan";
+import { type OwnPlan, planOf, UnknownSizes } from "./plan";
 
-const plans = new WeakMap<Graph, Plan | null>(); // by the first graph that runs
+const plans = new WeakMap<Graph, OwnPlan | null>(); // by the first graph that runs
 
 export function aliveOf(state: State, graph: Graph): (number | null)[] {
   const plan = plannedOf(state);
@@ -22,7 +22,7 @@ export function aliveOf(state: State, graph: Graph): (number | null)[] {
   });
 }
 
-function plannedOf(state: State): Plan | null {
+function plannedOf(state: State): OwnPlan | null {
   const graphs = graphsOf(state);
   const [first] = graphs;
   if (!first) return null;

@@ -185,6 +185,7 @@ export class Chart {
 
   private paintHalves(ctx: CanvasRenderingContext2D, bottom: number, of: Colours["of"]): void {
     const { moments } = this.plan!;
+    const peak = this.peakText(ctx);
     moments.forEach(({ phase }, at) => {
       if (at && phase === moments[at - 1]!.phase) return;
       const x = this.x(at);
@@ -200,10 +201,13 @@ export class Chart {
       }
       const next = moments.findIndex((one, i) => i > at && one.phase !== phase);
       const end = Math.min(LEFT + this.room, this.x(next < 0 ? moments.length : next));
-      if (end - Math.max(LEFT, x) < 60) return;
+      const length = ctx.measureText(phase).width;
+      let begin = Math.max(LEFT, x) + 5;
+      if (peak && begin < peak.to + 4 && peak.from < begin + length) begin = peak.to + 6; // beside what the peak says
+      if (begin + length > end) return;
       ctx.fillStyle = of.faint;
       ctx.textBaseline = "top";
-      ctx.fillText(phase, Math.max(LEFT, x) + 5, 3);
+      ctx.fillText(phase, begin, 3);
     });
   }
 
@@ -237,24 +241,32 @@ export class Chart {
     ctx.fillRect(Math.round(x) - size / 2, TOP - 4, size, bottom - TOP + 4);
   }
 
-  private paintPeak(ctx: CanvasRenderingContext2D, of: Colours["of"]): void {
+  /** What is written at the peak, and where; null if the peak is not in the window. */
+  private peakText(ctx: CanvasRenderingContext2D): { x: number; text: string; from: number; to: number } | null {
     const { peak, alive } = this.plan!;
     const x = this.x(peak + 0.5);
-    if (peak < 0 || x < LEFT || x > LEFT + this.room) return;
+    if (peak < 0 || x < LEFT || x > LEFT + this.room) return null;
+    const text = `peak ${bytes(alive[peak]!)}`;
+    const length = ctx.measureText(text).width;
+    const from = x - 9 - length > LEFT + 70 ? x - 9 - length : x + 9; // on the left, the first half has its name
+    return { x, text, from, to: from + length };
+  }
+
+  private paintPeak(ctx: CanvasRenderingContext2D, of: Colours["of"]): void {
+    const peak = this.peakText(ctx);
+    if (!peak) return;
+    const { x, text, from, to } = peak;
     ctx.fillStyle = of.peak;
     ctx.beginPath();
     ctx.moveTo(x, TOP);
     ctx.lineTo(x - 5, TOP - 7);
     ctx.lineTo(x + 5, TOP - 7);
     ctx.fill();
-    const text = `peak ${bytes(alive[peak]!)}`;
-    const length = ctx.measureText(text).width;
-    const left = x - 9 - length > LEFT + 70; // there, no half has its name
     ctx.fillStyle = of.background;
-    ctx.fillRect(left ? x - 11 - length : x + 7, TOP - 18, length + 4, 13);
+    ctx.fillRect(from - 2, TOP - 18, to - from + 4, 13);
     ctx.fillStyle = of.text;
     ctx.textBaseline = "top";
-    ctx.fillText(text, left ? x - 9 - length : x + 9, TOP - 17);
+    ctx.fillText(text, from, TOP - 17);
   }
 }
 

@@ -3,15 +3,21 @@
 import type { Graph } from "../../graph";
 import type { Need } from "../../model";
 import type { State } from "../../state";
-import type { CompilationData } from "../../wire";
+import { type CompilationData, NONE } from "../../wire";
+
+export const TRAINING_STEP = "step"; // the kind of rows that have a training step, and in them the phase of the optimizer
 
 export interface Half {
   readonly stage: number;
   readonly role: string;
 }
 
-/** After the last stage that has them. Empty if one is missing. The same as `Compilation.memory` in Python. */
-export function halvesIn({ kind, stages }: CompilationData): Half[] {
+/**
+ * After the last stage that has them. Empty if one is missing, and for a captured backward, which has no sizes of its
+ * own. The same as `Compilation.memory` in Python.
+ */
+export function halvesIn({ kind, stages, log }: CompilationData): Half[] {
+  if (kind === "compiled autograd" && log === NONE) return [];
   const roles =
     kind === "training" ? ["forward", "backward"] : kind === "compiled autograd" ? ["backward"] : ["inference"];
   const found = roles.map((role) => ({ role, stage: stages.findLastIndex(({ graphs }) => graphs.has(role)) }));

@@ -12,6 +12,8 @@ export interface Lowering {
   readonly element: HTMLElement;
   /** Shows those of the current compilation; `nodes`: how many run in it. */
   show(nodes: number): void;
+  hide(): void;
+  readonly isShown: boolean;
 }
 
 /** `light` shows the lives of the values that these nodes make. */
@@ -43,7 +45,18 @@ export function lowering(state: State, light: (names: ReadonlySet<string>) => vo
     const ask = h("button", { type: "button", class: "small", on: { click: () => load(kind) } }, "Compute");
     replace(element, h("p", {}, "What would lower the peak? For a graph of this size it takes some seconds. ", ask));
   };
-  return { element, show };
+  const hide = (): void => {
+    showing = "";
+    replace(element);
+  };
+  return {
+    element,
+    show,
+    hide,
+    get isShown() {
+      return showing !== "";
+    },
+  };
 }
 
 function missing({ recording }: State): Child {

@@ -31,11 +31,14 @@ const OF_TORCH = /^\w+AOTInput\((?:idx=(\d{1,9})|target='([^']*)')\)/;
 const MOST = 2 ** 50; // bytes of a storage
 const END = 2 ** 53; // held by the caller when everything has run
 
+/** What is shown of a node that runs, or makes a storage. */
+export type Maker = Pick<Node, "index" | "name" | "op" | "target" | "descriptor" | "modules" | "source">;
+
 /** A storage, from the moment at which it is made to the last that holds it. */
 export interface Holder {
-  readonly maker: Node;
+  readonly maker: Maker;
   readonly half: number; // the graph of the maker
-  readonly value: ValueRecord;
+  readonly value: Pick<ValueRecord, "dtype" | "shape">;
   readonly madeAt: number;
   kind: Kind;
   nbytes: number;
@@ -44,10 +47,10 @@ export interface Holder {
 }
 
 /** What runs. */
-export interface Moment {
+export interface Moment<Of extends Maker = Maker> {
   readonly half: number;
-  readonly phase: string; // "forward", "inference" or "backward"
-  readonly node: Node;
+  readonly phase: string; // "forward", "inference", "backward", or "optimizer step"
+  readonly node: Of;
 }
 
 export interface Plan {
@@ -55,6 +58,12 @@ export interface Plan {
   readonly holders: readonly Holder[];
   readonly alive: Float64Array; // bytes, per moment
   readonly peak: number; // a moment; -1 if there is none
+  text(number: number): string; // of a dtype
+}
+
+/** The plan of one compilation. */
+export interface OwnPlan extends Plan {
+  readonly moments: readonly Moment<Node>[];
   readonly momentOf: readonly Int32Array[]; // per half and node, its moment; that of what runs next for an input
   readonly holderOf: ReadonlyMap<number, Holder>; // by the number of a value
 }
@@ -81,14 +90,14 @@ export function planOf(
   { values, inputs }: Pick<CompilationData, "values" | "inputs">,
   text: (number: number) => string,
   sizes: Sizes,
-): Plan {
+): OwnPlan {
   return new Planner(halves, values, inputs, text, sizes).plan();
 }
 
 class Planner {
   private readonly storages = new Map<number, Holder>();
   private readonly holderOf = new Map<number, Holder>();
-  private readonly moments: Moment[] = [];
+  private readonly moments: Moment<Node>[] = [];
   private readonly largest = new Map<number, number>(); // bytes by storage, if they are needed
   private readonly ends = new Map<ValueRecord, number>(); // bytes up to the end of a tensor in its storage
   private readonly unknown = new Set<string>();
@@ -105,7 +114,7 @@ class Planner {
     this.kinds = new Map(inputs.map(({ name, kind }) => [name, kind as Kind]));
   }
 
-  plan(): Plan {
+  plan(): OwnPlan {
     const momentOf = this.halves.map((_, half) => this.read(half));
     const { moments } = this;
     if (this.unknown.size) throw new UnknownSizes([...this.unknown]);
@@ -116,8 +125,7 @@ class Planner {
         one.by = one.kind === "constant" ? "the compiled program" : "the caller";
       }
     const alive = aliveOf(holders, moments.length);
-    const peak = alive.reduce((most, bytes, at) => (most < 0 || bytes > alive[most]! ? at : most), -1);
-    return { moments, holders, alive, peak, momentOf, holderOf: this.holderOf };
+    return { moments, holders, alive, peak: peakOf(alive), momentOf, holderOf: this.holderOf, text: this.text };
   }
 
   /** Adds a graph's storages, and until when its nodes hold them. Returns the moment of each node. */
@@ -291,7 +299,8 @@ function isItem({ target }: Node): boolean {
   return target === "operator.getitem";
 }
 
-function aliveOf(holders: readonly Holder[], length: number): Float64Array {
+/** The bytes that are alive at each moment. */
+export function aliveOf(holders: readonly Holder[], length: number): Float64Array {
   const change = new Float64Array(length + 1);
   for (const one of holders) {
     change[one.madeAt]! += one.nbytes;
@@ -301,6 +310,13 @@ function aliveOf(holders: readonly Holder[], length: number): Float64Array {
   const alive = new Float64Array(length);
   for (let at = 0, sum = 0; at < length; at++) alive[at] = sum += change[at]!;
   return alive;
+}
+
+/** The first of the moments at which most is alive; -1 if there is none. */
+export function peakOf(alive: Float64Array, from = 0, to = alive.length): number {
+  let peak = from < to ? from : -1;
+  for (let at = from + 1; at < to; at++) if (alive[at]! > alive[peak]!) peak = at;
+  return peak;
 }
 
 /** The first moment at which a storage is not held. */

@@ -1,36 +1,41 @@
-// Which memory is alive when: a drawing over the forward and then the backward, and below it a table of who holds what
-// at one moment. The moment is chosen in the drawing; a selected node's life is lit in it. Nothing is measured: it is
-// planned from the recorded sizes, so it works for a file and for a log as well.
+// Which memory is alive when: a drawing over the forward and then the backward, or over a training step in pieces, and
+// below it a table of who holds what at one moment. The moment is chosen in the drawing; a selected node's life is lit
+// in it. Nothing is measured: it is planned from the recorded sizes, so it works for a file and for a log as well.
 
-import { type Child, h, notice, replace } from "../../dom";
-import type { Node } from "../../graph";
+import { type Child, h, notice, quoted, replace } from "../../dom";
 import { bytes, dtype, place, plural, shape, thousands } from "../../format";
 import styles from "../../styles/memory.css";
 import type { Column } from "../table";
+import type { State } from "../../state";
 import type { LaterMount, Tools } from "../mounted";
 import { Chart, FILLS, readColours } from "./chart";
-import { graphsOf, halvesIn } from "./halves";
+import { graphsOf, halvesIn, TRAINING_STEP } from "./halves";
 import { lowering } from "./lowering";
 import { type Layer, layersOf, REST, type StackedBy } from "./layers";
-import { goneAt, type Holder, KINDS, type Plan, planOf, symbolsOf, UnknownSizes } from "./plan";
+import { goneAt, type Holder, KINDS, type Plan, symbolsOf, UnknownSizes } from "./plan";
 import { follow } from "./pointer";
 import { layersIn, lineOf, type Row, rowsAt } from "./rows";
+import { ofCompilation, ofStep, type Shown } from "./shown";
+import { peaksOf } from "./step";
 
-const STEP = 0.15; // of the window, for Shift and an arrow key
+const PAN = 0.15; // of the window, for Shift and an arrow key
 const ZOOM = 1.6;
 const MOST_SIZES = 12; // that can be chosen
 const LARGEST = 4; // times the recorded size, at the end of a slider
 const KEYS =
   "Click, or ← →: a moment. Drag, or Shift ← →: pan. Ctrl and the wheel, or + −: zoom. ↑: the peak. Enter: its node.";
 
+const wanted = new WeakMap<State, "compilation" | typeof TRAINING_STEP>(); // the plan that a reader chose last
+
 export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
   const chart = new Chart();
-  const [lead, legend, list, said, sliders] = [
+  const [lead, legend, list, said, sliders, phases] = [
     h("p", { class: "lead" }),
     h("div", { class: "legend" }),
     h("div", { class: "page" }),
     h("output", { class: "said", "aria-live": "polite" }),
     h("span", { class: "sizes" }),
+    h("div", { class: "phases" }),
   ];
   const by = h(
     "select",
@@ -40,6 +45,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
   );
   const button = (text: string, label: string, click: () => void): HTMLElement =>
     h("button", { type: "button", class: "small", title: label, "aria-label": label, on: { click } }, text);
+  const choice = h("div", { class: "choice", role: "radiogroup", "aria-label": "Memory of" });
   const middle = (): number => {
     const { from, to } = chart.window;
     return chart.pinned >= from && chart.pinned < to ? chart.pinned + 0.5 : (from + to) / 2;
@@ -47,6 +53,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
   const bar = h(
     "div",
     { class: "bar" },
+    choice,
     by,
     h(
       "span",
@@ -57,13 +64,13 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
       " ",
       button("Fit", "Show everything (0)", () => chart.move(chart.whole)),
       " ",
-      button("Peak", "Go to the peak (↑)", () => plan && pin(plan.peak)),
+      button("Peak", "Go to the peak (↑)", () => now && pin(now.plan.peak)),
     ),
     sliders,
   );
   const lower = lowering(state, (names) => {
     const holders =
-      plan?.holders.filter(({ half, maker }) => half === 0 && names.has(maker.descriptor || maker.name)) ?? [];
+      now?.plan.holders.filter(({ half, maker }) => half === 0 && names.has(maker.descriptor || maker.name)) ?? [];
     if (holders.length) openRow({ holders });
   });
   const view = h(
@@ -71,6 +78,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     { class: "memory-view" },
     h("style", {}, styles),
     lead,
+    phases,
     lower.element,
     bar,
     chart.canvas,
@@ -79,33 +87,35 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     list,
   );
 
-  let plan: Plan | null = null;
+  let now: Shown | null = null;
   let layers: Layer[] = [];
-  let shown: unknown;
+  let shown: readonly unknown[] = [];
   let sizes = new Map<string, number>();
   let seen = ""; // the selection that was last drawn
 
-  const halves = (): ReturnType<typeof halvesIn> => halvesIn(state.compilation);
-  const openNode = ({ maker, half }: Pick<Holder, "maker" | "half">): void => {
-    const { stage, role } = halves()[half]!;
-    if (state.selection.stage === stage && state.selection.role === role) state.openNode(maker.index);
-    else state.openNamed(stage, role, maker.name);
-  };
+  /** Whether a training step is shown: where the reader chose it, or there is nothing else. */
+  const isStep = (): boolean =>
+    state.recording.rowCount(TRAINING_STEP) > 0 &&
+    (wanted.get(state) === TRAINING_STEP || !halvesIn(state.compilation).length);
   /** Chooses a moment; `andNode`: and its node. */
   const pin = (moment: number, andNode = false): void => {
-    if (!plan || moment < 0 || moment >= plan.moments.length) return;
+    if (!now || moment < 0 || moment >= now.plan.moments.length) return;
     chart.pinned = moment;
     chart.reveal(moment);
     chart.ask();
     tell(moment);
     fillList();
-    const { half, node } = plan.moments[moment]!;
-    if (andNode) openNode({ half, maker: node });
+    const { half, node } = now.plan.moments[moment]!;
+    if (andNode) open({ half, maker: node });
+  };
+  const open = ({ half, maker }: Pick<Holder, "half" | "maker">): void => {
+    if (isStep()) wanted.set(state, TRAINING_STEP); // also when the node's compilation has a plan of its own
+    now?.open(half, maker);
   };
   const tell = (moment: number): void => {
     const at = moment < 0 ? chart.pinned : moment;
-    if (!plan || at < 0) return;
-    replace(said, ...describe(plan, at), h("br"), h("span", { class: "muted" }, KEYS));
+    if (!now || at < 0) return;
+    replace(said, ...describe(now.plan, at), h("br"), h("span", { class: "muted" }, KEYS));
     paintLegend(at);
   };
   const paintLegend = (moment: number): void => {
@@ -125,7 +135,8 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
         ? 0
         : 1 + ((layer + 1) % (FILLS - 1));
   const fillList = (): void => {
-    if (!plan) return;
+    if (!now?.plan.moments.length) return replace(list);
+    const { plan } = now;
     const rows = rowsAt(plan, chart.pinned);
     const text = search.textIn("memory").trim().toLowerCase();
     const found = rows.filter((row) =>
@@ -138,7 +149,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
       list,
       tools.table(
         `Alive while ${node.name} runs in the ${phase}: ${bytes(plan.alive[chart.pinned]!)} in ${plural(values, "value")}${of}`,
-        columns(plan, (number) => state.recording.text(number), tools),
+        columns(plan, tools),
         found,
         { onRow: openRow, selected: (row) => row.holders.some((one) => chart.lit.includes(one)) },
       ),
@@ -146,49 +157,40 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
   };
   const openRow = ({ holders }: Pick<Row, "holders">): void => {
     const [first] = holders as [Holder];
-    chart.lit = holders;
-    const { stage, role } = halves()[first.half]!;
-    const there = state.selection.stage === stage && state.selection.role === role;
-    seen = there ? `${stage} ${role} ${first.maker.index}` : `${stage} ${role} `; // this selection moves no moment
-    kept = holders;
-    if (there) state.openNodes(holders.map(({ maker }) => maker.index));
-    else openNode(first);
+    if (!now) return;
+    chart.lit = kept = holders;
+    const there = now.isOpen(first.half);
+    const { compilation, stage, role } = state.selection;
+    if (there) {
+      seen = [compilation, stage, role, first.maker.index].join(); // this selection moves no moment
+      state.openNodes(holders.flatMap(({ half, maker }) => (half === first.half ? [maker.index] : [])));
+    } else open(first);
   };
   let kept: readonly Holder[] | null = null; // lit by a row of the table, until another node is selected
 
-  /** The moment of a node of any stage: of the node itself, else of the one with its value. -1 if it does not run. */
-  const momentOf = ({ moments, momentOf: of }: Plan, node: Node): number => {
-    if (node.op === "p" || node.op === "o") return -1;
-    const half = graphsOf(state).indexOf(state.graph!);
-    if (half >= 0) return of[half]![node.index]!;
-    const { valueIndex, backward } = node;
-    return moments.findIndex(
-      ({ node: { valueIndex: number }, phase }) =>
-        number === valueIndex && number >= 0 && backward === (phase === "backward"),
-    );
-  };
-
   /** What is selected elsewhere: its life is lit, and if it runs, it is the moment. */
   const select = (): void => {
-    if (!plan) return;
+    if (!now) return;
     const { node, selection } = state;
-    const now = `${selection.stage} ${selection.role} ${node?.index ?? ""}`;
-    const known = node ? plan.holderOf.get(node.valueIndex) : undefined;
+    const key = [selection.compilation, selection.stage, selection.role, node?.index].join();
+    const found = node ? now.find(node) : null;
+    const known = found?.holder;
     if (kept && (!node || kept.some((one) => one === known))) {
-      if (node) seen = now;
+      if (node) seen = key;
     } else {
       kept = null;
       chart.lit = known ? [known] : [];
-      const at = node ? momentOf(plan, node) : -1;
-      if (at >= 0 && seen !== now && at !== chart.pinned) pin(at);
-      seen = now;
+      const at = found?.moment ?? -1;
+      if (at >= 0 && seen !== key && at !== chart.pinned) pin(at);
+      seen = key;
     }
     tools.reselect(list);
     chart.ask();
   };
 
   const restack = (): void => {
-    if (!plan) return;
+    if (!now) return;
+    const { plan } = now;
     layers = layersOf(plan, by.value as StackedBy);
     chart.show(
       plan,
@@ -200,25 +202,71 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
   by.addEventListener("change", restack);
 
   const replan = (): void => {
-    const graphs = graphsOf(state);
     try {
-      plan = planOf(graphs, state.compilation, (number) => state.recording.text(number), sizes);
+      showPlan(ofCompilation(state, sizes));
     } catch (error) {
       if (!(error instanceof UnknownSizes)) throw error;
-      plan = null;
-      replace(
-        lead,
-        `The sizes ${error.symbols.join(", ")} depend on data or are not in the log, so nothing can be planned. Choose a value for each.`,
-      );
+      const unknown = `The sizes ${error.symbols.join(", ")} depend on data or are not in the log, so nothing can be planned.`;
+      showNone(`${unknown} Choose a value for each.`);
     }
-    for (const part of [chart.canvas, legend, said, list, by]) part.hidden = !plan;
-    if (!plan) return;
+  };
+  const drawn = [chart.canvas, legend, said, list, by];
+  const showNone = (why: string): void => {
+    now = null;
+    for (const part of drawn) part.hidden = true;
+    replace(lead, quoted(why));
+    replace(phases);
+  };
+  const showPlan = (one: Shown): void => {
+    now = one;
+    const { plan } = one;
+    for (const part of drawn) part.hidden = false;
     chart.pinned = Math.min(chart.pinned, plan.moments.length - 1);
     if (chart.pinned < 0) chart.pinned = plan.peak;
-    replace(lead, ...sentence(plan, state.compilation.kind));
+    replace(lead, ...sentence(plan, isStep() ? TRAINING_STEP : state.compilation.kind));
+    const peaks = isStep() ? peaksOf(plan) : [];
+    replace(
+      phases,
+      peaks.length > 0 && "Peaks: ",
+      peaks.map(({ phase, moment }, i) => [
+        i > 0 && " · ",
+        h("button", { type: "button", class: "link", on: { click: () => pin(moment) } }, phase),
+        ` ${bytes(plan.alive[moment]!)}`,
+      ]),
+    );
     chart.canvas.ariaLabel = `Live bytes over ${plural(plan.moments.length, "node")}: at most ${bytes(plan.alive[plan.peak] ?? 0)}, at ${plan.moments[plan.peak]?.node.name ?? "no node"}. Arrow keys go from node to node.`;
     restack();
     fillList();
+  };
+
+  const offerChoice = (): void => {
+    const one = (name: string, what: "compilation" | typeof TRAINING_STEP, isChosen: boolean): Child =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "small",
+          role: "radio",
+          "aria-checked": String(isChosen),
+          tabindex: isChosen ? "0" : "-1",
+          disabled: what !== TRAINING_STEP && !halvesIn(state.compilation).length,
+          on: { click: () => choose(what), keydown: turn },
+        },
+        name,
+      );
+    choice.hidden = state.recording.rowCount(TRAINING_STEP) === 0;
+    const step = isStep();
+    replace(choice, one("This compilation", "compilation", !step), one("Training step", TRAINING_STEP, step));
+  };
+  const choose = (what: "compilation" | typeof TRAINING_STEP): void => {
+    wanted.set(state, what);
+    update();
+    choice.querySelector<HTMLElement>("[aria-checked=true]")?.focus();
+  };
+  const turn = (event: KeyboardEvent): void => {
+    if (!event.key.startsWith("Arrow")) return;
+    event.preventDefault();
+    choose(isStep() && halvesIn(state.compilation).length ? "compilation" : TRAINING_STEP);
   };
 
   const offerSizes = (): void => {
@@ -256,27 +304,67 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     replace(sliders, ...inputs);
   };
 
-  const update = (): void => {
-    const graphs = graphsOf(state);
-    const key = graphs.map(({ snapshot }) => snapshot);
-    const same =
-      Array.isArray(shown) && shown.length === key.length && key.every((one, i) => one === (shown as unknown[])[i]);
-    if (same && plan) return select();
-    if (same) return;
+  const attach = (): void => {
+    offerChoice();
+    if (view.parentElement === parent) return;
+    replace(parent, view);
+    const body = view.closest(".workbench");
+    if (body) themes.observe(body, { attributes: true, attributeFilter: ["data-theme"] });
+    resized.observe(chart.canvas);
+  };
+  /** Whether this is shown already. If not, what was shown before is forgotten. */
+  const isShown = (...key: readonly unknown[]): boolean => {
+    if (shown.length === key.length && key.every((one, i) => one === shown[i])) return true;
     shown = key;
-    plan = null;
+    now = null;
     chart.pinned = -1;
-    if (graphs.every(({ nodes }) => nodes.every(({ op }) => op === "p" || op === "o")))
+    chart.lit = [];
+    kept = null;
+    return false;
+  };
+  const updateStep = (): void => {
+    const rows = state.recording.rows(TRAINING_STEP);
+    if (!rows) {
+      const coming = state.recording.load([{ what: "rows", kind: TRAINING_STEP }]);
+      if (!coming) return updateStep();
+      attach();
+      showNone("Planning the memory of the training step …");
+      coming.then(
+        () => isStep() && updateStep(),
+        (error: unknown) => showNone(`The training step is not known. ${error instanceof Error ? error.message : ""}`),
+      );
+      return;
+    }
+    const { step } = rows.part;
+    const before = now && !lower.isShown ? { moment: chart.pinned, of: now.plan.moments.length } : null;
+    const same = isShown(rows);
+    offerChoice();
+    if (same) return select();
+    attach();
+    replace(sliders);
+    lower.hide();
+    if (!step?.moments.length)
+      return showNone("This training step cannot be planned. `recording.step_memory()` in Python says why.");
+    if (before?.of === step.moments.length) chart.pinned = before.moment; // more was compiled since
+    showPlan(ofStep(state, step));
+    select();
+  };
+  const update = (): void => {
+    if (isStep()) return updateStep();
+    const graphs = graphsOf(state);
+    if (isShown(...graphs.map(({ snapshot }) => snapshot), state.recording.rowCount(TRAINING_STEP))) {
+      if (now) select();
+      return;
+    }
+    if (
+      !state.recording.rowCount(TRAINING_STEP) &&
+      graphs.every(({ nodes }) => nodes.every(({ op }) => op === "p" || op === "o"))
+    )
       return replace(
         parent,
         notice("empty", "Nothing runs, so no memory is needed.", "The graph only returns its inputs."),
       );
-    if (view.parentElement !== parent) {
-      replace(parent, view);
-      const body = view.closest(".workbench");
-      if (body) themes.observe(body, { attributes: true, attributeFilter: ["data-theme"] });
-      resized.observe(chart.canvas);
-    }
+    attach();
     offerSizes();
     replan();
     lower.show(graphs.reduce((sum, { nodes }) => sum + nodes.length, 0));
@@ -292,17 +380,17 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     click: (moment) => pin(moment, true),
   });
   chart.canvas.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !plan) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !now) return;
     const { key, shiftKey } = event;
     const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
     if (key === "+" || key === "=") chart.zoom(ZOOM, middle());
     else if (key === "-") chart.zoom(1 / ZOOM, middle());
     else if (key === "0") chart.move(chart.whole);
-    else if (by && shiftKey) chart.pan(by * STEP);
+    else if (by && shiftKey) chart.pan(by * PAN);
     else if (by) pin(chart.pinned + by);
     else if (key === "Home") pin(0);
-    else if (key === "End") pin(plan.moments.length - 1);
-    else if (key === "ArrowUp") pin(plan.peak);
+    else if (key === "End") pin(now.plan.moments.length - 1);
+    else if (key === "ArrowUp") pin(now.plan.peak);
     else if (key === "Enter" || key === " ") pin(chart.pinned, true);
     else return;
     event.preventDefault();
@@ -329,8 +417,10 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
 
 /** What the peak is made of, in two sentences. */
 function sentence({ moments, alive, peak, holders }: Plan, kind: string): Child[] {
+  if (peak < 0) return ["Nothing runs, so no memory is needed."];
   const { node, phase } = moments[peak]!;
   const most = alive[peak]!;
+  const named = kind === TRAINING_STEP ? { ...NAMES, ...OF_STEP } : NAMES;
   const by = new Map<string, number>();
   for (const one of holders)
     if (one.madeAt <= peak && peak < goneAt(one)) by.set(one.kind, (by.get(one.kind) ?? 0) + one.nbytes);
@@ -338,7 +428,7 @@ function sentence({ moments, alive, peak, holders }: Plan, kind: string): Child[
     .sort((a, b) => b[1] - a[1])
     .filter(([, nbytes]) => nbytes >= 0.05 * most)
     .slice(0, 3)
-    .map(([name, nbytes]) => `${Math.round((100 * nbytes) / most)} % ${NAMES[name] ?? name}`);
+    .map(([name, nbytes]) => `${Math.round((100 * nbytes) / most)} % ${named[name] ?? name}`);
   const module = node.modules[node.modules.length - 1]?.path;
   const half = kind === "inference" ? "" : ` of the ${phase}`;
   return [
@@ -366,6 +456,8 @@ const NAMES: Readonly<Record<string, string>> = {
   intermediate: "are intermediates",
 };
 
+const OF_STEP = { buffer: "are buffers and the optimizer's state", gradient: "are gradients" };
+
 /** The moment in words. */
 function describe({ moments, alive }: Plan, at: number): Child[] {
   const { node, phase } = moments[at]!;
@@ -378,13 +470,13 @@ function describe({ moments, alive }: Plan, at: number): Child[] {
   ];
 }
 
-function columns(plan: Plan, text: (number: number) => string, { codeText }: Tools): Column<Row>[] {
+function columns(plan: Plan, { codeText }: Tools): Column<Row>[] {
   const first = (row: Row): Holder => row.holders[0]!;
   const moment = (at: number): Child => {
     const found = plan.moments[at];
     return found ? [codeText(found.node.name, 14), h("small", {}, found.phase)] : "";
   };
-  const typed = ({ value }: Holder): string => dtype(text(value.dtype)) + shape(value.shape);
+  const typed = ({ value }: Holder): string => dtype(plan.text(value.dtype)) + shape(value.shape);
   return [
     {
       title: "Value",
