@@ -75,10 +75,10 @@ def asked(recording: Recorded, compilation: str | None) -> tuple[Facts, int | No
 
 
 def explain(recording: Recorded, compilation: str | None = None, earlier: Recorded | None = None) -> Explanation:
-    """What needs an explanation, in the order of `_overall`; or everything about one compilation."""
+    """What needs an explanation, in the order of `overall`; or everything about one compilation."""
     facts, place = asked(recording, compilation)
     before = facts_of(earlier) if earlier is not None else None
-    return _overall(facts, before) if place is None else _one(recording, facts, place, before)
+    return overall(facts, before) if place is None else _one(recording, facts, place, before)
 
 
 def with_differences(recording: Recorded, facts: Facts | None = None) -> RecordingData:
@@ -127,8 +127,9 @@ def plain_error(error: ErrorRecord) -> ErrorRecord:
 
 
 class Findings(NamedTuple):
-    """What a page shows of the explanations of a whole recording."""
+    """The explanation of a whole recording, and what a page shows of it."""
 
+    explanation: Explanation
     overview: OverviewRecord
     why: list[WhyCompiled]
     rank_differences: list[RankDifference]
@@ -149,8 +150,8 @@ def findings(recording: Recorded, facts: Facts | None = None) -> Findings:
     if known is not None and known[0] == revision:
         return known[1]
     facts = facts or facts_of(recording)
-    overview = overviews.made(facts, _overall(facts, None).points)
-    found = Findings(overview, recompiles.why(facts), ranks.records(facts))
+    told = overall(facts)
+    found = Findings(told, overviews.made(facts, told.points), recompiles.why(facts), ranks.records(facts))
     _latest[recording] = revision, found
     return found
 
@@ -176,7 +177,7 @@ def sections(facts: Facts) -> list[Explanation]:
     return sorted(told, key=lambda section: not any(point.failed for point in section.points))
 
 
-def _overall(facts: Facts, earlier: Facts | None) -> Explanation:
+def overall(facts: Facts, earlier: Facts | None = None) -> Explanation:
     """What may hang, then what failed, then the rest by the cost of all that followed from it. Remarks are last."""
     found = recompiles.find(facts)
     causes = [cause for cause in recompiles.causes(facts, found) if recompiles.on_some_ranks(facts, cause)]

@@ -25,14 +25,13 @@ LETTER = 6.2  # width of a letter of a label
 
 
 def preamble(recording: Recorded, facts: Facts) -> str:
-    """The explanations at the top of a recording's page; "" if there are none."""
-    sections = answers.sections(facts)
-    if not sections:
+    """What `explain` says, and all explanations by topic, at the top of a recording's page; "" if there are none."""
+    first, sections = answers.findings(recording, facts).explanation, answers.sections(facts)
+    if not first.points:
         return ""
-    parts = [section._repr_html_() for section in sections]
-    of_ranks = ranks.explain_all(facts).title
-    below = 1 + next((n for n, one in enumerate(sections) if one.title == of_ranks), 0)
-    parts[below:below] = [_lanes(difference) for difference in ranks.find(facts) if difference.lanes]
+    parts = [first._repr_html_(), *(_lanes(difference) for difference in ranks.find(facts) if difference.lanes)]
+    if sections:
+        parts.append(_folded("By topic", "".join(section._repr_html_() for section in sections)))
     if recompiles.find(facts):
         parts.append(_folded("All recompiles", recompiles.frame(facts)._repr_html_()))
     if len(facts.data.cache_lookups):

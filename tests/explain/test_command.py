@@ -101,3 +101,10 @@ def test_the_page_of_a_recording_holds_the_tables_and_the_drawing() -> None:
     for part in ("<svg", "All recompiles", "All cache lookups", "entire_frame_compile", "What to do:"):
         assert part in above
     assert "<script" not in above
+
+
+def test_the_text_of_a_page_begins_as_explain_does() -> None:
+    for one in (recording("training"), recording("errors")):
+        above = page.preamble(one, answers.facts_of(one))
+        first = answers.overall(answers.facts_of(one))
+        assert above.index(first._repr_html_()) < 200

@@ -24,13 +24,13 @@ Recorder = Callable[[], contextlib.AbstractContextManager[Recording]]
 def explained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One entry for each time that a whole recording is explained."""
     made: list[Any] = []
-    overall = answers._overall
+    overall = answers.overall
 
     def counted(*arguments: Any) -> Any:
         made.append(arguments)
         return overall(*arguments)
 
-    monkeypatch.setattr(answers, "_overall", counted)
+    monkeypatch.setattr(answers, "overall", counted)
     return made
 
 

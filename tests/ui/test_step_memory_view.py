@@ -111,9 +111,7 @@ def test_every_moment_has_the_bytes_and_the_holders_of_the_plan(page: Page, tmp_
         page.keyboard.press("ArrowRight")
 
 
-def test_the_switch_goes_there_and_back(
-    page: Page, recording: aotviz.Recording, tmp_path: Path
-) -> None:
+def test_the_switch_goes_there_and_back(page: Page, recording: aotviz.Recording, tmp_path: Path) -> None:
     opened(page, recording, tmp_path, "&compilation=0")
     lead = page.locator(".memory-view .lead")
     alone = lead.inner_text()
@@ -134,9 +132,7 @@ def test_the_switch_goes_there_and_back(
     expect(page.locator(".memory-view .phases")).to_be_empty()
 
 
-def test_a_moment_opens_its_node_in_its_compilation(
-    page: Page, recording: aotviz.Recording, tmp_path: Path
-) -> None:
+def test_a_moment_opens_its_node_in_its_compilation(page: Page, recording: aotviz.Recording, tmp_path: Path) -> None:
     opened(page, recording, tmp_path, "&compilation=0")
     chosen(page, "Training step").click()
     memory = recording.step_memory()
