@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests.untimed_guards import without_timing_of_guards
+
 # Tests look at what is compiled, and so must their processes. Those of tests/cache/ name a folder.
 os.environ["AOTVIZ_CACHE_DIR"] = os.environ.get("AOTVIZ_TESTS_CACHE_DIR", "off")
 os.environ.pop("AOTVIZ_CACHE_URL", None)
@@ -28,6 +30,8 @@ os.environ["AOTVIZ_PROGRESS"] = "0"  # a slow machine would add outputs to noteb
 # Threads that wait for one another's part of a small operator spin, and take the core on which others work: as much as
 # the test itself takes. As many threads as ever, but they sleep.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Each process that compiles C++ asks five others whether the processor has what the compiler has: a second, and more.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 if "CXX" not in os.environ and shutil.which("g++") and shutil.which("sha256sum"):
     made = tempfile.TemporaryDirectory(prefix="aotviz-compiled-")  # for this process and those that it starts
     os.environ |= {"CXX": str(Path(__file__).parent / "compilers" / "g++"), "AOTVIZ_TESTS_COMPILED": made.name}
@@ -109,13 +113,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.collect()
         gc.freeze()
     without_timing_of_guards()
-
-
-def without_timing_of_guards() -> None:
-    """Dynamo times its guards after each compilation, and empties the processor's caches first: 25 ms, for its logs."""
-    guards = sys.modules.get("torch._dynamo.guards")
-    if guards is not None:
-        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -29,11 +29,15 @@ def nothing_captured():
     aotviz.compiled_autograd.reset()
 
 
-@pytest.mark.every(2)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "name", [name if name in ("gpt2", "lstm", "cohere") else slow(name) for name in {**FAMILIES, **MORE}]
-)
+MODELS = [
+    (name, way) if name in ("gpt2", "lstm", "cohere") and way == "eager" else slow(name, way)
+    for turn, name in enumerate({**FAMILIES, **MORE})
+    for way in WAYS
+    if way == "eager" or turn % 3 == 0  # where the model is compiled, its operators are nodes of the backward no more
+]
+
+
+@pytest.mark.parametrize(("name", "way"), MODELS)
 def test_a_training_step_of_a_model_equals_eager(name, way):
     pytest.importorskip("transformers")
     expected = step(name, lambda module: module, shallow=True)
@@ -60,14 +64,14 @@ def test_a_training_loop_leaves_what_eager_leaves(name, way):
     assert [key for key in expected if not same(expected[key], found[key])] == []
 
 
-def verdicts(samples, candidate):
-    """Which programs do not equal eager, and how."""
+def verdicts(samples, candidate, brief=False):
+    """Which programs do not equal eager, and how; `brief`ly, after one backward."""
     found = {}
     for key, program in samples:
         if isinstance(program, str):  # there is none, for this reason
             continue
         try:
-            expected = expect(program)
+            expected = expect(program, brief=brief)
         except Exception:  # eager raises, for this dtype
             continue
         verdict = judge(program, candidate(), expected)
@@ -91,7 +95,8 @@ def test_custom_functions_of_torchs_database_equal_eager(op, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("op", [op for op in hop_db if torch.float32 in op.supported_dtypes("cpu")], ids=name_of)
 def test_higher_order_operators_equal_eager(op):
-    assert verdicts(Samples(op, limit=4), CANDIDATES["whole"]) == {}
+    limit = 1 if "nested" in name_of(op) else 4  # each takes 10 s
+    assert verdicts(Samples(op, limit), CANDIDATES["whole"]) == {}
 
 
 DIFFERENTIABLE = [op for op in op_db if torch.float32 in op.supported_backward_dtypes("cpu") and op.supports_autograd]
@@ -101,7 +106,7 @@ DIFFERENTIABLE = [op for op in op_db if torch.float32 in op.supported_backward_d
 @pytest.mark.parametrize("first", range(0, len(DIFFERENTIABLE), 40))
 def test_gradients_of_operators_equal_eager(first):
     wrong = {}
-    for op in DIFFERENTIABLE[first : first + 40]:
-        if name_of(op) not in LEFT_OUT:
-            wrong |= verdicts(Samples(op, limit=1), CANDIDATES["whole"])
+    for turn, op in enumerate(DIFFERENTIABLE[first : first + 40]):
+        if name_of(op) not in LEFT_OUT:  # a second backward, a part of one and a write in between are of no operator
+            wrong |= verdicts(Samples(op, limit=1), CANDIDATES["whole"], brief=turn % 8 > 0)
     assert wrong == {}
