@@ -295,6 +295,7 @@ def test_a_tab_opens_though_the_page_is_drawn_again_while_it_is_pressed(page: Pa
 
 def test_keys_reach_everything(page: Page, theme: str, tmp_path: Path, screenshots: Path) -> None:
     page.goto(write_html(several(), tmp_path / "keys.html").as_uri())
+    expect(page.locator("[role=tab]").last).to_be_in_viewport(ratio=1)
     page.keyboard.press("2")
     expect(page.locator(".cm-content")).to_be_visible()
     selected(page, "trace")
