@@ -487,9 +487,12 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()] or ["no message"]
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = graph_breaks.explanation(reason)
-    hint = next((line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ")), "")
     if words := graph_breaks.of_operator(explained):
         stopped = is_export and not graph_breaks.VMAP_RANDOM.search(words)
-        return f" because {words}", words, export_cures.STOPPED.said() if stopped else graph_breaks.hinted(hint, words)
+        return (
+            f" because {words}",
+            words,
+            export_cures.STOPPED.said() if stopped else graph_breaks.hinted(reason, words),
+        )
     brief = explained or said
-    return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(hint)
+    return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(reason)

@@ -188,7 +188,10 @@ ASSERTION = re.compile(  # with a value in its message
 EXPERTS = re.compile(r"/transformers/\S+ expert_hit = ")
 NUMPY_RANDOM = re.compile(r"\b(?:np|numpy)\.random\.")
 LOOP = re.compile(r"for\b.*?\bin range\(")
-NO_HINT = re.compile(r"(?:This graph break|It may be possible|Dynamo has detected|Please report)")
+NO_HINT = re.compile(  # what torch adds to many kinds of breaks, or says of a name that the program does not have
+    r"This graph break|It may be possible|Dynamo has detected|Please report|Your code may result in an error|"
+    r"This is likely to be a Dynamo bug|Avoid calling `[\w.]+` in your code|If you believe"
+)
 SKIPPED = re.compile(r"[Ss]kipping the (?:function|frame)|frame skipped")
 
 
@@ -399,9 +402,8 @@ def meaning(text: str) -> tuple[str, Advice]:
             logs = {"method": _logged_by(told)} if cure is break_cures.LOGGING else {}
             return words.format(**match.groupdict()), cure.said(**logs) if cure else NO_ADVICE
     explained = explanation(said)
-    hint = re.search(r"Hint: (.*)", said)
     reason = explained or said.strip().partition("\n")[0]
-    fix = hinted(hint[1].strip() if hint else "", reason)
+    fix = hinted(said, reason) or break_cures.OUTSIDE.said()
     return of_operator(reason) or f"torch says: {reason.strip().rstrip('.')}", fix
 
 
@@ -431,8 +433,10 @@ def of_operator(explained: str) -> str:
     return f"`{found['name']}` raised {found['error']}: {found['message']}".rstrip(". ") if found else ""
 
 
-def hinted(hint: str, explained: str = "") -> Advice:
-    """Torch's hint, unless it only says that the break is hard to avoid; of a known error, its cure."""
+def hinted(text: str, explained: str = "") -> Advice:
+    """The first of torch's hints in a message that says what to do; of a known error, its cure."""
     if VMAP_RANDOM.search(explained):
         return break_cures.RANDOM_IN_VMAP.said()
-    return break_cures.TORCHS_HINT.said(hint=hint) if hint and not NO_HINT.match(hint) else NO_ADVICE
+    hints = (hint.strip() for hint in re.findall(r"Hint: (.*)", text))
+    useful = next((hint for hint in hints if hint and not NO_HINT.match(hint)), "")
+    return break_cures.TORCHS_HINT.said(hint=useful) if useful else NO_ADVICE

@@ -109,6 +109,11 @@ RAISES = Cure(
 )
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
+OUTSIDE = Cure(
+    "statement that no graph can hold",
+    "Move this line out of the compiled function: do it before the call and pass what it gives, or do it after the "
+    "call with what the function returns.",
+)
 SEEDED = Cure("seed that is set inside", "Set the seed before the call of the compiled function.")
 WRITES_OUTSIDE = Cure(
     "write in an autograd.Function",
