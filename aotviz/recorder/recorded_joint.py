@@ -5,8 +5,8 @@ each value. That is all that a partitioner reads. So the graph is made again of 
 through torch's partitioner; nothing of the file is run. Only torch's own operators are looked up by a name in a file,
 and only if the name is the one under which they are recorded.
 
-Symbolic sizes have the values of the recorded call. What a file does not have is refused by name: operators of other
-libraries, regions of `torch.utils.checkpoint`.
+Symbolic sizes have the values of the recorded call. The tags of `torch.utils.checkpoint` are recorded, and hold. What
+a file does not have is refused by name: operators of other libraries.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.fx as fx
+from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import SavedTensor
@@ -107,8 +108,8 @@ class RecordedProgram:
         self, module: fx.GraphModule, results: int, chosen: Callable[..., Any]
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         data, inputs = self.compilation.data, graphs.placeholders(module.graph)
-        if _has_checkpoints(self.compilation):
-            raise LookupError(f"{self.compilation.name} {_NO}: it has regions of torch.utils.checkpoint.")
+        if not any("recompute" in node.meta for node in module.graph.nodes) and _has_checkpoints(self.compilation):
+            raise LookupError(f"{self.compilation.name} {_NO}: it is of a version that did not record checkpoints.")
         about = {one.name: one for one in data.inputs}
         given = [node for node in inputs if not node.name.startswith("tangents_")]
         values = list(graphs.values(given)), list(graphs.values(inputs[len(given) :]))
@@ -170,7 +171,7 @@ class RecordedProgram:
 
 
 def _has_checkpoints(compilation: Recorded) -> bool:
-    """Whether it has regions of torch.utils.checkpoint, as far as the recording tells. It does not have their tags."""
+    """Whether it has regions of torch.utils.checkpoint, as far as a recording without their tags tells."""
     data = compilation.data
     if any(_CHECKPOINTED.match(one.why) for one in data.saved_tensors):
         return True
@@ -203,9 +204,14 @@ def _saved(forward: fx.GraphModule, results: int, partitioner: str) -> Iterator[
             producer=str(node.meta.get("desc") or made.target),
             stack=node.meta.get("stack_trace") or "",
             module=next((str(entry[0]) for entry in reversed(stack.values())), ""),
-            why=str(node.meta.get("policy") or f"{partitioner} saves it"),
+            why=str(node.meta.get("policy") or _tagged(node) or f"{partitioner} saves it"),
             is_view=node.op == "placeholder" or node.target is operator.getitem or operators.is_view(node.target),
         )
+
+
+def _tagged(node: fx.Node) -> str:
+    tag = node.meta.get("recompute")
+    return f"tagged {tag.name} by checkpointing" if tag is not None and node.meta.get("ac_graph_id") else ""
 
 
 def _describe(forward: fx.GraphModule, backward: fx.GraphModule, results: int, said: Sequence[str]) -> None:
@@ -274,6 +280,10 @@ class _Made:
         }
         if node.sequence_number >= 0:
             meta["seq_nr"] = node.sequence_number
+        if tag := getattr(CheckpointPolicy, node.checkpoint or "none", None):
+            meta["recompute"] = tag
+            if (region := snapshot.checkpoint[node.index][1]) >= 0:
+                meta["ac_graph_id"] = region
         if node.op == "placeholder":
             meta["desc"] = node.descriptor
         return meta

@@ -30,7 +30,7 @@ from torch.fx.immutable_collections import immutable_list
 from aotviz.recorder.naming import describe, module_lines, target_name, user_frames
 from aotviz.recorder.values import Values
 from aotviz.recording import node_arguments as arguments
-from aotviz.recording.graph import OPS
+from aotviz.recording.graph import CHECKPOINT_TAGS, OPS
 from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
 from aotviz.recording.schema import NONE, GraphSnapshot
 from aotviz.recording.strings import StringTable, clean
@@ -63,6 +63,7 @@ class Parts:
     kwargs: list[dict[str, Any]]
     values: list[Any]  # meta["val"]
     descriptors: list[Any]  # meta["desc"]
+    tags: list[Any]  # meta["recompute"]: of checkpoints, and of values that must be saved
 
     @classmethod
     def of(cls, graph: fx.Graph) -> Parts:
@@ -74,6 +75,7 @@ class Parts:
             list(map(snapshotting.keywords, nodes)),
             [meta.get("val") for meta in metas],
             [meta.get("desc") for meta in metas],
+            [meta.get("recompute") for meta in metas],
         )
 
     def same_as(self, other: Parts) -> bool:
@@ -132,6 +134,11 @@ class SnapshotWriter:
             arguments=self._arguments(parts),
             descriptor={i: self.strings.add(describe(d)) for i, d in described if nodes[i].op == "placeholder"},
             output_descriptors=self._outputs(nodes[-1]) if nodes and nodes[-1].op == "output" else [],
+            checkpoint={
+                i: [tag.value, nodes[i].meta.get("ac_graph_id", NONE)]
+                for i, tag in enumerate(parts.tags)
+                if getattr(tag, "name", "") in CHECKPOINT_TAGS
+            },
         )
 
     def take_rows(self) -> list[Row]:

@@ -256,6 +256,9 @@ def _check_graph(graph: GraphSnapshot, texts: int, values: int, where: str) -> N
     _within(graph.sequence, 1 << 63, f"{where}, sequence")
     _within(graph.descriptor, nodes, f"{where}, descriptor", least=0)
     _within(graph.kwargs, nodes, f"{where}, kwargs", least=0)
+    _within(graph.checkpoint, nodes, f"{where}, checkpoint", least=0)
+    if any(len(tag) != 2 for tag in graph.checkpoint.values()):
+        raise Damage(f"{where}: a checkpoint is a tag and a region")
     for index, args in enumerate(graph.args):
         if type(args) is not list:
             raise Damage(f"{where}, node {index}: its arguments are not a list")

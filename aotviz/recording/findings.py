@@ -85,6 +85,7 @@ class StepNode(Frozen, array_like=True, frozen=True):
     file: int  # of the user's line
     line: int
     code: int
+    checkpoint: int = -1  # its tag in a checkpoint, in words
 
 
 class StepHolder(Frozen, array_like=True, frozen=True):

@@ -32,6 +32,11 @@ OPS = {
 }
 
 
+CHECKPOINT_TAGS = (
+    "MUST_SAVE", "PREFER_SAVE", "MUST_RECOMPUTE", "PREFER_RECOMPUTE", "MUST_CPU_OFFLOAD", "PREFER_CPU_OFFLOAD",
+)  # fmt: skip
+"""The names of torch's `CheckpointPolicy`, by value."""
+
 HALF = re.compile(r"(forward|inference|backward)\b")  # a role's first word, because "forward 2" is a forward too
 
 
@@ -45,6 +50,18 @@ def runs_backward(role: str, mark: str) -> bool:
     """
     half = HALF.match(role)
     return half[1] == "backward" if half else mark == "1"
+
+
+def tag_of(snapshot: GraphSnapshot, index: int) -> str:
+    """What the partitioner is told about a node, by a checkpoint or because it must be saved; "" if nothing."""
+    number, _ = snapshot.checkpoint.get(index, (-1, -1))
+    return CHECKPOINT_TAGS[number] if 0 <= number < len(CHECKPOINT_TAGS) else ""
+
+
+def checkpoint_of(snapshot: GraphSnapshot, index: int) -> str:
+    """The tag of a node in a region of torch.utils.checkpoint, in words; "" outside of one."""
+    _, region = snapshot.checkpoint.get(index, (-1, -1))
+    return tag_of(snapshot, index).lower().replace("_", " ") if region > 0 else ""
 
 
 class Graph:
@@ -87,12 +104,15 @@ class Graph:
         snapshot = self.snapshot
         names = [self.text(number) for number in snapshot.name]
         sources: dict[int, SourceLine] = {}
+        modules: dict[int, tuple[str, str, str]] = {}
         rows = []
         for index, op in enumerate(snapshot.op):
             stack, module, value = snapshot.stack[index], snapshot.module[index], snapshot.value[index]
             if stack not in sources:
                 sources[stack] = innermost(self.text(stack))
-            path, _, kind = self.text(module).rpartition("\n")[2].rpartition("|")
+            if module not in modules:
+                modules[module] = self.text(module).rpartition("\n")[2].rpartition("|")
+            path, _, kind = modules[module]
             inputs: dict[int, None] = {}
             parts = [self._argument(arg, index, names, inputs) for arg in snapshot.args[index]]
             for key, arg in snapshot.kwargs.get(index, {}).items():
@@ -113,6 +133,7 @@ class Graph:
                     sequence_number=snapshot.sequence[index],
                     is_backward=runs_backward(self.role, snapshot.backward[index]),
                     descriptor=self.text(snapshot.descriptor.get(index, -1)),
+                    checkpoint=tag_of(snapshot, index) if snapshot.checkpoint else "",
                 )
             )
         return tuple(rows)

@@ -45,6 +45,7 @@ class Node:
     sequence_number: int
     is_backward: bool
     descriptor: str
+    checkpoint: str = ""  # the tag that torch.utils.checkpoint, or a rule that saves it, gave it: "MUST_RECOMPUTE", ...
 
     @property
     def is_tensor(self) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from aotviz.recording import oversized, sizes, tables
@@ -372,6 +373,8 @@ class _Plan:
 
     def _kept(self, graph: Graph, node: Node, number: int, end: int) -> int:
         """The bytes that an operator's result keeps at least (oversized.py)."""
+        if not oversized.keeps_more(node.target):
+            return 0
         value, read = graph.values[number], [one.value for i in node.inputs if (one := graph.rows[i]).value]
         if read and read[0] and oversized.copies_a_storage(node.target):
             return self._storage_bytes(graph, read[0].storage)
@@ -472,13 +475,18 @@ _SAID_SAVED = re.compile(r"saved |SavedForBackwards")
 _SAID_UPDATED = re.compile(r" after mutation$|^InputMutationAOTOutput\(")
 
 
+@lru_cache(4096)  # a graph has few different operators
+def _shares_memory(target: str) -> bool:
+    """Whether the result is in the memory of the first argument."""
+    return bool(sizes.VIEW.fullmatch(target) or _IN_PLACE.search(target))
+
+
 def _views(graph: Graph) -> Iterator[tuple[int, int]]:
     """(value, value whose memory it has) of the views and writes, by their operators."""
     owners: dict[int, int] = {}  # by node
     for node in graph.rows:
         first = node.inputs[0] if node.inputs else -1
-        shares = sizes.VIEW.fullmatch(node.target) or _IN_PLACE.search(node.target)
-        if first >= 0 and (shares or (node.target == _ITEM and first in owners)):
+        if first >= 0 and (_shares_memory(node.target) or (node.target == _ITEM and first in owners)):
             owners[node.index] = owner = owners.get(first, first)
             yield node.value_id, graph.rows[owner].value_id
 

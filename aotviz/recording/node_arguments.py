@@ -46,6 +46,7 @@ class PackedGraph(msgspec.Struct, array_like=True):
     arguments: bytes  # the input of `unpack`
     descriptor: dict[int, int]  # as in GraphSnapshot
     output_descriptors: list[int]
+    checkpoint: dict[int, list[int]] = {}  # as in GraphSnapshot
 
 
 def unpacked(packed: PackedGraph, rows: Sequence[Row]) -> GraphSnapshot:
@@ -65,6 +66,7 @@ def unpacked(packed: PackedGraph, rows: Sequence[Row]) -> GraphSnapshot:
         backward="".join([row[7] for row in found]),
         descriptor=packed.descriptor,
         output_descriptors=packed.output_descriptors,
+        checkpoint=packed.checkpoint,
     )
 
 

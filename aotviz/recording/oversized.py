@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from math import prod
 
@@ -19,6 +20,12 @@ _NORMS = re.compile(
     r"\.default"
 )
 _COPIES = re.compile(r"aten\.(?:copy|(?:slice|select|diagonal|as_strided)_scatter)\.default")
+
+
+@lru_cache(4096)  # a graph has few different operators
+def keeps_more(target: str) -> bool:
+    """Whether one of the rules below is about this operator."""
+    return any(rule.fullmatch(target) for rule in (_LOSSES, _NORMS, _COPIES))
 
 
 def kept_elements(target: str, shapes: Sequence[Sequence[int]]) -> int:

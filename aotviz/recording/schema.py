@@ -47,9 +47,8 @@ class ValueRecord(Frozen, array_like=True, frozen=True):
 class GraphSnapshot(Frozen, frozen=True):
     """An FX graph in columns, each of length `len(op)`, in topological order.
 
-    An argument is None, bool, int, float or str as it is; `[d]` is the result of the node d places before;
-    `["L", ...]` a list or tuple; `{"d": {...}}` a dict; `{"s": [start, stop, step]}` a slice; `{"r": i}` anything
-    else, by its text in `strings`.
+    An argument is a plain value as it is; `[d]` is the result of the node d places before; `["L", ...]` is a sequence;
+    `{"d": {...}}` a dict; `{"s": [start, stop, step]}` a slice; `{"r": i}` anything else, by its text in `strings`.
     """
 
     op: str  # one letter a node: p placeholder, f call_function, m call_module, c call_method, a get_attr, o output
@@ -64,6 +63,7 @@ class GraphSnapshot(Frozen, frozen=True):
     backward: str  # "1" where the node was traced in the backward, else "0"
     descriptor: dict[int, Text]  # placeholder's node index -> string
     output_descriptors: list[Text]  # string, one per graph output
+    checkpoint: dict[int, list[int]] = {}  # node index -> [tag in graph.CHECKPOINT_TAGS, number of the region or -1]
 
 
 class InputRecord(Frozen, frozen=True):

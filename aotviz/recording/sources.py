@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 SUBSCRIPT = re.compile(r"""(?:^[LG])?\[['"]([^'"]*)['"]\]""")
 FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?')
@@ -22,7 +22,7 @@ class SourceLine:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.line else ""
 
-    @property
+    @cached_property  # many values come from the same line
     def with_code(self) -> str:
         return f"{self} {self.code}".strip()
 

@@ -6,7 +6,7 @@ The nodes are of several compilations, whose texts have other numbers, so the re
 from __future__ import annotations
 
 from aotviz.recording.findings import StepGraph, StepHolder, StepNode, StepRecord
-from aotviz.recording.graph import OPS
+from aotviz.recording.graph import OPS, checkpoint_of
 from aotviz.recording.listing import Node
 from aotviz.recording.step_memory import StepMemory
 
@@ -30,6 +30,7 @@ def record(memory: StepMemory) -> StepRecord:
                 StepNode(
                     graph, node.index, _LETTERS[node.op], text(node.name), text(node.target), text(node.descriptor),
                     text(node.module_path), text(source.file), source.line, text(source.code),
+                    text(checkpoint_of(memory.graphs[graph].graph.snapshot, node.index)),
                 )
             )  # fmt: skip
         return place

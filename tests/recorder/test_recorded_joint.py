@@ -15,7 +15,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import aotviz
 from aotviz.reading.recording import Recording
@@ -55,6 +55,33 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "a constant": (lambda x: (x.exp() * torch.tensor([2.0, 3.0])).sin().sum(), (leaf(2),)),
     "attention": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (torch.ones(2, 5, 16),)),
     "several results of an operator": (lambda x: x.topk(2).values.sort().values * x[:, :2], (leaf(3, 4),)),
+}
+
+
+def checkpointed(layer: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return lambda x: checkpoint(layer, x, use_reentrant=False, **options).square().sum()
+
+
+def region(x: torch.Tensor) -> torch.Tensor:
+    return (x.sin() @ x.exp()).tanh().cos() * x
+
+
+def tagging(products: CheckpointPolicy, rest: CheckpointPolicy) -> Callable[..., Any]:
+    def policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        return products if op is torch.ops.aten.mm.default else rest
+
+    return lambda: create_selective_checkpoint_contexts(policy)
+
+
+SAVE, KEEP = CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE
+AGAIN, RATHER_AGAIN = CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE
+PROGRAMS |= {
+    "a checkpoint": (checkpointed(region), (leaf(4, 4),)),
+    "two checkpoints": (lambda x: checkpointed(region)(checkpoint(region, x, use_reentrant=False)), (leaf(4, 4),)),
+    "products are saved": (checkpointed(region, context_fn=tagging(SAVE, RATHER_AGAIN)), (leaf(4, 4),)),
+    "products are recomputed": (checkpointed(region, context_fn=tagging(AGAIN, KEEP)), (leaf(4, 4),)),
+    "all is recomputed": (checkpointed(region, context_fn=tagging(AGAIN, AGAIN)), (leaf(4, 4),)),
+    "dropout in a checkpoint": (checkpointed(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))), (leaf(4, 4),)),
 }
 
 
@@ -124,12 +151,12 @@ def test_a_policy_is_tried_on_a_file(tmp_path: Path) -> None:
 
 
 def test_what_a_file_does_not_have_is_refused_by_name(tmp_path: Path) -> None:
-    def layer(x: torch.Tensor) -> torch.Tensor:
-        return x.sin().exp()
-
-    recording = recorded(lambda x: checkpoint(layer, x, use_reentrant=False).sum(), (leaf(4),))
-    with pytest.raises(LookupError, match=r"it has regions of torch\.utils\.checkpoint"):
-        from_file(recording, tmp_path)[0].what_if("default")
+    recording = recorded(*PROGRAMS["a checkpoint"])
+    data = from_file(recording, tmp_path).data
+    (old,) = data.compilations
+    without = [replace(graph, checkpoint={}) for graph in old.graphs]
+    with pytest.raises(LookupError, match="it is of a version that did not record checkpoints"):
+        Recording(replace(data, compilations=[replace(old, graphs=without)]))[0].what_if("default")
     own = aotviz.policy({">= 1 MiB": "save"}, otherwise="default")
     with pytest.warns(UserWarning, match="no value of this graph matches"):
         recording = recorded(lambda x: x.sin().exp().sum(), (leaf(4),), partition_fn=own)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import aotviz
 from aotviz.explain import peaks
@@ -323,6 +324,29 @@ def test_what_inductors_program_needs_is_told_with_the_peak(opened: Open, width:
     expect(page.locator(".memory-view .of-inductor")).to_have_text(" ".join(told).replace("`", ""))
     assert told[0].startswith("Inductor's program needs at most ")
     page.screenshot(path=screenshots / f"memory-of-inductor-{width}.png")
+
+
+def test_the_tags_of_a_checkpoint_are_told(opened: Open, screenshots: Path) -> None:
+    def policy(context: object, op: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+        return CheckpointPolicy.MUST_SAVE if op is torch.ops.aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def region(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() @ x.exp()).tanh()
+
+    def contexts() -> object:
+        return create_selective_checkpoint_contexts(policy)
+
+    f = aotviz.compile(lambda x: checkpoint(region, x, use_reentrant=False, context_fn=contexts).sum(), backend="eager")
+    f(torch.rand(8, 8, requires_grad=True)).backward()
+    page = opened(f.recording)
+    canvas(page).focus()
+    page.keyboard.press("Home")
+    rows = page.locator(".memory-view tbody tr")
+    expect(rows.filter(has_text="sin")).to_contain_text("checkpoint: prefer recompute")
+    while not caption(page).startswith("Alive while mm "):
+        page.keyboard.press("ArrowRight")
+    expect(rows.filter(has_text="saved").filter(has_text="mm")).to_contain_text("checkpoint: must save")
+    page.screenshot(path=screenshots / "memory-checkpoint.png")
 
 
 def test_without_a_change_that_helps_the_view_says_so(opened: Open) -> None:

@@ -1,7 +1,17 @@
 // A graph of a recording. The inputs of all nodes are computed at once, because drawing needs them. A node's texts,
 // module and users are looked up on demand: the page of a graph with twenty thousand nodes first shows sixty boxes.
 
-import type { CompilationData, GraphSnapshot, ValueRecord, Wire } from "./wire";
+import { type CompilationData, type GraphSnapshot, NONE, type ValueRecord, type Wire } from "./wire";
+
+// The policies of torch.utils.checkpoint, by number: CHECKPOINT_TAGS in aotviz/recording/graph.py.
+const CHECKPOINT_TAGS = [
+  "must save",
+  "prefer save",
+  "must recompute",
+  "prefer recompute",
+  "must cpu offload",
+  "prefer cpu offload",
+];
 
 export interface SourceLine {
   readonly file: string; // "" where unknown
@@ -30,6 +40,7 @@ export interface Node {
   readonly sequence: number;
   readonly backward: boolean;
   readonly descriptor: string;
+  readonly checkpoint: string; // its tag in a region of torch.utils.checkpoint, in words, or ""
   readonly inputs: readonly number[]; // nodes that it reads, each once
   readonly users: readonly number[]; // nodes that read it, in order
 }
@@ -169,6 +180,11 @@ class Row implements Node {
 
   get descriptor(): string {
     return this.graph.text(this.graph.snapshot.descriptor.get(this.index) ?? -1);
+  }
+
+  get checkpoint(): string {
+    const [tag, region] = this.graph.snapshot.checkpoint.get(this.index) ?? [NONE, NONE];
+    return region! > 0 ? (CHECKPOINT_TAGS[tag!] ?? "") : "";
   }
 
   get inputs(): readonly number[] {

@@ -39,9 +39,8 @@ export interface ValueRecord {
 /**
  * An FX graph in columns, each of length `len(op)`, in topological order.
  *
- * An argument is None, bool, int, float or str as it is; `[d]` is the result of the node d places before;
- * `["L", ...]` a list or tuple; `{"d": {...}}` a dict; `{"s": [start, stop, step]}` a slice; `{"r": i}` anything
- * else, by its text in `strings`.
+ * An argument is a plain value as it is; `[d]` is the result of the node d places before; `["L", ...]` is a sequence;
+ * `{"d": {...}}` a dict; `{"s": [start, stop, step]}` a slice; `{"r": i}` anything else, by its text in `strings`.
  */
 export interface GraphSnapshot {
   readonly op: string; // one letter a node: p placeholder, f call_function, m call_module, c call_method, a get_attr, o output
@@ -56,6 +55,7 @@ export interface GraphSnapshot {
   readonly backward: string; // "1" where the node was traced in the backward, else "0"
   readonly descriptor: ReadonlyMap<number, number>; // placeholder's node index -> string
   readonly output_descriptors: number[]; // string, one per graph output
+  readonly checkpoint: ReadonlyMap<number, number[]>; // node index -> [tag in graph.CHECKPOINT_TAGS, number of the region or -1]
 }
 
 /** One flat input as the user passed it (SYSTEM.md A3). */
@@ -620,6 +620,7 @@ export interface StepNode {
   readonly file: number; // of the user's line
   readonly line: number;
   readonly code: number;
+  readonly checkpoint: number; // its tag in a checkpoint, in words
 }
 
 /** A storage of a training step, from the moment at which it is made to the last that holds it. */
@@ -862,6 +863,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["backward", "str"],
       ["descriptor", ["map","int","int"]],
       ["output_descriptors", ["list","int"]],
+      ["checkpoint", ["map","int",["list","int"]], {}],
     ],
   },
   InputRecord: {
@@ -1473,6 +1475,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["file", "int"],
       ["line", "int"],
       ["code", "int"],
+      ["checkpoint", "int", -1],
     ],
   },
   StepHolder: {

@@ -20,6 +20,7 @@ function node(index: number, name: string, target: string, line = 0): Node {
     sequence: -1,
     backward: false,
     descriptor: "",
+    checkpoint: "",
     inputs: [],
     users: [],
   };

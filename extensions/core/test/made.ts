@@ -18,6 +18,7 @@ export function node(index: number, change: Partial<Node> = {}): Node {
     sequence: -1,
     backward: false,
     descriptor: "",
+    checkpoint: "",
     inputs: [],
     users: [],
     ...change,

@@ -117,7 +117,7 @@ test("a stranger's sizes are drawn as finite numbers of bytes", async () => {
 
 test("a stranger's training step is drawn within its moments, and without nodes that are not there", () => {
   const graphs = [{ phase: "forward", compilation: "0", stage: "lower", role: "forward" }];
-  const node = { index: 0, op: "f", target: 9, descriptor: 1, module: 1, file: -1, line: 0, code: 7 };
+  const node = { index: 0, op: "f", target: 9, descriptor: 1, module: 1, file: -1, line: 0, code: 7, checkpoint: -1 };
   const holder = {
     maker: 0,
     kind: 99,

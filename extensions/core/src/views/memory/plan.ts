@@ -32,7 +32,7 @@ const MOST = 2 ** 50; // bytes of a storage
 const END = 2 ** 53; // held by the caller when everything has run
 
 /** What is shown of a node that runs, or makes a storage. */
-export type Maker = Pick<Node, "index" | "name" | "op" | "target" | "descriptor" | "modules" | "source">;
+export type Maker = Pick<Node, "index" | "name" | "op" | "target" | "descriptor" | "modules" | "source" | "checkpoint">;
 
 /** A storage, from the moment at which it is made to the last that holds it. */
 export interface Holder {

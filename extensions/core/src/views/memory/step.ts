@@ -58,6 +58,7 @@ function makerOf({ index, op, line, ...of }: StepNode, text: (number: number) =>
     name: name!,
     target: target!,
     descriptor: descriptor!,
+    checkpoint: text(of.checkpoint),
     modules: path ? [{ path, type: "" }] : [],
     source: file ? { file, line, scope: "", code: text(of.code) } : null,
   };

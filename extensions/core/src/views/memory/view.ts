@@ -487,6 +487,7 @@ function columns(plan: Plan, { codeText }: Tools): Column<Row>[] {
         row.holders.length > 1 && `${row.holders.length} × `,
         codeText(row.name),
         h("small", {}, codeText(typed(first(row)), 16)),
+        first(row).maker.checkpoint && h("small", {}, `checkpoint: ${first(row).maker.checkpoint}`),
         row.odd && h("small", {}, `differs from ${row.odd.holders.length} equal ones: ${typed(first(row.odd))}`),
       ],
     },
