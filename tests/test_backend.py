@@ -88,7 +88,10 @@ class ConvNet(nn.Module):
 
 
 class MovingAverage(nn.Module):
-    """FINDINGS, section 1: a buffer that is read and then updated. torch's own pipeline gets `w`'s gradient wrong."""
+    """A buffer that is read and then updated. torch's own pipeline gets `w`'s gradient wrong.
+
+    See docs/design/measured.md, "The pipeline".
+    """
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The first call with fakes that DDPOptimizer wants, and what debug mode asserts on each call (SYSTEM.md E4)."""
+"""The first call with fakes, for DDPOptimizer, and what debug mode asserts on each call (docs/design/system.md E4)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ REFUSED = {
     "dynamic_siblings": "x and y do not overlap in memory as they did when this was compiled",
 }
 
-# The min-cut partitioner must not recompute from a buffer that the call has since overwritten (FINDINGS.md, section 1).
+# The min-cut partitioner must not recompute from a buffer that the call has since overwritten (docs/design/measured.md,
+# "The pipeline").
 OVERWRITTEN_BUFFERS = ["moving_average_is_read_then_updated", "moving_average_with_a_nonlinear_use"]
 
 # Torch 2.13's aot_function gets these wrong or refuses them; ours must not fall back to that.

@@ -1,4 +1,4 @@
-"""`aotviz.compiled_autograd`: the whole backward, captured as one graph (SYSTEM.md F1).
+"""`aotviz.compiled_autograd`: the whole backward, captured as one graph (docs/design/system.md F1).
 
 Blocks with equal arguments share their captures, so that a block that is entered at every step captures once. What is
 captured in a block is in the recording of that block only.

@@ -1,4 +1,4 @@
-"""Programs from the cache: the look-up before a compilation, and the saving after it (SYSTEM.md E5).
+"""Programs from the cache: the look-up before a compilation, and the saving after it (docs/design/system.md E5).
 
 A graph from Dynamo is looked up before any stage runs. `aot_function` and its family have no such graph: their programs
 are looked up when stage "metadata" has traced them. If an entry's guards hold for the sizes of this call, the stages

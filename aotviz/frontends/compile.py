@@ -1,4 +1,4 @@
-"""`aotviz.compile`: the one-liner (SYSTEM.md B5).
+"""`aotviz.compile`: the one-liner (docs/design/system.md B5).
 
 It is `torch.compile` with our backend, and its result has a recording. Dynamo captures Python: closures, globals,
 attributes, guards, graph breaks. Our pipeline compiles what Dynamo captures. One recording keeps everything that is

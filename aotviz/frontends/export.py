@@ -1,4 +1,4 @@
-"""Export: a graph without a program around it (SYSTEM.md B4, A7).
+"""Export: a graph without a program around it (docs/design/system.md B4, A7).
 
 `aot_export_module` and `aot_export_joint_simple` return a graph that runs without our wrapper. They refuse whatever a
 wrapper would have to do at run time, and name it. `aot_export_joint_with_descriptors` has no such rules: it stops the

@@ -1,4 +1,4 @@
-"""Make a Request from what a caller passes (SYSTEM.md B1).
+"""Make a Request from what a caller passes (docs/design/system.md B1).
 
 A Python function takes any pytrees. The parameters and buffers of a module become inputs before the arguments. A graph
 from Dynamo takes flat inputs, and may record what each of them is to the user: a local variable, a parameter, a closure

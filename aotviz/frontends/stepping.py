@@ -1,4 +1,4 @@
-"""Run up to a stage, look at the graph, change it, and continue (ARCHITECTURE.md, "One idea").
+"""Run up to a stage, look at the graph, change it, and continue (docs/design/architecture.md, "The idea").
 
 The pipeline is a list of stages, so it can stop after any of them. A `Stopped` holds the frozen form that the last
 stage returned. `with_graph` makes another form from it, and `resume` runs the remaining stages on it.

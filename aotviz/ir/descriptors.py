@@ -2,7 +2,7 @@
 
 A graph has `primals_3` and `tangents_1`; a user knows `model.wte.weight` and "the gradient of the loss". A descriptor
 connects the two. Every placeholder has one in `meta["desc"]`, the output node has a list of them, and `str()` of one is
-the text that tables and views show (SYSTEM.md A6).
+the text that tables and views show (docs/design/system.md A6).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators with side effects keep their order: a token goes from each to the next (SYSTEM.md C5).
+"""Operators with side effects keep their order: a token goes from each to the next (docs/design/system.md C5).
 
 A print, a call of a script object's method, a custom operator that was registered as effectful: nothing reads their
 results, so a compiler could remove or reorder them. Functionalization therefore traces them as `with_effects(token, op,

@@ -1,4 +1,4 @@
-"""The forms: one frozen dataclass for each state of a compilation, passed from stage to stage (SYSTEM.md, rule 1).
+"""The forms: one frozen dataclass for each state of a compilation, passed from stage to stage.
 
     Request     what the user asked for: a function and its arguments
     FlatCall    the same as flat lists, with fake arguments and names
@@ -11,8 +11,8 @@
 
 The forms that hold compiled functions are in runtime/lowered.py.
 
-No field is None until a later stage fills it in, and no stage changes its argument. Every form has the reasons for the
-decisions of its stage (`evidence`) and the graphs to show (`graphs`).
+No field is None until a later stage fills it in, and no stage changes its argument (docs/design/architecture.md,
+"Rules"). Every form has the reasons for the decisions of its stage (`evidence`) and the graphs to show (`graphs`).
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class JointGraph(JointCall):
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One value that the forward keeps for the backward (SYSTEM.md G5)."""
+    """One value that the forward keeps for the backward (docs/design/system.md G5)."""
 
     name: str
     is_symbol: bool

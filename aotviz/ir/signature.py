@@ -1,4 +1,4 @@
-"""What the inputs and outputs of an exported graph are, by node name (SYSTEM.md A7).
+"""What the inputs and outputs of an exported graph are, by node name (docs/design/system.md A7).
 
 An exported graph has no wrapper. Its caller passes parameters and buffers, writes mutated inputs back, and picks the
 gradients from the results. The signature says which is which:

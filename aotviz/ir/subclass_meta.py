@@ -1,4 +1,4 @@
-"""What a compiled program must know about tensor subclasses (SYSTEM.md A5, C4).
+"""What a compiled program must know about tensor subclasses (docs/design/system.md A5, C4).
 
 A graph takes and returns plain tensors. A caller passes a subclass: a tensor made of inner tensors, which may be
 subclasses themselves. A plan says which of the graph's values one value of the caller becomes. A `PlainTensorMeta` is

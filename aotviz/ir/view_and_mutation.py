@@ -1,7 +1,7 @@
-"""Facts about one call: how its inputs are changed, and what its outputs share memory with (SYSTEM.md A1-A4).
+"""Facts about one call: how its inputs are changed, and what its outputs share memory with.
 
-All of it is frozen and free of torch objects, but for the operator overloads inside a view chain. A stage that
-learns more makes a new value with `dataclasses.replace`. Lists state their length.
+See docs/design/system.md A1-A4. All of it is frozen and free of torch objects, but for the operator overloads inside a
+view chain. A stage that learns more makes a new value with `dataclasses.replace`. Lists state their length.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def count_writes(replay: Sequence[ReplayStep], counts_with: Mapping[Ref, Ref] = 
 
 @dataclass(frozen=True)
 class InputAliasInfo:
-    """What a call does to one input, and the input's state before (SYSTEM.md A3)."""
+    """What a call does to one input, and the input's state before (docs/design/system.md A3)."""
 
     is_tensor: bool
     is_leaf: bool
@@ -295,7 +295,7 @@ class InputAliasInfo:
 
 @dataclass(frozen=True)
 class OutputAliasInfo:
-    """What one output is (SYSTEM.md A2).
+    """What one output is (docs/design/system.md A2).
 
     `base_index` counts inputs for alias_of_input, custom_function_view and is_input, intermediate bases for
     alias_of_intermediate and alias_of_intermediate_save_as_output, and user outputs for
@@ -337,7 +337,7 @@ class IntermediateBase:
 
 @dataclass(frozen=True)
 class TensorAlias:
-    """Hides a tensor from autograd: `autograd.Function` handles only tensors (SYSTEM.md A7).
+    """Hides a tensor from autograd: `autograd.Function` handles only tensors (docs/design/system.md A7).
 
     The generated forward returns a metadata-mutated input inside one. Otherwise autograd would take the alias for a
     view of a differentiable input and forbid its mutation.
@@ -348,7 +348,7 @@ class TensorAlias:
 
 @dataclass(frozen=True)
 class ViewAndMutationMeta:
-    """All facts about one call (SYSTEM.md A4)."""
+    """All facts about one call (docs/design/system.md A4)."""
 
     input_info: tuple[InputAliasInfo, ...]  # one per flat input
     output_info: tuple[OutputAliasInfo, ...]  # one per flat output

@@ -67,7 +67,7 @@ class GraphSnapshot(Frozen, frozen=True):
 
 
 class InputRecord(Frozen, frozen=True):
-    """One flat input as the user passed it (SYSTEM.md A3)."""
+    """One flat input as the user passed it (docs/design/system.md A3)."""
 
     name: str  # the user's own name for it, e.g. "model.wte.weight" or "x"
     kind: str  # "parameter" | "buffer" | "input" | "constant"
@@ -93,7 +93,7 @@ class InputRecord(Frozen, frozen=True):
 
 
 class OutputRecord(Frozen, frozen=True):
-    """One flat output as the user receives it (SYSTEM.md A1, A2)."""
+    """One flat output as the user receives it (docs/design/system.md A1, A2)."""
 
     name: str
     output_type: str  # OutputType's name
@@ -110,7 +110,7 @@ class OutputRecord(Frozen, frozen=True):
 
 
 class SavedTensorRecord(Frozen, frozen=True):
-    """One value kept from forward to backward (SYSTEM.md G5)."""
+    """One value kept from forward to backward (docs/design/system.md G5)."""
 
     name: str  # node name in the forward graph
     kind: str  # "tensor" | "symint"
@@ -135,7 +135,7 @@ class SavedTensorRecord(Frozen, frozen=True):
 
 
 class RecomputedRecord(Frozen, frozen=True):
-    """One value of the forward that the backward computes again, so that it need not be kept (SYSTEM.md G5)."""
+    """One value of the forward that the backward computes again, and that is not kept (docs/design/system.md G5)."""
 
     name: str  # node name in both graphs
     dtype: str
@@ -150,7 +150,7 @@ class RecomputedRecord(Frozen, frozen=True):
 
 
 class AliasTensor(Frozen, array_like=True, frozen=True):
-    """A tensor that the user's code held, as a window on a storage (SYSTEM.md G3)."""
+    """A tensor that the user's code held, as a window on a storage (docs/design/system.md G3)."""
 
     names: list[str]  # the user's names, e.g. ["x", "output[1]"] for an input that is returned; [] for an intermediate
     role: str  # "input" | "output" | "intermediate" | "base": the synthetic base of several inputs
@@ -227,7 +227,7 @@ class WrapperNote(Frozen, frozen=True):
 
 
 class WrapperRecord(Frozen, frozen=True):
-    """The generated Python that runs on every call (SYSTEM.md G4)."""
+    """The generated Python that runs on every call (docs/design/system.md G4)."""
 
     filename: str
     source: str

@@ -1,4 +1,4 @@
-"""The lines of the generated `autograd.Function` (SYSTEM.md E3).
+"""The lines of the generated `autograd.Function` (docs/design/system.md E3).
 
 Its forward runs the compiled forward and keeps what the backward needs. Its backward brings the incoming gradients into
 the layout that the backward was compiled for, and runs it.

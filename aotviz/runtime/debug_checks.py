@@ -1,5 +1,5 @@
 """With `debug=True`: does each call match what the program was compiled for, and leave memory as the function itself
-would? (SYSTEM.md E4)
+would? (docs/design/system.md E4)
 
 A compiled program trusts its caller: `aotviz.compile` and Dynamo guard their calls, `aot_function` leaves that to its
 user. A call that does not match gives wrong numbers, or an error from inside a kernel. In debug mode the wrapper first

@@ -1,4 +1,4 @@
-"""Random generators that a forward and its backward share, so that CUDA graphs can replay both (SYSTEM.md C6).
+"""Random generators that a forward and its backward share, for CUDA graphs to replay both (docs/design/system.md C6).
 
 A random node that the backward recomputes draws from a separate generator in each half. Both start in the same state,
 and each call advances both equally, so they stay in step without copies. States are saved and restored only if calls do

@@ -1,4 +1,4 @@
-"""One tensor passed twice (SYSTEM.md C1).
+"""One tensor passed twice (docs/design/system.md C1).
 
 A duplicate that is not mutated needs nothing: each occurrence is traced as a separate tensor, and autograd adds up
 their gradients. If it is mutated, the trace must know that both are one tensor: they become one graph input, and the

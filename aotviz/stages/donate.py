@@ -1,4 +1,4 @@
-"""Which saved tensors the backward may overwrite (SYSTEM.md D6).
+"""Which saved tensors the backward may overwrite (docs/design/system.md D6).
 
 A saved tensor that shares memory with no input, output or gradient dies with the backward that reads it, so the
 backward may put a gradient in its place. A second backward through the same graph (`retain_graph=True`) still needs it:

@@ -1,4 +1,4 @@
-"""Close the trace of an export, and describe its inputs and outputs (SYSTEM.md B4).
+"""Close the trace of an export, and describe its inputs and outputs (docs/design/system.md B4).
 
 Nothing runs around an exported graph, so every output of the function is an output of the graph, even views and
 returned inputs. The gradients are those of a loss with respect to 1: there are no tangents.

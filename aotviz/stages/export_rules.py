@@ -1,4 +1,4 @@
-"""Refuse what an exported graph cannot express, by the name of the input or output (SYSTEM.md B4).
+"""Refuse what an exported graph cannot express, by the name of the input or output (docs/design/system.md B4).
 
 An export has no wrapper at run time that could change the shape of an input, check that two inputs are the same, or
 recreate a view. Data written to an input leaves the graph as an extra output; other effects are refused.

@@ -1,4 +1,4 @@
-"""From a call with any pytrees to a flat list of fakes with names (SYSTEM.md B1, B2).
+"""From a call with any pytrees to a flat list of fakes with names (docs/design/system.md B1, B2).
 
 Parameters and buffers come first, then the leaves of the arguments, in pytree order. Each flat input has the user's
 name for it: `wte.weight`, `x`, `batch['ids']`.

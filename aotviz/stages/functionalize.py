@@ -1,4 +1,4 @@
-"""Where mutations of inputs happen (SYSTEM.md C3).
+"""Where mutations of inputs happen (docs/design/system.md C3).
 
 The trace is functional: the new data of each mutated input is an output of the graph. If nothing can tell the
 difference (`MutationType.MUTATED_IN_GRAPH`), the write moves into the graph, as a `copy_` to the input at its end, so

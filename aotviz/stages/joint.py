@@ -1,4 +1,4 @@
-"""Close the trace into a graph: with the gradients after the forward, or without (SYSTEM.md D1).
+"""Close the trace into a graph: with the gradients after the forward, or without (docs/design/system.md D1).
 
 `run` decides which results of the forward receive a tangent and which inputs a gradient, and continues the open trace
 with the backward. `close` is its counterpart for a call that needs no gradients. In both, the graph's first outputs are

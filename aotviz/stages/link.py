@@ -1,4 +1,4 @@
-"""Compose everything into the one Python function that runs (SYSTEM.md E2).
+"""Compose everything into the one Python function that runs (docs/design/system.md E2).
 
 Reads top to bottom like the generated function: arguments come in, rewrites turn them into graph inputs, the compiled
 graph runs, mutations are written back, views are recreated, the result goes out.

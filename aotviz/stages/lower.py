@@ -1,4 +1,4 @@
-"""Pass the graphs to compilers (SYSTEM.md E1).
+"""Pass the graphs to compilers (docs/design/system.md E1).
 
 The forward is compiled now. The backward is compiled when first needed, since many programs never call it, unless it
 takes symbolic sizes, whose guards belong to this compilation: then it is compiled at once. The backward is compiled

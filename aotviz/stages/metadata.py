@@ -1,4 +1,4 @@
-"""Run the forward once, functionalised, and read the facts (SYSTEM.md B3, A1-A4).
+"""Run the forward once, functionalised, and read the facts (docs/design/system.md B3, A1-A4).
 
 The run is also the first half of the graph: it stays open, and the joint stage continues it.
 """

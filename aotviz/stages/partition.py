@@ -1,4 +1,4 @@
-"""Partition the joint graph: a forward that saves values, and a backward that takes them (SYSTEM.md D3).
+"""Partition the joint graph: a forward that saves values, and a backward that takes them (docs/design/system.md D3).
 
 Note [Old values of mutated inputs]
 A partitioner may recompute a value in the backward from any graph input. By then a mutated input has been overwritten,

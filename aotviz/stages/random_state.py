@@ -1,4 +1,4 @@
-"""Random numbers as a function of the generator's state, an input and result of the graph (SYSTEM.md C6).
+"""Random numbers as a function of the generator's state, an input and result of the graph (docs/design/system.md C6).
 
 With torch's setting `functionalize_rng_ops`, a call that draws on a GPU gets two more graph inputs, the seed and the
 offset of the GPU's generator, and one more result, the offset afterwards. The offset is an input that the call mutates,

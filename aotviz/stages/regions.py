@@ -1,4 +1,4 @@
-"""Partitioning of regions that a program marks with `torch.compiler.nested_compile_region` (SYSTEM.md D4).
+"""Partitioning of regions that a program marks with `torch.compiler.nested_compile_region` (docs/design/system.md D4).
 
 Such a region leaves two nodes in a joint graph for each call: one runs the region's forward; the other, in the
 backward, runs the region again from its inputs and then its gradients. So each region would be computed twice. This

@@ -1,4 +1,4 @@
-"""Saved-tensor hooks that are graphs become a part of the program's graphs (SYSTEM.md D5).
+"""Saved-tensor hooks that are graphs become a part of the program's graphs (docs/design/system.md D5).
 
 `torch.autograd.graph.saved_tensors_hooks(pack, unpack)` lets a user store less, or elsewhere, than what autograd
 saves. Where both hooks are `fx.GraphModule`s a compiler can fuse them: `pack` goes to the end of the forward, once

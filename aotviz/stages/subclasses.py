@@ -1,4 +1,4 @@
-"""From the tensors that a caller holds to those that a graph takes (SYSTEM.md C4).
+"""From the tensors that a caller holds to those that a graph takes (docs/design/system.md C4).
 
 Autograd sees a subclass as one tensor; the compiled graph takes and returns its parts. Before this stage a call has one
 entry per tensor of the caller, after it one entry per part. The rewrite keeps the caller's description, and writes the

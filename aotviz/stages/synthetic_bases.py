@@ -1,4 +1,4 @@
-"""Inputs that overlap in memory, one of them mutated (SYSTEM.md C2).
+"""Inputs that overlap in memory, one of them mutated (docs/design/system.md C2).
 
 A functional graph cannot express that writing `a` changes `b`. So the inputs of such a group are replaced by their
 common base, and the traced function recreates them as views of it: then the base is written, and all of them see it.

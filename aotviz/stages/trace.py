@@ -1,7 +1,10 @@
-"""Finish the traced graph (SYSTEM.md D2): remove dead code, and describe every input and output; put on each backward
-node the source line of the forward node that it differentiates; run torch's passes over a whole graph. With its setting
-`selective_decompose`, operators are decomposed only in regions annotated for Inductor. Checkpointed values are
-recomputed for a backward that the function itself calls."""
+"""Finish the traced graph (docs/design/system.md D2).
+
+Removes dead code, describes every input and output, and puts on each backward node the source line of the forward node
+that it differentiates; runs torch's passes over a whole graph. With its setting `selective_decompose`, operators are
+decomposed only in regions annotated for Inductor. Checkpointed values are recomputed for a backward that the function
+itself calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The ambient context of Dynamo and Inductor: what aotviz reads from it, and puts into it (FINDINGS, section 2)."""
+"""The ambient context of Dynamo and Inductor: what aotviz reads from it, and puts into it.
+
+docs/design/measured.md, "What Dynamo, the partitioners and Inductor expect", says what others read of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inductor's inner compilers, called as Inductor itself would call them (SYSTEM.md E1).
+"""Inductor's inner compilers, called as Inductor itself would call them (docs/design/system.md E1).
 
 `compile_fx`, Inductor's entry point, calls torch's own AOTAutograd. Our pipeline replaces AOTAutograd, so it calls the
 other parts of Inductor itself: pre-grad passes on a graph from Dynamo, joint-graph passes before the partition, the

@@ -1,4 +1,4 @@
-"""`torch.utils.checkpoint` inside a trace (SYSTEM.md D4).
+"""`torch.utils.checkpoint` inside a trace (docs/design/system.md D4).
 
 In eager, a checkpointed region saves only its inputs and runs again in the backward, with the random state of the first
 run. A plain trace would record both runs, with different random numbers. In a graph, a region only says which nodes the

@@ -1,4 +1,4 @@
-"""What a run shows about its inputs (SYSTEM.md A1-A3): what is read once, rules, and facts.
+"""What a run shows about its inputs (docs/design/system.md A1-A3): what is read once, rules, and facts.
 
 `seen` reads a functional tensor after the run, inside the open trace: reading the final value of a tensor applies the
 writes that are still pending on its base. All else are functions of what was read, and of the events of the run: the

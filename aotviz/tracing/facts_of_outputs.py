@@ -1,4 +1,4 @@
-"""What a functionalised run shows about its outputs (SYSTEM.md A1-A3).
+"""What a functionalised run shows about its outputs (docs/design/system.md A1-A3).
 
 Everything here reads functional tensors after the run, inside the open trace: reading the final value of a tensor
 applies the writes that are still pending on its base.

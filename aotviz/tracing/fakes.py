@@ -1,4 +1,4 @@
-"""Fake tensors: a program is traced with these instead of its arguments (SYSTEM.md B2)."""
+"""Fake tensors: a program is traced with these instead of its arguments (docs/design/system.md B2)."""
 
 from __future__ import annotations
 

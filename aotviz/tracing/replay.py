@@ -1,4 +1,4 @@
-"""From the ledger of a run to the statements that the wrapper repeats (SYSTEM.md A2, E2).
+"""From the ledger of a run to the statements that the wrapper repeats (docs/design/system.md A2, E2).
 
 Little has to be repeated: the views that leave the function, the views they were taken from, and in-place metadata ops
 on these or on inputs. The writes to an input become one write of its final data, at the place of the last write.

@@ -1,7 +1,7 @@
 """What else holds the values that a call saves for its backward.
 
-Saved tensors die with the backward that reads them, unless something outside shares their memory (SYSTEM.md D6). Some
-are results of the call: a second derivative flows through these (runtime/double_backward.py).
+Saved tensors die with the backward that reads them, unless something outside shares their memory (docs/design/system.md
+D6). Some are results of the call: a second derivative flows through these (runtime/double_backward.py).
 """
 
 from __future__ import annotations

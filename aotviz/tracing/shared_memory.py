@@ -1,4 +1,4 @@
-"""Which inputs belong together: those that overlap or share autograd history (SYSTEM.md C2).
+"""Which inputs belong together: those that overlap or share autograd history (docs/design/system.md C2).
 
 Note [One history of all views]
 A write to a view becomes part of the `grad_fn` of all views of its base, even of those that share no element with it:

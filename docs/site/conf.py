@@ -36,6 +36,8 @@ NAVIGATION = {  # pages of docs/, or with a slash from the root
     "Notebooks": " ".join(f"/notebooks/{name}" for name in NOTEBOOKS),
     "Look up": "stages glossary site/reference parity releases benchmarks /CHANGELOG",
     "Work on aotviz": "/CONTRIBUTING developing releasing adding-a-stage adding-a-rule adding-a-cure adding-a-view",
+    "Design": "design/architecture design/system design/decisions design/measured design/compiled-autograd "
+    "design/cache",
 }
 
 project = "aotviz"

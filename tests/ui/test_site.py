@@ -169,7 +169,7 @@ def test_each_page_and_each_public_name_is_on_the_site(site: Path) -> None:
     names = (site / "docs" / "site" / "reference.html").read_text(encoding="utf-8")
     assert not [name for name in aotviz.__all__ if f'id="aotviz.{name}"' not in names]
     listed = (site / "docs" / "index.html").read_text(encoding="utf-8")
-    pages = {f"{page.stem}.html" for page in DOCS.glob("*.md")} - {"index.html"}
+    pages = {page.relative_to(DOCS).with_suffix(".html").as_posix() for page in DOCS.rglob("*.md")} - {"index.html"}
     pages |= {f"../notebooks/{path.stem}.html" for path in NOTEBOOKS} | {"../CHANGELOG.html", "../open.html"}
     assert not [page for page in pages if f'href="{page}"' not in listed]
 

@@ -58,7 +58,7 @@ export interface GraphSnapshot {
   readonly checkpoint: ReadonlyMap<number, number[]>; // node index -> [tag in graph.CHECKPOINT_TAGS, number of the region or -1]
 }
 
-/** One flat input as the user passed it (SYSTEM.md A3). */
+/** One flat input as the user passed it (docs/design/system.md A3). */
 export interface InputRecord {
   readonly name: string; // the user's own name for it, e.g. "model.wte.weight" or "x"
   readonly kind: string; // "parameter" | "buffer" | "input" | "constant"
@@ -83,7 +83,7 @@ export interface InputRecord {
   readonly offset: number | string; // elements from the beginning of its storage
 }
 
-/** One flat output as the user receives it (SYSTEM.md A1, A2). */
+/** One flat output as the user receives it (docs/design/system.md A1, A2). */
 export interface OutputRecord {
   readonly name: string;
   readonly output_type: string; // OutputType's name
@@ -99,7 +99,7 @@ export interface OutputRecord {
   readonly offset: number | string; // elements from the beginning of its storage
 }
 
-/** One value kept from forward to backward (SYSTEM.md G5). */
+/** One value kept from forward to backward (docs/design/system.md G5). */
 export interface SavedTensorRecord {
   readonly name: string; // node name in the forward graph
   readonly kind: string; // "tensor" | "symint"
@@ -122,7 +122,7 @@ export interface SavedTensorRecord {
   readonly held_until: number; // position in the backward graph of the last that reads any value there, -1 if unknown
 }
 
-/** One value of the forward that the backward computes again, so that it need not be kept (SYSTEM.md G5). */
+/** One value of the forward that the backward computes again, and that is not kept (docs/design/system.md G5). */
 export interface RecomputedRecord {
   readonly name: string; // node name in both graphs
   readonly dtype: string;
@@ -136,7 +136,7 @@ export interface RecomputedRecord {
   readonly dies_at: number; // the same, of the last that reads it
 }
 
-/** A tensor that the user's code held, as a window on a storage (SYSTEM.md G3). */
+/** A tensor that the user's code held, as a window on a storage (docs/design/system.md G3). */
 export interface AliasTensor {
   readonly names: string[]; // the user's names, e.g. ["x", "output[1]"] for an input that is returned; [] for an intermediate
   readonly role: string; // "input" | "output" | "intermediate" | "base": the synthetic base of several inputs
@@ -203,7 +203,7 @@ export interface WrapperNote {
   readonly subject: string; // the input or output that it is about, or ""
 }
 
-/** The generated Python that runs on every call (SYSTEM.md G4). */
+/** The generated Python that runs on every call (docs/design/system.md G4). */
 export interface WrapperRecord {
   readonly filename: string;
   readonly source: string;

@@ -2,7 +2,8 @@
 
 Every program is a function that builds fresh inputs and returns `call(f, *args, **kwargs)`.  A program that is called
 several times (other sizes, other grad mode) lists further builders with `then`.  Values are fixed, so a program
-is the same on every run.  Tags name the rule, and the kinds of OutputType (SYSTEM.md A1) that the program exercises.
+is the same on every run.  Tags name the rule, and the kinds of OutputType (docs/design/system.md A1)
+that the program exercises.
 """
 
 from __future__ import annotations
