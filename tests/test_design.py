@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import tomllib
@@ -228,12 +227,10 @@ NUMBER = r"(?:\d+|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[a-
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_no_page_counts_a_list_that_grows(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert not re.findall(
-        rf"\b{NUMBER} (?:rules|refusals|cures|views|stages|settings|tests|ingredients)\b(?! of 20)", text
-    )
+    assert not re.findall(rf"\b{NUMBER} (?:rules|refusals|cures|views|stages|settings|tests|ingredients)\b", text)
 
 
-def test_every_module_has_a_docstring() -> None:
+def test_every_module_begins_with_a_docstring() -> None:
     """The house has a sentence for each file, so that a newcomer knows which one to open."""
-    without = [path for path in PACKAGE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text("utf-8")))]
-    assert not [str(path) for path in without if path.read_text("utf-8").strip()]
+    sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    assert not [str(path) for path, source in sources.items() if source and not source.startswith('"""')]
