@@ -71,7 +71,7 @@ def test_a_shape_mismatch_is_one_error_without_a_log(call: str, said: str) -> No
     assert "fake_tensor.py" not in done.stderr
 
 
-def test_torchs_own_compilations_log_as_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_torchs_own_compilations_log_as_before() -> None:
     from aotviz.torch_private import fake_tensors
 
     logger = logging.getLogger("torch._subclasses.fake_tensor")

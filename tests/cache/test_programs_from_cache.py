@@ -16,7 +16,7 @@ from tests.tiers import slow
 SELECTIONS = {
     "random programs": ("7000", "0", "25"),
     "the table": ("table",),
-    "deep random programs": ("8000", "0", "40", "deep"),
+    "deep random programs": ("8000", "0", "30", "deep"),
     "random programs with symbolic sizes": ("9000", "0", "30", "dynamic"),
 }
 TRACED = {"metadata", "joint", "trace", "partition"}

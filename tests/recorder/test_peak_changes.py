@@ -20,7 +20,11 @@ from tests.recorder.test_plans_beside import blocks
 from tests.tiers import slow
 
 QUICK = ("convolutions", "autoencoder")
-MODELS = [*QUICK, *(slow(name) for name in ("gpt2", "bert", "swin", "transformer", "xlnet", "lstm"))]
+CUTS = ("default", "min-cut")
+MODELS = [
+    *((name, cut) for name in QUICK for cut in CUTS),
+    *(slow(*row) for row in zip(("gpt2", "bert", "swin", "transformer", "xlnet", "lstm"), CUTS * 3, strict=True)),
+]
 
 
 def stepped(model: nn.Module, inputs: dict[str, Any], partition_fn: Any) -> tuple[Any, list[torch.Tensor], list[str]]:
@@ -54,8 +58,7 @@ def stepped(model: nn.Module, inputs: dict[str, Any], partition_fn: Any) -> tupl
     return compiled.recording[0], found, differences(compiled.recording[0], step, [*given, *seeds])
 
 
-@pytest.mark.parametrize("partitioner", ["default", "min-cut"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "partitioner"), MODELS)
 def test_each_change_has_the_peak_that_was_computed_after_each_node_and_the_same_gradients(
     name: str, partitioner: str
 ) -> None:
