@@ -130,11 +130,11 @@ def test_what_the_wrapper_repeats_is_a_function_of_the_events(name: str, monkeyp
 
     class Builder(replay.Builder):
         def __init__(self, log: Log, states: Any, wanted: replay.Wanted) -> None:
-            super().__init__(log, Answers(states), wanted)  # type: ignore[arg-type]
+            super().__init__(log, Answers(states), wanted)
 
         def build(self) -> Any:
             steps = super().build()
-            built.append((self.log, self.states, self.wanted, steps))  # type: ignore[arg-type]
+            built.append((self.log, self.states, self.wanted, steps))
             return steps
 
     setup = PROGRAMS[name].builds[0]()
