@@ -137,6 +137,7 @@ def of_trace(call: TracedCall) -> Key:
 
 def _of_trace(call: TracedCall) -> dict[str, str]:
     _refuse_surroundings()
+    options = _whole_options(call.options)  # first: with most compilers, nothing else need be described
     symbols = Symbols()
     program = Program(symbols)
     static = set(call.static_inputs)
@@ -151,7 +152,7 @@ def _of_trace(call: TracedCall) -> dict[str, str]:
         "inputs": f"{facts}\n{kinds}\n{convention}{', reads parameters' if read else ''}",
         "symbols": symbols.ranges(),
         "memory layout": relations,
-        **_whole_options(call.options),
+        **options,
         **_surroundings(one.value for one in given),
     }
 
