@@ -24,7 +24,7 @@ from aotviz.cache import declared, meshes, stored_graphs
 from aotviz.cache.values import Broken, Reader, Writer
 from aotviz.ir import graphs
 from aotviz.ir.forms import FlatCall, GraphCall, SavedTensor, Split, StoredGraphs
-from aotviz.torch_private import inductor_results, stored_values
+from aotviz.torch_private import fake_tensors, inductor_results, stored_values
 from aotviz.tracing.second_order import StoredTrace
 
 LONGEST = 1 << 30  # bytes of an entry, decompressed
@@ -89,7 +89,8 @@ def packed(
     held = {one.name: writer.pack(getattr(call, one.name)) for one in fields(_KINDS[kind]) if one.name not in left_out}
     if isinstance(call, Split):
         held["saved"] = writer.pack(tuple(replace(one, stack="") for one in call.saved))
-    guards = [writer.expression(condition) for condition in stored_values.guards(shape_env, numbers)] if numbers else []
+    conditions = () if shape_env is None else stored_values.guards(shape_env, numbers)
+    guards = list(map(writer.expression, conditions))
     from_data, checks = writer.from_data(shape_env)
     main = Main(
         format=FORMAT,
@@ -157,7 +158,7 @@ class Reading:
 
     def __init__(self, main: Main, call: FlatCall, symbols: Sequence[Any]) -> None:
         mode = call.fake_mode
-        self.main, self._env = main, mode.shape_env
+        self.main, self._env = main, fake_tensors.shape_env(mode)
         held = meshes.Meshes(meshes.of_call(call.args))
         self._reader = Reader(main.fakes, main.storages, symbols, mode, held, stored_values.ragged_in(call.args))
         self._guards = [self._reader.expression(one) for one in main.guards]

@@ -42,7 +42,7 @@ from aotviz.pipeline import Observer, Role
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import scalars
-from aotviz.torch_private import stored_values
+from aotviz.torch_private import fake_tensors, stored_values
 from aotviz.torch_private.inductor_results import stored_under
 from aotviz.torch_private.what_follows import Follows
 
@@ -223,7 +223,7 @@ def _nearest(asked: Question, told: LookUp) -> LookUp:
 
 def _said(failed: Any, call: FlatCall) -> str:
     """Why the guards of an entry do not hold, in the user's names of sizes."""
-    env = call.fake_mode.shape_env
+    env = fake_tensors.shape_env(call.fake_mode)
     names = stored_values.source_names(env, failed.free_symbols)
     named = {str(symbol): names.get(symbol, str(symbol)) for symbol in failed.free_symbols}
     text = re.sub(r"\w+", lambda word: named.get(word[0], word[0]), str(failed))

@@ -157,7 +157,7 @@ def _told(one: torch.Tensor) -> str:
 
 def _copies(call: FlatCall, mode: Any) -> list[Any]:
     """Fakes with the layouts of the arguments, in memory that they share as these do, and with numbers for symbols."""
-    env, symbols = call.fake_mode.shape_env, stored_values.symbols_in(call.args)
+    env, symbols = fake_tensors.shape_env(call.fake_mode), stored_values.symbols_in(call.args)
     held = meshes.Meshes(meshes.of_call(call.args))
     writer = Writer({symbol: number for number, symbol in enumerate(symbols)}, len(symbols), held)
     bases = [tensors.base_of(one) if type(one) is FakeTensor else None for one in call.args]

@@ -13,7 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Size = int  # or a `torch.SymInt`, which torch's own annotations call an int, too
+else:
+    Size = Any  # for the cache, which reads annotations
 
 
 class OutputType(Enum):
@@ -73,9 +78,9 @@ class ViewStep:
 class Layout:
     """Where a strided tensor lies in its storage, in elements."""
 
-    size: tuple[Any, ...]
-    stride: tuple[Any, ...]
-    offset: Any
+    size: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size
 
     @property
     def concrete(self) -> bool:

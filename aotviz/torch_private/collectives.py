@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
@@ -22,9 +22,29 @@ import torch.fx as fx
 if torch.distributed.is_available():
     import torch.distributed._functional_collectives  # by which a trace knows the shapes of their results
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 Pairs = Iterable[tuple[torch.Tensor, torch.Tensor]]  # (a tensor that is written, its new value)
 
 _REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")  # by their numbers in `ReduceOp`
+
+
+class _Given(SimpleNamespace):
+    """The arguments of a collective by their names, of which each has some."""
+
+    tensors: list[torch.Tensor]
+    tensor: torch.Tensor
+    input: torch.Tensor
+    output: torch.Tensor
+    input_tensor: torch.Tensor
+    output_tensor: torch.Tensor
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    input_split_sizes: list[int]
+    output_split_sizes: list[int]
+    root_rank: int
+    kind: str  # of a reduction
 
 
 def is_one(target: Any) -> bool:
@@ -56,13 +76,13 @@ def written(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list
     has no functional form."""
     form = _FORMS.get(word(target))
     names = [argument.name for argument in target._schema.arguments]
-    given = SimpleNamespace(**{**dict(zip(names, args, strict=False)), **kwargs})
+    given = _Given(**{**dict(zip(names, args, strict=False)), **kwargs})
     group = torch.distributed.ProcessGroup.unbox(given.process_group)
     if hasattr(given, "reduce_op"):
         kind = given.reduce_op.op()
-        given.kind = _REDUCTIONS[kind] if kind < len(_REDUCTIONS) else None  # others have a factor
-        if given.kind is None or getattr(given, "sparse_indices", None) is not None:
+        if kind >= len(_REDUCTIONS) or getattr(given, "sparse_indices", None) is not None:  # others have a factor
             return None
+        given.kind = _REDUCTIONS[kind]
     return None if form is None else list(form(given, group))
 
 
@@ -77,20 +97,20 @@ def _run(name: str, *args: Any) -> torch.Tensor:
     return functional.wait_tensor.default(getattr(functional, name).default(*args))
 
 
-def _all_reduce(tensor: torch.Tensor, kind: str, group: Any) -> torch.Tensor:
+def _all_reduce(tensor: torch.Tensor, kind: str, group: ProcessGroup) -> torch.Tensor:
     return _run("all_reduce", tensor, kind, group.group_name)
 
 
-def _gather(tensor: torch.Tensor, group: Any) -> torch.Tensor:
+def _gather(tensor: torch.Tensor, group: ProcessGroup) -> torch.Tensor:
     """The tensors of all processes, one behind the other."""
     return _run("all_gather_into_tensor", tensor.reshape(-1), group.size(), group.group_name)
 
 
-def _reduce_scatter(tensor: torch.Tensor, kind: str, group: Any) -> torch.Tensor:
+def _reduce_scatter(tensor: torch.Tensor, kind: str, group: ProcessGroup) -> torch.Tensor:
     return _run("reduce_scatter_tensor", tensor.reshape(-1), kind, group.size(), group.group_name)
 
 
-def _exchange(tensor: torch.Tensor, received: Sequence[Any], sent: Sequence[Any], group: Any) -> torch.Tensor:
+def _exchange(tensor: torch.Tensor, received: Sequence[Any], sent: Sequence[Any], group: ProcessGroup) -> torch.Tensor:
     """Send so many rows to each process, and receive so many."""
     return _run("all_to_all_single", tensor, list(received), list(sent), group.group_name)
 
@@ -104,36 +124,36 @@ def _pieces(flat: torch.Tensor, shapes: Sequence[torch.Tensor]) -> Pairs:
     return [(one, part.reshape(one.shape)) for one, part in zip(shapes, parts, strict=True)]
 
 
-def _to_one(rank: int, count: Any, group: Any) -> list[Any]:
+def _to_one(rank: int, count: Any, group: ProcessGroup) -> list[Any]:
     return [count if k == rank else 0 for k in range(group.size())]
 
 
-def _of_broadcast(given: Any, group: Any) -> Pairs:
+def _of_broadcast(given: _Given, group: ProcessGroup) -> Pairs:
     return [(one, _run("broadcast", one, given.root_rank, group.group_name)) for one in given.tensors]
 
 
-def _of_all_reduce(given: Any, group: Any) -> Pairs:
+def _of_all_reduce(given: _Given, group: ProcessGroup) -> Pairs:
     return [(one, _all_reduce(one, given.kind, group)) for one in given.tensors]
 
 
-def _of_reduce(given: Any, group: Any) -> Pairs:
+def _of_reduce(given: _Given, group: ProcessGroup) -> Pairs:
     reduced = _of_all_reduce(given, group)
     return reduced if group.rank() == given.root_rank else ()
 
 
-def _of_all_gather(given: Any, group: Any) -> Pairs:
+def _of_all_gather(given: _Given, group: ProcessGroup) -> Pairs:
     for tensors, one in zip(given.output_tensors, given.input_tensors, strict=True):
         yield from _pieces(_gather(one, group), tensors)
 
 
-def _of_gather(given: Any, group: Any) -> Pairs:
+def _of_gather(given: _Given, group: ProcessGroup) -> Pairs:
     (one,) = given.input_tensors
     sizes = [one.numel()] * group.size() if group.rank() == given.root_rank else [0] * group.size()
     flat = _exchange(one.reshape(-1), sizes, _to_one(given.root_rank, one.numel(), group), group)
     return _pieces(flat, given.output_tensors[0]) if group.rank() == given.root_rank else ()
 
 
-def _of_scatter(given: Any, group: Any) -> Pairs:
+def _of_scatter(given: _Given, group: ProcessGroup) -> Pairs:
     (out,) = given.output_tensors
     if group.rank() == given.root_rank:
         flat, sizes = _flat(given.input_tensors[0]), [out.numel()] * group.size()
@@ -142,29 +162,29 @@ def _of_scatter(given: Any, group: Any) -> Pairs:
     return [(out, _exchange(flat, _to_one(given.root_rank, out.numel(), group), sizes, group).reshape(out.shape))]
 
 
-def _of_reduce_scatter(given: Any, group: Any) -> Pairs:
+def _of_reduce_scatter(given: _Given, group: ProcessGroup) -> Pairs:
     for out, tensors in zip(given.output_tensors, given.input_tensors, strict=True):
         yield out, _reduce_scatter(_flat(tensors), given.kind, group).reshape(out.shape)
 
 
-def _of_all_to_all(given: Any, group: Any) -> Pairs:
+def _of_all_to_all(given: _Given, group: ProcessGroup) -> Pairs:
     outs, tensors = given.output_tensors, given.input_tensors
     received, sent = [one.numel() for one in outs], [one.numel() for one in tensors]
     return _pieces(_exchange(_flat(tensors), received, sent, group), outs)
 
 
-def _of_all_to_all_single(given: Any, group: Any) -> Pairs:
+def _of_all_to_all_single(given: _Given, group: ProcessGroup) -> Pairs:
     even = [[one.shape[0] // group.size()] * group.size() for one in (given.output, given.input)]
     received, sent = given.output_split_sizes or even[0], given.input_split_sizes or even[1]
     return [(given.output, _exchange(given.input, received, sent, group))]
 
 
-def _of_barrier(given: Any, group: Any) -> Pairs:
+def _of_barrier(given: _Given, group: ProcessGroup) -> Pairs:
     _all_reduce(given.tensor, "sum", group)
     return ()
 
 
-_FORMS: dict[str, Callable[[Any, Any], Pairs]] = {
+_FORMS: dict[str, Callable[[_Given, ProcessGroup], Pairs]] = {
     "broadcast": _of_broadcast,
     "allreduce": _of_all_reduce,
     "allreduce_coalesced": _of_all_reduce,

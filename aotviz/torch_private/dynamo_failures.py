@@ -59,7 +59,7 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
     traced = kind.call_apply
 
     @functools.wraps(traced)
-    def call_apply(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+    def call_apply(self: Any, tx: InstructionTranslator, args: Any, kwargs: Any) -> Any:
         if _differentiates() and is_one(_innermost(tx.output.compiler_fn)):
             tell(_left(tx, self.fn_cls.__name__, lost=True))
             _refuse(self.fn_cls)
@@ -99,7 +99,7 @@ def _broken_where_it_fails(
     observed = exc.FakeTensorObservedException  # type: ignore[attr-defined]
 
     @functools.wraps(fake_value)
-    def broken(node: Any, tx: Any, *args: Any) -> Any:
+    def broken(node: Any, tx: InstructionTranslator, *args: Any) -> Any:
         try:
             return fake_value(node, tx, *args)
         except observed as error:
@@ -124,7 +124,7 @@ def _only_what_apply_has(attribute: Callable[..., Any], is_one: Callable[[Any], 
     """
 
     @functools.wraps(attribute)
-    def known(self: Any, tx: Any, name: str) -> Any:
+    def known(self: Any, tx: InstructionTranslator, name: str) -> Any:
         of_function = isinstance(self.obj, misc.AutogradFunctionVariable)
         is_apply = of_function and "apply" in (getattr(self, "name", ""), getattr(self, "method_name", ""))
         if is_apply and not hasattr(self.obj.fn_cls.apply, name) and is_one(_innermost(tx.output.compiler_fn)):
@@ -134,8 +134,8 @@ def _only_what_apply_has(attribute: Callable[..., Any], is_one: Callable[[Any], 
     return known
 
 
-def _left(tx: Any, why: str, lost: bool = False) -> Left:
-    frame = tx
+def _left(tx: InstructionTranslator, why: str, lost: bool = False) -> Left:
+    frame: Any = tx  # one of its base class
     while frame.parent is not None and _is_torchs(frame.f_code.co_filename):
         frame = frame.parent
     place = f"{frame.f_code.co_filename}:{frame.lineno} in {frame.f_code.co_name}"
@@ -143,7 +143,7 @@ def _left(tx: Any, why: str, lost: bool = False) -> Left:
     return Left(_innermost(tx.output.compiler_fn), name, place, why, "transform" if inside else "call", lost)
 
 
-def _must_raise(tx: Any) -> bool:
+def _must_raise(tx: InstructionTranslator) -> bool:
     return bool(tx.one_graph or utils._get_error_on_graph_break())
 
 

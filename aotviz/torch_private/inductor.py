@@ -92,16 +92,18 @@ class InductorCompilers:
             return table
 
     @_takes_lazy_graphs
-    def forward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def forward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile the forward of a program that has a backward."""
         return self._forward(graph_module, example_inputs, is_inference=False)
 
     @_takes_lazy_graphs
-    def inference(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def inference(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a program without a backward."""
         return self._forward(graph_module, example_inputs, is_inference=True)
 
-    def _forward(self, graph_module: Any, example_inputs: Sequence[Any], is_inference: bool) -> Callable[..., Any]:
+    def _forward(
+        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any], is_inference: bool
+    ) -> Callable[..., Any]:
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = _output_count(graph_module) if facts is None else facts.num_slots
@@ -126,7 +128,7 @@ class InductorCompilers:
         return compiled
 
     @_takes_lazy_graphs
-    def backward(self, graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def backward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
@@ -176,7 +178,7 @@ class InductorCompilers:
         made: Callable[..., Any] = compiled
         return made
 
-    def joint_pass(self, graph_module: Any, joint_inputs: Any) -> Any:
+    def joint_pass(self, graph_module: fx.GraphModule, joint_inputs: Any) -> Any:
         """Run Inductor's passes over the joint graph, for patterns such as attention."""
         passes = compile_fx._recursive_joint_graph_passes
         devices = compile_fx.get_inputs_devices(joint_inputs, graph_module)
@@ -184,7 +186,7 @@ class InductorCompilers:
             arguments = _accepted(passes, skip_invoke_subgraph=True, input_device=next(iter(devices)))
             return passes(graph_module, **arguments)
 
-    def partition(self, graph_module: Any, joint_inputs: Any, **arguments: Any) -> tuple[Any, Any]:
+    def partition(self, graph_module: fx.GraphModule, joint_inputs: Any, **arguments: Any) -> tuple[Any, Any]:
         """Split the joint graph as Inductor would."""
         own = getattr(config, "custom_partitioner_fn", None)
         chosen = own or min_cut_rematerialization_partition
@@ -200,7 +202,7 @@ class InductorCompilers:
             changed: fx.GraphModule = passes(graph_module, example_inputs)
         return changed
 
-    def _extra(self, facts: CompilerFacts | None, graph_module: Any) -> Any:
+    def _extra(self, facts: CompilerFacts | None, graph_module: fx.GraphModule) -> Any:
         """Inductor's extra config, one per program: a backward must know what its forward found about CUDA graphs."""
         shared: dict[str, Any] = {} if facts is None else facts.shared
         if _SHARED not in shared:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 import torch.fx as fx
@@ -18,6 +18,8 @@ from torch._ops import HigherOrderOperator, OpOverload
 from aotviz.torch_private import versions
 from aotviz.torch_private.random_numbers import run_and_save_rng_state
 from aotviz.torch_private.tensors import write_count
+
+Operator: TypeAlias = OpOverload[..., Any]
 
 # By these, torch keeps side effects in order; see `ir/effects.py`.
 WITH_EFFECTS = torch.ops.higher_order.with_effects
@@ -97,7 +99,7 @@ def of_torch(text: str) -> Callable[..., Any] | None:
     return found if is_operator(found) and not opens else None
 
 
-def without_write(target: Any) -> Any:
+def without_write(target: Operator) -> Operator | None:
     """The operator that computes what an in-place one, such as `tril_`, writes to its first argument. None if torch has
     none of that name, or if it draws random numbers, or changes only shape or strides, as `t_` does."""
     word = name(target).removeprefix("aten::")

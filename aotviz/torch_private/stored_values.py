@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +11,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.fx.experimental import symbolic_shapes
-from torch.fx.experimental.symbolic_shapes import guard_bool
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_bool
 from torch.utils import _pytree
 from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import int_oo
@@ -166,21 +166,22 @@ def ragged_in(inputs: Iterable[Any]) -> dict[Any, torch.SymInt]:
     return {node.expr: node.hint for node in ragged}
 
 
-def symbolic(kind: str, expression: Any, shape_env: Any, ragged: Mapping[Any, torch.SymInt]) -> Any:
+def symbolic(kind: str, expression: Any, shape_env: ShapeEnv, ragged: Mapping[Any, torch.SymInt]) -> Any:
     """The symbolic number of an expression. `kind` is "int", "float" or "bool". `ragged` are the symbols whose values
     torch cannot put into an expression."""
-    make = {
+    makers: dict[str, Callable[..., Any]] = {
         "int": shape_env.create_symintnode,
         "float": shape_env.create_symfloatnode,
         "bool": lambda expr, hint: shape_env.create_symboolnode(expr),
-    }[kind]
+    }
+    make = makers[kind]
     for symbol in ragged.keys() & expression.free_symbols:
         rows = make(symbol, hint=ragged[symbol])
         return rows if expression == symbol else rows * make(expression / symbol, hint=None)
     return make(expression, hint=None)
 
 
-def numbered(symbols: Sequence[Any], shape_env: Any) -> dict[Any, int]:
+def numbered(symbols: Sequence[Any], shape_env: ShapeEnv) -> dict[Any, int]:
     """The number of each symbol. One that has been found equal to another gives that its number as well."""
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     for symbol, number in list(numbers.items()):
@@ -190,7 +191,7 @@ def numbered(symbols: Sequence[Any], shape_env: Any) -> dict[Any, int]:
     return numbers
 
 
-def guards(shape_env: Any, numbers: Mapping[Any, int]) -> list[Any]:
+def guards(shape_env: ShapeEnv, numbers: Mapping[Any, int]) -> list[Any]:
     """The conditions that have been put so far on sizes with these symbols, as sympy expressions."""
     found = []
     for condition in dict.fromkeys(guard.expr for guard in shape_env.guards) if numbers else ():
@@ -201,32 +202,33 @@ def guards(shape_env: Any, numbers: Mapping[Any, int]) -> list[Any]:
     return found
 
 
-def holds(condition: Any, shape_env: Any) -> bool:
+def holds(condition: Any, shape_env: ShapeEnv) -> bool:
     """Whether a condition holds for the sizes of this call. Adds no guard."""
     known = {symbol: sympy.sympify(hint_of(symbol, shape_env)) for symbol in condition.free_symbols}
     return bool(condition.xreplace(known) == sympy.true)
 
 
-def hint_of(symbol: Any, shape_env: Any) -> int | float:
+def hint_of(symbol: Any, shape_env: ShapeEnv) -> int | float:
     """The value of a symbol in this call."""
     make = shape_env.create_symintnode if symbol.is_integer else shape_env.create_symfloatnode
-    hint: int | float = make(symbol, hint=None).node.hint
+    number: Any = make(symbol, hint=None)
+    hint: int | float = number.node.hint
     return hint
 
 
-def number_of(symbol: Any, shape_env: Any) -> Any:
+def number_of(symbol: Any, shape_env: ShapeEnv) -> Any:
     """The value of a symbol in this call, as an expression."""
     return sympy.sympify(hint_of(symbol, shape_env))
 
 
-def without_guards(shape_env: Any) -> contextlib.AbstractContextManager[None]:
+def without_guards(shape_env: ShapeEnv | None) -> contextlib.AbstractContextManager[None]:
     """What is asked about sizes inside puts no condition on them."""
     made: contextlib.AbstractContextManager[None]
     made = contextlib.nullcontext() if shape_env is None else shape_env.suppress_guards()
     return made
 
 
-def add_guard(condition: Any, shape_env: Any) -> None:
+def add_guard(condition: Any, shape_env: ShapeEnv) -> None:
     """Let the program be valid only for sizes that fulfil a condition, which this call's do."""
     guard_bool(shape_env.create_symboolnode(condition))
 
@@ -240,7 +242,7 @@ def is_from_data(symbol: Any) -> bool:
     return bool(symbolic_shapes.free_unbacked_symbols(symbol))
 
 
-def facts_of_data(symbol: Any, shape_env: Any) -> list[Any]:
+def facts_of_data(symbol: Any, shape_env: ShapeEnv) -> list[Any]:
     """What is known of a symbol that depends on data: its kind, least and greatest value, whether it is a size, and an
     expression that it is equal to, or None. `new_from_data` and `tell_of_data` take it."""
     between = shape_env.var_to_range[symbol]
@@ -248,20 +250,23 @@ def facts_of_data(symbol: Any, shape_env: Any) -> list[Any]:
     return [kind, between.lower, between.upper, symbol in shape_env.size_like, shape_env.replacements.get(symbol)]
 
 
-def checks_of_data(symbols: Iterable[Any], shape_env: Any) -> list[tuple[Any, str]]:
+def checks_of_data(symbols: Iterable[Any], shape_env: ShapeEnv) -> list[tuple[Any, str]]:
     """The conditions on these symbols that the program checks when it runs, with their messages."""
     asserted = shape_env.deferred_runtime_asserts
     return [(one.expr, one.msg) for symbol in symbols for one in asserted.get(symbol, ())]
 
 
-def new_from_data(kinds: Iterable[str], shape_env: Any) -> list[Any]:
+def new_from_data(kinds: Iterable[str], shape_env: ShapeEnv) -> list[Any]:
     """New symbols that depend on data."""
-    make = {"int": shape_env.create_unbacked_symint, "float": shape_env.create_unbacked_symfloat}
+    make: dict[str, Callable[[], Any]] = {
+        "int": shape_env.create_unbacked_symint,
+        "float": shape_env.create_unbacked_symfloat,
+    }
     with shape_env.ignore_fresh_unbacked_symbols():
         return [make[kind]().node.expr for kind in kinds]
 
 
-def tell_of_data(symbol: Any, shape_env: Any, lower: Any, upper: Any, is_size: bool, equal: Any) -> None:
+def tell_of_data(symbol: Any, shape_env: ShapeEnv, lower: Any, upper: Any, is_size: bool, equal: Any) -> None:
     shape_env.constrain_symbol_range(symbol, lower, upper)
     if is_size:
         shape_env.size_like.add(symbol)
@@ -269,11 +274,11 @@ def tell_of_data(symbol: Any, shape_env: Any, lower: Any, upper: Any, is_size: b
         shape_env._set_replacement(symbol, equal, "an entry of the cache")
 
 
-def check_of_data(condition: Any, message: str, shape_env: Any) -> None:
+def check_of_data(condition: Any, message: str, shape_env: ShapeEnv) -> None:
     shape_env.guard_or_defer_runtime_assert(condition, message)
 
 
-def bindings(node: Any, shape_env: Any) -> Any:
+def bindings(node: Any, shape_env: ShapeEnv) -> Any:
     """Symbol -> path: the numbers in the result of a node of a graph that depend on data; None if none does."""
     return symbolic_shapes.resolve_unbacked_bindings(shape_env, node.meta.get("unbacked_bindings"))
 
@@ -296,7 +301,7 @@ def key_named(name: str, *held: Any) -> Any:
     return _KEYS[name](*held)
 
 
-def source_names(shape_env: Any, symbols: Iterable[Any]) -> dict[Any, str]:
+def source_names(shape_env: ShapeEnv, symbols: Iterable[Any]) -> dict[Any, str]:
     """The expression by which the user's program gives a symbol its value, e.g. "L['x'].size()[0]"."""
     sources = getattr(shape_env, "var_to_sources", None) or getattr(shape_env, "symbol_to_source", {})
     return {symbol: str(sources[symbol][0].name) for symbol in symbols if sources.get(symbol)}

@@ -46,6 +46,7 @@ from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.python_state.patched import patched
 from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
+from aotviz.torch_private.operators import Operator
 from aotviz.torch_private.tensors import is_dense
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
@@ -54,7 +55,7 @@ from aotviz.tracing.views import contiguous, layout, order_of
 aten = torch.ops.aten
 
 
-def _dropout(tensor: torch.Tensor, p: float, train: bool) -> Any:
+def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     if tensor.is_nested:
         return aten.native_dropout.default(tensor, p, train)[0]
     if p == 0 or not train or tensor.numel() == 0:
@@ -62,11 +63,12 @@ def _dropout(tensor: torch.Tensor, p: float, train: bool) -> Any:
     return decompositions.dropout(tensor, p, train)
 
 
-def _multilabel_margin_loss(tensor: torch.Tensor, target: Any, reduction: int) -> tuple[Any, Any]:
+def _multilabel_margin_loss(tensor: torch.Tensor, target: Any, reduction: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The targets of a sample are its labels up to the first -1; every other class must stay a margin of 1 below each
     target."""
     torch._check(tensor.dim() <= 2 and target.shape == tensor.shape, lambda: "target and input differ in shape")
-    rows, labels = torch.atleast_2d(tensor), torch.atleast_2d(target)
+    rows: torch.Tensor = torch.atleast_2d(tensor)
+    labels: torch.Tensor = torch.atleast_2d(target)
     classes = torch.arange(rows.shape[1], device=rows.device)
     labelled = (labels != -1).cumprod(1).bool().unsqueeze(-1)
     chosen = labels.where(labelled.squeeze(-1), 0)
@@ -79,8 +81,8 @@ def _multilabel_margin_loss(tensor: torch.Tensor, target: Any, reduction: int) -
     return reduced[reduction](), is_target.to(tensor.dtype).reshape(tensor.shape)
 
 
-def _multi_margin_loss(tensor: torch.Tensor, target: Any, *others: Any, **named: Any) -> Any:
-    loss = decompositions.multi_margin_loss(tensor, target, *others, **named)
+def _multi_margin_loss(tensor: torch.Tensor, target: Any, *others: Any, **named: Any) -> torch.Tensor:
+    loss: torch.Tensor = decompositions.multi_margin_loss(tensor, target, *others, **named)
     return loss.squeeze(0) if target.dim() == 0 and loss.dim() == 1 else loss
 
 
@@ -93,7 +95,7 @@ def _for_bytes(own: Callable[..., Any], otherwise: Callable[..., Any]) -> Callab
     return traced
 
 
-def _below_autograd(operator: Any) -> Callable[..., Any]:
+def _below_autograd(operator: Operator) -> Callable[..., Any]:
     def traced(*args: Any, **kwargs: Any) -> Any:
         with decompositions.below_autograd():
             return operator(*args, **kwargs)
@@ -101,7 +103,7 @@ def _below_autograd(operator: Any) -> Callable[..., Any]:
     return traced
 
 
-def _by_size_or_factor(operator: Any) -> Callable[..., Any]:
+def _by_size_or_factor(operator: Operator) -> Callable[..., Any]:
     def traced(tensor: torch.Tensor, size: Any, align_corners: bool, factors: Any = None) -> Any:
         size = decompositions.upsample_compute_output_size(tensor.size(), size, factors)
         return operator(tensor, size, align_corners, *(factors or (None, None)))
@@ -113,16 +115,16 @@ def _not_decomposed(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-def _contiguous(result: Any, *args: Any) -> Any:
+def _contiguous(result: torch.Tensor, *args: Any) -> torch.Tensor:
     return result.clone(memory_format=torch.contiguous_format)
 
 
-def _like_second(result: Any, *args: Any) -> Any:
+def _like_second(result: torch.Tensor, *args: Any) -> torch.Tensor:
     return aten.copy(torch.empty_like(args[1]), result)
 
 
 def _settled(
-    operator: Any, is_certain: Callable[..., bool], as_in_eager: Callable[..., Any] = _contiguous
+    operator: Operator, is_certain: Callable[..., bool], as_in_eager: Callable[..., torch.Tensor] = _contiguous
 ) -> Callable[..., Any]:
     """The operator, followed by a copy of its first result if eager's strides may differ from the fake's."""
     running = SimpleNamespace(inside=False)
@@ -144,7 +146,7 @@ def _all_contiguous(*args: Any) -> bool:
     return all(value.is_contiguous() for value in args if isinstance(value, torch.Tensor))
 
 
-def _dropout_backward(gradient: Any, mask: Any, scale: float) -> Any:
+def _dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Any:
     if gradient.device.type != "cpu" or _all_contiguous(gradient, mask):
         return NotImplemented
     return gradient * mask * scale
@@ -154,7 +156,7 @@ def _normalizes(position: int) -> Callable[..., bool]:
     """For batch norm: whether the argument at `position` has the strides that the result will have."""
 
     def is_certain(*args: Any) -> bool:
-        tensor = args[position]
+        tensor: torch.Tensor = args[position]
         formats = {4: torch.channels_last, 5: torch.channels_last_3d}
         other = formats.get(tensor.dim(), torch.contiguous_format)
         return tensor.device.type != "cpu" or tensor.is_contiguous() or tensor.is_contiguous(memory_format=other)
@@ -192,7 +194,7 @@ def _layers(
 _BCE_BACKWARD = aten.binary_cross_entropy_backward.default
 _BILINEAR, _BICUBIC = aten.upsample_bilinear2d, aten.upsample_bicubic2d
 LEFT_WHOLE = (_BILINEAR.default, _BICUBIC.default)  # for bytes, though a decomposition exists
-_LOSSES = {
+_LOSSES: dict[Operator, Callable[..., Any]] = {
     aten.multi_margin_loss.default: _multi_margin_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
 }
@@ -214,7 +216,7 @@ _SETTLED = {
     _BCE_BACKWARD: _settled(_BCE_BACKWARD, _all_contiguous, _like_second),
     aten.native_dropout_backward.default: _dropout_backward,
 }
-_TRACED_AS = {
+_TRACED_AS: dict[Operator, Callable[..., Any]] = {
     **_LOSSES,
     aten.dropout.default: _dropout,
     _BILINEAR.default: _for_bytes(_below_autograd(_BILINEAR.default), decompositions.upsample_bilinear2d),
@@ -242,7 +244,7 @@ def as_eager() -> Iterator[None]:
         yield
 
 
-def changing_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def changing_strides(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operator | None:
     """The functional operator that an in-place one is traced as, if its result has other strides than what is written;
     else None. Only a permuted tensor is looked at, because the result has no gaps."""
     written = args[0] if args else None
@@ -267,7 +269,7 @@ def order_in_memory(tensor: torch.Tensor) -> list[int] | None:
 
 
 def _on_stand_ins(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outs: Mapping[str, Any] = MappingProxyType({})
+    operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], outs: Mapping[str, Any] = MappingProxyType({})
 ) -> Any:
     """What an operator gives on untraced fakes like its arguments. None for subclasses, and if it raises: the trace
     raises the same."""
@@ -282,7 +284,9 @@ def _on_stand_ins(
             return None
 
 
-def misfits(operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def misfits(
+    operator: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[torch.Tensor, tuple[int, ...]]]:
     """Each `out=` tensor whose shape differs from that of its result, and the result's shape."""
     names = operators.names_of_outs(operator)
     outs = {name: kwargs[name] for name in names if functional.is_functional(kwargs.get(name))}

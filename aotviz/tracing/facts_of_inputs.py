@@ -36,9 +36,9 @@ class Seen:
     """What a run shows of one input that is a tensor."""
 
     name: str  # the user's
-    fake: Any  # the tensor before the call
+    fake: torch.Tensor  # before the call
     was: Before
-    argument: Any  # the functional tensor after it
+    argument: torch.Tensor  # the functional one after it
     number: TensorNumber  # of that
     outputs: Sequence[Any]
     ledger: Ledger
@@ -61,7 +61,9 @@ class Seen:
         return bool(self.fake.is_inference() and not torch.is_inference_mode_enabled())
 
 
-def seen(argument: Any, fake: Any, was: Before, ledger: Ledger, name: str, outputs: Sequence[Any]) -> Seen:
+def seen(
+    argument: torch.Tensor, fake: torch.Tensor, was: Before, ledger: Ledger, name: str, outputs: Sequence[Any]
+) -> Seen:
     value, is_set = functional.inner(argument), functional.storage_replaced(argument)
     replaced = is_set and functional.storage(fake) != functional.storage(value)
     before, after = views.layout(fake), views.layout(value if is_set else argument)
@@ -269,7 +271,7 @@ def refuse(one: Seen) -> None:
             raise Refused(reason, names.format(one.name))
 
 
-def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
+def of_stand_in(argument: torch.Tensor, fake: torch.Tensor, was: Before) -> InputAliasInfo:
     """Return the facts about an input whose memory belongs to another: only its `grad_fn` and layout can change.
 
     One write gives it both its new data and its new `grad_fn`.
@@ -288,7 +290,7 @@ def of_stand_in(argument: Any, fake: Any, was: Before) -> InputAliasInfo:
     )
 
 
-def is_reshaped_leaf(argument: Any, fake: Any, info: InputAliasInfo) -> bool:
+def is_reshaped_leaf(argument: torch.Tensor, fake: torch.Tensor, info: InputAliasInfo) -> bool:
     """Whether an input is a leaf that changes shape in place."""
     moves = info.mutates_metadata and not info.mutates_storage_metadata
     return info.requires_grad and info.is_leaf and moves and fake.shape != argument.shape

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from aotviz.ir.storages import of_other_kind
 from aotviz.ir.symbolic_sizes import all_concrete
+from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import has_ragged_sizes, is_subclass, parts, ragged
 from aotviz.python_state import randomness
 from aotviz.torch_private import context as contexts
@@ -36,7 +37,7 @@ from aotviz.torch_private.runtime import as_inference_tensor
 from aotviz.torch_private.tensors import base_of, mirror_autograd
 
 
-def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> Any:
+def fake_mode_for(flat: Sequence[Any], dynamic: bool) -> FakeTensorMode:
     """Return the mode of arguments that are fake already, else the mode of Dynamo's context, else a new mode."""
     found = detect_fake_mode(list(flat))
     if found is not None:
@@ -113,7 +114,7 @@ def as_captured(values: Sequence[Any], names: Sequence[str], symbols: Sequence[S
     tensors = [isinstance(value, torch.Tensor) for value in values]
     dims = [tuple(dim for dim, _ in own) if is_one else () for is_one, own in zip(tensors, symbols, strict=True)]
     made = fakes(values, mode, dynamic, 0, names, dims if dynamic else None, DimDynamic.DUCK)
-    known = {
+    known: dict[int, int | torch.SymInt] = {
         number: one.shape[dim]
         for one, own in zip(made, symbols, strict=True)
         for dim, number in own
@@ -124,7 +125,7 @@ def as_captured(values: Sequence[Any], names: Sequence[str], symbols: Sequence[S
             ((_, number),) = own
             if number not in known:
                 source = ConstantSource(names[i])
-                known[number] = mode.shape_env.create_unspecified_symint_and_symbol(values[i], source, DimDynamic.DUCK)
+                known[number] = shape_env(mode).create_unspecified_symint_and_symbol(values[i], source, DimDynamic.DUCK)
             made[i] = known[number]
     return made
 
@@ -209,7 +210,7 @@ def symbols_of(stand_ins: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
     return found if any(found) else None
 
 
-def geometry(operator: Any, dtype: torch.dtype, where: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def geometry(operator: Any, dtype: torch.dtype, where: Layout, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return (size, stride, offset) of the result of a view operator on a tensor at `where`, or a list of those.
 
     None if they are symbolic, if the result has another dtype, or if there is no such view.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from aotviz.ir import autograd_graph, wrapper_subclasses
@@ -117,7 +117,7 @@ class Before:
     """The state of an input when the call began."""
 
     version: int
-    edge: Any  # its gradient edge, or None
+    edge: GradientEdge | None
     part_versions: tuple[int, ...] = ()  # of a subclass: one per part
 
     @classmethod
@@ -127,7 +127,7 @@ class Before:
         return cls(version(argument), edge(argument), tuple(map(version, wrapper_subclasses.parts(argument))))
 
 
-def edge(argument: Any) -> Any:
+def edge(argument: Any) -> GradientEdge | None:
     """The gradient edge of a value that requires grad, or None."""
     if not isinstance(argument, torch.Tensor) or not argument.requires_grad:
         return None
@@ -143,7 +143,7 @@ def is_view_with_history(tensor: torch.Tensor) -> bool:
     return base_of(tensor) is not None and tensor.requires_grad and not tensor.is_leaf
 
 
-def has_another_history(argument: Any, was: Any) -> bool:
+def has_another_history(argument: Any, was: GradientEdge | None) -> bool:
     """Whether an argument has a gradient edge that differs from `was`, the one before the call."""
     now = edge(argument)
     return now is not None and (was is None or tuple(now)[:2] != tuple(was)[:2])

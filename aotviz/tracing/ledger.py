@@ -318,7 +318,7 @@ class Ledger(Log):
         number = self.number(tensor)
         if not self.open or self.origin(number) is None or contiguous(layout(tensor)):
             return
-        where = Layout(tuple(size), strides_in(range(len(size)), size), tensor.storage_offset())
+        where = Layout(tuple(size), strides_in(range(len(size)), size), layout(tensor).offset)
         with dispatch.without_modes():
             if not overlap.covers(layout(tensor), where):
                 self._resized.add(number)

@@ -14,13 +14,14 @@ import linecache
 import sys
 import types
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 import torch.fx as fx
 import torch.fx.traceback as fx_traceback
+from torch.autograd.graph import Node
 from torch.fx.experimental import proxy_tensor
 
 from aotviz.ir import autograd_graph, effects, graphs, user_code
@@ -52,10 +53,11 @@ from aotviz.torch_private.dispatch import (
 from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
 from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.operators import Operator
 from aotviz.torch_private.tensors import has_no_memory
 from aotviz.tracing import corrections, fakes, functional, overlap
 from aotviz.tracing.callers_layouts import callers_layout
-
+from aotviz.tracing.ledger import Ledger
 
 class _Tracer(proxy_tensor.PythonKeyTracer):
     """A proxy tracer that records the line of the user's program for each node."""
@@ -109,7 +111,7 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
         text = "".join(reversed(lines))
         return self._stacks.setdefault(text, text)
 
-    def _line(self, frame: Any) -> str:
+    def _line(self, frame: types.FrameType) -> str:
         key = (frame.f_code, frame.f_lineno)
         text = self._lines.get(key)
         if text is None:
@@ -129,8 +131,8 @@ class OpenTrace:
     """
 
     def __init__(
-        self, fake_mode: FakeTensorMode, table: Mapping[Any, Any] | None, keeps_stacks: bool, ledger: Any = None,
-        logs_views: bool = False,
+        self, fake_mode: FakeTensorMode, table: Mapping[Any, Any] | None, keeps_stacks: bool,
+        ledger: Ledger | None = None, logs_views: bool = False,
     ) -> None:  # fmt: skip
         self.fake_mode = fake_mode
         self.functional_mode = FunctionalTensorMode(_allow_token_discovery=True)
@@ -144,7 +146,7 @@ class OpenTrace:
         self._proxies = self._make_fx.proxies(proxy_tensor.ProxyTorchDispatchMode, self.tracer)
         _name_ragged_sizes(self._proxies, self.tracer)
         self._last_placeholder: fx.Node | None = None
-        self.ledger = ledger
+        self.ledger = ledger or Ledger()
         self.logs_views = logs_views
         self._taken = False
         self._closed: weakref.ref[fx.GraphModule] | None = None
@@ -283,14 +285,14 @@ _COPY, _PERMUTE = torch.ops.aten.copy_.default, torch.ops.aten.permute.default
 _BERNOULLI = torch.ops.aten.bernoulli_.float
 
 
-def _as_outside(func: Any, args: Any) -> bool:
+def _as_outside(func: Operator, args: tuple[Any, ...]) -> bool:
     """Whether an operator that is called in inference mode may give a view of a tensor from outside of it, which is no
     inference tensor. Some, such as `reshape`, give a view or a copy."""
     outside = torch.is_inference_mode_enabled() and operators.is_view(func) and not args[0].is_inference()
     return outside and func is not torch.ops.aten.view.dtype  # of which autograd makes no view
 
 
-def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
+def _watch(mode: FunctionalTensorMode, ledger: Ledger, tracer: _Tracer) -> None:
     """Tell `ledger` of the operators that reach `mode`, with their nodes. Of nested operators, only the innermost
     counts.
 
@@ -299,13 +301,17 @@ def _watch(mode: FunctionalTensorMode, ledger: Any, tracer: _Tracer) -> None:
     dispatch = mode.__torch_dispatch__
     noted = 0
 
-    def watched(self: Any, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def watched(
+        self: FunctionalTensorMode, func: Operator, kinds: Sequence[type], args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
         nonlocal noted
         if any(map(_is_without_memory, args)):
             with self:
                 args = tuple(_zeros_like(one) if _is_without_memory(one) else one for one in args)
         if func is operators.RESIZE_STORAGE and ledger.open:
-            ledger.resize_storage(*args, next(iter(reversed(tracer.graph.nodes))))
+            tensor, size = args
+            ledger.resize_storage(tensor, size, next(iter(reversed(tracer.graph.nodes))))
             return None
         if collectives.is_one(func):
             write = partial(dispatch, _COPY, kinds)
@@ -383,8 +389,9 @@ def _zeros_like(value: torch.Tensor) -> torch.Tensor:
 
 
 def _waited_for(
-    mode: FunctionalTensorMode, write: Any, ledger: Any, graph: fx.Graph, func: Any, args: Any, kwargs: Any
-) -> Any:
+    mode: FunctionalTensorMode, write: Callable[..., Any], ledger: Ledger, graph: fx.Graph, func: Operator,
+    args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> Any:  # fmt: skip
     """Put a collective into the graph, with the wait for it, and write what it gives. Autograd sees none of it."""
     with mode, torch.no_grad():
         pairs = collectives.written(func, args, kwargs)
@@ -415,7 +422,10 @@ def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Trace
     the function itself makes the jagged tensor, nothing in the graph computes it."""
     dispatch = mode.__sym_dispatch__
 
-    def named(self: Any, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+    def named(
+        self: proxy_tensor.ProxyTorchDispatchMode, func: Operator, kinds: tuple[type[torch.Tensor], ...],
+        args: tuple[Any, ...], kwargs: dict[str, Any],
+    ) -> Any:  # fmt: skip
         lazy = tracer.enable_thunkify or any(map(ragged, args))
         with patched(tracer, enable_thunkify=lazy):
             return dispatch(func, kinds, args, kwargs)
@@ -430,7 +440,7 @@ class _SubclassLog(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, ledger: Any) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self.ledger = ledger
         self.inside = False
@@ -532,7 +542,7 @@ def mark_backward(roots: Sequence[Any]) -> None:
         _hook(node)
 
 
-def _hook(node: Any) -> None:
+def _hook(node: Node) -> None:
     number = autograd_nodes.number(node)
 
     def before(_gradients: Any) -> None:

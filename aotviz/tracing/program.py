@@ -19,7 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
+from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.tracing.functional import Before
 from aotviz.tracing.views_of_no_grad_bases import ViewOfNoGradBase
 
@@ -54,7 +56,7 @@ class Program:
 
     fn: Callable[..., Any]
     args: Sequence[Any]
-    fake_mode: Any
+    fake_mode: FakeTensorMode
     decompositions: Mapping[Any, Any] | None
     root: torch.nn.Module | None  # whose module paths the nodes carry
     is_graph: bool  # `fn` interprets a graph whose nodes bring their own stacks
@@ -80,7 +82,7 @@ class StandIn:
 
     tensor: torch.Tensor
     before: Before
-    edge: Any  # where its gradient goes
+    edge: GradientEdge | None  # where its gradient goes
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.fx as fx
+from torch.autograd.graph import GradientEdge
 
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, parts_of
@@ -65,7 +66,7 @@ class Argument:
     nodes: tuple[fx.Node | None, ...]
     value: Any  # fake tensor or symbolic number
     plan: Plan  # of its parts
-    edge: Any  # where its gradient goes, or None
+    edge: GradientEdge | None  # where its gradient goes
     is_leaf: bool
 
     def flat(self) -> Iterator[tuple[fx.Node | None, Any, InputDescriptor]]:
@@ -200,10 +201,10 @@ class GradientTrace:
         known: dict[str, Any] = {"input": forward.args, "output": forward.outputs, "member": forward.members}
         return known[ref.kind][ref.index]
 
-    def _place(self, ref: Ref) -> torch.autograd.graph.GradientEdge:
+    def _place(self, ref: Ref) -> GradientEdge:
         """The gradient edge of a result of the forward."""
         value = self._value(ref)
-        return torch.autograd.graph.GradientEdge(functional.grad_fn(value), value.output_nr)
+        return GradientEdge(functional.grad_fn(value), value.output_nr)
 
     def _refuse_hooks_on_results(self, passed: set[Any], ends: Sequence[Ref]) -> None:
         """Raise if a second derivative would flow through a result on which the function registers a hook."""
@@ -241,7 +242,10 @@ class GradientTrace:
         made: list[Argument] = []
         one = PlainTensorMeta()
 
-        def add(name: str, nodes: tuple[Any, ...], value: Any, edge: Any, is_leaf: bool = True, how: Any = one) -> None:
+        def add(
+            name: str, nodes: tuple[fx.Node | None, ...], value: Any, edge: GradientEdge | None, is_leaf: bool = True,
+            how: Plan = one,
+        ) -> None:  # fmt: skip
             made.append(Argument(PlainInput(len(made), name), nodes, value, how, edge, is_leaf))
 
         for saved in self.at_hand.saved:

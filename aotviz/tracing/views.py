@@ -29,7 +29,8 @@ def frozen(argument: Any) -> Any:
 
 
 def layout(tensor: torch.Tensor) -> Layout:
-    return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+    offset: Any = tensor.storage_offset()
+    return Layout(tuple(tensor.shape), tuple(tensor.stride()), offset)
 
 
 def specialised(tensor: torch.Tensor) -> Layout:
