@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -14,6 +15,7 @@ TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 HOUSE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
+@functools.lru_cache(4096)  # asked of each frame below each traced operator
 def is_library(filename: str) -> bool:
     """Whether a source file belongs to torch, aotviz or Python's frozen modules, and not to the user."""
     return filename.startswith((TORCH, HOUSE, "<frozen"))

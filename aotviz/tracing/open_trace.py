@@ -59,6 +59,9 @@ from aotviz.tracing import corrections, fakes, functional, overlap
 from aotviz.tracing.callers_layouts import callers_layout
 from aotviz.tracing.ledger import Ledger
 
+_STAND_FOR_THEMSELVES = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format, fx.Node}
+
+
 class _Tracer(proxy_tensor.PythonKeyTracer):
     """A proxy tracer that records the line of the user's program for each node."""
 
@@ -90,6 +93,13 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
         return node
 
     def create_arg(self, a: Any) -> Any:
+        kind = type(a)
+        if kind is fx.Proxy:  # nearly all arguments are of the kinds that are asked about here, and by torch last
+            return a.node
+        if kind in _STAND_FOR_THEMSELVES:
+            return a
+        if kind is tuple or kind is list:
+            return kind(map(self.create_arg, a))
         if isinstance(a, torch.Generator):
             randomness.note(a)
             if not versions.has("a trace takes generators"):
@@ -102,11 +112,11 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
         frame = sys._getframe(2)
         while frame is not None:
             name = frame.f_code.co_filename
-            if name != __file__:  # `watched` is between an operator and its caller
-                if name.startswith(user_code.HOUSE):
-                    break  # the frames that called the compiler are not part of the program
-                if not name.startswith((user_code.TORCH, "<frozen")) and "weakref" not in name:
+            if not user_code.is_library(name):
+                if "weakref" not in name:
                     lines.append(self._line(frame))
+            elif name.startswith(user_code.HOUSE) and name != __file__:  # `watched` is between operator and caller
+                break  # the frames that called the compiler are not part of the program
             frame = frame.f_back  # type: ignore[assignment]
         text = "".join(reversed(lines))
         return self._stacks.setdefault(text, text)
