@@ -95,14 +95,13 @@ def with_differences(recording: Recorded, facts: Facts | None = None) -> Recordi
 
 
 def for_page(recording: Recorded, facts: Facts | None = None, *, with_peaks: bool = True) -> RecordingData:
-    """The same, with the errors of torch's in the words that a page shows, and with what would lower the peaks and the
-    memory of a training step, which are not quick. A saved recording keeps torch's own words, and is asked for the rest
+    """The same, with the errors of torch's in the words that a page shows, the memory of a training step, and what
+    would lower the peaks, which is not quick. A saved recording keeps torch's own words, and is asked for the rest
     when it is shown."""
     data = with_differences(recording, facts)
     found = peaks.of_all(recording) if with_peaks else []
-    step = steps.of(recording) if with_peaks else None
     plain = [_in_plain_words(one) for one in data.compilations]
-    return replace(data, compilations=plain, peaks=found, step=step)
+    return replace(data, compilations=plain, peaks=found, step=steps.of(recording))
 
 
 def _in_plain_words(compilation: CompilationData) -> CompilationData:

@@ -282,6 +282,7 @@ class _Plan:
     ) -> None:
         self._symbols, self._released = symbols, released
         self.storages: dict[Key, _Storage] = {}
+        self._ends: dict[int, tuple[int, int]] = {}  # of values: elements up to the end in the storage, and bytes
         self._largest: dict[int, int] = {}  # bytes by storage, if they are needed
         self._owners: dict[int, int] = {}  # of values whose storage a log does not say: the value that has it
         steps: list[tuple[str, Node]] = []  # what runs, in order
@@ -344,15 +345,22 @@ class _Plan:
         """The storage, and the bytes up to its end, of each tensor that a node's value is or has, or of these."""
         if node.op == "output":
             return
-        whole = of or [node.value_id]
+        whole: Sequence[int] = of or [node.value_id]
         if node.value_id < 0:  # a log does not say what a tuple has: its items do
             users = (graph.rows[user] for user in graph.users[node.index])
             whole = [user.value_id for user in users if user.target == _ITEM]
-        for number in sizes.tensors([number for number in whole if number >= 0], graph.values):
-            value, end = graph.values[number], self._end(graph.values[number])
+        plain = node.is_tensor and not of and node.value is not None and not node.value.parts
+        for number in whole if plain else sizes.tensors([number for number in whole if number >= 0], graph.values):
+            value = graph.values[number]
+            known = self._ends.get(number)
+            if known is None:
+                end = self._end(value)
+                known = self._ends[number] = end, end * sizes.element_bytes(graph.text(value.dtype))
+            end, nbytes = known
             storage = value.storage if value.storage >= 0 else ~self._owners.get(number, number)
-            nbytes = end * sizes.element_bytes(graph.text(value.dtype))
-            yield storage, max(nbytes, self._kept(graph, node, number, end))
+            if oversized.keeps_more(node.target):
+                nbytes = max(nbytes, self._kept(graph, node, number, end))
+            yield storage, nbytes
 
     def _end(self, value: ValueRecord) -> int:
         """Elements from the beginning of a storage to the end of the tensor."""
@@ -373,8 +381,6 @@ class _Plan:
 
     def _kept(self, graph: Graph, node: Node, number: int, end: int) -> int:
         """The bytes that an operator's result keeps at least (oversized.py)."""
-        if not oversized.keeps_more(node.target):
-            return 0
         value, read = graph.values[number], [one.value for i in node.inputs if (one := graph.rows[i]).value]
         if read and read[0] and oversized.copies_a_storage(node.target):
             return self._storage_bytes(graph, read[0].storage)

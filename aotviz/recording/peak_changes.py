@@ -12,7 +12,7 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
@@ -431,7 +431,9 @@ def _relisted(graph: Graph, names: Sequence[str], nodes: Mapping[str, Node]) -> 
     numbers = {name: number for number, name in enumerate(names)}
     ends = [node.name for node in graph.rows if node.op == "output"]
     rows = [
-        replace(nodes[name], index=number, inputs=tuple(numbers[graph.rows[i].name] for i in nodes[name].inputs))
+        structs.replace(
+            nodes[name], index=number, inputs=tuple(numbers[graph.rows[i].name] for i in nodes[name].inputs)
+        )
         for number, name in enumerate([*names, *ends])
     ]
     return Relisted(graph, rows, graph.outputs, graph.output_descriptors)
@@ -526,7 +528,9 @@ def _renamed(
         inputs = tuple(dict.fromkeys(places[name] for name in read))
         value = numbers.get(node.name, node.value_id)
         rows.append(
-            replace(node, index=number, inputs=inputs, value_id=value, value=values[value] if value >= 0 else None)
+            structs.replace(
+                node, index=number, inputs=inputs, value_id=value, value=values[value] if value >= 0 else None
+            )
         )
     outputs = [names.get(name, name) for name in graph.outputs]
     return Relisted(graph, rows, outputs, graph.output_descriptors).with_values(values, rows)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from aotviz.recording import sizes
 from aotviz.recording.graph import Graph

@@ -304,6 +304,29 @@ def test_a_program_of_another_backend_has_no_such_plan():
         compiled.recording[0].inductor_memory()
 
 
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "adamw": torch.optim.AdamW,
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, foreach=False),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_compiled_step_of_an_optimizer_allocates_nothing(name):
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    optimizer = OPTIMIZERS[name](net.parameters())
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    update = aotviz.compile(lambda: optimizer.step(), backend="inductor")
+    for _ in range(2):  # in the first one, the optimizer has no state
+        update()
+    program = update.recording[-1]
+    beside = aotviz.measured_memory(update).beside(program.inductor_memory())
+    assert beside == (0, 0, "", 0, 0)
+    assert planned(program.memory()) > 0  # operator by operator, each new value is made before it is copied
+
+
 def test_the_scratch_of_an_operator_is_measured():
     x, w = torch.rand(4, 8, 32, 32), torch.rand(16, 8, 3, 3)
     measured = aotviz.measured_memory(lambda: F.conv2d(x, w).relu())
