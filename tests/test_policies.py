@@ -194,6 +194,26 @@ def test_what_cannot_be_is_refused_by_name(clean_dynamo: None) -> None:
         f(torch.ones(3, requires_grad=True))
 
 
+def test_offload_moves_a_saved_value_to_the_cpu_and_back_within_the_graphs(clean_dynamo: None) -> None:
+    """Tensors without memory stand for those of an accelerator: the graphs are made, and none of them runs."""
+    f = aotviz.compile(lambda x: x.sin().exp().sum(), backend="eager", partition_fn="default")
+    f(torch.ones(1000, device="meta", requires_grad=True)).backward()
+    offload = aotviz.policy({"aten.exp": "offload"}, otherwise="default")
+    plan = f.recording[0].what_if(offload)
+    forward, backward = (plan.graph(role).nodes.set_index("name") for role in ("forward", "backward"))
+    moved = forward[forward.target == "prims.device_put.default"]
+    assert [*moved.index, *moved.device] == ["cpu_offload_detach", "cpu"]
+    back = backward[backward.target == "prims.device_put.default"]
+    assert [*back.index, *back.device] == ["gpu_reload_detach", "meta"]
+    saved = plan.saved_tensors.set_index("name")
+    assert saved.consumers["cpu_offload_detach"] == ("gpu_reload_detach",)
+    holders = {one.name: one for one in plan.memory().all_holders}
+    assert holders["cpu_offload_detach"].kind == "saved"
+    assert holders["exp"].kind == "intermediate"
+    assert holders["exp"].held_until == (plan.memory().moments.phase == "forward").sum() - 1  # while it is moved
+    assert holders["gpu_reload_detach"].nbytes == 4000
+
+
 @pytest.mark.parametrize("budget", [0.1, 0.0])
 def test_what_a_policy_saves_is_saved_under_each_memory_budget(budget: float) -> None:
     """torch's min-cut partitioner saves inputs only at 0."""
