@@ -17,7 +17,7 @@ from aotviz.explain.explanation import Explanation, Point, counted, listed, sent
 from aotviz.explain.misses import LIBRARY, own_line, shortened
 from aotviz.explain.rows import Facts
 from aotviz.recording.schema import GraphBreak
-from aotviz.recording.sources import SourceLine, innermost, user_frames
+from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -28,6 +28,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         r"Data-dependent branching|data-dependent (?:branch|jump)|generic_jump TensorVariable",
         "the program branches on a tensor's value, which is not known while compiling",
         break_cures.BRANCH,
+    ),
+    (
+        r"HOP: Unsafe side effect(?s:.*)Mutating a variable",
+        "a region such as `torch.utils.checkpoint` runs here, and what it calls changes something outside of it",
+        break_cures.SIDE_EFFECT,
     ),
     (
         r"Tensor\.backward\(\)",
@@ -333,7 +338,7 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     first = records[0]
     text = facts.text(text_of(first))
     words, fix = meaning(text)
-    last = innermost(facts.text(first.stack))
+    last = _statement(facts.text(first.stack))
     own = _own_line(facts, first) if STANDARD.search(str(last)) else None
     if own is not None:
         last = own
@@ -369,6 +374,12 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         count=len(records),
         in_standard=own is not None,
     )
+
+
+def _statement(stack: str) -> SourceLine:
+    """The innermost line; the one that assigns, if that is in a method that Python calls for an assignment."""
+    frames = user_frames(stack)
+    return next((frame for frame in reversed(frames) if frame.function not in ("__setattr__", "__delattr__")), UNKNOWN)
 
 
 def _own_line(facts: Facts, record: GraphBreak) -> SourceLine | None:

@@ -47,6 +47,7 @@ RELATIONS = {  # how two tensors share memory: (in the past, now)
 RELATION = "|".join(RELATIONS)
 NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "Conjugate", "Negative", "ZeroTensor"}
 
+HOOKS = re.compile(r"\._(?:\w+_)?hooks$")  # a module's dictionary of hooks
 OF_OBJECT = re.compile(r"(?:self|fn)\b.*\.")  # an attribute of an object whose method or module is compiled
 PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d{1,9})[\])]")  # a size or a stride among a tensor's
 
@@ -211,6 +212,8 @@ def _is_member(match: re.Match[str]) -> GuardFailure:
 
 def _contains(match: re.Match[str]) -> GuardFailure:
     name, key = spoken(match["source"]), match["key"]
+    if HOOKS.search(name):
+        return _hooks(name, match["source"])
     had = not match["negated"]
     words = f"`{name}` had the key {key} and no longer has it" if had else f"`{name}` had no key {key} and now has it"
     before, after = (f"has {key}", f"lacks {key}") if had else (f"lacks {key}", f"has {key}")
@@ -227,6 +230,8 @@ def _key(match: re.Match[str]) -> GuardFailure:
     """One key of a dictionary, by its place: the keys and their order are guarded one by one."""
     name, before = spoken(match["source"]), match["before"].strip()
     of = name.rpartition(".keys()")[0]
+    if HOOKS.search(of):
+        return _hooks(of, match["source"])
     words, fix = f"a key of `{of}` was {before} and changed", guard_cures.KEY_ORDER.said(name=of)
     return GuardFailure("key", name, before, "", words, fix, match["source"])
 
@@ -238,9 +243,18 @@ def _dict_length(match: re.Match[str]) -> GuardFailure:
         name, modules = name.removesuffix("._modules"), f"{count} {'module' if count == 1 else 'modules'}"
         words = f"`{name}` had {modules} and now has more or fewer"
         return GuardFailure("modules", name, modules, "", words, guard_cures.MODULES.said(name=name), match["source"])
+    if HOOKS.search(name):
+        return _hooks(name, match["source"])
     keys = f"{count} {'key' if count == 1 else 'keys'}"
     words = f"`{name}` had {keys} and now has more or fewer"
     return GuardFailure("keys", name, keys, "", words, guard_cures.KEYS.said(name=name), match["source"])
+
+
+def _hooks(name: str, source: str) -> GuardFailure:
+    """A module's hooks, by the name of the dictionary that holds them. All are one subject: one edit cures them."""
+    of, _, kind = name.rpartition("._")
+    words = f"the {kind.replace('_', ' ')} of `{of}` changed"
+    return GuardFailure("hooks", "hooks of modules", "", "", words, guard_cures.MODULE_HOOKS.said(), source)
 
 
 def _length(match: re.Match[str]) -> GuardFailure:
@@ -251,6 +265,8 @@ def _length(match: re.Match[str]) -> GuardFailure:
 
 def _empty(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["source"])
+    if HOOKS.search(name):
+        return _hooks(name, match["source"])
     words = f"`{name}` was empty or false, and no longer is"
     return GuardFailure("length", name, "empty", "not empty", words, _same_length(name), match["source"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ DEPTH = {  # others: 1
 }
 SYMBOLIC = " (symbolic from now on)"
 ANOTHER, OTHERS = "other guard", "other guards"
+WORDS = re.compile(r"[a-z-]+(?: [a-z-]+)+")  # a subject that is no expression
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,8 @@ class Cause:
 
     @property
     def named(self) -> str:
-        """The subjects as the beginning of a sentence."""
-        return listed([f"`{subject}`" for subject in self.subjects])
+        """The subjects as the beginning of a sentence; some are words, such as "hooks of modules", and not code."""
+        return listed([one if WORDS.fullmatch(one) else f"`{one}`" for one in self.subjects])
 
 
 def quoted(function: str) -> str:

@@ -554,3 +554,26 @@ def compile_of_a_sequential(cured: bool) -> object:
         return compiled(module)(torch.ones(3))
     module.compile(backend="eager")
     return module(torch.ones(3))
+
+
+@program("hooks that come and go", cures.MODULE_HOOKS, "what a hook does can depend on a tensor that you change", ())
+def a_hook_on_another_layer_in_each_call(cured: bool) -> object:
+    layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(3))
+    for number, layer in enumerate(layers):
+        torch.nn.init.constant_(layer.weight, number + 1.0)
+        torch.nn.init.zeros_(layer.bias)
+    model, found = torch.nn.Sequential(*layers), []
+    on = torch.ones(3)
+    if cured:
+        for number, layer in enumerate(layers):
+            layer.register_forward_hook(lambda module, given, result, number=number: result * on[number])
+    step = torch.compile(model, backend="aotviz_eager")
+    for number, layer in enumerate(layers):
+        if cured:
+            on.fill_(1)[number] = 0
+            found.append(step(torch.ones(2)).detach())
+        else:
+            handle = layer.register_forward_hook(lambda module, given, result: result * 0)
+            found.append(step(torch.ones(2)).detach())
+            handle.remove()
+    return found

@@ -109,6 +109,13 @@ RAISES = Cure(
 )
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
+SIDE_EFFECT = Cure(
+    "write out of a checkpointed region",
+    "Return the value from what is checkpointed, and assign it outside. Or set "
+    "`torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True`: the backward then does not repeat "
+    "the assignment, which eager's does.",
+    settings={"torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint": True},
+)
 OUTSIDE = Cure(
     "statement that no graph can hold",
     "Move this line out of the compiled function: do it before the call and pass what it gives, or do it after the "

@@ -72,8 +72,8 @@ DEVICE = Cure("device", "If you meant to use one device, move it before the call
 FROZEN = Cure(
     "parameter frozen late",
     "Freeze or unfreeze the parameters before the first call: each set of frozen parameters needs a program. To train "
-    "more layers in each epoch, leave `requires_grad` as it is, and give the optimizer only the parameters to be "
-    "changed.",
+    "more layers in each epoch, leave `requires_grad` as it is, give the optimizer only the parameters to be changed, "
+    "and clear the gradients of all (`model.zero_grad()`).",
     kept=ONCE,
 )
 CONVERTED = Cure(
@@ -203,7 +203,8 @@ ONLY_LENGTH = Cure(
 MODULE_HOOKS = Cure(
     "hooks of a module",
     "A program calls the hooks that a module had when it was compiled. Register them before the first call, and keep "
-    "them, or set `torch._dynamo.config.skip_nnmodule_hook_guards = False`.",
+    "them: what a hook does can depend on a tensor that you change. Where hooks are not called, set "
+    "`torch._dynamo.config.skip_nnmodule_hook_guards = False`.",
 )
 DELETED = Cure(
     "deleted object",
