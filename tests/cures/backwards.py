@@ -175,6 +175,24 @@ def other_sizes_in_torchs_own(cured: bool) -> None:
     with_torchs_own((3, 4, 5), dynamic=None)
 
 
+@program(
+    "a step between a forward and its backward", cures.WRITTEN, "compute this loss again after the step", (), errors
+)
+def a_step_before_the_backward(cured: bool) -> object:
+    judge = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    for parameter in judge.parameters():
+        torch.nn.init.constant_(parameter, 0.5)
+    optimizer, step = torch.optim.SGD(judge.parameters(), lr=0.0), compiled(judge, backend="aot_eager")
+    made = torch.ones(3, requires_grad=True)
+    loss = step(made).sum()
+    step(torch.zeros(3, requires_grad=True)).sum().backward()
+    optimizer.step()
+    if cured:
+        loss = step(made).sum()
+    loss.backward()
+    return made.grad
+
+
 @program("a result that is written before its backward", cures.WRITTEN, "`y = y * 2`, not `y *= 2`", (), errors)
 def a_written_result(cured: bool) -> object:
     x = torch.ones(3, requires_grad=True)

@@ -58,7 +58,7 @@ DROPPED = Cure(
 WRITTEN = Cure(
     "result written before its backward",
     "The backward needs this value as it was. Compute a new one (`y = y * 2`, not `y *= 2`), or write it after the "
-    "backward.",
+    "backward. If it is a parameter, the step of an optimizer wrote it: compute this loss again after the step.",
 )
 DOUBLE = Cure(
     "second derivative of a compiled function",

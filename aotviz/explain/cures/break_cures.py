@@ -134,7 +134,8 @@ OF_THREAD = Cure(
 )
 SKIPPED = Cure(
     "function of a skipped library",
-    "Call it outside the compiled function, or wrap it as a custom operator (`torch.library.custom_op`).",
+    "Call it outside the compiled function, with the whole loop if it is looped over. If it takes and returns tensors, "
+    "you can wrap it as a custom operator (`torch.library.custom_op`).",
 )
 NOT_YOURS = Cure(
     "graph break of a library",
