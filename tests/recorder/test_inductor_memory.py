@@ -116,7 +116,7 @@ def test_what_the_text_says_is_what_the_allocator_says(name, training):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bert", "t5"])
+@pytest.mark.parametrize("name", ["bert", "t5", "vit", "resnet"])
 def test_what_the_text_of_a_real_model_says_is_what_the_allocator_says(name):
     one = inductor_memory.found(name)
     assert one.graphs == 1
