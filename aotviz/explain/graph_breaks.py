@@ -30,11 +30,6 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.BRANCH,
     ),
     (
-        r"HOP: Unsafe side effect(?s:.*)Mutating a variable",
-        "a region such as `torch.utils.checkpoint` runs here, and what it calls changes something outside of it",
-        break_cures.SIDE_EFFECT,
-    ),
-    (
         r"Tensor\.backward\(\)",
         "`backward()` cannot be part of a graph",
         break_cures.BACKWARD,
@@ -78,6 +73,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         r"Higher Order Operator: autograd\.Function\s[^$]*?Mutating a variable from outside",
         "an `autograd.Function` writes to something outside of it, a side effect that cannot be part of a graph",
         break_cures.WRITES_OUTSIDE,
+    ),
+    (
+        r"HOP: Unsafe side effect\s+(?:Higher Order Operator: torch\.utils\.checkpoint\S*\s+)?Explanation: Mutating a variable",
+        "a region such as `torch.utils.checkpoint` runs here, and what it calls changes something outside of it",
+        break_cures.SIDE_EFFECT,
     ),
     (
         r"does not support sparse Tensors",
