@@ -75,7 +75,7 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.WRITES_OUTSIDE,
     ),
     (
-        r"HOP: Unsafe side effect\s+(?:Higher Order Operator: torch\.utils\.checkpoint\S*\s+)?Explanation: Mutating a variable",
+        r"HOP: Unsafe side effect\s+(?:Higher Order Operator: torch\.utils\.checkpoint\S*\s+)?Explanation: Mutating",
         "a region such as `torch.utils.checkpoint` runs here, and what it calls changes something outside of it",
         break_cures.SIDE_EFFECT,
     ),
