@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-READY = ["torch", "torch._dynamo", "aotviz.comparing.bisecting", "aotviz.frontends.backend", "tests.first_compilation"]
+READY = ["torch", "torch._dynamo", "aotviz.comparing.bisecting", "aotviz.frontends.backend"]
 _context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "forkserver")
 _context.set_forkserver_preload(READY)
 
