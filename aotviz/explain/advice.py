@@ -33,7 +33,8 @@ KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
 def size(name: str, index: int, after: str, parameter: bool) -> Advice:
     if parameter:
         return guard_cures.SIZE_OF_PARAMETER.said(name=name)
-    cure = guard_cures.SIZE_1 if after in ("0", "1", "0 or 1") else guard_cures.SIZE
+    of_1 = guard_cures.LAST_BATCH if index == 0 and after != "0" else guard_cures.SIZE_1
+    cure = of_1 if after in ("0", "1", "0 or 1") else guard_cures.SIZE
     return cure.said(name=name, index=str(index))
 
 
@@ -73,7 +74,8 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
     if number:
         of_module, of_globals, plain = guard_cures.MODULE_NUMBER, guard_cures.GLOBAL_NUMBER, guard_cures.NUMBER
         return (of_module if module else of_globals if from_global else plain).said(name=name)
-    return (guard_cures.GLOBAL_VALUE if from_global else guard_cures.VALUE).said(name=name)
+    of_module, of_globals, plain = guard_cures.MODULE_VALUE, guard_cures.GLOBAL_VALUE, guard_cures.VALUE
+    return (of_module if module else of_globals if from_global else plain).said(name=name)
 
 
 def taken_size(after: str) -> Advice:

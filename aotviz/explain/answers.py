@@ -27,6 +27,7 @@ from aotviz.explain import (
     graph_breaks,
     graph_changes,
     log_ends,
+    misses,
     peaks,
     plain_texts,
     ranks,
@@ -41,7 +42,6 @@ from aotviz.explain import overview as overviews
 from aotviz.explain.cures import break_cures, export_cures, guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence
-from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import EXPORTS, Facts
 from aotviz.recording import guard_texts, log_tables
 from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
@@ -347,7 +347,7 @@ def _one(recording: Recorded, facts: Facts, place: int, earlier: Facts | None) -
         *timeline.explain_all(facts, place).points,
         *recompiles.what_logs_leave_out(facts, [one for one in recompiles.find(facts) if one.place == place]),
     )
-    where = facts.frame_place(place)
+    where = misses.users_place(facts, place)
     return Explanation(sentence(facts.called(place)).rstrip(".") + (f" ({where})" if where else ""), points)
 
 
@@ -412,7 +412,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
             guards, name, id = guard_texts.refused(reason), facts.function(place), facts.id(place)
             points.append(call_errors.refused(facts, name, guards, setting, source, (id,)))
             continue
-        causes.setdefault((kind, reason, where or facts.frame_place(place), in_eager), []).append(place)
+        causes.setdefault((kind, reason, where or misses.users_place(facts, place), in_eager), []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
         said = _with_users_line(facts, places[0], reason)
         is_export = facts.data.compilations[places[0]].kind in EXPORTS
@@ -422,7 +422,7 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
         which = named if len(places) == 1 else exports.share(facts, places)
         title = f"{which} failed: {brief}"
-        if (is_export or LIBRARY.search(where)) and (line := exports.line_of(said)).line:
+        if (is_export or misses.LIBRARY.search(where)) and (line := exports.line_of(said)).line:
             where, code = str(line), line.code
         if break_cures.OF_BACKEND in fix.cures and (frame := _raised_at(facts, places[0])) is not None:
             where, code = str(frame), frame.code
@@ -455,7 +455,7 @@ def _with_users_line(facts: Facts, place: int, reason: str) -> str:
 
 def _raised_at(facts: Facts, place: int) -> SourceLine | None:
     """The user's innermost line in the traceback of a compilation's error."""
-    return next((one for one in _raised_through(facts, place) if not LIBRARY.search(str(one))), None)
+    return next((one for one in _raised_through(facts, place) if not misses.LIBRARY.search(str(one))), None)
 
 
 def _raised_through(facts: Facts, place: int) -> list[SourceLine]:

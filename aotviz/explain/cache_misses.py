@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aotviz.explain import explained_tables, key_parts, own_misses, ranks, recompiles
+from aotviz.explain import explained_tables, key_parts, misses, own_misses, ranks, recompiles
 from aotviz.explain.cures import cache_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence, without_addresses
@@ -289,7 +289,7 @@ def _point(facts: Facts, those: Sequence[Lookup], words: str) -> Point:
     cost = f"Compiling {'it' if len(names) == 1 else 'them'} took {seconds(spent)}" if spent else ""
     told = sentence(f"{', '.join(names[:MOST_TOLD])}{more} {words}", cost)
     ids = tuple(dict.fromkeys(one.id for one in those if one.id))
-    place, why = facts.frame_place(those[0].record.origin.compilation), BECAUSE.search(words)
+    place, why = misses.users_place(facts, those[0].record.origin.compilation), BECAUSE.search(words)
     title = f"{names[0]} {words.split()[0]} the cache: {why['why']}" if why else ""
     return Point(told, place=place, fix=those[0].fix, seconds=spent, kind="cache", title=title, ids=ids)
 
@@ -446,7 +446,14 @@ def _nearest(candidate: _Candidate, known: _Known) -> _Candidate | None:
     kin = known.like(candidate, "function", candidate.function)
     kin = [other for other in kin if _direction(other) == _direction(candidate)]
     near = known.like(candidate, "code", _hash(candidate, "gm"))
-    return min((*kin, *near), key=lambda other: len(other.pairs - candidate.pairs), default=None)  # the first of equals
+    before = [other for other in (*kin, *near) if not _was_made_later(other, candidate)]
+    return min(before, key=lambda other: len(other.pairs - candidate.pairs), default=None)  # the first of equals
+
+
+def _was_made_later(other: _Candidate, candidate: _Candidate) -> bool:
+    """Whether a program was made after this one in its process, though its backward was looked up before."""
+    here, there = candidate.record.origin, other.record.origin
+    return other.facts is candidate.facts and there.log == here.log and there.compilation > here.compilation
 
 
 def _hash(candidate: _Candidate, name: str) -> str:

@@ -65,7 +65,7 @@ def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
     cost, total = sum(map(facts.seconds, places)), facts.total_seconds
     more = f"With all that followed from it, that is {seconds(cost)} of {seconds(total)}"
     whole = more if len(places) > len(cause.ids) else ""
-    if 0 < cost < SMALL * total and not cause.failed:
+    if 0 < cost < SMALL * total and not cause.failed and not _others_wait(facts, places):
         whole = sentence(whole, f"That is {cost / total:.0%} of the compile time, so there is little to gain")
     return replace(
         cause,
@@ -75,6 +75,11 @@ def _chain(facts: Facts, cause: Point, followed: Sequence[Point]) -> Point:
         seconds=max(cause.seconds, cost),
         followed=(*(point.text for point in followed), *links(facts, places)),
     )
+
+
+def _others_wait(facts: Facts, places: Iterable[int]) -> bool:
+    """Whether only some ranks of a job made these compilations."""
+    return {*map(facts.rank, places)} < {one.rank for one in facts.data.compilations}
 
 
 def compiled_for(facts: Facts, places: Iterable[int]) -> list[int]:

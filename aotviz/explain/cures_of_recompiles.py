@@ -16,11 +16,21 @@ from aotviz.explain.rows import Facts
 from aotviz.recording.sources import SourceLine
 
 LAYER = re.compile(r"past_key_values?\b.*?\.layers\[(\d+)\]")
+FEW_VALUES = {  # of a constant that the call cannot do without
+    guard_cures.OWN_NUMBER,
+    guard_cures.NEEDED_NUMBER,
+    guard_cures.LIBRARY_NUMBER,
+    guard_cures.MODULE_VALUE,
+    guard_cures.VALUE,
+}
 CACHED = re.compile(r"\.layers\[\d+\]\.(?:keys|values)\.shape\b")
 
 
-def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
-    """What to do, by what the values were: a number that was compiled for each of several values is a constant."""
+def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
+    """What to do, by what the values were: a number that was compiled for each of several values is a constant.
+
+    `full`: the function reached the recompile limit, so torch keeps no further program of it.
+    """
     failure, fix = usual.main.failure, usual.main.failure.fix
     if is_of_new_class(cause):
         fix = guard_cures.NEW_CLASS.said(name=cause.subject)
@@ -32,12 +42,17 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         fix = guard_cures.SIZE.said(name=usual.main.root, index=str(sizes))
     elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
         fix = guard_cures.LOOKED_UP.said()
+    elif guard_cures.MODULE_NUMBER in fix.cures and LIBRARY.search(usual.main.place):
+        fix = guard_cures.LIBRARY_NUMBER.said(name=failure.subject)
+    elif guard_cures.MODULE_NUMBER in fix.cures and not _assigns(usual):
+        fix = guard_cures.OWN_NUMBER.said(name=failure.subject)
     elif guard_cures.NUMBER in fix.cures and line_that_fixed(facts, cause):
         return guard_cures.FIXED_NUMBER.said()
     elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
         fix = guard_cures.PARAMETER_GROUPS.said()
     elif guard_cures.LENGTH in fix.cures and (_is_filled(facts, cause, usual) or _fills(usual)):
-        fix = guard_cures.FILLED.said(name=usual.main.root)
+        grows = not _is_dictionary(facts, usual) and _computes_with_elements(facts, cause)
+        fix = (guard_cures.GROWING_LIST if grows else guard_cures.FILLED).said(name=usual.main.root)
     elif guard_cures.LENGTH in fix.cures and _is_dictionary(facts, usual):
         fix = guard_cures.KEYS.said(name=usual.main.root)
     elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
@@ -46,7 +61,7 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
     symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
     if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
         fix = advice.constant(failure.subject)
-    if symbolic and {guard_cures.MODULE_NUMBER, guard_cures.SIZE_OF_PARAMETER} & {*fix.cures}:
+    if symbolic and {guard_cures.MODULE_NUMBER, guard_cures.OWN_NUMBER, guard_cures.SIZE_OF_PARAMETER} & {*fix.cures}:
         fix = guard_cures.SYMBOL.said(name=failure.subject)
     guards = [miss.failure.subject for r in cause.recompiles for miss in (r.main, *r.also)]
     if any(map(advice.KV_CACHE.search, guards)):
@@ -56,7 +71,9 @@ def of(facts: Facts, cause: Cause, usual: Recompile) -> Advice:
         return guard_cures.GROWING_CACHE.said() if grows else guard_cures.PROMPT.said()
     if guard_cures.LOOKED_UP in fix.cures:
         return fix  # it lifts the guards on what is found as well
-    fix = fix.where(cause.reached_limit, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
+    if full and FEW_VALUES & {*fix.cures}:
+        fix = fix.together_with(guard_cures.MORE_PROGRAMS.said())
+    fix = fix.where(full, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
     lifted = {cure for one in fix.cures for cure in advice.LIFTS.get(one, ())}
     also = {miss.root for one in cause.recompiles for miss in one.also if not lifted & {*miss.failure.fix.cures}}
     if also and all(recompile.also for recompile in cause.recompiles):
@@ -98,6 +115,12 @@ def _looks_up(recompile: Recompile) -> bool:
     return re.search(rf"\w\[[^\[\]:,]*\b{name}\]", recompile.main.code) is not None
 
 
+def _assigns(recompile: Recompile) -> bool:
+    """Whether the line that the guard is of sets the number."""
+    name = re.escape(recompile.main.failure.subject.rpartition(".")[2])
+    return re.search(rf"\.{name}\s*(?:[-+*/%]|//|\*\*)?=(?!=)", recompile.main.code) is not None
+
+
 def _rises(cause: Cause) -> bool:
     """Whether each program was for more entries than the one before."""
     lengths = [recompile.main.failure.before.replace("empty", "0") for recompile in cause.recompiles]
@@ -134,6 +157,16 @@ def words_of_class(cause: Cause) -> str:
     if is_of_new_class(cause):
         return f"`{cause.subject}` is of another class named `{cause.first.main.failure.before}` than before"
     return ""
+
+
+def _computes_with_elements(facts: Facts, cause: Cause) -> bool:
+    """Whether an element of the list whose length failed is used in a graph."""
+    name = cause.first.main.root
+    for recompile in cause.recompiles:
+        for value, guards in facts.guarded(recompile.place).items():
+            if value.startswith(f"{name}[") and facts.first_use(recompile.place, facts.text(guards[0].source)):
+                return True
+    return False
 
 
 def _reads_elements(facts: Facts, recompile: Recompile) -> bool:

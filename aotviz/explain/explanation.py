@@ -70,7 +70,7 @@ class Explanation:
     <BLANKLINE>
     - `x` moved.
       model.py:3    y = x + 1
-      What to do: If you meant to use one device, move it before the call: `x.to('cpu')`. Both programs are
+      What to do: If you meant to use one device, move it before the call: `x.to('cpu')`. Each program is
       kept and reused, so this happens once for each value.
     """
 

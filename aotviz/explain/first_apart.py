@@ -7,7 +7,6 @@ comes before the first compilation that a rank made and most did not, or that mo
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
 
 Runs = Mapping[str, Mapping[Match, int]]  # rank -> its compilations
-COLLECTIVE = re.compile(r"_c10d_functional\.(\w+?)_?(?:\.default)?\(")
 COMPARED = frozenset({"value", "length", "tensor", "keys", "attribute", "global state"})  # the same in all processes
 
 
@@ -52,6 +50,12 @@ def first(points: Sequence[Point], facts: Facts) -> list[Point]:
         return [told, *(point for point in points if point is not broken and point not in alike)]
     alike = [point for point in points if point.kind in ("ranks", "recompile") and about.intersection(point.ids)]
     found = alike[0] if alike else Point("", fix=rank_cures.SAME.said(), kind="ranks", ids=tuple(about))
+    again = next((point for point in alike if point.kind == "recompile"), None)
+    if again is not None and found.failed and found is not again:  # the recompile is why the ranks hang
+        text = sentence(words, again.text.replace(recompiles.OTHERS_WAIT, ""))
+        followed = (*again.followed, found.text)
+        told = replace(again, text=text, title=title, fix=found.fix, failed=True, kind="ranks", followed=followed)
+        return [told, *(point for point in points if point not in (found, again))]
     told = replace(found, text=sentence(words, found.text), title=title)
     return [told, *(point for point in points if point is not found)]
 
@@ -66,7 +70,11 @@ def _graph_break(points: Sequence[Point], apart: Apart) -> Point | None:
 
 
 def _find(facts: Facts, runs: Runs) -> Apart | None:
-    done = {rank: {match: _collectives(facts, place) for match, place in known.items()} for rank, known in runs.items()}
+    done = {
+        rank: {match: ranks.scheduled_names(facts, place) for match, place in known.items()}
+        for rank, known in runs.items()
+    }
+    hanging = _hanging(facts)
     orders = Counter(tuple(known) for known in runs.values())
     usual = {match: number for number, match in enumerate(orders.most_common(1)[0][0])}
     found: list[tuple[bool, int, int, Apart]] = []
@@ -80,7 +88,8 @@ def _find(facts: Facts, runs: Runs) -> Apart | None:
         number = usual.get(match, list(runs[rank]).index(match) if match in runs[rank] else len(usual))
         like = tuple(other for other in runs if here[other] == here[rank])
         others = tuple(other for other in runs if here[other] == most)
-        waits = here[rank] is None or most is None  # if both compiled it, they run other collectives, and hang
+        made = next(facts.id(known[match]) for known in runs.values() if match in known)
+        waits = (here[rank] is None or most is None) and made not in hanging  # or they run other collectives, and hang
         found.append((waits, number, _number(rank), Apart(rank, match, like, others)))
     return min(found, key=lambda one: one[:3])[3] if found else None
 
@@ -89,15 +98,20 @@ def _number(rank: str) -> int:
     return int(rank.removeprefix("rank "))
 
 
-def _collectives(facts: Facts, place: int) -> tuple[str, ...]:
-    """Those that a compilation runs, as Inductor scheduled them, or as the first logged graph has them."""
-    if scheduled := ranks.collective_names(ranks.collectives_of(facts, place)):
-        return scheduled
-    for kind in ("aot_forward_graph", "aot_inference_graph", "dynamo_output_graph"):
-        found = COLLECTIVE.findall(facts.text(facts.text_of(place, kind)))
-        if found:
-            return tuple(name for name in found if name != "wait_tensor")
-    return ()
+def _hanging(facts: Facts) -> set[str]:
+    """The compilations whose programs run other collectives than those of the other ranks."""
+    return {id for one in ranks.find(facts) if one.kind == "collectives" for id in one.ids}
+
+
+def _programs(facts: Facts, runs: Runs, apart: Apart) -> tuple[int | None, int | None]:
+    """What the rank and the others run of the function: where only some compiled it again and so run other
+    collectives, the latest earlier program of the rest."""
+    found = [runs[rank].get(apart.match) for rank in (apart.rank, apart.others[0])]
+    made = next(place for place in found if place is not None)
+    if None in found and facts.id(made) in _hanging(facts):
+        rank = (apart.rank, apart.others[0])[found.index(None)]
+        found[found.index(None)] = [place for one, place in runs[rank].items() if one[:3] == apart.match[:3]][-1]
+    return found[0], found[1]
 
 
 def _words(facts: Facts, runs: Runs, apart: Apart) -> str:
@@ -106,7 +120,7 @@ def _words(facts: Facts, runs: Runs, apart: Apart) -> str:
     them = named_ranks(list(apart.others))
     rest = named_ranks([one for one in apart.like if one != apart.rank]) if len(apart.like) > 1 else ""
     as_well = f", as {rest}" if rest else ""
-    place, other = (runs[rank].get(apart.match) for rank in (apart.rank, apart.others[0]))
+    place, other = _programs(facts, runs, apart)
     if place is not None and other is not None:
         what = _guard(facts, place, other, them) + _other_collective(facts, place, other, them)
         return f"{apart.rank} is the first that runs other collectives{as_well}: in {named}, {what}"
@@ -125,7 +139,7 @@ def _title(facts: Facts, runs: Runs, apart: Apart) -> str:
     """The effect, then the cause."""
     function, _, _, number = apart.match
     them, alike = named_ranks(list(apart.others)), named_ranks(list(apart.like))
-    place, other = (runs[rank].get(apart.match) for rank in (apart.rank, apart.others[0]))
+    place, other = _programs(facts, runs, apart)
     if place is not None and other is not None:
         everyone = named_ranks([*apart.like, *apart.others])
         at, *names = _first_other(facts, place, other)
@@ -156,7 +170,8 @@ def _guard(facts: Facts, place: int, other: int, them: str) -> str:
         theirs = there.get(key)
         if key[0] in COMPARED and theirs is not None and theirs.value != mine.value:
             return f"`{key[1]}` is {mine.value} where it is {theirs.value} on {them}, and "
-    return ""
+    because = _because(facts, place) or _because(facts, other)  # of the one that compiled it again
+    return f"{because.removeprefix(' because ')}, and " if because else ""
 
 
 def _other_collective(facts: Facts, place: int, other: int, them: str) -> str:
@@ -167,7 +182,7 @@ def _other_collective(facts: Facts, place: int, other: int, them: str) -> str:
 
 def _first_other(facts: Facts, place: int, other: int) -> tuple[int, str, str]:
     """The number of the first collective that is not the same, and what it is on both; "" where one has no more."""
-    mine, theirs = _collectives(facts, place), _collectives(facts, other)
+    mine, theirs = ranks.scheduled_names(facts, place), ranks.scheduled_names(facts, other)
     at = next((n for n, pair in enumerate(zip(mine, theirs, strict=False)) if len(set(pair)) > 1), None)
     at = min(len(mine), len(theirs)) if at is None else at
     here, there = (f"`{names[at]}`" if at < len(names) else "" for names in (mine, theirs))
@@ -178,6 +193,6 @@ def _waits(facts: Facts, known: Sequence[tuple[Match, int]], match: Match) -> st
     """The first collective from a compilation on."""
     matches = [one for one, _ in known]
     for (function, *_), place in known[matches.index(match) :]:
-        if names := _collectives(facts, place):
+        if names := ranks.scheduled_names(facts, place):
             return f"`{names[0]}` of `{function}`"
     return "the next collective"

@@ -214,6 +214,7 @@ class Break:
     compilations: tuple[str, ...]  # ids of those that reached it
     count: int  # how often the log reports it
     in_standard: bool  # it lies in a line of Python's own library, which `place` calls
+    is_meant: bool = False  # nothing is to be mended: compiled autograd captures what `backward()` runs
 
     @property
     def of_library(self) -> bool:
@@ -227,7 +228,7 @@ class Break:
     @property
     def mendable(self) -> bool:
         """Whether the user can do something about it: a library's line is not to be edited."""
-        return self.fix.of_caller or not self.of_library
+        return (self.fix.of_caller or not self.of_library) and not self.is_meant
 
 
 def find(facts: Facts) -> list[Break]:
@@ -290,7 +291,8 @@ def explain_all(facts: Facts) -> Explanation:
         return Explanation("There were no graph breaks.", ())
     total = sum(one.count for one in found)
     title = f"{counted(len(found), 'graph break')} in the program, reached {counted(total, 'time')}"
-    own, theirs = [one for one in found if one.mendable], [one for one in found if not one.mendable]
+    own = [one for one in found if one.mendable or one.is_meant]
+    theirs = [one for one in found if one not in own]
     return Explanation(title, (*map(_point, own), *([_of_libraries(theirs)] if theirs else ())))
 
 
@@ -319,6 +321,9 @@ def _module(place: str) -> str:
 
 
 def _point(one: Break) -> Point:
+    if one.is_meant:
+        text = sentence(f"The graph of `{one.function}` ends at `backward()`, as is meant: {one.words}")
+        return Point(text, one.code, one.place)
     theirs = one.of_library and one.caller.line
     line = f"in a library's line ({shortened(one.place)}), which this line reaches," if theirs else "here"
     what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends {line}"
@@ -356,6 +361,9 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.EXPERTS.said()
     if SETTING in fix and any(THREAD.search(frame.file) for frame in user_frames(facts.text(first.stack))):
         fix = fix.together_with(break_cures.OF_THREAD.said())
+    is_meant = break_cures.BACKWARD in fix.cures and facts.is_captured_whole(first.origin.compilation)
+    if is_meant:
+        words, fix = "compiled autograd captures a backward that is called in a compiled function", NO_ADVICE
     ids = dict.fromkeys(facts.id(record.origin.compilation) for record in records if record.origin.compilation >= 0)
     if CONSTRUCTED.search(text) and ENTERS.match(last.code):
         words, fix = ENTERED, break_cures.CONTEXT.said()
@@ -373,6 +381,7 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         compilations=tuple(ids),
         count=len(records),
         in_standard=own is not None,
+        is_meant=is_meant,
     )
 
 
@@ -441,7 +450,10 @@ def _logged_by(text: str) -> str:
 def of_operator(explained: str) -> str:
     """What an operator raised while Dynamo ran it on fake tensors, in the words of that error; "" if none did."""
     found = FAKED.search(explained)
-    return f"`{found['name']}` raised {found['error']}: {found['message']}".rstrip(". ") if found else ""
+    if found is None:
+        return ""
+    message = " ".join(found["message"].replace("\\n", " ").split())  # torch quotes it as Python prints it
+    return f"`{found['name']}` raised {found['error']}: {message}".rstrip(". ")
 
 
 def hinted(text: str, explained: str = "") -> Advice:

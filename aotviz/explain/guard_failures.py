@@ -6,6 +6,7 @@ Torch names the guard in one of some thirty debug formats: `tensor 'x' size mism
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,6 +50,7 @@ NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot"
 
 HOOKS = re.compile(r"\._(?:\w+_)?hooks$")  # a module's dictionary of hooks
 OF_OBJECT = re.compile(r"(?:self|fn)\b.*\.")  # an attribute of an object whose method or module is compiled
+SUBMODULE = re.compile(r"\._modules\['[^']*'\]$")
 PLACE = re.compile(r"(?P<fact>shape|stride)[\[(](?P<index>\d{1,9})[\])]")  # a size or a stride among a tensor's
 
 Reader = Callable[[re.Match[str]], GuardFailure]
@@ -199,7 +201,8 @@ def _type(match: re.Match[str]) -> GuardFailure:
     source = match["source"]
     name, before = spoken(source), _class(match["of"] or "") or _class(match["hint"] or "") or "of another type"
     words = f"`{name}` was a {before} and is now something else" if match["of"] else f"`{name}` has another type"
-    return GuardFailure("type", name, before, "", words, guard_cures.TYPE.said(name=name), source)
+    cure = guard_cures.OTHER_MODULE if SUBMODULE.search(source) else guard_cures.TYPE
+    return GuardFailure("type", name, before, "", words, cure.said(name=name), source)
 
 
 def _is_member(match: re.Match[str]) -> GuardFailure:
@@ -380,12 +383,30 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
     condition = spoken(match["condition"])
     if least := AT_LEAST_2.fullmatch(condition):
         return replace(_sized(least["name"], least["index"], "2 or more", "0 or 1", False), kind="symbolic")
+    if not OF_SIZES.search(condition):
+        condition = _plainly(condition)
+        words = f"the program was compiled for `{condition}`, which no longer holds"
+        fix = guard_cures.NEEDED_NUMBER.said()
+        return GuardFailure("symbolic", _symbols(condition), condition, f"not {condition}", words, fix)
     words = f"the program was compiled for sizes with {condition}, which no longer holds"
     return GuardFailure(
         "symbolic", _symbols(condition), condition, f"not {condition}", words, guard_cures.SYMBOLIC.said()
     )
 
 
+def _plainly(condition: str) -> str:
+    """An expression of numbers without what torch adds to it.
+
+    >>> _plainly("((1.0 / (torch.sym_float(1 + self.layer_idx)))) == 0.5")
+    '1.0 / (1 + self.layer_idx) == 0.5'
+    """
+    try:
+        return ast.unparse(ast.parse(re.sub(r"\btorch\.sym_(?:float|int)\b", "", condition)))
+    except (SyntaxError, ValueError, RecursionError):
+        return condition
+
+
+OF_SIZES = re.compile(r"\.(?:shape\[|stride\(|size\()|\bs\d+\b|\bu\d+\b|storage_offset")
 AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d{1,9})\]")
 MOST_READ = 2000  # characters of a guard; some forms take the square of them
 NAME = r"tensor '(?P<name>.*?)' "
@@ -508,6 +529,6 @@ def _class(text: str) -> str:
 
 
 def _symbols(condition: str) -> str:
-    found = re.findall(r"[A-Za-z_][\w.]*(?:\.shape\[\d+\]|\.stride\(\d+\))|[A-Za-z_]\w*", condition)
+    found = re.findall(r"[A-Za-z_][\w.]*(?:\.shape\[\d+\]|\.stride\(\d+\))|[A-Za-z_][\w.\[\]]*(?![\w.(])", condition)
     names = dict.fromkeys(name for name in found if name not in ("Eq", "Ne", "Mod", "and", "or", "not", "Max", "Min"))
     return ", ".join(names)

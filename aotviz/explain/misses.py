@@ -149,6 +149,13 @@ def own_line(frames: Sequence[SourceLine]) -> SourceLine:
     return next((frame for frame in reversed(frames) if not LIBRARY.search(frame.file)), UNKNOWN)
 
 
+def users_place(facts: Facts, place: int) -> str:
+    """The line of the compiled function, or, if that is a library's, the user's line that calls it."""
+    where = facts.frame_place(place)
+    own = own_line(user_frames(facts.text(facts.data.compilations[place].stack))) if LIBRARY.search(where) else UNKNOWN
+    return str(own) if own.line else where
+
+
 def shortened(place: str) -> str:
     """A library's line as torch shortens it.
 
@@ -181,6 +188,9 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
     if used is not None and LIBRARY.search(where):  # the guard names the library's line, the graph the user's
         code, where = used.code, str(used)
     frames = user_frames(stack)
+    own = own_line(frames)
+    if own.line and LIBRARY.search(where):
+        code, where = own.code, str(own)
     if frames and not code:
         code, where = frames[-1].code, where or str(frames[-1])
     line = code.partition("  # ")[0].strip()
@@ -193,6 +203,7 @@ RELATION = re.compile(
     r"\.(?:size|stride)\(\)\["
 )  # "x.stride()[0] == x.size()[1]" is no value that a call can differ from
 LIFTED = re.compile(r"\b(inputs|sizes|scalars|hooks|packed_data)\[(\d+)\](?:\.shape\[1\])?")
+HOOKED = re.compile(r"\bhooks\[\d+\]\.(?:__(?:kw)?defaults__|__closure__)")  # a number that a hook uses
 NAMES = {"inputs": "input", "sizes": "size", "scalars": "number", "hooks": "hook", "packed_data": "packed value"}
 
 
@@ -205,7 +216,11 @@ def _of_a_capture(facts: Facts, place: int, miss: Miss) -> Miss:
         return LIFTED.sub(lambda match: f"{NAMES[match[1]]} {match[2]} of the captured backward", text)
 
     lifted = LIFTED.search(failure.subject)
-    if lifted is not None:
+    if HOOKED.search(failure.subject) and failure.kind in ("value", "symbolic"):
+        name = "a number that a gradient hook uses"
+        words = f"{name} was {failure.before} and is now {failure.after}" if failure.after else f"{name} changed"
+        failure = replace(failure, subject=name, words=words, fix=backward_cures.HOOK_VALUE.said())
+    elif lifted is not None:
         words = named(failure.words.replace("`", "")).replace("dimension 1 of size", "size")
         cure = backward_cures.SIZES_OF_TORCHS if miss.dynamic else backward_cures.LIFTED
         failure = replace(failure, subject=named(lifted[0]), words=words, fix=cure.said())

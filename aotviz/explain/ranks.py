@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from aotviz.explain import explained_tables, misses, rank_runs, recompiles
-from aotviz.explain.cures import rank_cures
-from aotviz.explain.cures.registry import NO_ADVICE, advice
+from aotviz.explain.cures import guard_cures, rank_cures
+from aotviz.explain.cures.registry import NO_ADVICE, Advice, advice
 from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, seconds, sentence
 from aotviz.explain.key_parts import first_difference, short
 from aotviz.explain.rank_runs import Operation
@@ -38,11 +38,12 @@ GRAPHS = {
     "aot_inference_graph": "the inference graph",
 }
 UNSURE = "This may be wrong: torch logs a graph that comes from its cache under the id of another."
-HANGS = {rank_cures.HANG, rank_cures.ORDER}
+HANGS = {rank_cures.HANG, rank_cures.SKIPPED, rank_cures.ORDER}
 
 MOST_NAMED = 3  # functions
 MOST_STEPS, CONTEXT = 40, 5  # of a lane that is drawn; before the first step that differs
 COLLECTIVE = "_c10d_functional."
+CALLED = re.compile(r"_c10d_functional\.(\w+?)_?(?:\.default)?\(")  # in the text of a graph
 KINDS = (
     "collectives",
     "execution order",
@@ -55,6 +56,7 @@ KINDS = (
     "estimated time",
 )
 CACHES = ("aotviz", "aotautograd", "fx bundled", "fx")  # the outermost first
+COMMENT = re.compile(r"^\s*#.*$", re.M)  # which quotes the line that an operator is of
 DEVICE = re.compile(r"\b(cuda|xpu|hpu|mtia|npu)(?::|', index=)\d+")  # a device with its number
 DYNAMOS = re.compile(r" \[(\d+)/\d+\]$")  # the compile id behind the name in a recording of our own
 
@@ -74,12 +76,13 @@ def _found(facts: Facts) -> list[RankDifference]:
     if len(by_rank) < 2:
         return []
     reasons = {recompile.place: recompile.why for recompile in recompiles.find(facts)}
+    fixes = {id: point.fix for point in recompiles.points(facts) for id in point.ids}  # as `explain` tells them
     operations = rank_runs.by_place(rank_runs.operations(facts))
     matches = list(dict.fromkeys(match for places in by_rank.values() for match in places))
     found = list(_of_job(facts, by_rank, operations))
     for match in matches:
         places = {rank: known[match] for rank, known in by_rank.items() if match in known}
-        found.extend(_of_match(facts, match, places, list(by_rank), reasons, operations))
+        found.extend(_of_match(facts, match, places, by_rank, reasons, fixes, operations))
     found.extend(_found_by_some(facts, by_rank))
     return sorted(found, key=lambda difference: KINDS.index(difference.kind))
 
@@ -246,30 +249,30 @@ def _of_match(
     facts: Facts,
     match: Match,
     places: Mapping[str, int],
-    ranks: list[str],
+    by_rank: Mapping[str, Mapping[Match, int]],
     reasons: Mapping[int, str],
+    fixes: Mapping[str, Advice],
     operations: Mapping[int, list[Operation]],
 ) -> list[RankDifference]:
     function, where, _, number = match
     ids = [facts.id(place) for place in places.values()]
     named = f"`{function}` ({where})" if where else f"`{function}`"
-    if len(places) < len(ranks):
-        missing = [rank for rank in ranks if rank not in places]
+    if len(places) < len(by_rank):
+        missing = [rank for rank in by_rank if rank not in places]
         times = f" a {rank_runs.ordinal(number + 1)} time" if number else ""
         did, did_not = named_ranks(list(places)), named_ranks(missing)
         why = next((reasons[place] for place in places.values() if place in reasons), "")
+        if number and (others := _of_earlier_programs(facts, match, places, by_rank)):
+            return [_other_collectives(facts, match, places, others, why)]
         words = sentence(f"{did} compiled {named}{times}, {did_not} did not", why)
         fix = rank_cures.SAME.said() if number else rank_cures.CALLED.said(function=rests_named(f"`{function}`"))
+        fix = next((fixes[id] for id in ids if fixes.get(id)), fix)
         return [RankDifference("compilation", function, ids, words, fix)]
     found = []
     collectives = {rank: collectives_of(facts, place) for rank, place in places.items()}
     if _differ(collectives):
         names = {rank: collective_names(schedule) for rank, schedule in collectives.items()}
-        told = "; ".join(
-            f"{ranks} {'run' if ranks.startswith('ranks') else 'runs'} {', '.join(f'`{n}`' for n in run) or 'none'}"
-            for ranks, run in _alike(names).items()
-        )
-        words = sentence(f"The ranks run different collectives in {named}: {told}")
+        words = sentence(f"The ranks run different collectives in {named}: {_told(names)}")
         drawn = _lanes(names) if _differ(names) else []
         found.append(RankDifference("collectives", function, ids, words, rank_cures.HANG.said(), drawn))
     graph = _graph_difference(facts, places)
@@ -291,6 +294,57 @@ def _of_match(
         words = sentence(told, "`recording.cache_misses()` has the part that differs")
         found.append(RankDifference("cache key", function, ids, words, NO_ADVICE))
     return found
+
+
+def _of_earlier_programs(
+    facts: Facts, match: Match, places: Mapping[str, int], by_rank: Mapping[str, Mapping[Match, int]]
+) -> dict[str, int]:
+    """The programs that the other ranks run of a function that some ranks compiled again, if none of them runs the
+    collectives of the new one."""
+    new = {scheduled_names(facts, place) for place in places.values()}
+    found = {}
+    for rank, known in by_rank.items():
+        if rank not in places:
+            earlier = [place for one, place in known.items() if one[:3] == match[:3]]
+            if not earlier or not new.isdisjoint(scheduled_names(facts, place) for place in earlier):
+                return {}
+            found[rank] = earlier[-1]
+    return found
+
+
+def _other_collectives(
+    facts: Facts, match: Match, places: Mapping[str, int], others: Mapping[str, int], why: str
+) -> RankDifference:
+    """Some ranks compiled a function again, and the new program runs other collectives than that of the other ranks."""
+    function, where, *_ = match
+    names = {rank: scheduled_names(facts, place) for rank, place in [*places.items(), *others.items()]}
+    named = f"`{function}` ({where})" if where else f"`{function}`"
+    words = sentence(f"The ranks run different collectives in {named}: {_told(names)}", why)
+    made = {one.place: one for one in recompiles.find(facts)}
+    causes = [made[place].main.failure.fix.cures for place in places.values() if place in made]
+    skips = any(guard_cures.TENSOR_OR_NONE in cures for cures in causes)
+    fix = (rank_cures.SKIPPED if skips else rank_cures.HANG).said()
+    ids = [facts.id(place) for place in places.values()]
+    return RankDifference("collectives", function, ids, words, fix, _lanes(names))
+
+
+def _told(names: Mapping[str, tuple[str, ...]]) -> str:
+    """What each rank runs, those together that run the same."""
+    return "; ".join(
+        f"{ranks} {'run' if ranks.startswith('ranks') else 'runs'} {', '.join(f'`{n}`' for n in run) or 'none'}"
+        for ranks, run in _alike(names).items()
+    )
+
+
+def scheduled_names(facts: Facts, place: int) -> tuple[str, ...]:
+    """The collectives that a compilation runs, as Inductor scheduled them, or as the first logged graph has them."""
+    if scheduled := collective_names(collectives_of(facts, place)):
+        return scheduled
+    for kind in ("aot_forward_graph", "aot_inference_graph", "dynamo_output_graph"):
+        found = CALLED.findall(COMMENT.sub("", facts.text(facts.text_of(place, kind))))
+        if found:
+            return tuple(name for name in found if name != "wait_tensor")
+    return ()
 
 
 def _inputs_difference(facts: Facts, places: Mapping[str, int]) -> str:

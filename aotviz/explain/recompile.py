@@ -21,6 +21,7 @@ DEPTH = {  # others: 1
     "dropped": 5,
 }
 SYMBOLIC = " (symbolic from now on)"
+CAPTURED = "backward, by Dynamo"  # as a log's reader names what Dynamo compiles of a captured backward
 ANOTHER, OTHERS = "other guard", "other guards"
 WORDS = re.compile(r"[a-z-]+(?: [a-z-]+)+")  # a subject that is no expression
 
@@ -74,7 +75,8 @@ class Recompile:
         elif self.outcome == "eager":
             words += " aotviz refused the new program, so it runs in eager."
         if main.dynamic:
-            words += f" `{main.failure.subject}` is symbolic from now on, so other values need no new program."
+            named = "It" if " " in main.failure.subject else f"`{main.failure.subject}`"
+            words += f" {named} is symbolic from now on, so other values need no new program."
         if self.also:
             told = [f"{miss.failure.words}{SYMBOLIC if miss.dynamic else ''}" for miss in self.also]
             words += f" {sentence(f'The call failed {counted(len(told), ANOTHER, OTHERS)}: {some_of(told)}')}"
@@ -121,4 +123,6 @@ class Cause:
 
 
 def quoted(function: str) -> str:
+    if function == CAPTURED:
+        return "the captured backward"
     return f"`{function}`" if function else "the function"

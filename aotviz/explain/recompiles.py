@@ -50,6 +50,7 @@ NOT_TRIED = "Of some programs, only the guard that torch names is known: the oth
 LIKELY = {"memory": 0, "same tensor": 0, "value": 1, "length": 2}
 MOST_TOLD = 4  # of the other programs that did not fit
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
+OTHERS_WAIT = ", so other ranks wait at their next collective"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
 LIMIT_ERROR = "FailOnRecompileLimitHit"
 LIMIT_VALUE = re.compile(r"currently set to (\d{1,9})")
@@ -70,12 +71,14 @@ def _find(facts: Facts) -> list[Recompile]:
         if place < 0 or not record.reasons:
             continue
         reasons = misses.of(facts, place, record.reasons)
-        if wrapped.is_wrapper(facts, place):
-            reasons = wrapped.reasons(facts, place, reasons)
-            if not reasons:
-                continue
         failed = facts.failure(place)
         text = facts.text(failed.fail_reason) if failed else ""
+        if wrapped.is_wrapper(facts, place):
+            of_others, reasons = reasons, wrapped.reasons(facts, place, reasons)
+            if not reasons and failed and _outcome(failed.fail_type, text) != "failed":
+                reasons = wrapped.beyond_the_limit(facts, place, of_others)
+            if not reasons:
+                continue
         limit = LIMIT_VALUE.search(text)
         found.append(
             Recompile(
@@ -303,14 +306,18 @@ def points(facts: Facts) -> list[Point]:
     """One point for each cause: those with which calls failed or reached the limit first, then the costliest."""
     recompiles = find(facts)
     full = _that_reached_the_limit(facts, recompiles)
-    return by_urgency(
-        _cause_point(facts, cause, recompiles, full.get(_function(facts, cause.first)))
-        for cause in causes(facts, recompiles)
-    )
+    found, told = [], set[Hashable]()
+    for cause in causes(facts, recompiles):
+        function = _function(facts, cause.first)
+        found.append(_cause_point(facts, cause, recompiles, full.get(function), function not in told))
+        told.add(function)
+    return by_urgency(found)
 
 
-def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], full: Recompile | None) -> Point:
-    """`full` is the recompile at which the function reached the limit, if it did."""
+def _cause_point(
+    facts: Facts, cause: Cause, recompiles: Sequence[Recompile], full: Recompile | None, is_told_first: bool
+) -> Point:
+    """`full` is the recompile at which the function reached the limit, if it did; `is_told_first`: of its causes."""
     first, last, count = cause.first, cause.recompiles[-1], len(cause.recompiles)
     telling = next((r for r in cause.recompiles if r.main.code), first)
     common = Counter(r.main.failure.kind for r in cause.recompiles).most_common(1)[0][0]
@@ -319,7 +326,8 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
     fixed = cures_of_recompiles.line_that_fixed(facts, cause)
     if count > 1:
         values = _values(cause)
-        share = f"{count} of the {total} recompiles" if count < total else f"all {total} recompiles"
+        every = "both recompiles" if total == 2 else f"all {total} recompiles"
+        share = f"{count} of the {total} recompiles" if count < total else every
         opening = sentence(
             f"{cause.named} caused {share}: {quoted(first.function)} was compiled again {_because(cause)}{values}"
         )
@@ -341,8 +349,12 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
         elif (raised := next((r for r in cause.recompiles if r.outcome == "limit error"), None)) is not None:
             opening += f" At {raised.id} it reached the recompile limit, which is an error under `fullgraph=True`."
         elif any(r.main.dynamic for r in cause.recompiles):
-            opening += f" {cause.named} became symbolic after the first recompiles."
-    main, fix = _own_first(facts, telling.place, telling.main), cures_of_recompiles.of(facts, cause, usual)
+            first_symbolic = next(r for r in cause.recompiles if r.main.dynamic)
+            opening += f" {cause.named} became symbolic in {first_symbolic.id}."
+    elif full is not None and full is not first and is_told_first:
+        opening += f" With its other recompiles, it reached the recompile limit at {full.id}."
+    main = _own_first(facts, telling.place, telling.main)
+    fix = cures_of_recompiles.of(facts, cause, usual, full is not None or cause.reached_limit)
     if fixed and {export_cures.FIXED_SIZE, guard_cures.FIXED_NUMBER, guard_cures.UNROLLED} & {*fix.cures}:
         main = replace(main, code=fixed.code, place=str(fixed))
         opening = sentence(opening, f"Dynamo made `{cause.subject}` a symbol, and this line made it a constant again")
@@ -352,13 +364,13 @@ def _cause_point(facts: Facts, cause: Cause, recompiles: Sequence[Recompile], fu
     reached = _reached(facts, telling.place, telling.main)
     if some := on_some_ranks(facts, cause):
         named = named_ranks([f"rank {rank}" for rank in some])
-        cost += f". Only {named} compiled it again, so other ranks wait at their next collective"
+        cost += f". Only {named} compiled it again{OTHERS_WAIT}"
     words = sentence(opening, cost, reached)
     title = _titled(cause, bool(fixed)) + (f" on {named_ranks([f'rank {rank}' for rank in some])} only" if some else "")
     point = Point(
         words,
         main.code,
-        main.place or facts.frame_place(telling.place),
+        main.place or misses.users_place(facts, telling.place),
         fix,
         cause.failed,
         cause.seconds,
@@ -390,6 +402,8 @@ def _titled(cause: Cause, fixed: bool) -> str:
 def _stays_static(cause: Cause) -> bool:
     """Whether torch compiled a program for each value of a size, where by itself it would have made it symbolic."""
     kinds = {recompile.main.failure.kind for recompile in cause.recompiles}
+    if guard_cures.SIZE_OF_PARAMETER in cause.first.main.failure.fix.cures:
+        return False
     return len(cause.recompiles) > 2 and kinds == {"size"} and not any(one.main.dynamic for one in cause.recompiles)
 
 
@@ -402,8 +416,8 @@ def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
 
 def _reached(facts: Facts, place: int, reason: Miss) -> str:
     """What the user's line, which `_own_first` shows, has to do with the guard; "" if the guard is of that line."""
-    if wrapped.is_wrapper(facts, place) and not wrapped.has_own_line(reason):
-        return "`fn` is the module or function of torch that was compiled, which this line calls"
+    if wrapped.is_wrapper(facts, place):
+        return wrapped.explained(facts, place, reason)
     if not reason.place or _own_first(facts, place, reason) is reason:
         return ""
     return f"The guard is of a library's line ({misses.shortened(reason.place)}), which this line reaches"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from aotviz.explain import graph_breaks
+from aotviz.explain import graph_breaks, misses
 from aotviz.explain.cures import break_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, seconds, sentence
@@ -40,6 +40,7 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
             said = "" if broken else _in_words(" ".join(reason.partition("\n")[0].split()))
             met[said].append(place)
             lost[said] += spent / len(reasons)  # the log has one time for all restarts of a compilation
+    meant = {id for one in graph_breaks.find(facts) if one.is_meant for id in one.compilations}
     mended = {id for one in graph_breaks.find(facts) if one.mendable for id in one.compilations}
     points = []
     for reason in sorted(met, key=lambda reason: -lost[reason]):
@@ -53,8 +54,10 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
             else f"the {facts.source} does not time it"
         )
         why = "at a graph break that it had not expected" if not reason else f"because: {reason}"
-        where = facts.frame_place(met[reason][0]) if len(names) == 1 else ""
+        where = misses.users_place(facts, met[reason][0]) if len(names) == 1 else ""
         ids = tuple(map(facts.id, met[reason]))
+        if not reason and meant - mended >= {*ids}:
+            continue  # at a break that nobody is to mend
         mendable = not reason and not mended.isdisjoint(ids)
         fix = break_cures.RESTARTS.said() if mendable else NO_ADVICE
         spent = lost[reason] if reason or mendable else 0.0

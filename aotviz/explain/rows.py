@@ -267,6 +267,14 @@ class Facts:
                     found[captures[capture]].append(place)
         return dict(found)
 
+    def is_captured_whole(self, place: int) -> bool:
+        """Whether torch's compiled autograd is on, as far as captures in the process of a compilation tell."""
+        return place >= 0 and (self.data.compilations[place].log, self.rank(place)) in self._with_captures
+
+    @cached_property
+    def _with_captures(self) -> set[tuple[int, int]]:
+        return {(one.log, one.rank) for one in self.data.compilations if one.compile_id.startswith("!")}
+
     @cached_property
     def _of_events(self) -> dict[int, float]:
         """The time of each compilation's outermost events, for those that have no metrics of their own."""

@@ -15,11 +15,14 @@ Where = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Remote = Callable[[str], tuple[Sequence[AnyLog], list[str]]]
 
 MOST_NAMED = 5  # files that a note names
+NOTHING_COMPILED = (
+    "If this is the value of TORCH_TRACE, nothing was compiled: torch makes the folder only when something is."
+)
 EMPTY = (
-    " If it was set, nothing was compiled: an error came before (only the program printed it), or no call reached a "
-    "compiled function. torch.compile(module) and module.compile() compile forward alone, and no other method; "
-    "module.compile() compiles nothing of a module of torch's own class, such as nn.Sequential, but "
-    "torch.compile(module) does. A generator, which has yield in it, is not compiled either."
+    " Either an error came before (only the program printed it), or no call reached a compiled function. "
+    "torch.compile(module) and module.compile() compile forward alone, and no other method; module.compile() compiles "
+    "nothing of a module of torch's own class, such as nn.Sequential, but torch.compile(module) does. A "
+    "generator, which has yield in it, is not compiled either."
 )
 
 
@@ -67,7 +70,7 @@ def find(where: Where, limit_mb: int | None, remote: Remote) -> tuple[list[AnyLo
     if not logs:
         looked = f"{len(others)} file{'' if len(others) == 1 else 's'} there" if others else "it is empty"
         names = ", ".join(map(str, wanted))
-        early = "" if others else EMPTY
+        early = "" if others else f" If it was set, nothing was compiled.{EMPTY}"
         raise RecordingError(
             f"{names}: not a log of torch's structured trace ({looked}). To write one, run the program with "
             f"TORCH_TRACE=folder in its environment.{early}"
@@ -101,8 +104,9 @@ def _in_folder(folder: Path) -> tuple[list[Path], list[str]]:
 def _matches(pattern: Path) -> list[Path]:
     found = [Path(name) for name in sorted(glob.glob(str(pattern), recursive=True))]
     if not found:
-        what = "no file matches it" if glob.has_magic(str(pattern)) else "there is no such file or folder"
-        raise RecordingError(f"{pattern}: {what}. Check the value of TORCH_TRACE.")
+        if glob.has_magic(str(pattern)):
+            raise RecordingError(f"{pattern}: no file matches it. Check the value of TORCH_TRACE.")
+        raise RecordingError(f"{pattern}: there is no such file or folder. {NOTHING_COMPILED}{EMPTY}")
     return [path for path in found if path.is_file()]
 
 

@@ -14,6 +14,7 @@ from tests.cures import (
     exports,
     keys,
     late_changes,
+    modules,
     ranks,
     recompiles,
     results,
@@ -25,6 +26,7 @@ from tests.cures.programs import PROGRAMS, Program
 AREAS = {
     "Recompiles: tensors and torch's settings": recompiles,
     "Recompiles: numbers, objects and containers": values,
+    "Recompiles: what a module holds": modules,
     "Recompiles: changes after the first call, and what is not compiled": late_changes,
     "Graph breaks and restarts": breaks,
     "Graph breaks at a program's own classes": breaks_in_classes,

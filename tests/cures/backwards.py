@@ -193,6 +193,28 @@ def a_step_before_the_backward(cured: bool) -> object:
     return made.grad
 
 
+@program("a gradient hook with another number in each step", cures.HOOK_VALUE, "Give the hook a tensor in its place")
+def a_number_of_a_hook(cured: bool) -> object:
+    torch.manual_seed(0)
+    weight = torch.randn(3, requires_grad=True)
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        loss = (weight * x).square().sum()
+        loss.backward()
+        return loss
+
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        step, grads = compiled(train), []
+        for scale in (1.0, 0.5, 0.25):
+            weight.grad = None
+            kept = torch.tensor(scale) if cured else scale
+            handle = weight.register_hook(lambda grad, kept=kept: grad * kept)
+            step(torch.ones(3))
+            handle.remove()
+            grads.append(weight.grad)
+    return grads
+
+
 @program("a result that is written before its backward", cures.WRITTEN, "`y = y * 2`, not `y *= 2`", (), errors)
 def a_written_result(cured: bool) -> object:
     x = torch.ones(3, requires_grad=True)

@@ -20,7 +20,8 @@ import torch._inductor.debug
 import torch.distributed as dist
 
 UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT = "uneven", "even", "apart", "first", "hasty", "patient"
-JOBS = (UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT)
+SKIPS, NEUTRAL = "skips", "neutral"
+JOBS = (UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT, SKIPS, NEUTRAL)
 COMPILES = 3.0  # seconds
 
 
@@ -53,6 +54,34 @@ def reduced(x: torch.Tensor, twice: bool) -> torch.Tensor:
     return y @ x
 
 
+@torch.compile
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.T
+
+
+@torch.compile(backend="aot_eager")
+def losses(text: torch.Tensor, image: torch.Tensor | None) -> torch.Tensor:
+    total = text.square().mean()
+    dist.all_reduce(total)
+    if image is not None:
+        shown = image.square().mean()
+        dist.all_reduce(shown)
+        total = total + shown
+    return total
+
+
+def without_an_image(rank: int, neutral: bool) -> None:
+    """Rank 1 has no image in its second batch, and so no second collective, or takes zeros in place of it."""
+    image = torch.ones(2, 3)
+    losses(torch.ones(3), image)
+    if rank == 0:
+        losses(torch.ones(3), image)
+        return
+    losses(torch.ones(3), torch.zeros(2, 3) if neutral else None)
+    if not neutral:
+        dist.all_reduce(torch.ones(()))  # the partner of rank 0's second one
+
+
 def without_caches(rank: int, uneven: bool) -> None:
     """Rank 1 differs in sizes, in the order of two functions, in a collective and in a function that it alone calls, or
     in nothing."""
@@ -61,6 +90,7 @@ def without_caches(rank: int, uneven: bool) -> None:
     with torch._inductor.debug.record_and_log_graph_execution_order():
         step(torch.ones(4, 3))
         step(torch.ones(5 if other else 4, 3))
+        doubled(torch.ones(5 if other else 4, 3))
         for run in (cube, square) if other else (square, cube):
             run(torch.ones(3, 3))
     reduced(torch.ones(3, 3), other)
@@ -107,6 +137,8 @@ def run_rank(job: str, rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     if job in (UNEVEN, EVEN):
         without_caches(rank, job == UNEVEN)
+    elif job in (SKIPS, NEUTRAL):
+        without_an_image(rank, job == NEUTRAL)
     elif job in (HASTY, PATIENT):
         rank_0_validates(rank, COMPILES / 3 if job == HASTY else 20 * COMPILES)
     else:

@@ -14,7 +14,7 @@ import aotviz
 from aotviz.explain.cures import cache_cures, rank_cures
 from aotviz.explain.cures.registry import Cure
 from aotviz.reading.recording import Recording
-from tests.cures.jobs_of_ranks import APART, EVEN, FIRST, HASTY, JOBS, PATIENT, UNEVEN
+from tests.cures.jobs_of_ranks import APART, EVEN, FIRST, HASTY, JOBS, NEUTRAL, PATIENT, SKIPS, UNEVEN
 from tests.cures.programs import Calls, Effect, program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +43,11 @@ def of_ranks(fault: str, cure: Cure, says: str, *reports: str) -> Callable[[Call
 @of_ranks("a rank that runs one collective more", rank_cures.HANG, "Make the condition that selects them the same")
 def one_collective_more(cured: bool) -> object:
     return EVEN if cured else UNEVEN
+
+
+@of_ranks("a rank that has nothing for a collective", rank_cures.SKIPPED, "such as zeros of the usual shape")
+def a_skipped_collective(cured: bool) -> object:
+    return NEUTRAL if cured else SKIPS
 
 
 @of_ranks(

@@ -50,7 +50,10 @@ def a_size_that_may_not_vary(cured: bool) -> object:
 
 
 @program(
-    "an odd last batch of one row", cures.SIZE_1, "drop the odd last batch (`drop_last=True`)", ("saforem2/ezpz#190",)
+    "an odd last batch of one row",
+    cures.LAST_BATCH,
+    "drop the odd last batch (`drop_last=True`)",
+    ("saforem2/ezpz#190",),
 )
 def an_odd_last_batch(cured: bool) -> object:
     step = compiled(lambda x: x * 2)
@@ -60,7 +63,7 @@ def an_odd_last_batch(cured: bool) -> object:
     return None
 
 
-@program("a size of 1", cures.SIZE_1, "`torch._dynamo.decorators.mark_unbacked(x, 0)`", ("pytorch/pytorch#135430",))
+@program("a size of 1", cures.LAST_BATCH, "`torch._dynamo.decorators.mark_unbacked(x, 0)`", ("pytorch/pytorch#135430",))
 def a_size_of_1(cured: bool) -> object:
     step, found = compiled(lambda x: x * 2), []
     for rows in (4, 1):
@@ -157,7 +160,7 @@ def a_kind_of_tensor(cured: bool) -> object:
 @program(
     "an optional tensor",
     cures.TENSOR_OR_NONE,
-    "pass an empty or neutral tensor in place of None",
+    "pass a neutral tensor, such as zeros of the usual shape",
     ("pytorch/pytorch#151122",),
 )
 def an_optional_tensor(cured: bool) -> object:
@@ -432,7 +435,7 @@ def mask(rows: int) -> torch.Tensor:
     return torch.full((rows, rows), -1.0).triu(1)
 
 
-@program("a dictionary that the function fills", cures.FILLED, "compute it in each call")
+@program("a dictionary that the function fills", cures.FILLED, "compute the value in each call")
 def a_dictionary_of_masks(cured: bool) -> object:
     def looked_up(x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] not in MASKS:
@@ -447,7 +450,7 @@ def a_dictionary_of_masks(cured: bool) -> object:
 LOSSES: list[torch.Tensor] = []
 
 
-@program("a list that the function fills", cures.FILLED, "return the value and keep it there")
+@program("a list that the function fills", cures.FILLED, "return the value and put it into")
 def a_list_of_losses(cured: bool) -> object:
     def appended(x: torch.Tensor) -> torch.Tensor:
         LOSSES.append(x.sum())

@@ -39,8 +39,8 @@ def called_apart(kind: type[Layer], cured: bool) -> None:
 
 @program(
     "blocks that are compiled one by one, each with its index",
-    cures.MODULE_NUMBER,
-    "keep it in a tensor",
+    cures.OWN_NUMBER,
+    "keep it in a tensor and fill that",
     ("pytorch/pytorch#171593", "pytorch/pytorch#128071"),
 )
 def a_layers_index(cured: bool) -> None:
@@ -475,7 +475,7 @@ def a_global_string(cured: bool) -> object:
 NORMS: list[torch.Tensor] = []
 
 
-@program("a list that a hook fills", cures.FILLED, "return the value and keep it there")
+@program("a list that a hook fills", cures.FILLED, "return the value and put it into")
 def a_list_that_a_hook_fills(cured: bool) -> object:
     model = nn.Linear(2, 2, bias=False)
     nn.init.ones_(model.weight)

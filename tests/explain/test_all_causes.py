@@ -88,7 +88,7 @@ def test_a_counter_is_named_before_the_size_that_becomes_symbolic(how: str, tmp_
     assert "(symbolic from now on)" in table.why[0]
     assert "`self.seen` had length 1 and now has 2" in table.why[1]
     points = str(recording.explain())
-    assert "`self.step` caused all 2 recompiles" in " ".join(points.split())
+    assert "`self.step` caused both recompiles" in " ".join(points.split())
     assert ("names only the first guard" in " ".join(points.split())) == (how == "log")
 
 

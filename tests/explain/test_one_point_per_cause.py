@@ -225,4 +225,4 @@ def test_recompiles_that_one_edit_cures_are_one_point() -> None:
             step(torch.ones(2, 3))
     (point,) = [point for point in recording.explain().points if point.kind == "recompile"]
     assert len(point.ids) == len(recording) - 1 == 2
-    assert "`fn[0].bias.requires_grad` was False and is now True" in " ".join([point.text, *point.followed])
+    assert "`step[0].bias.requires_grad` was False and is now True" in " ".join([point.text, *point.followed])

@@ -117,7 +117,7 @@ def test_a_size_that_changed_and_then_left_its_range_is_told_with_both_reasons()
         compiled = torch.compile(by_size, backend="aotviz_eager")
         for size in (4, 3, 7):
             compiled(torch.ones(size))
-    (said,) = [text for text in recording.explain().sentences if "caused all 2 recompiles" in text]
+    (said,) = [text for text in recording.explain().sentences if "caused both recompiles" in text]
     assert (
         "because dimension 0 of `x` had size 4 and now has size 3, and later because the program was compiled for"
         in said

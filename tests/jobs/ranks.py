@@ -63,6 +63,21 @@ def another_shape(cured):
     forward(torch.randn(size))
 
 
+def rank_without_an_image(cured):
+    group = dist.group.WORLD
+
+    @torch.compile(backend="aot_eager")
+    def losses(text, image):
+        total = collectives.all_reduce(text.square().mean(), "avg", group)
+        if image is not None:  # here
+            total = total + collectives.all_reduce(image.square().mean(), "avg", group)
+        return total
+
+    losses(torch.randn(4), torch.randn(2, 3))
+    nothing = torch.zeros(2, 3) if cured else None
+    losses(torch.randn(4), nothing if dist.get_rank() == 1 else torch.randn(2, 3))
+
+
 def earlier_run(work):
     """Warm the cache of this rank in a process that writes no log."""
     if child := os.fork():

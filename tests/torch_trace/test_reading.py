@@ -157,7 +157,7 @@ def test_a_pattern_a_list_and_the_same_file_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: folder / "none", "there is no such file or folder. Check the value of TORCH_TRACE"),
+        (lambda folder: folder / "none", "no such file or folder. If this is the value of TORCH_TRACE, nothing was"),
         (lambda folder: folder / "*.log", "no file matches it"),
         (lambda folder: folder, r"not a log of torch's structured trace \(it is empty\). To write one, run"),
         (lambda folder: [], "no path was given"),

@@ -50,6 +50,11 @@ SIZES_OF_TORCHS = Cure(
     "Nothing is to be done: these sizes are symbols in this capture, so other sizes need no new one.",
     settled=True,
 )
+HOOK_VALUE = Cure(
+    "number that a gradient hook uses",
+    "A captured backward has the number as a constant, and makes it a symbol when it changes for the first time. Give "
+    "the hook a tensor in its place, `torch.tensor(scale)`: then one program fits all values.",
+)
 DROPPED = Cure(
     "dropped captures",
     "Call all backwards inside autocast or all outside of it (torch recommends outside). Let autograd's engine run a "

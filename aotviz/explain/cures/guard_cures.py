@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from aotviz.explain.cures.registry import Cure
 
-ONCE = "Both programs are kept and reused, so this happens once for each value."
-KEPT = "Otherwise both programs are kept and reused."
+ONCE = "Each program is kept and reused, so this happens once for each value."
+KEPT = "Otherwise each program is kept and reused."
 
 INFERENCE = Cure(
     "inference tensor",
@@ -89,7 +89,8 @@ TENSOR_KIND = Cure(
 )
 TENSOR_OR_NONE = Cure(
     "optional tensor",
-    "If `{name}` is optional, two programs are needed. Otherwise pass an empty or neutral tensor in place of None.",
+    "If `{name}` is optional, two programs are needed. Otherwise pass a neutral tensor, such as "
+    "zeros of the usual shape, in place of None.",
     kept="Both programs are kept and reused.",
 )
 SET_BY_CALL = Cure(
@@ -182,7 +183,15 @@ LENGTH = Cure(
 FILLED = Cure(
     "dictionary or list that is filled inside",
     "`{name}` has more entries at each call, and each length is a program. If the function fills it, do that outside "
-    "of the compiled function: return the value and keep it there, or compute it in each call.",
+    "of the compiled function: return the value and put it into `{name}` there, or do without `{name}` and compute the "
+    "value in each call.",
+)
+GROWING_LIST = Cure(
+    "list of tensors that grows",
+    "`{name}` has more entries at each call, and all of them are read, so each length is a program. Keep one tensor in "
+    "place of the list: one of fixed size that is filled in place, `past.index_copy_(1, i, new)` with a tensor `i`, "
+    "and a mask for what is not filled yet, or one that grows, `past = torch.cat([past, new], 1)`, whose size becomes "
+    "a symbol.",
 )
 PARAMETER_GROUPS = Cure(
     "group added to an optimizer",
@@ -232,6 +241,11 @@ SIZE_OF_PARAMETER = Cure(
 )
 SIZE_1 = Cure(
     "size 0 or 1",
+    "Sizes 0 and 1 always get a program of their own. Pad dimension {index} of `{name}` to at least 2, or "
+    "`torch._dynamo.decorators.mark_unbacked({name}, {index})`.",
+)
+LAST_BATCH = Cure(
+    "batch of 1",
     "Sizes 0 and 1 always get a program of their own. Pad dimension {index} of `{name}` to at least 2, or "
     "drop the odd last batch (`drop_last=True`), or `torch._dynamo.decorators.mark_unbacked({name}, {index})`.",
 )
@@ -301,6 +315,63 @@ MODULE_NUMBER = Cure(
     "a tensor (`register_buffer`), or set `torch._dynamo.config.allow_unspec_int_on_nn_module = "
     "True`.",
     settings={"torch._dynamo.config.allow_unspec_int_on_nn_module": True},
+)
+OWN_NUMBER = Cure(
+    "number of each block",
+    "Numbers on a module are compiled as constants. If each block of a model has a `{name}` of its own, compile the "
+    "model in place of its blocks, `torch.compile(model)`, or make what is computed from the number a tensor, once in "
+    "`__init__` (`register_buffer`), and multiply tensors by that: an argument that has to be a number, such as "
+    "`scale=`, takes no tensor. If the number changes from call to call, keep it in a tensor and fill that, or, where "
+    "it is only used with tensors, set `torch._dynamo.config.allow_unspec_int_on_nn_module = True`.",
+    settings={"torch._dynamo.config.allow_unspec_int_on_nn_module": True},
+)
+NEEDED_NUMBER = Cure(
+    "symbol whose value a line needs",
+    "A number that changes becomes a symbol, but this line needs its value, as for an argument that has to be a "
+    "number. Make what is computed from it a tensor, once before the call, and multiply tensors by that. Where each "
+    "block of a model has a number of its own, compile the model in place of its blocks: `torch.compile(model)`.",
+)
+LIBRARY_NUMBER = Cure(
+    "number that torch's own line reads",
+    "A line of torch's reads `{name}` as a number, such as the `p` of a dropout, so each of its values is a program. "
+    "Set it before the first call, and keep it.",
+    of_caller="A line of torch's reads `{name}` as a number, such as the `p` of a dropout, so each of its values is a "
+    "program. Set it before the first call, and keep it.",
+    kept=ONCE,
+)
+MODULE_VALUE = Cure(
+    "text or other constant of a module",
+    "Each value of `{name}` is compiled as a constant, which is fine for a few. Otherwise look up what it selects when "
+    "you set it, and keep that in place of the name: another tensor, `layer.weight = weights[name]`, needs no program "
+    "of its own.",
+    of_caller="Each value of `{name}` is compiled as a constant, which is fine for a few. Otherwise look up what it "
+    "selects when you set it, and keep that in place of the name: another tensor, `layer.weight = weights[name]`, "
+    "needs no program of its own.",
+)
+OTHER_MODULE = Cure(
+    "module that is replaced late",
+    "A program is compiled for the classes of a model's modules. Replace `{name}` before the first call, and keep it.",
+    kept=ONCE,
+)
+SHARED_LIMIT = Cure(
+    "many functions of torch that are compiled one by one",
+    "torch counts the functions and modules of its own that are compiled by themselves, such as "
+    "`torch.compile(F.gelu)` and `torch.compile(nn.Sequential(...))`, as one function. Compile the function or module "
+    "of your own that calls them, or allow more programs before the first call: "
+    "`torch._dynamo.config.recompile_limit = 64`.",
+    of_caller="torch counts the functions and modules of its own that are compiled by themselves, such as "
+    "`torch.compile(F.gelu)` and `torch.compile(nn.Sequential(...))`, as one function. Compile the function or module "
+    "of your own that calls them, or allow more programs before the first call: "
+    "`torch._dynamo.config.recompile_limit = 64`.",
+    settings={"torch._dynamo.config.recompile_limit": 64},
+)
+MORE_PROGRAMS = Cure(
+    "more values than programs",
+    "If there are not many more values than programs, allow a program for each before the first call: "
+    "`torch._dynamo.config.recompile_limit = 64`.",
+    of_caller="If there are not many more values than programs, allow a program for each before the first call: "
+    "`torch._dynamo.config.recompile_limit = 64`.",
+    settings={"torch._dynamo.config.recompile_limit": 64},
 )
 SYMBOL = Cure(
     "number that became a symbol",

@@ -9,6 +9,12 @@ HANG = Cure(
     "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the "
     "condition that selects them the same on all ranks, or move it out of the compiled function.",
 )
+SKIPPED = Cure(
+    "rank that skips a collective",
+    "Ranks that do not run the same collectives in the same order hang or mix up their data. Run the collective on all "
+    "ranks: a rank that has nothing for it takes a neutral tensor in place of None, such as zeros of the usual shape. "
+    "An empty tensor is none: its mean is nan.",
+)
 ORDER = Cure(
     "ranks in another order",
     "Ranks that run graphs with collectives in a different order hang or mix up their data. Call the compiled "

@@ -7,6 +7,7 @@ executed. "Nothing is to be done" is a cure too: its program shows that the faul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -75,6 +76,11 @@ class Advice(str):
     def where(self, full: bool, of_library: bool) -> Advice:
         """The same at the recompile limit, or about an argument of a library's function."""
         return Advice(*self._said, full=full, of_library=of_library)
+
+    def renamed(self, name: re.Pattern[str], to: str) -> Advice:
+        """The same about a value that goes by another name."""
+        said = ((cure, {key: name.sub(to, value) for key, value in values.items()}) for cure, values in self._said)
+        return Advice(*said)
 
     def at_the_limit(self) -> Advice:
         return self.where(full=True, of_library=False)
