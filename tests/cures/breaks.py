@@ -468,59 +468,6 @@ def a_restart(cured: bool) -> object:
     return compiled((lambda x: x * 2 + 1) if cured else breaking)(torch.ones(3))
 
 
-class Measured(torch.nn.Module):
-    """Keeps the norm of what it computed; `returns` it instead."""
-
-    def __init__(self, returns: bool) -> None:
-        super().__init__()
-        self.returns, self.norm = returns, torch.zeros(())
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y = x.sin()
-        norm = y.detach().norm()
-        if self.returns:
-            return y * 2, norm
-        self.norm = norm
-        return y * 2
-
-
-class Checkpointed(torch.nn.Module):
-    def __init__(self, returns: bool) -> None:
-        super().__init__()
-        self.inner = Measured(returns)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result = torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
-        if self.inner.returns:
-            result, self.inner.norm = result
-        return result + 1
-
-
-@program(
-    "an attribute that is set in a checkpointed block",
-    cures.SIDE_EFFECT,
-    "Return the value from what is checkpointed, and assign it outside",
-    (),
-    graph_breaks,
-)
-def a_checkpointed_assignment(cured: bool) -> object:
-    model = Checkpointed(returns=cured)
-    return compiled(model)(torch.ones(3, requires_grad=True)).detach(), model.inner.norm
-
-
-@program(
-    "an attribute that is set in a checkpointed block, with a setting",
-    cures.SIDE_EFFECT,
-    "skip_fwd_side_effects_in_bwd_under_checkpoint = True",
-    (),
-    graph_breaks,
-)
-def a_checkpointed_assignment_once(cured: bool) -> object:
-    model = Checkpointed(returns=False)
-    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=cured):
-        return compiled(model)(torch.ones(3, requires_grad=True)).detach(), model.inner.norm
-
-
 @program(
     "the size of a storage",
     cures.OUTSIDE,
