@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from aotviz.explain.rows import GRAPH_LINE, Facts
-from aotviz.recording import sizes
+from aotviz.recording import printed_lines, sizes
 from aotviz.recording.sources import UNKNOWN, SourceLine
 
 LOGGED = ("aot_joint_graph", "aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
@@ -52,6 +52,21 @@ def of_kernel(facts: Facts, kernel: str) -> list[SourceLine]:
             wanted = [name for name in lines if f"_{COUNTED.sub('', name)}_" in kernel]
         found.update(dict.fromkeys(lines[name] for name in wanted if name in lines))
     return list(found)
+
+
+def of_operator(facts: Facts, operator: str) -> SourceLine:
+    """The first line that calls an operator of a user's ("my.op"); UNKNOWN if no graph has it."""
+    for place in range(len(facts.data.compilations)):
+        for artifact in facts.about(place, facts.data.artifacts):
+            where, code = printed_lines.line_of_operator(facts.text(artifact.text), operator)
+            file, _, line = where.rpartition(":")
+            if line:
+                return SourceLine(file, int(line), "", code)
+        graphs = (graph for role in ROLES if (graph := facts.graph(place, role)) is not None)
+        for node in (node for graph in graphs for node in graph.rows):
+            if node.source.line and f"{operator}." in f"{node.target}.":
+                return node.source
+    return UNKNOWN
 
 
 def _lines_of_nodes(facts: Facts, place: int) -> dict[str, SourceLine]:

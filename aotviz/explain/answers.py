@@ -47,12 +47,16 @@ from aotviz.recording import guard_texts, log_tables
 from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
 from aotviz.recording.holders import Recorded
 from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
-from aotviz.recording.sources import SourceLine, user_frames
+from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 
 MOST_NAMED = 3  # compilations of one cause
 NOT_ALLOWED = "RecompileError"  # of `torch._dynamo.config.error_on_recompile`
 LONG = 160  # characters of a title
 USERS = "from user code:"  # before the user's lines in a message of torch's
+UNLOGGED = (
+    "a log of torch's has no errors of compiled programs that run: the job prints them, `aotviz.watch()` tells them"
+)
+TRACES = "trace_structured"  # torch's function that writes its trace
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
 
 
@@ -232,7 +236,14 @@ def overall(facts: Facts, earlier: Facts | None = None) -> Explanation:
     healthy = _nothing_wrong(facts, points)
     told = {cure for point in (*healthy, *points) for cure in point.fix.cures}
     unlike = (point for point in _unlike_eager(facts) if told.isdisjoint(point.fix.cures))
-    return Explanation(title, (*healthy, *points, *unlike))
+    return Explanation(title, (*healthy, *points, *unlike, *([] if healthy else _unlogged(facts, points))))
+
+
+def _unlogged(facts: Facts, points: Sequence[Point]) -> list[Point]:
+    """Said last of a log that does not tell how its job may have ended."""
+    if facts.source != "log" or not facts.data.compilations or any(point.failed for point in points):
+        return []
+    return [Point(sentence(UNLOGGED))]
 
 
 def _never_called(facts: Facts) -> list[Point]:
@@ -254,12 +265,11 @@ def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
     ):
         return []
     told = "Nothing is wrong with how this was compiled: no graph broke, nothing was compiled again, and nothing failed"
-    unlogged = "A log of torch's has no errors of compiled programs that run: the job itself prints them"
     unlike = _unlike_eager(facts)
     if not unlike:
-        return [Point(sentence(told, unlogged))]
+        return [Point(sentence(told, UNLOGGED))]
     fix = functools.reduce(Advice.together_with, (point.fix for point in unlike))
-    text = sentence(told, unlogged, *(point.text for point in unlike))
+    text = sentence(told, UNLOGGED, *(point.text for point in unlike))
     return [Point(text, unlike[0].code, unlike[0].place, fix)]
 
 
@@ -417,12 +427,18 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         said = _with_users_line(facts, places[0], reason)
         is_export = facts.data.compilations[places[0]].kind in EXPORTS
         found, (words, brief, fix) = exports.of_message(facts, places[0], said), _told(kind, reason, is_export)
+        in_trace = any(frame.function == TRACES for frame in _raised_through(facts, places[0]))
+        if in_trace:
+            found, (words, brief, fix) = None, _in_trace(kind, reason)
         names = [facts.called(place) for place in places[:MOST_NAMED]]
         more = f" and {counted(len(places) - MOST_NAMED, 'other')}" if len(places) > MOST_NAMED else ""
         named, code = f"{', '.join(names)}{more}", _code(facts, places[0], where)
         which = named if len(places) == 1 else exports.share(facts, places)
         title = f"{which} failed: {brief}"
-        if (is_export or misses.LIBRARY.search(where)) and (line := exports.line_of(said)).line:
+        line = exports.line_of(said) if is_export or misses.LIBRARY.search(where) else UNKNOWN
+        if in_trace:
+            line = misses.own_line(user_frames(facts.text(facts.data.compilations[places[0]].stack)))
+        if line.line:
             where, code = str(line), line.code
         if break_cures.OF_BACKEND in fix.cures and (frame := _raised_at(facts, places[0])) is not None:
             where, code = str(frame), frame.code
@@ -438,6 +454,14 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
         kind = "eager" if in_eager else "export" if is_export else "failed"
         points.append(Point(sentence(told), code, where, fix, True, spent, kind=kind, title=title, ids=ids))
     return points
+
+
+def _in_trace(kind: str, reason: str) -> tuple[str, str, Advice]:
+    """The same as `_told`, of an error that was raised while torch wrote its trace."""
+    backend = BY_BACKEND.match(reason)
+    raised = backend["error"].partition(":")[0] if backend else kind
+    brief = "torch could not print a tensor for its trace (`TORCH_TRACE` or a watch)"
+    return f" because {brief}: printing it raised {raised}", brief, break_cures.TRACE_PRINTS.said()
 
 
 def _code(facts: Facts, place: int, where: str) -> str:
@@ -487,11 +511,7 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
     said = lines[0] if not lines[0].endswith(":") or len(lines) == 1 else f"{lines[0]} {lines[1]}"
     explained = graph_breaks.explanation(reason)
     if words := graph_breaks.of_operator(explained):
-        stopped = is_export and not graph_breaks.VMAP_RANDOM.search(words)
-        return (
-            f" because {words}",
-            words,
-            export_cures.STOPPED.said() if stopped else graph_breaks.hinted(reason, words),
-        )
+        fix = graph_breaks.hinted("" if is_export else reason, explained)
+        return f" because {words}", words, fix or (export_cures.STOPPED.said() if is_export else fix)
     brief = explained or said
     return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(reason)

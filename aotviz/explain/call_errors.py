@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from aotviz.explain import allocations, exports, misses, unlike_eager
+from aotviz.explain import allocations, error_texts, exports, misses, unlike_eager
 from aotviz.explain.cures import backward_cures, break_cures, export_cures, guard_cures, rank_cures, result_cures
 from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, listed, sentence
@@ -28,6 +28,7 @@ DURING = {
     "backward": "The compiled program of the backward raised it as it ran",
     "eager": "This line runs in eager",
     "compile": "",
+    "export": "",
 }
 ITS_VALUES, ITS_HOOKS = re.compile(r"\._(?:parameters|buffers)\["), re.compile(r"\._(?:forward_hooks)")
 ORIG_MOD = "_orig_mod."
@@ -37,12 +38,9 @@ SHAPES = re.compile(
     r"but here they are \[(?P<given>[^\]]{0,999})\]"
 )
 TIMEOUT = re.compile(r"Timed out waiting|collective operation timeout")
-CURES = (  # what torch says
-    (r"modified by an inplace operation", backward_cures.WRITTEN),
-    (r"does not currently support double backward", backward_cures.DOUBLE),
-    (r"backward through the graph a second time", backward_cures.TWICE),
-)
 SECOND = re.compile(r"(?<=[^.])\. (?=[A-Z])| Hint: ")  # what follows the first sentence of a message
+OF_OPERATOR = re.compile(r"for op: (?:torch\.ops\.)?(?P<operator>\w+\.\w+)")  # of a check in Inductor's program
+INFERENCE = re.compile(r"Inference tensors cannot be saved for backward")
 KERNELS = re.compile(r"^kernel, \S+?:\d+, ")  # before a message of a kernel for the CPU
 WANTED = re.compile(
     r"(?:Tried to allocate|tried to allocate) (?P<wanted>[\d.]+ \w+)"
@@ -64,14 +62,16 @@ def points(facts: Facts) -> Iterator[Point]:
             yield _misnamed(error, re.findall(r"'(\w+)'", shapes["names"]), re.findall(r"'(\w+)'", shapes["given"]))
         elif error.type in OF_EXPORTS and (made := [one for one in exports.without_problems(facts) if one.fix]):
             yield _export_failed(made[0])
-        elif error.during != "compile" or not _is_told(facts, error):
+        elif (wrong := OF_OPERATOR.search(error.message)) and wrong["operator"].partition(".")[0] not in exports.TORCHS:
+            yield _wrong_fake(facts, error, wrong["operator"])
+        elif error.during not in ("compile", "export") or not _is_told(facts, error):
             yield _raised(facts, error)
 
 
 def _ended(facts: Facts, error: CallError) -> Iterator[Point]:
     """An error that ended the block, which no compiled function raised, where compiling may explain it."""
     where, _, code = error.source.partition(" ")
-    message = SECOND.split(" ".join(error.message.split()))[0].rstrip(".")
+    message = _first_sentence(error.message)
     raised = f"the block ended with {error.type}" + (f": {message}" if message else "")
     if ORIG_MOD in error.message:
         names = f"the names of one side are those of a compiled module, which begin with `{ORIG_MOD}`"
@@ -142,7 +142,20 @@ def _is_told(facts: Facts, error: CallError) -> bool:
         types = {record.fail_type if record else "", compilation.error.type if compilation.error else ""}
         if error.type in types:
             return True
-    return error.type in OF_EXPORTS and bool(exports.explain_all(facts))
+    return (error.type in OF_EXPORTS or error.during == "export") and bool(exports.explain_all(facts))
+
+
+def _wrong_fake(facts: Facts, error: CallError, operator: str) -> Point:
+    """A custom operator whose result is not what its fake kernel promised, for which the program was compiled."""
+    name = operator.replace(".", "::")
+    line = allocations.of_operator(facts, operator)
+    at, _, defined = error.about[0].partition(" ") if error.about else ("", "", "")
+    stands = f"That kernel stands at {at}: `{defined}`" if at else ""
+    title = f"`{name}` returned a tensor of another shape or layout than its fake kernel (`register_fake`) promises"
+    said = f"the program was compiled for what it promises, and checks it: {_first_sentence(error.message)}"
+    fix = export_cures.UNLIKE_FAKE.said(name=name, at=f" ({at})" if at else "")
+    text = sentence(title, stands, said)
+    return Point(text, line.code, str(line) if line.line else at, fix, True, kind="failed", title=title)
 
 
 def _export_failed(made: Point) -> Point:
@@ -159,23 +172,35 @@ def _raised(facts: Facts, error: CallError) -> Point:
         where, code = str(lines[0]), lines[0].code
     function = lines[0].function if lines else error.function
     name = f"`{function}`" if function and not function.startswith("<module") else ""
-    message = KERNELS.sub("", SECOND.split(" ".join(error.message.split()))[0]).rstrip(".")
+    message = _first_sentence(error.message)
     what = f"{error.type}: {message}" if message else error.type
     if error.during == "backward":
         who = f"the backward of {name}" if name else "the backward"
     else:
-        who = {"compile": "compiling "}.get(error.during, "") + (name or "a compiled function")
+        who = {"compile": "compiling ", "export": "exporting "}.get(error.during, "") + (name or "a compiled function")
     title = f"{who} raised {what}"
     kernel = ""
     if len(lines) > 1:
         kernel = f"The kernel `{error.kernel}` computes {counted(len(lines), 'line')}, of which this is the first"
-    for pattern, cure in CURES:
-        if re.search(pattern, error.message):
-            fix = cure.said()
-            break
+    if INFERENCE.search(error.message):
+        known = [f"`{one}`" for one in error.about]
+        kernel = f"{listed(known)} {'is' if len(known) == 1 else 'are'} made in inference mode" if known else ""
+        what, one = listed(known) or "such a tensor", error.about[0] if error.about else "x"
+        fix = backward_cures.SAVED_INFERENCE.said(what=what, name=one)
     else:
-        fix = NO_ADVICE if error.during in ("backward", "compile") else break_cures.RAISES.said()
+        fix = error_texts.cure_of(error.message)
+    if not fix and error.during not in ("backward", "compile", "export"):
+        fix = break_cures.RAISES.said()
     return Point(sentence(title, DURING[error.during], kernel), code, where, fix, True, kind="failed", title=title)
+
+
+def _first_sentence(message: str) -> str:
+    """
+    >>> _first_sentence("kernel, /tmp/x.cpp:7, index out of bounds. Use `clamp`.")
+    'index out of bounds'
+    """
+    first = error_texts.plain(message).strip().partition("\n")[0]
+    return KERNELS.sub("", SECOND.split(" ".join(first.split()))[0]).rstrip(".")
 
 
 def needed(said: str) -> str:

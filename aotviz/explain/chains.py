@@ -153,6 +153,7 @@ class _Causes:
         self._cured: dict[tuple[str, str], int] = {}  # (function, what to do) -> the first recompile
         self._constants: dict[str, tuple[int, int]] = {}
         """Function -> (the most programs that were made for the values of a constant, number of the recompile)."""
+        self._generators: dict[str, int] = {}  # function -> its first graph break at a generator of random numbers
         self._raised: dict[str, int] = {}  # line -> the error that a call raised there
         self._forwards: dict[tuple[int, int], dict[str, list[tuple[int, int]]]] = defaultdict(dict)
         """(log, rank) -> kind of the compilation -> (when it began, number of the recompile)."""
@@ -162,6 +163,8 @@ class _Causes:
                 self._first_break = number if self._first_break is None else self._first_break
                 for line in _lines(facts, point):
                     self._breaks.setdefault(line, number)
+                if break_cures.GENERATOR in point.fix.cures:
+                    self._generators.setdefault(self._after(facts.find(point.ids[0]))[0], number)
             elif point.ids and point.kind == "recompile":
                 self._add_recompile(number, point)
             elif point.kind == "failed" and not point.ids and point.place:
@@ -196,6 +199,8 @@ class _Causes:
         found = self._forward(point) if backward_cures.FORWARD in point.fix.cures else None
         if break_cures.RAISES in point.fix.cures and point.kind == "graph break":
             found = self._raised.get(point.place)
+        if break_cures.GENERATOR in point.fix.cures and point.ids:  # it is made, seeded and drawn from: one edit
+            found = self._generators.get(self._after(self._facts.find(point.ids[0]))[0])
         if found is None and point.ids and not point.failed:
             found = self._followed(point)
         return number if found is None else found

@@ -57,6 +57,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = guard_cures.KEYS.said(name=usual.main.root)
     elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
         fix = guard_cures.ONLY_LENGTH.said(name=usual.main.root)
+    elif guard_cures.REQUIRES_GRAD in fix.cures and failure.after == "True" and _was_trained(facts, usual):
+        fix = guard_cures.DIFFERENTIATED.said(name=usual.main.root.removesuffix(".requires_grad"))
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
     symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
     if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
@@ -88,6 +90,16 @@ def _dimensions(cause: Cause) -> list[int]:
     """The dimensions whose sizes made the recompiles."""
     sizes = (re.fullmatch(r".*\.shape\[(\d+)\]", subject) for subject in cause.subjects)
     return sorted(int(size[1]) for size in sizes if size)
+
+
+def _was_trained(facts: Facts, recompile: Recompile) -> bool:
+    """Whether the earlier program has a backward of AOTAutograd's already, which is that of the parameters: what is
+    new is the gradient of an input."""
+    try:
+        earlier = facts.find(recompile.nearest.earlier)
+    except LookupError:  # the log has lost its beginning
+        return False
+    return facts.text_of(earlier, "aot_joint_graph") >= 0
 
 
 def _is_dictionary(facts: Facts, recompile: Recompile) -> bool:

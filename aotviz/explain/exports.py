@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from aotviz.explain import fixed_sizes
+from aotviz.explain import error_texts, expressions, fixed_sizes
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
 from aotviz.explain.explanation import Point, counted, sentence
@@ -25,6 +25,8 @@ from aotviz.recording.spoken import spoken
 
 WITHOUT_GUARDS = (*EXPORTS, "AOTInductor", "AOTAutograd")  # each is a call of its own
 SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
+SIZED = re.compile(r"\w+\[(?P<symbol>u\d+)\b")  # the type of a tensor whose length depends on data
+COMPARES = re.compile(r"[<>=]|\bnot\b|\b(?:And|Or|Not)\(")
 ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*+)(?:\s*+:[^=]++)?+\s*+=\s*(?!=)")
 READS_NUMBER = re.compile(r"\.item\(|\.tolist\(|\b(?:int|float|bool)\(")  # else the size of a tensor is the number
 UNDECIDED = re.compile(r"Could not (?:guard on|extract \w+ \w+ from) data-dependent expression (?P<expr>.+?) \(")
@@ -131,13 +133,12 @@ def _may_have_failed(facts: Facts, place: int, fixed: fixed_sizes.Fixed) -> Poin
     return Point(text, code, at, fix, kind="export", title=brief, ids=ids)
 
 
-def of_message(facts: Facts, place: int, reason: str) -> Problem | None:
-    """The same, from the message of an error; None if it is about something else."""
-    at = (
-        line_of(reason)
-        if USERS.search(reason)
-        else own_line(user_frames(facts.text(facts.data.compilations[place].stack)))
-    )
+def of_message(facts: Facts, place: int, reason: str, at: SourceLine | None = None) -> Problem | None:
+    """The same, from the message of an error; None if it is about something else. `at`: the line, where it is known."""
+    if USERS.search(reason):
+        at = line_of(reason)
+    elif at is None:
+        at = own_line(user_frames(facts.text(facts.data.compilations[place].stack)))
     if match := UNDECIDED.search(reason):
         return _undecided(facts, place, match["expr"], at)
     if match := NO_FAKE.search(reason):
@@ -156,7 +157,8 @@ def brief(reason: str) -> str:
     'it is not known while tracing whether `u0 > 3`'
     """
     if match := UNDECIDED.search(reason):
-        return f"it is not known while tracing whether `{match['expr']}`"
+        what = expressions.as_python(match["expr"])
+        return f"{_unknown(what)} `{what}`"
     if match := STOPPED.fullmatch(reason):
         decides = f"it is not known while tracing whether `{match['condition']}`"
         return decides if match["condition"] else f"tracing stopped at `{match['call']}`"
@@ -229,7 +231,8 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         expression, at = facts.text(row.expression), _user_line(facts, row)
         if row.kind == "guard_on_data_dependent_error":
             undecided = True
-            yield _undecided(facts, place, expression, _made_at(facts, rows, expression) or _line(partial))
+            length = None if COMPARES.search(expression) else _unknown_length(partial)
+            yield length or _undecided(facts, place, expression, _made_at(facts, rows, expression) or _line(partial))
         elif row.kind == "propagate_real_tensors_provenance":
             yield _undecided(facts, place, expression, at, facts.text(row.value))
         elif row.kind == "missing_fake_kernel":
@@ -265,23 +268,34 @@ def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decide
     """A condition on a value that is not known while tracing. `decided`: what a draft export took it for."""
     origins = [_origin(facts, place, symbol) for symbol in dict.fromkeys(SYMBOL.findall(expression))]
     said, names = [words for words, _, _ in origins if words], {symbol: name for _, symbol, name in origins if name}
+    expression = expressions.as_python(expression)
     spoken = SYMBOL.sub(lambda match: names.get(match[0], match[0]), expression)
     from_where = f" {'; '.join(said)}." if said else ""
+    known = "whether" if COMPARES.search(expression) else "the number"
     if decided:
         text = (
             f"took `{spoken}` for {decided}, as it is for the example inputs, and asserts that it stays so. The "
             f"exported program raises an error for other inputs. A `torch.export.export` would fail here.{from_where}"
         )
     else:
-        text = f"failed because it has to know whether `{spoken}` (`{expression}`) while tracing.{from_where}"
+        text = f"failed because it has to know {known} `{spoken}` (`{expression}`) while tracing.{from_where}"
         text = text.replace(f"`{spoken}` (`{expression}`)", f"`{spoken}`") if spoken == expression else text
     condition, named = _named(spoken)
     yes, no = f"`torch._check({condition})`", f"`torch._check(not ({condition}))`"
     check = {"": f"{yes} or {no}", "True": yes, "False": no}.get(decided, f"`torch._check({condition} == {decided})`")
-    fix = export_cures.UNDECIDED.said(named=named, check=check)
+    before = "export" if facts.data.compilations[place].kind in EXPORTS else "call"
+    if COMPARES.search(expression):
+        fix = export_cures.UNDECIDED.said(named=named, check=check, before=before)
+    else:
+        fix = export_cures.UNKNOWN_NUMBER.said(named=named, check=f"`torch._check({condition} == ...)`")
     taken = f"it holds only where `{spoken}` is {decided}" if decided else ""
-    brief = taken or f"it is not known while tracing whether `{spoken}`"
+    brief = taken or f"{_unknown(expression)} `{spoken}`"
     return Problem(text, at.code, str(at), fix, not decided, brief)
+
+
+def _unknown(expression: str) -> str:
+    is_condition = COMPARES.search(expression)
+    return "it is not known while tracing whether" if is_condition else "this number is not known while tracing:"
 
 
 def _named(condition: str) -> tuple[str, str]:
@@ -309,7 +323,7 @@ def _origin(facts: Facts, place: int, symbol: str) -> tuple[str, str, str]:
         if row.kind == "create_symbol":
             value = facts.text(row.value)
             return f"`{symbol}` is `{source}`" + (f", {value} in the example" if value else ""), symbol, source
-        match = ASSIGNED.match(at.code)
+        match = ASSIGNED.match(at.code) if ".tolist(" not in at.code else None  # it names all of the numbers
         where = f" by `{at.code}` ({at})" if at.code else ""
         said = f"`{symbol}` is read out of a tensor{where}, so its value is not known before the program runs"
         name = match["name"] if match else ""
@@ -355,20 +369,49 @@ def _stopped(facts: Facts, place: int, last: Statement) -> Problem:
     """From the graph up to the error, when the log says nothing else."""
     if SYMBOL.search(last.condition) and re.search(r"[<>=]|Eq|Ne", last.condition):
         return _undecided(facts, place, last.condition, _line(last))
-    namespace = last.operator.partition(".")[0]
+    namespace, message = last.operator.partition(".")[0], _raised(facts, place)
+    found = _unknown_length(last) or of_message(facts, place, message, _line(last))
+    if found is not None:
+        return found
     if last.operator and not last.type and namespace not in TORCHS:
         return _no_fake(last.operator, _line(last))
     types = ", ".join(f"`{name}`: {type}" for name, type in last.types.items() if type)
-    brief = "after this line, with an error that torch does not log"
+    unlogged = message or "an error that torch does not log"
+    brief = f"after this line, with {unlogged}"
     if last.type:
-        told = "failed after this line was traced; torch does not log the error"
+        told = f"failed after this line was traced{f' with {message}' if message else '; torch does not log the error'}"
     else:
-        brief = f"`{last.operator or last.code}` raised an error that torch does not log"
+        brief = f"`{last.operator or last.code}` raised {unlogged}"
         told = f"failed in `{last.code.partition(' = ')[2] or last.code}`" + (f" ({types})" if types else "")
-        told += "; torch does not log the error's message"
+        told += f" with {message}" if message else "; torch does not log the error's message"
     returned = last.type and re.match(r"return\b", last.source)  # the trace was complete
-    fix = (export_cures.RETURNED if returned else export_cures.STOPPED).said()
+    fix = error_texts.cure_of(message) or (export_cures.RETURNED if returned else export_cures.STOPPED).said()
     return Problem(told, last.source, last.place, fix, True, brief)
+
+
+def _unknown_length(last: Statement) -> Problem | None:
+    """If tracing stopped where the entries of a tensor are taken one by one, by `tolist()`, a loop or unpacking, and
+    data decides how many there are."""
+    lengths = [(name, found["symbol"]) for name, type in last.types.items() if (found := SIZED.match(type))]
+    if last.operator != "aten.unbind" or last.type or not lengths:
+        return None
+    (name, symbol), at = lengths[0], _line(last)
+    needs = "this line needs one value for each of its entries"
+    return Problem(
+        f"failed because the length of `{name}` ({symbol}) depends on data, and {needs}, as `tolist()`, a loop and "
+        "unpacking do",
+        at.code, str(at), export_cures.LENGTH.said(name=name), True,
+        f"the length of `{name}` depends on data, and {needs}",
+    )  # fmt: skip
+
+
+def _raised(facts: Facts, place: int) -> str:
+    """The error that ended this export, as a watch knows it: that of the last one ended the block."""
+    errors = [one for one in facts.data.call_errors if one.during == "export"]
+    last = max(place for place, one in enumerate(facts.data.compilations) if one.kind in EXPORTS)
+    if not errors or place != last:
+        return ""
+    return f"{errors[-1].type}: {(error_texts.sentences(errors[-1].message) or ['no message'])[0].rstrip('.')}"
 
 
 def _partial(facts: Facts, place: int) -> int:

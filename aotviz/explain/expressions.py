@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from aotviz.recording.spoken import spoken
 from aotviz.recording.strings import parsed
 
 SCALAR_TYPES = {5: "float16", 6: "float32", 7: "float64", 9: "complex64", 10: "complex128", 15: "bfloat16"}  # c10's
+OF_SYMPY: dict[str, ast.cmpop | ast.operator] = {
+    "Eq": ast.Eq(), "Ne": ast.NotEq(), "Gt": ast.Gt(), "Ge": ast.GtE(), "Lt": ast.Lt(), "Le": ast.LtE(),
+    "Mod": ast.Mod(), "PythonMod": ast.Mod(), "FloorDiv": ast.FloorDiv(), "CleanDiv": ast.FloorDiv(),
+}  # fmt: skip
 STATE = re.compile(r"against (\{.*\})", re.S)
 STATES = {
     "grad_mode": "gradient mode (`torch.no_grad()`)",
@@ -70,3 +75,26 @@ def _setting(name: str, value: object) -> str:
     if name == "default_dtype" and isinstance(value, int):
         return SCALAR_TYPES.get(value, str(value))
     return str(value)
+
+
+def as_python(expression: str) -> str:
+    """A condition on sizes as one writes it in a program, without SymPy's functions.
+
+    >>> as_python("Eq(Mod(u0, 8), 0)"), as_python("u0 > 3"), as_python("Max(1, u0")
+    ('u0 % 8 == 0', 'u0 > 3', 'Max(1, u0')
+    """
+    if not any(f"{name}(" in expression for name in OF_SYMPY):
+        return expression
+    try:
+        return ast.unparse(_InPython().visit(ast.parse(expression.strip(), mode="eval")))
+    except (SyntaxError, ValueError, RecursionError):
+        return expression
+
+
+class _InPython(ast.NodeTransformer):
+    def visit_Call(self, call: ast.Call) -> ast.AST:
+        self.generic_visit(call)
+        made = OF_SYMPY.get(call.func.id) if isinstance(call.func, ast.Name) and len(call.args) == 2 else None
+        if isinstance(made, ast.cmpop):
+            return ast.Compare(call.args[0], [made], [call.args[1]])
+        return call if made is None else ast.BinOp(call.args[0], made, call.args[1])

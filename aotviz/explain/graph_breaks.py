@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aotviz.explain import explained_tables
+from aotviz.explain import error_texts, explained_tables
 from aotviz.explain.cures import break_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
@@ -85,7 +85,8 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.SPARSE,
     ),
     (
-        r"call_function args: .{0,300}?UserDefinedObjectVariable\(Generator\)",
+        r"call_function args: .{0,300}?UserDefinedObjectVariable\(Generator\)"
+        r"|Opaque object type: <class 'torch\._C\.Generator'>|torch\.Generator method",
         "a `torch.Generator` cannot be part of a graph",
         break_cures.GENERATOR,
     ),
@@ -183,7 +184,6 @@ FAKED = re.compile(  # torch's sentence on an operator that raised while its res
     re.S,
 )
 LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20}+\)>\.(?P<method>\w{1,99}+)")
-VMAP_RANDOM = re.compile(r"random operation while in randomness error mode")
 OF_CALLS = frozenset((break_cures.LOGGING, break_cures.PRINT, break_cures.WARNING))
 SETTING, THREAD = "`torch._dynamo.config.", re.compile(r"/lib/python3\.\d+/threading\.py$")
 CONSTRUCTED, ENTERS = re.compile(r"the function `\w+\.__init__` should not be traced"), re.compile(r"(?:async )?with\b")
@@ -424,7 +424,8 @@ def meaning(text: str) -> tuple[str, Advice]:
     explained = explanation(said)
     reason = explained or said.strip().partition("\n")[0]
     fix = hinted(said, reason) or break_cures.OUTSIDE.said()
-    return of_operator(reason) or f"torch says: {reason.strip().rstrip('.')}", fix
+    first = error_texts.sentences(reason)[:1] or [reason]
+    return of_operator(reason) or f"torch says: {first[0].strip().rstrip('.')}", fix
 
 
 def explanation(text: str) -> str:
@@ -452,14 +453,16 @@ def of_operator(explained: str) -> str:
     found = FAKED.search(explained)
     if found is None:
         return ""
-    message = " ".join(found["message"].replace("\\n", " ").split())  # torch quotes it as Python prints it
-    return f"`{found['name']}` raised {found['error']}: {message}".rstrip(". ")
+    first = error_texts.sentences(found["message"])[:1] or [""]
+    return f"`{found['name']}` raised {found['error']}: {first[0]}".rstrip(". :")
 
 
 def hinted(text: str, explained: str = "") -> Advice:
-    """The first of torch's hints in a message that says what to do; of a known error, its cure."""
-    if VMAP_RANDOM.search(explained):
-        return break_cures.RANDOM_IN_VMAP.said()
+    """The cure of an error that torch explains, or what its message advises; else the first of torch's hints that says
+    what to do."""
+    found = FAKED.search(explained)
+    if found is not None and (fix := error_texts.cure_of(found["message"])):
+        return fix
     hints = (hint.strip() for hint in re.findall(r"Hint: (.*)", text))
     useful = next((hint for hint in hints if hint and not NO_HINT.match(hint)), "")
     return break_cures.TORCHS_HINT.said(hint=useful) if useful else NO_ADVICE

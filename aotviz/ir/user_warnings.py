@@ -53,7 +53,13 @@ def is_pythons(file: str) -> bool:
 
 def is_users(file: str) -> bool:
     """Whether a line of this file is neither aotviz's nor torch's, nor of code that either of them generated."""
-    return not file.startswith((*_OURS, "<")) and PACKAGES not in file and "torchinductor" not in file
+    return not file.startswith((*_OURS, "<")) and PACKAGES not in file and not is_inductors(file)
+
+
+def is_inductors(file: str) -> bool:
+    """Whether Inductor generated this file: it is in the folder of its caches."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+    return "torchinductor" in file or (folder != "" and file.startswith(os.path.join(folder, "")))
 
 
 def _users_frame() -> tuple[FrameType | None, int]:

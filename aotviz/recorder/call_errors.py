@@ -16,7 +16,7 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from aotviz.recording import guard_texts
 from aotviz.recording.schema import CallError
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.strings import clean
-from aotviz.torch_private import dynamo
+from aotviz.torch_private import dynamo, registered_operators
 
 OUTSIDE = re.compile(  # what torch says in errors that no compiled function raised, and that compiling explains
     r"_orig_mod\.|Timed out waiting|Watchdog caught collective operation timeout|Export only supports pytree containers"
@@ -38,9 +38,12 @@ NO_RECOMPILE = re.compile(
     r"Detected recompile when torch\.compile stance is 'fail_on_recompile'\. filename: '(?P<file>.*)', "
     r"function name: '(?P<function>.*)', line number: (?P<line>\d{1,9})"
 )
+INFERENCE = re.compile(r"Inference tensors cannot be saved for backward")
+OF_OPERATOR = re.compile(r"for op: (?:torch\.ops\.)?(?P<name>\w+)\.(?P<op>\w+)")  # of a check in Inductor's program
+MOST_SAID = 2000  # characters of a message
+MOST_ABOUT = 4
 STATEMENT = re.compile(r"\s*(?P<name>\w+)(?:: [^=]*)? = ")  # of a graph
 CALLED = re.compile(r"\s*(?:\w+(?:, \w+)* = )?(?P<kernel>\w+(?:\.\w+)*)\(")  # by Inductor's program
-INDUCTORS = "torchinductor"  # in the paths of its files
 BACKWARDS = "backward", "grad"  # of torch.autograd
 
 
@@ -72,7 +75,8 @@ def noted(error: BaseException, is_of_block: bool = False) -> CallError | None:
         found = _Raised(users[-1] if users else UNKNOWN, "", "")
     else:
         found = _where(frames, dynamo.is_compile_error(error))
-        if not found.during and is_of_block and (isinstance(error, AssertionError) or OUTSIDE.search(said)):
+        is_told = OUTSIDE.search(said) if found.during else isinstance(error, AssertionError) or OUTSIDE.search(said)
+        if is_of_block and found.during in ("", "export") and is_told:
             found = _Raised(found.line, "outside", "")
         if not found.during:
             return None
@@ -84,11 +88,12 @@ def noted(error: BaseException, is_of_block: bool = False) -> CallError | None:
         clean(found.line.with_code),
         found.during,
         clean(found.kernel),
+        [clean(one) for one in _about(said, frames)],
     )
 
 
 def _first_lines(said: str) -> str:
-    """The first line of a message, and the second where the first only announces it.
+    """The first lines of a message: those after an empty line explain where it was raised, or how to get more output.
 
     >>> _first_lines("backend='mine' raised:\\nKeyError: 1\\n\\nSet TORCHDYNAMO_VERBOSE=1")
     "backend='mine' raised: KeyError: 1"
@@ -97,13 +102,46 @@ def _first_lines(said: str) -> str:
     if found is not None:  # the lines up to what tells the cause
         rest = said[found.end() :].partition("\n")[0]
         said = " ".join(f"{said[: found.end()]}{rest}".split())
-    first, _, rest = said.strip().partition("\n")
-    return f"{first} {rest.partition(chr(10))[0].strip()}" if first.endswith(":") and rest else first
+    first, _, rest = said.strip().partition("\n\n")[0].partition("\n")
+    return f"{first}{' ' if first.endswith(':') else chr(10)}{rest}".strip()[:MOST_SAID]
+
+
+def _about(said: str, frames: Sequence[tuple[FrameType, int]]) -> list[str]:
+    """What a message of torch's does not name, and a person has to find: which of the tensors were made in inference
+    mode, or where the fake kernel is defined that promised another result."""
+    if INFERENCE.search(said):
+        found: dict[int, str] = {}  # id of a tensor -> its name in the innermost function that has it
+        for name, tensor in (one for frame, _ in reversed(frames) if _is_users(frame) for one in _tensors(frame)):
+            if tensor.is_inference():
+                found.setdefault(id(tensor), name)
+        return list(found.values())[:MOST_ABOUT]
+    match = OF_OPERATOR.search(said)
+    code = registered_operators.fake_kernel(f"{match['name']}::{match['op']}") if match else None
+    if code is None:
+        return []
+    file, number = code.co_filename, code.co_firstlineno
+    return [SourceLine(file, number, code.co_name, _statement(file, number)).with_code]
+
+
+_Held = torch.Tensor | torch.nn.Module | None  # or anything else, which is passed over
+
+
+def _tensors(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a function's variables and of its modules, by the names that it has for them."""
+    variables: Mapping[str, _Held] = frame.f_locals
+    for name, value in variables.items():
+        held = {name: value}
+        if isinstance(value, torch.nn.Module):
+            for path, module in value.named_modules(prefix=name):
+                attributes: dict[str, _Held] = {**vars(module), **dict(module.named_parameters(recurse=False))}
+                attributes.update(module.named_buffers(recurse=False))
+                held.update((f"{path}.{key}", one) for key, one in attributes.items())
+        yield from ((path, one) for path, one in held.items() if isinstance(one, torch.Tensor))
 
 
 def _where(frames: Sequence[tuple[FrameType, int]], is_compile_error: bool) -> _Raised:
     line, node, kernel, function = UNKNOWN, UNKNOWN, "", ""
-    is_call = is_program = is_backward = False
+    is_call = is_program = is_backward = is_export = False
     for place, (frame, number) in enumerate(frames):
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if _is_users(frame):
@@ -113,13 +151,16 @@ def _where(frames: Sequence[tuple[FrameType, int]], is_compile_error: bool) -> _
                 function = name
         elif name == "forward" and isinstance(frame.f_locals.get("self"), torch.fx.GraphModule):
             node, kernel, is_program = _of_node(frame, number), "", True
-        elif INDUCTORS in file and (call := CALLED.match(_statement(file, number))):
+        elif user_warnings.is_inductors(file) and (call := CALLED.match(_statement(file, number))):
             node, kernel, is_program = UNKNOWN, call["kernel"], True
         elif name in BACKWARDS and file.startswith(AUTOGRAD):
             is_backward = True
+        is_export = is_export or dynamo.is_export(frame)
         is_call = is_call or dynamo.is_compiled_call(frame)
         is_program = is_program or dynamo.is_program(frame) or file.startswith("<aotviz")
-    if is_compile_error:
+    if is_export:
+        during = "export"
+    elif is_compile_error:
         during = "compile"
     elif is_program:
         during = "backward" if is_backward else "program"

@@ -22,6 +22,7 @@ from aotviz.recording import numbers
 from aotviz.recording.schema import (
     NONE,
     CacheLookup,
+    CallError,
     CompilationData,
     ErrorRecord,
     EventTable,
@@ -51,6 +52,7 @@ EMPTY: dict[type[msgspec.Struct], dict[str, Any]] = {  # fields that are left ou
     CompilationData: {"wrapper": None, "storages": [], "run": None},
     StageRecord: {"code": {}, "kernels": {}},
     ErrorRecord: {"message": "left out"},
+    CallError: {"about": []},
     LogRecord: {"bad": []},
     GuardRecord: {"code": NONE},
     FailedGuard: {"code": NONE},

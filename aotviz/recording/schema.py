@@ -197,10 +197,8 @@ class RunFact(Frozen, array_like=True, frozen=True):
 class RunEvent(Frozen, array_like=True, frozen=True):
     """One thing that the user's function did, as its first run saw it."""
 
-    what: (
-        Text  # "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" | "mark" |
-    )
-    # "hook" | "random" | "effect" | "result"
+    what: Text  # "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" |
+    # "mark" | "hook" | "random" | "effect" | "result"
     tensor: int  # its number in RunLog.tensors, -1 for a random draw or an effect
     of: int  # the number of the tensor that it was taken from, or was set to; -1 if there is none
     operator: Text  # e.g. "select(0, 1)"
@@ -273,12 +271,13 @@ class CallError(Frozen, frozen=True):
     """An error that stopped a call of a compiled function, or a hook that its programs do not call. Logs lack these."""
 
     type: str  # of a hook: "forward hook" or another kind
-    message: str  # the first line; of a hook: its name
+    message: str  # its first lines; of a hook: its name
     guards: list[str]  # of a call that needed a new program: "0/0: x is None" for each; of a hook: [compilation]
     function: str  # the user's, in which it was raised; "" if unknown; of a hook: the path of its module
     source: str  # the user's line: "file:line code"; "" if unknown; of a hook: where it is defined
-    during: str = ""  # "program" | its "backward" | "eager" part | "compile" | "outside" | "hook"; "" of two others
+    during: str = ""  # "program" | its "backward" | "eager" part | "compile" | "export" | "outside" | "hook", or ""
     kernel: str = ""  # of Inductor's, in which it was raised: "cpp_fused_mul_0"; "" if in none; of a hook: the class
+    about: list[str] = []  # the inference tensors among the values; of an operator: where its fake kernel is defined
 
 
 class VisitRecord(Frozen, frozen=True):

@@ -124,6 +124,12 @@ def is_program(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(_AOT_AUTOGRAD)
 
 
+def is_export(frame: FrameType) -> bool:
+    """Whether this is the call of `torch.export.export`, or of `draft_export`."""
+    module = str(frame.f_globals.get("__name__"))
+    return module.startswith("torch.export") and frame.f_code.co_name in ("export", "draft_export")
+
+
 def is_compile_error(error: BaseException) -> bool:
     """Whether torch could not compile a function."""
     return isinstance(error, TorchDynamoException) or type(error).__module__ == exc.__name__

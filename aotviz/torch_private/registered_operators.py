@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -62,6 +63,16 @@ def named(names: Iterable[str]) -> Iterator[tuple[str, Any]]:
         for name in names:
             if torch._C._jit_get_schemas_for_operator(f"{namespace}::{name}"):
                 yield f"{namespace}::{name}", getattr(getattr(torch.ops, namespace), name)
+
+
+def fake_kernel(name: str) -> CodeType | None:
+    """The code of the function that `register_fake` has of a user's operator ("my::op"); None if it has none."""
+    defined: Any = OPDEFS.get(name)
+    entries = simple_registry.singleton._data  # its `get` is of torch 2.13
+    kernel = getattr(getattr(entries.get(name), "fake_impl", None), "kernel", None)
+    function = getattr(defined, "_abstract_fn", None) or getattr(kernel, "func", None)
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def schema(overload: Any) -> str:

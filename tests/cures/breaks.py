@@ -313,6 +313,33 @@ def a_module_that_is_copied(cured: bool) -> object:
     return compiled(outside if cured else copied)(torch.ones(3))
 
 
+@program("a random generator that is made inside", cures.GENERATOR, "pass what was drawn", (), graph_breaks)
+def a_generator_that_is_made_inside(cured: bool) -> object:
+    def noisy(x: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
+        if noise is None:
+            noise = torch.randn(3, generator=torch.Generator().manual_seed(7))
+        return x + noise
+
+    drawn = (torch.randn(3, generator=torch.Generator().manual_seed(7)),) if cured else ()
+    return compiled(noisy)(torch.ones(3), *drawn)
+
+
+@program("a lock that is taken inside", cures.CONTEXT, "Enter it outside the compiled function", (), graph_breaks)
+def a_lock(cured: bool) -> object:
+    lock = threading.Lock()
+
+    def locked(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        with lock:
+            y = y + 1
+        return y.cos()
+
+    if not cured:
+        return compiled(locked)(torch.ones(3))
+    with lock:
+        return compiled(lambda x: (x.sin() + 1).cos())(torch.ones(3))
+
+
 @program("a call of graph_break", cures.CALLED, "Remove the `graph_break()` call", (), graph_breaks)
 def a_called_break(cured: bool) -> object:
     def breaking(x: torch.Tensor) -> torch.Tensor:

@@ -148,3 +148,92 @@ def roundings_compared(cured):
 
     x = torch.linspace(-3, 3, 512, dtype=torch.bfloat16)
     assert torch.equal(torch.compile(mixed, options={"emulate_precision_casts": cured})(x), mixed(x))
+
+
+def penalty_of_a_critic(cured):
+    critic = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    score = torch.compile(critic, backend="aot_eager")
+    for _ in range(2):
+        (score(torch.randn(3, 4)) - score(torch.randn(3, 4))).sum().backward()
+        mixed = torch.randn(3, 4, requires_grad=True)
+        result = (critic if cured else score)(mixed)  # here
+        (gradient,) = torch.autograd.grad(result.sum(), mixed, create_graph=True)
+        gradient.square().mean().backward()
+
+
+class Experts(nn.Module):
+    def __init__(self, checks):
+        super().__init__()
+        self.router, self.checks = nn.Linear(4, 3), checks
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        counts = torch.bincount(self.router(x).argmax(-1), minlength=3)
+        if self.checks:
+            torch._check(counts.shape[0] == 3)
+        shares = counts.tolist()  # here
+        return sum(expert(x) * share for expert, share in zip(self.experts, shares, strict=True))
+
+
+def export_of_counted_experts(cured):
+    torch.export.export(Experts(cured), (torch.randn(8, 4),))
+
+
+def gradients_of_samples_with_batch_norm(cured):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2))
+    if cured:
+        torch.func.replace_all_batch_norm_modules_(model)
+    values = dict(model.named_parameters()), dict(model.named_buffers())
+
+    def loss(weights, buffers, x):
+        return torch.func.functional_call(model, (weights, buffers), (x[None],)).square().sum()  # here
+
+    of_samples = torch.vmap(torch.func.grad(loss), (None, None, 0))
+    torch.compile(of_samples, backend="aot_eager", fullgraph=True)(*values, torch.randn(5, 3, 8, 8))
+
+
+class Quantized(torch.Tensor):
+    @staticmethod
+    def __new__(cls, whole, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, whole.shape, dtype=scale.dtype, device=whole.device)
+
+    def __init__(self, whole, scale):
+        self.whole, self.scale = whole, scale
+
+    def __tensor_flatten__(self):
+        return ["whole", "scale"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner, meta, size, stride):
+        return cls(inner["whole"], inner["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].whole, args[0].scale)
+        plain = torch.utils._pytree.tree_map_only(cls, lambda one: one.whole * one.scale, args)
+        return func(*plain, **(kwargs or {}))
+
+
+class PrintedQuantized(Quantized):
+    def __repr__(self):
+        return f"PrintedQuantized({tuple(self.shape)})"
+
+
+def subclass_without_a_repr(cured):
+    kind = PrintedQuantized if cured else Quantized
+    linear = nn.Linear(4, 4)
+    whole = torch.randint(-9, 9, (4, 4), dtype=torch.int8)
+    linear.weight = nn.Parameter(kind(whole, torch.ones(4, 1)), requires_grad=False)
+    with torch.no_grad():
+        torch.compile(linear, backend="aot_eager", fullgraph=True)(torch.ones(2, 4))  # here
+
+
+def generator_made_inside(cured):
+    @torch.compile(backend="aot_eager")
+    def step(x, drawn):
+        noise = drawn if cured else torch.randn(x.shape, generator=torch.Generator().manual_seed(7))  # here
+        return x.sin() + noise
+
+    for _ in range(2):
+        step(torch.ones(3), torch.randn(3, generator=torch.Generator().manual_seed(7)))

@@ -75,3 +75,14 @@ TWICE = Cure(
     "Add what is to be differentiated and call `.backward()` once, or call the compiled function again before each "
     "backward.",
 )
+DONATED = Cure(
+    "backward that is called again, and has donated its buffers",
+    "Set `torch._functorch.config.donated_buffer = False` before the first call of the compiled function: its backward "
+    "may then be called with `retain_graph=True`, and needs more memory.",
+    settings={"torch._functorch.config.donated_buffer": False},
+)
+SAVED_INFERENCE = Cure(
+    "inference tensor in what is trained",
+    "Make {what} outside of `torch.inference_mode()`, for example under `torch.no_grad()` in its place, or take a copy "
+    "of it before training: `{name} = {name}.clone()`.",
+)

@@ -62,10 +62,11 @@ SPARSE = Cure(
 SUBCLASS = Cure(
     "tensor subclass that torch cannot take apart",
     "If it is a tensor subclass with `__torch_dispatch__`, give it `__tensor_flatten__` and `__tensor_unflatten__`, "
-    "which name the tensors that it holds. Otherwise pass those tensors, or call this outside the compiled function.",
+    "which name the tensors that it holds, and a `__repr__` that reads no values, for torch's trace. Otherwise pass "
+    "those tensors, or call this outside the compiled function.",
 )
 GENERATOR = Cure(
-    "random generator as an argument",
+    "random generator",
     "Draw outside the compiled function and pass what was drawn, or draw from torch's own generator, which "
     "`torch.manual_seed` seeds before the call.",
 )
@@ -102,8 +103,9 @@ DISABLED = Cure("disabled function", "Remove the `disable`, or call that functio
 CALLED = Cure("graph_break call", "Remove the `graph_break()` call.")
 RAISES = Cure(
     "error of the program itself",
-    "Call it without `torch.compile`. If it raises there too, give it an input for which it does not raise, or check "
-    "the input before the call. If not, move this line out of the compiled function.",
+    "Call it without `torch.compile`. If it raises there too, the error is the program's own: correct what its message "
+    "says, or give it an input for which it does not raise, or check the input before the call. If not, move this line "
+    "out of the compiled function.",
     of_caller="Call it without `torch.compile`. If it raises there too, give it an input for which it does not raise, "
     "or check the input before the call.",
 )
@@ -146,6 +148,11 @@ RANDOM_IN_VMAP = Cure(
     "random numbers under vmap",
     'Say whether each sample draws its own numbers: `torch.vmap(..., randomness="different")`, or `"same"`.',
 )
+BATCH_NORM_IN_VMAP = Cure(
+    "BatchNorm under vmap",
+    "Before the first call, `torch.func.replace_all_batch_norm_modules_(model)`: BatchNorm then keeps no running "
+    "statistics, which samples cannot update apart from each other. Or use `model.eval()`, or `nn.GroupNorm`.",
+)
 TORCHS_HINT = Cure("what torch advises", "{hint}")
 NO_GRAPH = Cure(
     "library around the module",
@@ -160,5 +167,10 @@ OF_BACKEND = Cure(
     "error of a backend",
     "This is an error of the backend or of one of its passes, not of the compiled function, which "
     '`torch.compile(..., backend="eager")` runs without it. Correct that line if it is yours.',
+)
+TRACE_PRINTS = Cure(
+    "tensor that torch's trace cannot print",
+    "Without the trace this does not happen. To trace it as well, give the tensor's class a `__repr__` that reads no "
+    "values.",
 )
 RESTARTS = Cure("restarts at graph breaks", "Remove those graph breaks: each has a point of its own.")

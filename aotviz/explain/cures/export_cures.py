@@ -7,8 +7,18 @@ from aotviz.explain.cures.registry import Cure
 UNDECIDED = Cure(
     "condition on a number that is not known",
     "If the answer is always the same, say so before this line{named}: {check}. If both answers occur, keep both "
-    "in the program with `torch.cond` or `torch.where`. If the number is known before the export, pass a Python "
+    "in the program with `torch.cond` or `torch.where`. If the number is known before the {before}, pass a Python "
     "int.",
+)
+UNKNOWN_NUMBER = Cure(
+    "number that is not known",
+    "If it is always the same, say so before this line{named}: {check}. Otherwise keep it in a tensor, and compute "
+    "with the whole tensor.",
+)
+LENGTH = Cure(
+    "number of entries that is not known",
+    "If it is always the same, say so before this line, with the number for `n`: `torch._check({name}.shape[0] == n)`. "
+    "Otherwise compute with the whole tensor in place of its entries.",
 )
 NO_FAKE = Cure(
     "operator without a fake kernel",
@@ -19,6 +29,11 @@ WRONG_FAKE = Cure(
     "wrong fake kernel",
     'Correct the function that is registered by `torch.library.register_fake("{name}")`; '
     "`torch.library.opcheck` tests it.",
+)
+UNLIKE_FAKE = Cure(
+    "operator that returns something else than its fake kernel",
+    "Let the function that is registered by `register_fake`{at} return a tensor with the shape, strides and dtype that "
+    "`{name}` itself returns. `torch.library.opcheck` compares the two.",
 )
 GUARDED = Cure(
     "guard in a draft export",

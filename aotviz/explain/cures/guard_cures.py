@@ -68,6 +68,13 @@ REQUIRES_GRAD = Cure(
     "`detach()` what needs no gradient.",
     kept=ONCE,
 )
+DIFFERENTIATED = Cure(
+    "requires_grad of an input of what is trained",
+    "If its gradient is differentiated again (`create_graph=True`, as for a gradient penalty), make this call without "
+    "`torch.compile`, since a compiled backward cannot be differentiated. Otherwise decide once whether `{name}` "
+    "requires grad: freeze or unfreeze it before the first call, and `detach()` what needs no gradient.",
+    kept=ONCE,
+)
 DEVICE = Cure("device", "If you meant to use one device, move it before the call: `{name}.to('{before}')`.", kept=ONCE)
 FROZEN = Cure(
     "parameter frozen late",

@@ -28,3 +28,9 @@ ORIG_MOD = Cure(
     "`torch.compile(module)` puts `_orig_mod.` before the names. Save and load the state of the module itself: "
     "`module.state_dict()`, `module.load_state_dict(...)`. `module.compile()` compiles in place and changes no names.",
 )
+DTYPES = Cure(
+    "two tensors of different dtypes",
+    "Convert one of them to the dtype of the other, for example what is written into a cache: "
+    "`keys.to(cache.dtype)`. Under `torch.autocast`, layers return bfloat16 or float16, and a buffer keeps its dtype: "
+    "or make it of that dtype.",
+)

@@ -179,7 +179,7 @@ export interface RunFact {
 
 /** One thing that the user's function did, as its first run saw it. */
 export interface RunEvent {
-  readonly what: number;
+  readonly what: number; // "argument" | "view" | "detach" | "write" | "metadata" | "set_" | "resize" | "storage resized" |
   readonly tensor: number; // its number in RunLog.tensors, -1 for a random draw or an effect
   readonly of: number; // the number of the tensor that it was taken from, or was set to; -1 if there is none
   readonly operator: number; // e.g. "select(0, 1)"
@@ -245,12 +245,13 @@ export interface ErrorRecord {
 /** An error that stopped a call of a compiled function, or a hook that its programs do not call. Logs lack these. */
 export interface CallError {
   readonly type: string; // of a hook: "forward hook" or another kind
-  readonly message: string; // the first line; of a hook: its name
+  readonly message: string; // its first lines; of a hook: its name
   readonly guards: string[]; // of a call that needed a new program: "0/0: x is None" for each; of a hook: [compilation]
   readonly function: string; // the user's, in which it was raised; "" if unknown; of a hook: the path of its module
   readonly source: string; // the user's line: "file:line code"; "" if unknown; of a hook: where it is defined
-  readonly during: string; // "program" | its "backward" | "eager" part | "compile" | "outside" | "hook"; "" of two others
+  readonly during: string; // "program" | its "backward" | "eager" part | "compile" | "export" | "outside" | "hook", or ""
   readonly kernel: string; // of Inductor's, in which it was raised: "cpp_fused_mul_0"; "" if in none; of a hook: the class
+  readonly about: string[]; // the inference tensors among the values; of an operator: where its fake kernel is defined
 }
 
 /** One node of the autograd graph in a captured backward, in the order in which they run. */
@@ -1075,6 +1076,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["source", "str"],
       ["during", "str", ""],
       ["kernel", "str", ""],
+      ["about", ["list","str"], []],
     ],
   },
   VisitRecord: {

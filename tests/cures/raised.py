@@ -1,0 +1,245 @@
+"""Errors that a compiled function, its backward or an export raises, and what the error's own message advises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch._functorch.config
+from torch import nn
+from torch.func import functional_call, grad, replace_all_batch_norm_modules_, vmap
+
+from aotviz.explain.cures import backward_cures, break_cures, export_cures, guard_cures, result_cures
+from tests.cures.backwards import penalty
+from tests.cures.breaks_in_classes import TakenApart
+from tests.cures.exports import exported
+from tests.cures.programs import compiled, errors, program
+
+
+@program(
+    "a backward that is called twice, of a program that donated its buffers",
+    backward_cures.DONATED,
+    "Set `torch._functorch.config.donated_buffer = False` before the first call",
+    ("locuslab/torchdeq#11", "meta-pytorch/tritonbench#40"),
+    errors,
+)
+def a_backward_of_donated_buffers(cured: bool) -> object:
+    with torch._functorch.config.patch(donated_buffer=not cured):
+        weight = torch.ones(3, requires_grad=True)
+        step = compiled(lambda weight: (weight.sin().exp() * weight).sum(), backend="aot_eager")
+        step(weight).backward()
+        loss = step(weight)
+        (gradient,) = torch.autograd.grad(loss, weight, retain_graph=True)
+        (loss * gradient.norm()).backward()
+    return weight.grad
+
+
+class Table(nn.Module):
+    def __init__(self, mode: Any, copies: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        with mode:
+            self.table = torch.ones(3)
+        if copies:
+            self.table = self.table.clone()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.table
+
+
+def trained(mode: Any, copies: bool) -> None:
+    compiled(Table(mode, copies), backend="aot_eager")(torch.ones(2, 3)).sum().backward()
+
+
+@program(
+    "a table that is made in inference mode, and copied",
+    backward_cures.SAVED_INFERENCE,
+    "`self.table = self.table.clone()`",
+    (),
+    errors,
+)
+def a_table_of_inference_mode_copied(cured: bool) -> None:
+    trained(torch.inference_mode(), copies=cured)
+
+
+@program(
+    "a table that is made in inference mode",
+    backward_cures.SAVED_INFERENCE,
+    "Make `self.table` outside of `torch.inference_mode()`, for example under `torch.no_grad()`",
+    (),
+    errors,
+)
+def a_table_of_inference_mode(cured: bool) -> None:
+    trained(torch.no_grad() if cured else torch.inference_mode(), copies=False)
+
+
+@program(
+    "a cache of another dtype than what is written into it",
+    result_cures.DTYPES,
+    "`keys.to(cache.dtype)`",
+    (),
+    errors,
+)
+def a_cache_of_another_dtype(cured: bool) -> object:
+    cache, project = torch.zeros(4, 3), nn.Linear(3, 3)
+    nn.init.ones_(project.weight)
+
+    def step(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        keys = project(x)
+        return cache.index_copy_(0, at, keys.to(cache.dtype) if cured else keys)
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        compiled(step, backend="aot_eager")(torch.ones(1, 3), torch.tensor([1]))
+    return None
+
+
+@program(
+    "a write to what a function that is differentiated captured",
+    break_cures.TORCHS_HINT,
+    "please rewrite the function being transformed to explicitly accept the mutated Tensor(s) as inputs",
+    (),
+    errors,
+)
+def a_write_to_what_is_captured(cured: bool) -> None:
+    count = torch.zeros(3)
+
+    def loss(x: torch.Tensor, count: torch.Tensor = count) -> torch.Tensor:
+        return (x * count.add_(x.detach())).sum()
+
+    given = (torch.zeros(3),) if cured else ()
+    compiled(grad(loss), fullgraph=True)(torch.ones(3), *given)
+
+
+@program(
+    "an index that is out of bounds",
+    break_cures.RAISES,
+    "correct what its message says",
+    (),
+    errors,
+)
+def an_index_out_of_bounds(cured: bool) -> None:
+    at = torch.tensor([2 if cured else 7])
+    compiled(lambda x, at: x.sin()[at], backend="aot_eager")(torch.ones(3), at)
+
+
+@program(
+    "BatchNorm under vmap",
+    break_cures.BATCH_NORM_IN_VMAP,
+    "`torch.func.replace_all_batch_norm_modules_(model)`",
+    ("pytorch/functorch#384",),
+    errors,
+)
+def batch_norm_under_vmap(cured: bool) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten())
+    if cured:
+        replace_all_batch_norm_modules_(model)
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+
+    def loss(parameters: Any, buffers: Any, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = functional_call(model, (parameters, buffers), (x[None],))
+        return made.sum()
+
+    compiled(vmap(grad(loss), (None, None, 0)), fullgraph=True)(parameters, buffers, torch.ones(4, 1, 6, 6))
+
+
+def scale(x: torch.Tensor) -> torch.Tensor:
+    return x.abs().amax(-1, keepdim=True)
+
+
+def operator(name: str, keeps: bool) -> Any:
+    made = torch.library.custom_op(f"cures::{name}", scale, mutates_args=())
+    made.register_fake(lambda x: x.new_empty((*x.shape[:-1], 1) if keeps else x.shape[:-1]))
+    return made
+
+
+UNLIKE, LIKE = operator("unlike_its_fake", keeps=False), operator("like_its_fake", keeps=True)
+
+
+@program(
+    "an operator that returns something else than its fake kernel",
+    export_cures.UNLIKE_FAKE,
+    "return a tensor with the shape, strides and dtype that `cures::unlike_its_fake` itself returns",
+    ("pytorch/pytorch#149732", "NVIDIA/cuEquivariance#223"),
+    errors,
+)
+def an_operator_unlike_its_fake(cured: bool) -> None:
+    scales = LIKE if cured else UNLIKE
+    torch.compile(lambda x: scales(x))(torch.ones(4, 3))
+
+
+@program(
+    "an export that takes the entries of a tensor, as many as data decides",
+    export_cures.LENGTH,
+    "`torch._check(bincount.shape[0] == n)`",
+    (),
+    errors,
+)
+def entries_of_a_tensor(cured: bool) -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        counts = torch.bincount(x.argmax(-1), minlength=4)
+        if cured:
+            torch._check(counts.shape[0] == 4)
+        first, *_, last = counts.tolist()
+        return x * first + last
+
+    exported(forward, torch.randn(24, 4))
+
+
+def repeats(self: Any, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    for _ in range(n.item()):  # type: ignore[arg-type]
+        x = x * 2
+    return x
+
+
+def repeats_three_times(self: Any, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    steps = n.item()
+    torch._check(steps == 3)
+    for _ in range(steps):  # type: ignore[arg-type]
+        x = x * 2
+    return x
+
+
+@program(
+    "an export that loops as often as a tensor says",
+    export_cures.UNKNOWN_NUMBER,
+    "If it is always the same, say so before this line",
+    (),
+    errors,
+)
+def a_loop_of_unknown_length(cured: bool) -> None:
+    exported(repeats_three_times if cured else repeats, torch.ones(3), torch.tensor(3))
+
+
+class Unprinted(TakenApart):
+    __repr__ = torch.Tensor.__repr__
+
+    @staticmethod
+    def __tensor_unflatten__(held: dict[str, torch.Tensor], kept: None, size: Any, stride: Any) -> Unprinted:
+        return Unprinted(held["held"])
+
+
+@program(
+    "a tensor subclass that torch's trace cannot print",
+    break_cures.TRACE_PRINTS,
+    "give the tensor's class a `__repr__` that reads no values",
+    (),
+    errors,
+)
+def a_subclass_that_cannot_be_printed(cured: bool) -> None:
+    weight = (TakenApart if cured else Unprinted)(torch.ones(3))
+    compiled(lambda x, weight: x * weight + 1, backend="aot_eager", fullgraph=True)(torch.ones(3), weight)
+
+
+@program(
+    "a gradient penalty of a compiled critic that is trained",
+    guard_cures.DIFFERENTIATED,
+    "make this call without `torch.compile`",
+    (),
+    errors,
+    first=False,
+)
+def a_gradient_penalty_of_a_critic(cured: bool) -> None:
+    critic = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    run = compiled(critic, backend="aot_eager")
+    run(torch.ones(3)).sum().backward()
+    penalty(critic if cured else run)
