@@ -495,24 +495,6 @@ def a_restart(cured: bool) -> object:
     return compiled((lambda x: x * 2 + 1) if cured else breaking)(torch.ones(3))
 
 
-@program(
-    "the size of a storage",
-    cures.OUTSIDE,
-    "or do it after the call with what the function returns",
-    (),
-    graph_breaks,
-)
-def a_storage(cured: bool) -> object:
-    def measured(x: torch.Tensor) -> tuple[torch.Tensor, int]:
-        y = x.exp()
-        return y, y.untyped_storage().nbytes()
-
-    if cured:
-        y = compiled(lambda x: x.exp())(torch.ones(3))
-        return y, y.untyped_storage().nbytes()
-    return compiled(measured)(torch.ones(3))
-
-
 KEY = object()
 
 

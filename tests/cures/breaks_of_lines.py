@@ -115,3 +115,21 @@ def experts_of_a_model(cured: bool) -> object:
     model.set_experts_implementation("batched_mm" if cured else "eager")
     with torch.no_grad():
         return compiled(model)(input_ids=torch.arange(6)[None], use_cache=False).logits
+
+
+@program(
+    "the size of a storage",
+    cures.OUTSIDE,
+    "or do it after the call with what the function returns",
+    (),
+    graph_breaks,
+)
+def a_storage(cured: bool) -> object:
+    def measured(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        y = x.exp()
+        return y, y.untyped_storage().nbytes()
+
+    if cured:
+        y = compiled(lambda x: x.exp())(torch.ones(3))
+        return y, y.untyped_storage().nbytes()
+    return compiled(measured)(torch.ones(3))
