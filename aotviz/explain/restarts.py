@@ -57,7 +57,7 @@ def explain_all(facts: Facts, only: int | None = None) -> list[Point]:
         where = misses.users_place(facts, met[reason][0]) if len(names) == 1 else ""
         ids = tuple(map(facts.id, met[reason]))
         if not reason and meant - mended >= {*ids}:
-            continue  # at a break that nobody is to mend
+            continue  # at a break that is not to be mended
         mendable = not reason and not mended.isdisjoint(ids)
         fix = break_cures.RESTARTS.said() if mendable else NO_ADVICE
         spent = lost[reason] if reason or mendable else 0.0

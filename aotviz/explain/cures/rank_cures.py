@@ -13,7 +13,7 @@ SKIPPED = Cure(
     "rank that skips a collective",
     "Ranks that do not run the same collectives in the same order hang or mix up their data. Run the collective on all "
     "ranks: a rank that has nothing for it takes a neutral tensor in place of None, such as zeros of the usual shape. "
-    "An empty tensor is none: its mean is nan.",
+    "Not an empty tensor: its mean is nan.",
 )
 ORDER = Cure(
     "ranks in another order",
