@@ -6,8 +6,8 @@ say what there was before the line, at most while it ran, and after it. Nothing 
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from aotviz.recording.frozen import Frozen
@@ -80,7 +80,7 @@ def _runs(memories: Sequence[InductorMemory], lines: Sequence[Line]) -> Iterator
     for line in lines:
         by_file.setdefault(line.file, []).append(line)
     for file, marks in by_file.items():
-        found = programs.get(Path(file).read_text(encoding="utf-8").strip())
+        found = programs.get("".join(linecache.getlines(file)).strip())
         if found is not None:
             yield _Run(*found, _spans(marks))
 

@@ -98,7 +98,7 @@ def _lines_marked() -> Iterator[list[tuple[str, int, int]]]:
     marked: list[tuple[str, int, int]] = []
     calls = 0
 
-    def enter(frame: FrameType, event: str, _: object) -> Any:
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal calls
         code = frame.f_code
         if not _FUNCTION.fullmatch(code.co_name) or "extern_kernels" not in frame.f_globals:
@@ -106,7 +106,7 @@ def _lines_marked() -> Iterator[list[tuple[str, int, int]]]:
         calls += 1
         number = calls
 
-        def begin(frame: FrameType, event: str, _: object) -> Any:
+        def begin(frame: FrameType, event: str, _: Any) -> Any:
             if event in ("line", "return"):
                 with record_function(_MARK):
                     marked.append((code.co_filename, frame.f_lineno if event == "line" else 0, number))
