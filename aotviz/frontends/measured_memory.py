@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from aotviz.frontends.measured_kernels import MeasuredKernel, kernels
 from aotviz.recording import sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.inductor_memory import InductorMemory, InductorMoment
 from aotviz.recording.live_bytes import Memory, Moment, beside_given
 from aotviz.torch_private import allocations
-from aotviz.torch_private.allocations import Allocation, Ran
+from aotviz.torch_private.allocations import During, Ran
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,12 +76,13 @@ class MeasuredMemory:
     tensor(...)
     """
 
-    def __init__(self, result: Any, allocated: Sequence[Allocation], ran: Sequence[Ran]) -> None:
-        self.result = result
+    def __init__(self, during: During) -> None:
+        self.result = during.result
         """What the call returned."""
-        self._times = [one.at_ns for one in allocated]
-        self._alive = list(accumulate(one.nbytes for one in allocated))
-        self._calls = [(call, self._scratch_of(call)) for call in _outermost(ran)]
+        self._lines = during.lines
+        self._times = [one.at_ns for one in during.allocations]
+        self._alive = list(accumulate(one.nbytes for one in during.allocations))
+        self._calls = [(call, self._scratch_of(call)) for call in _outermost(during.operators)]
 
     @property
     def peak(self) -> MeasuredPeak:
@@ -136,14 +138,52 @@ class MeasuredMemory:
         measured = self.peak.nbytes
         return ComparedPeak(measured, planned, most[0] if most[2] else "", most[2], measured - most[1])
 
+    def kernels(self, *memories: InductorMemory) -> pd.DataFrame:
+        """One row per kernel of Inductor's that ran: what is allocated after it, measured, beside what is planned.
+
+        Pass `compilation.inductor_memory()` of each program that the call runs: with a graph break these are several,
+        and one holds memory while another runs. If a program runs several times, its first run counts.
+
+        Columns: program, at (the moment of the plan), phase, line (of Inductor's code), kernel, nodes (that it
+        computes), planned (bytes of its program, without what is given to it), others (bytes that the other programs
+        hold), measured (bytes allocated when the kernel has run), own (bytes that it allocates for itself and frees),
+        unexplained (measured, less planned and others). A result, or a gradient, counts as held to the end; if the
+        caller lets go of it before, unexplained is negative.
+
+        Raises LookupError if no kernel of these programs ran in the thread that called. On a GPU, the backward runs in
+        another thread.
+
+        >>> import torch
+        >>> import aotviz
+        >>> f = aotviz.compile(lambda x: (x.exp() @ x).sin().sum(), backend="inductor")
+        >>> x = torch.ones(64, 64, requires_grad=True)
+        >>> f(x).backward()
+        >>> x.grad = None
+        >>> measured = aotviz.measured_memory(lambda: f(x).backward())
+        >>> rows = measured.kernels(f.recording[0].inductor_memory())
+        >>> bool((rows.unexplained.abs() <= 0.02 * measured.peak.nbytes).all())
+        True
+        """
+        rows = list(kernels(memories, self._lines, self._at, self._most))
+        if not rows:
+            names = ", ".join(memory.name for memory in memories) or "no program"
+            raise LookupError(
+                f"no kernel of Inductor's ran, of {names}: pass `inductor_memory()` of what the call runs"
+            )
+        return tables.records(MeasuredKernel, rows)
+
+    def _most(self, begin_ns: int, end_ns: int) -> int:
+        """The most bytes that are alive within a time."""
+        first, last = bisect.bisect_left(self._times, begin_ns), bisect.bisect_right(self._times, end_ns)
+        return max(self._alive[first:last], default=0)
+
     def _at(self, time_ns: int) -> int:
         place = bisect.bisect_right(self._times, time_ns)
         return self._alive[place - 1] if place else 0
 
     def _scratch_of(self, call: Ran) -> int:
         """The bytes that are alive in a call at most, less those before or after it, whichever are more."""
-        first, last = bisect.bisect_left(self._times, call.begin_ns), bisect.bisect_right(self._times, call.end_ns)
-        within = max(self._alive[first:last], default=0)
+        within = self._most(call.begin_ns, call.end_ns)
         return max(0, within - max(self._at(call.begin_ns - 1), self._at(call.end_ns)))
 
     def __str__(self) -> str:
@@ -177,7 +217,7 @@ def measured_memory(call: Callable[[], Any], device: torch.device | str = "cpu")
     if where.type not in ("cpu", "cuda"):
         raise ValueError(f"the memory of {device!s} cannot be measured: only that of a CPU or of CUDA")
     gc.collect()  # so that nothing older is freed in the call
-    return MeasuredMemory(*allocations.during(call, where))
+    return MeasuredMemory(allocations.during(call, where))
 
 
 def _operator(row: Moment | InductorMoment) -> str:

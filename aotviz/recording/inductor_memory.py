@@ -39,10 +39,7 @@ _NO_KERNEL = re.compile(r"assert_\w+$|\.clear$|set_device$|synchronize|get_raw_s
 _OPERATOR = re.compile(r"torch\.ops\.(?P<name>\w+\.\w+\.\w+)$")
 _PARTITION = re.compile(r"self\.partitions\[(?P<number>\d{1,6})\]$")
 
-
-Text = tuple[
-    str, Mapping[str, list[str]]
-]  # that calls the kernels, and the nodes of each call: "kernel:number" -> names
+Text = tuple[str, Mapping[str, list[str]]]  # that calls kernels; the nodes of each call: "kernel:number" -> names
 
 
 def texts(stages: Iterable[StageRecord]) -> dict[str, Text]:
@@ -113,6 +110,7 @@ class InductorMemory:
         self.name = plan.name
         self.plan = plan
         """What the same graphs need operator by operator."""
+        self.texts = {role.split()[0]: text for role, (text, _) in texts.items()}  # by phase
         halves = [graph for graph in plan.halves if graph.role in texts]
         if not halves:
             raise LookupError(f"{self.name} has no text of Inductor's: its backend was another, or did not compile it")
@@ -383,6 +381,7 @@ class _Half:
         self._nodes: dict[str, deque[Node]] = defaultdict(deque)  # by operator: those that no call was found for yet
         for node in graph.rows:
             self._nodes[node.target].append(node)
+            self._nodes[node.target.rpartition(".")[0]].append(node)  # Inductor may call another overload
 
     def run(self, given: list[Value]) -> list[Value]:
         """Run `call`; returns what it returns. The caller must let go of it."""
@@ -503,7 +502,8 @@ class _Half:
         elif sizes.VIEW.fullmatch(operator["name"]):
             made = self._value(call.args[0]) if call.args else None
         else:
-            nodes = self._nodes[operator["name"]]  # the first call is that of the first such node
+            name = operator["name"]  # the first call is that of the first such node
+            nodes = self._nodes[name] or self._nodes[name.rpartition(".")[0]]
             if not nodes:
                 made = self._said(target, self._dtype(call), call.lineno)
             else:

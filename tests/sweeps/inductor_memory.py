@@ -3,7 +3,7 @@
     python -m tests.sweeps.inductor_memory [name ...]
 
 One line for each model of tests/oracle/models.py: a training step. Where Dynamo makes several graphs with gradients,
-the plan of one of them says nothing about the step.
+their plans are added up.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from tests.oracle.models import FAMILIES, MORE
 class Found(NamedTuple):
     graphs: int  # that Dynamo made, with gradients, in the last step
     measured: int  # bytes at the peak, beside what was there before
-    planned: int
-    scratch: int  # that the operator at the peak needs for itself
+    planned: int  # at the kernel that needs most, of all graphs
+    scratch: int  # that this kernel allocates for itself
     unexplained: int
     operator_by_operator: int
+    kernels: int  # that ran, of all graphs
+    unexplained_of_a_kernel: int  # at most, of what is allocated after it
 
 
 def found(name: str) -> Found:
@@ -44,9 +46,12 @@ def found(name: str) -> Found:
     measured = aotviz.measured_memory(step)
     programs = [one for one in compiled.recording if one.kind == "training"]
     largest = max(programs, key=lambda one: one.memory().peak.nbytes)
-    beside = measured.beside(largest.inductor_memory())
-    frames = {one.compile_id.partition("/")[0] for one in programs}
-    return Found(len(frames), *beside[:2], *beside[3:], largest.memory().peak.nbytes)
+    rows = measured.kernels(*(one.inductor_memory() for one in programs))
+    at_peak = rows.loc[(rows.measured + rows.own).idxmax()]
+    planned, scratch, peak = int(at_peak.planned + at_peak.others), int(at_peak.own), measured.peak.nbytes
+    most = int(rows.unexplained.abs().max())
+    unexplained, by_operator = peak - planned - scratch, largest.memory().peak.nbytes
+    return Found(len(programs), peak, planned, scratch, unexplained, by_operator, len(rows), most)
 
 
 def main(names: list[str]) -> None:
