@@ -512,6 +512,6 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
     explained = graph_breaks.explanation(reason)
     if words := graph_breaks.of_operator(explained):
         fix = graph_breaks.hinted("" if is_export else reason, explained)
-        return f" because {words}", words, fix or (export_cures.STOPPED.said() if is_export else fix)
+        return f" because {words}", words, fix or (export_cures.STOPPED if is_export else break_cures.RAISES).said()
     brief = explained or said
     return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(reason)

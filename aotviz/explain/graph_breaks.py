@@ -423,9 +423,10 @@ def meaning(text: str) -> tuple[str, Advice]:
             return words.format(**match.groupdict()), cure.said(**logs) if cure else NO_ADVICE
     explained = explanation(said)
     reason = explained or said.strip().partition("\n")[0]
-    fix = hinted(said, reason) or break_cures.OUTSIDE.said()
+    raised = of_operator(reason)
+    fix = hinted(said, reason) or (break_cures.RAISES if raised else break_cures.OUTSIDE).said()
     first = error_texts.sentences(reason)[:1] or [reason]
-    return of_operator(reason) or f"torch says: {first[0].strip().rstrip('.')}", fix
+    return raised or f"torch says: {first[0].strip().rstrip('.')}", fix
 
 
 def explanation(text: str) -> str:

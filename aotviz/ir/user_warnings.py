@@ -58,8 +58,8 @@ def is_users(file: str) -> bool:
 
 def is_inductors(file: str) -> bool:
     """Whether Inductor generated this file: it is in the folder of its caches."""
-    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
-    return "torchinductor" in file or (folder != "" and file.startswith(os.path.join(folder, "")))
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "").rstrip(os.sep)
+    return "torchinductor" in file or (folder != "" and file.startswith(folder + os.sep))
 
 
 def _users_frame() -> tuple[FrameType | None, int]:

@@ -103,11 +103,11 @@ DISABLED = Cure("disabled function", "Remove the `disable`, or call that functio
 CALLED = Cure("graph_break call", "Remove the `graph_break()` call.")
 RAISES = Cure(
     "error of the program itself",
-    "Call it without `torch.compile`. If it raises there too, the error is the program's own: correct what its message "
-    "says, or give it an input for which it does not raise, or check the input before the call. If not, move this line "
-    "out of the compiled function.",
-    of_caller="Call it without `torch.compile`. If it raises there too, give it an input for which it does not raise, "
-    "or check the input before the call.",
+    "Call it in eager, without `torch.compile`. If it raises there too, the error is the program's own: correct what "
+    "its message says, or give it an input for which it does not raise, or check the input before the call. If not, "
+    "move this line out of the compiled function.",
+    of_caller="Call it in eager, without `torch.compile`. If it raises there too, give it an input for which it does "
+    "not raise, or check the input before the call.",
 )
 CONTEXT = Cure("context manager", "Enter it outside the compiled function.")
 BUILTIN = Cure("built-in function", "Call it outside the compiled function.")
