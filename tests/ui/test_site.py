@@ -229,6 +229,7 @@ def test_the_gallery_opens_each_recording_in_the_workbench(site: Path, browser: 
     page.goto((site / "index.html").as_uri())
     page.get_by_role("link", name="twelve questions, twelve pictures").first.click()
     links = page.locator("a.live")
+    expect(links).to_have_count(len(PICTURES))
     addresses = [link.get_attribute("href") or "" for link in links.all()]
     assert [address.rpartition("/")[2] for address in addresses] == [live.address for live in PICTURES.values()]
     assert {live.page for live in PICTURES.values()} == set(RECORDINGS)
