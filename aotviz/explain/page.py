@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 
-from aotviz.explain import answers, cache_misses, ranks, recompiles, timeline
+from aotviz.explain import answers, cache_misses, overview, ranks, recompiles, timeline
 from aotviz.explain.explanation import counted, in_html, seconds
 from aotviz.explain.rows import Facts
 from aotviz.explain.timeline import Span
@@ -25,9 +25,10 @@ LETTER = 6.2  # width of a letter of a label
 
 
 def preamble(recording: Recorded, facts: Facts) -> str:
-    """What `explain` says, and all explanations by topic, at the top of a recording's page; "" if there are none."""
+    """What `explain` says, and all explanations by topic, at the top of a recording's page; "" if the Overview says
+    all: nothing needs attention, and no topic has a point."""
     first, sections = answers.findings(recording, facts).explanation, answers.sections(facts)
-    if not first.points:
+    if not sections and overview.is_healthy(first.points):
         return ""
     parts = [first._repr_html_(), *(_lanes(difference) for difference in ranks.find(facts) if difference.lanes)]
     if sections:
