@@ -93,6 +93,7 @@ images: $(READY) ## docs/images/: views of GPT-2, of an aliasing puzzle and of a
 	$(BIN)/python -m tests.ui.images
 	$(BIN)/python -m tests.ui.log_images
 	$(BIN)/python -m tests.ui.overview_images
+	$(BIN)/python -m tests.ui.memory_images
 
 notebooks: $(READY) ## run the notebooks that have stored outputs, and store them; others by ARGS=notebooks/FILE.ipynb
 	$(BIN)/python -m tests.stored_notebooks $(ARGS)

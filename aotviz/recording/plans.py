@@ -192,12 +192,7 @@ class Plans:
         """What the table shows: the knees, and each budget with a higher peak than a larger one."""
         said = [f"Knee: {self.plans[i].name}, {sizes.told(self.plans[i].peak)}." for i in self.knees]
         for plan, larger in self._reversed():
-            most = max(_allocations(plan, larger), key=lambda one: one.nbytes)
-            more = sizes.told(plan.peak - larger.peak)
-            said.append(
-                f"{plan.name} needs {more} more than {larger.name}: at `{most.at}`, `{most.name}` is alive "
-                f"({sizes.told(most.nbytes)}; {_why(most.kind)})."
-            )
+            said.append(f"{plan.name} needs {_more(plan, larger)}: {_most(plan, larger)}.")
         return said
 
     def _reversed(self) -> Iterator[tuple[Plan, Plan]]:
@@ -210,7 +205,8 @@ class Plans:
                 yield plan, nearest
 
     def plot(self) -> Figure:
-        """Peak against time, a point per plan, knees marked, as a plotly figure."""
+        """Peak against time, a point per plan, as a plotly figure. Marked are the knees, and the budgets that need more
+        than a larger one, with the largest allocation that makes it so."""
         from plotly.graph_objects import Figure, Scatter
 
         figure = Figure()
@@ -219,8 +215,8 @@ class Plans:
             figure.add_trace(
                 Scatter(
                     x=[plan.ms for plan in own], y=[plan.peak for plan in own], name=partitioner,
-                    mode="lines+markers+text", textposition="top center",
-                    text=["" if plan.budget is None else f"{plan.budget:g}" for plan in own],
+                    mode="lines+markers+text", textposition="middle right",
+                    text=["" if plan.budget is None else f"  {plan.budget:g}" for plan in own],
                     customdata=[[plan.name, plan.memory.peak.node, sizes.told(plan.saved_bytes)] for plan in own],
                     hovertemplate="%{customdata[0]}<br>%{y:,} bytes at %{customdata[1]}<br>%{x:.3f} ms"
                     "<br>saved: %{customdata[2]}<extra></extra>",
@@ -233,10 +229,40 @@ class Plans:
                 marker={"symbol": "circle-open", "size": 18}, hoverinfo="skip",
             )
         )  # fmt: skip
+        more = list(self._reversed())
+        if more:
+            figure.add_trace(
+                Scatter(
+                    x=[plan.ms for plan, _ in more], y=[plan.peak for plan, _ in more],
+                    name="needs more than a larger budget", mode="markers",
+                    marker={"symbol": "diamond-open", "size": 18}, hoverinfo="skip",
+                )
+            )  # fmt: skip
+        for plan, larger in more:
+            most = _most(plan, larger).replace("`", "").replace(", ", ",<br>").replace(" (", "<br>(")
+            text = f"{_more(plan, larger)}:<br>{most}"
+            figure.add_annotation(x=plan.ms, y=plan.peak, text=text, ax=0, ay=-40, yanchor="bottom", standoff=10)
         how = "measured" if any(plan.measured for plan in self.plans) else "estimated"
         title = f"{self.name}: the lowest peak is {self._lowest}"
-        figure.update_layout(title=title, xaxis_title=f"ms per step, {how}", yaxis_title="bytes at the peak")
+        figure.update_layout(
+            title=title, xaxis_title=f"ms per step, {how}", yaxis_title="bytes at the peak",
+            legend={"orientation": "h", "yanchor": "top", "y": -0.2},
+        )  # fmt: skip
+        ticks = _ticks([plan.peak for plan in self.plans])
+        figure.update_yaxes(tickvals=ticks, ticktext=list(map(sizes.told, ticks)))
         return figure
+
+
+def _ticks(peaks: Sequence[int]) -> list[int]:
+    """Amounts of memory from below the lowest peak to above the highest, in steps of a power of two.
+
+    >>> [sizes.told(one) for one in _ticks([3_400_000, 4_900_000])]
+    ['3.00 MiB', '3.50 MiB', '4.00 MiB', '4.50 MiB', '5.00 MiB']
+    """
+    if not peaks:
+        return []
+    step = 2 ** max(0, ((max(peaks) - min(peaks)) // 2).bit_length() - 1)
+    return list(range(min(peaks) // step * step, max(peaks) + step, step))
 
 
 NOISE = 1.1  # a run that is slower by less is not called slower
@@ -259,6 +285,16 @@ _MEASURED: tables.Columns = {
     "measured_ms": ("float64", lambda plan: plan.measured and plan.measured.ms),
     "measured_peak": ("Int64", lambda plan: plan.measured and max(plan.measured[1:3])),
 }
+
+
+def _more(plan: Plan, larger: Plan) -> str:
+    return f"{sizes.told(plan.peak - larger.peak)} more than {larger.name}"
+
+
+def _most(plan: Plan, larger: Plan) -> str:
+    """The largest of the allocations that make it so."""
+    most = max(_allocations(plan, larger), key=lambda one: one.nbytes)
+    return f"at `{most.at}`, `{most.name}` is alive ({sizes.told(most.nbytes)}; {_why(most.kind)})"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -45,7 +45,13 @@ def test_there_is_a_row_for_each_plan_and_a_budget_is_only_for_who_reads_it() ->
         # what the compiled program's inputs are (parameter, buffer) changes no sum
         assert row.peak == moments.alive.max() == max(row.peak_forward, row.peak_backward)
         assert row.saved_bytes == plan.saved_tensors.held_bytes.sum()
-    assert "knee" in str(found.plot().data[-1].name)
+    figure = found.plot()
+    assert "knee" in [trace.name for trace in figure.data]
+    pairs = found.reversals[["plan", "than"]].drop_duplicates()
+    assert len(figure.layout.annotations) == len(pairs) > 0
+    assert all(
+        f"more than {than}" in note.text for note, than in zip(figure.layout.annotations, pairs.than, strict=True)
+    )
 
 
 def test_a_single_plan_stays_a_compilation() -> None:

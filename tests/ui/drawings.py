@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 import plotly.offline
 from playwright.sync_api import Browser, Page, expect
 
+from aotviz.recording.plans import Plans
 from aotviz.widgets import static_files
 from aotviz.widgets.html import write_html
 from tests import added_view
@@ -57,6 +58,13 @@ def benchmarks(browser: Browser) -> bytes:
         xaxis={"title": "figure / target (left of the line: the target is met)", "range": [0, 1.1 * farthest]},
     )
     return chart(json.loads(figure.to_json()), browser, {"width": 1000, "height": 560})
+
+
+def plans(found: Plans, browser: Browser, width: int = 1000, theme: str = "light") -> bytes:
+    """Plans side by side, as `aotviz.plans(...).plot()` draws them."""
+    figure = found.plot()
+    figure.update_layout(template="plotly_dark" if theme == "dark" else "plotly_white")
+    return chart(json.loads(figure.to_json()), browser, {"width": width, "height": 560})
 
 
 def added(browser: Browser, recording: FixtureRecording) -> bytes:

@@ -188,47 +188,6 @@ def beside(browser: Browser) -> None:
         page.close()
 
 
-def memory(browser: Browser, recording: FixtureRecording) -> None:
-    """What is alive in a training step of twelve layers, by kind and by module."""
-    with tempfile.TemporaryDirectory() as folder:
-        html = write_html(recording, Path(folder) / "page.html")
-        for theme, by in (("light", "kind"), ("dark", "module")):
-            page = browser.new_page(viewport=SIZE, color_scheme=theme, offline=True)  # type: ignore[arg-type]
-            page.add_init_script(TOUR_ANSWERED)
-            page.goto(f"{html.as_uri()}#view=memory&compilation={recording.compilations[-1].id}")
-            page.get_by_label("Stacked by").select_option(by)
-            expect(page.locator("canvas.live")).to_have_attribute("aria-busy", "false")
-            page.screenshot(path=FOLDER / f"gpt2-memory-{theme}.png", animations="disabled")
-            page.close()
-
-
-def training_step(browser: Browser) -> None:
-    """What is alive from the forward to the end of the optimizer's step, in docs/memory.md."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    layers = (torch.nn.TransformerEncoderLayer(64, 4, 256, batch_first=True, dropout=0.0) for _ in range(4))
-    model = torch.nn.Sequential(*layers)
-    optimizer = torch.optim.AdamW(model.parameters())
-    loss = aotviz.compile(lambda x: model(x).square().mean(), backend="eager", cache=False)
-    update = aotviz.compile(lambda: optimizer.step(), backend="eager", cache=False)
-    captured = aotviz.compiled_autograd(backend="eager")
-    with aotviz.record() as recording:
-        for _ in range(2):
-            with captured:
-                loss(torch.randn(8, 64, 64)).backward()
-            update()
-            optimizer.zero_grad()
-    (backward,) = (one for one in recording if one.kind == "compiled autograd")
-    with tempfile.TemporaryDirectory() as folder:
-        html = write_html(recording, Path(folder) / "page.html")
-        page = browser.new_page(viewport=SIZE, color_scheme="light", offline=True)
-        page.add_init_script(TOUR_ANSWERED)
-        page.goto(f"{html.as_uri()}#view=memory&compilation={backward.id}")
-        expect(page.locator("canvas.live")).to_have_attribute("aria-busy", "false")
-        page.screenshot(path=FOLDER / "training-step-memory-light.png", animations="disabled")
-        page.close()
-
-
 WRONG = """\
 def loss(x, weight):
     hidden = (x @ weight).tanh()
@@ -279,14 +238,11 @@ def main() -> int:
     with finder.browser() as browser:
         pictures(browser, "puzzle", puzzle.recording(), OF_PUZZLE[:1], THEMES)
         pictures(browser, "puzzle", puzzle.recording(), OF_PUZZLE[1:])
-        trained = gpt2()
-        pictures(browser, "gpt2", trained, OF_GPT2)
-        memory(browser, trained)
+        pictures(browser, "gpt2", gpt2(), OF_GPT2)
         pictures(browser, "whole", backward(), OF_BACKWARD)
         input_sets(browser)
         painted(browser)
         beside(browser)
-        training_step(browser)
         errors(browser)
         drawn(browser)
     print(f"{len(list(FOLDER.glob('*.png')))} pictures in {FOLDER.relative_to(ROOT)}: look at each")

@@ -313,6 +313,28 @@ def test_what_would_lower_the_peak_is_what_python_computes(
     assert canvas(page).screenshot() != lit
 
 
+@pytest.mark.parametrize("stage", ["", "&stage=lower&role=forward"])
+def test_all_values_of_a_change_stay_lit_from_each_stage(opened: Open, stage: str) -> None:
+    """The first of them is a result of a layer norm, which has several."""
+    recording = attention()
+    changes = recording[0].peak_changes()
+    holders = recording[0].memory().holders()
+    page = opened(recording, node=stage)
+    before = caption(page)
+    for number, change in enumerate(changes):
+        page.locator(".memory-view .lowering li").nth(number).get_by_role("button").click()
+        expect(page.locator(".facts h3")).to_have_text(change.values[0])
+        rows = page.locator(".memory-view tr[aria-current=true]")
+        page.locator(".facts").get_by_label("Close").click()
+        expect(rows).not_to_have_count(0)
+        assert caption(page) == before
+        texts = [text.partition(" ×")[0] for text in rows.all_inner_texts()]
+        alive = holders[holders.name.isin(change.values)]
+        assert sum(int(text) if text.isdigit() else 1 for text in texts) == len(alive)
+        told = f"lit values {sizes.told(int(alive.nbytes.sum()))}"
+        expect(page.locator(".memory-view .legend")).to_contain_text(told)
+
+
 @pytest.mark.parametrize("width", [500, 1280])
 def test_what_inductors_program_needs_is_told_with_the_peak(opened: Open, width: int, screenshots: Path) -> None:
     torch.manual_seed(0)

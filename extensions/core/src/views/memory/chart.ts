@@ -129,6 +129,7 @@ export class Chart {
     this.paintLayers(ctx, y, fills);
     this.paintHalves(ctx, bottom, of);
     this.paintLives(ctx, bottom, height, of);
+    if (this.lit.length > 1) this.paintTheirBytes(ctx, y, of.accent);
     this.paintMoment(ctx, this.hover, bottom, of.faint, 1);
     this.paintMoment(ctx, this.pinned, bottom, of.accent, 2);
     this.paintPeak(ctx, of);
@@ -211,7 +212,7 @@ export class Chart {
     });
   }
 
-  /** When the selected values live: a bar below the drawing, and lines up to it. */
+  /** When the selected values live: a bar below the drawing, and if it is one, lines up to it. */
   private paintLives(ctx: CanvasRenderingContext2D, bottom: number, height: number, of: Colours["of"]): void {
     ctx.fillStyle = of.line;
     ctx.fillRect(LEFT, bottom + 1, this.room, 1);
@@ -219,13 +220,41 @@ export class Chart {
       const from = Math.max(LEFT, this.x(one.madeAt));
       const to = Math.min(LEFT + this.room, this.x(Math.min(goneAt(one), this.plan!.moments.length)));
       if (to < LEFT || from > LEFT + this.room) continue;
-      ctx.globalAlpha = Math.max(0.04, 0.16 / this.lit.length);
       ctx.fillStyle = of.accent;
-      ctx.fillRect(from, TOP, Math.max(2, to - from), bottom - TOP);
+      ctx.globalAlpha = 0.16;
+      if (this.lit.length === 1) ctx.fillRect(from, TOP, Math.max(2, to - from), bottom - TOP);
       ctx.globalAlpha = this.lit.length > 1 ? 0.6 : 1;
       ctx.fillRect(from, bottom + 5, Math.max(2, to - from), height - bottom - 8);
       ctx.globalAlpha = 1;
     }
+  }
+
+  /** How many of the live bytes are of the selected values, as a line over the layers. */
+  private paintTheirBytes(ctx: CanvasRenderingContext2D, y: (nbytes: number) => number, colour: string): void {
+    const count = this.plan!.moments.length;
+    const changes = new Float64Array(count + 1);
+    for (const one of this.lit) {
+      changes[one.madeAt]! += one.nbytes;
+      changes[Math.min(goneAt(one), count)]! -= one.nbytes;
+    }
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(LEFT, 0, this.room, y(0) + 2);
+    ctx.clip();
+    ctx.beginPath();
+    ctx.moveTo(this.x(0), y(0));
+    let total = 0;
+    changes.forEach((change, at) => {
+      if (!change && at < count) return;
+      ctx.lineTo(this.x(at), y(total));
+      ctx.lineTo(this.x(at), y((total += change)));
+    });
+    ctx.strokeStyle = ctx.fillStyle = colour;
+    ctx.lineWidth = 2;
+    ctx.stroke();
+    ctx.globalAlpha = 0.35;
+    ctx.fill();
+    ctx.restore();
   }
 
   private paintMoment(

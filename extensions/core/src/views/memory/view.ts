@@ -119,14 +119,14 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     paintLegend(at);
   };
   const paintLegend = (moment: number): void => {
-    const { fills } = readColours(chart.canvas);
+    const { fills, of: colours } = readColours(chart.canvas);
     const entries = layers.map(({ name, bytes: of }, i) => {
       const box = h("i");
       box.style.background = fills[fillOf(name, i)]!;
       const about = by.value === "kind" ? tools.explained("colours", `memory: ${name}`) : { title: name };
       return h("span", about, box, `${name} ${bytes(of[moment] ?? 0)}`);
     });
-    replace(legend, ...entries.reverse());
+    replace(legend, ...entries.reverse(), chart.lit.length > 1 && litEntry(chart.lit, moment, colours.accent));
   };
   const fillOf = (name: string, layer: number): number =>
     by.value === "kind"
@@ -175,7 +175,9 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     const key = [selection.compilation, selection.stage, selection.role, node?.index].join();
     const found = node ? now.find(node) : null;
     const known = found?.holder;
-    if (kept && (!node || kept.some((one) => one === known))) {
+    // an operator with several results makes several storages, none of which is its own value
+    const makes = ({ half, maker }: Holder): boolean => maker.index === node?.index && now!.isOpen(half);
+    if (kept && (!node || kept.some((one) => one === known || makes(one)))) {
       if (node) seen = key;
     } else {
       kept = null;
@@ -185,6 +187,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
       seen = key;
     }
     tools.reselect(list);
+    tell(chart.hover);
     chart.ask();
   };
 
@@ -457,6 +460,16 @@ const NAMES: Readonly<Record<string, string>> = {
 };
 
 const OF_STEP = { buffer: "are buffers and the optimizer's state", gradient: "are gradients" };
+
+/** What the line over the layers is. */
+function litEntry(lit: readonly Holder[], moment: number, colour: string): Child {
+  const alive = lit.filter((one) => one.madeAt <= moment && moment < goneAt(one));
+  const nbytes = alive.reduce((sum, one) => sum + one.nbytes, 0);
+  const box = h("i");
+  box.style.background = colour;
+  const about = { title: "The line in the drawing: how many of the live bytes are of these values" };
+  return h("span", about, box, `lit values ${bytes(nbytes)}`);
+}
 
 /** The moment in words. */
 function describe({ moments, alive }: Plan, at: number): Child[] {
