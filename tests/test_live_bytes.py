@@ -251,3 +251,22 @@ model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(3
 x = torch.randn(16, 8)
 torch.compile(model, backend="aot_eager")(x).sum().backward()
 """
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop])
+def test_a_moment_of_an_optimizers_step_has_its_line_in_torch_optim(kind: type[torch.optim.Optimizer]) -> None:
+    """Dynamo compiles `step` as a function of its own, so no line of it is the user's."""
+    net = nn.Linear(8, 4)
+    optimizer = kind(net.parameters(), lr=0.1)
+    net(torch.ones(2, 8)).sum().backward()
+    update = aotviz.compile(lambda: optimizer.step(), backend="eager", cache=False)
+    update()
+    compilation = update.recording[-1]
+    nodes = compilation.graph("inference").nodes.set_index("name")
+    moments = compilation.memory().moments
+    assert len(moments) > 1
+    for node, line in zip(moments.node, moments.source_line, strict=True):
+        path, _, number = line.rpartition(":")
+        assert Path(path).parent == Path(torch.optim.__file__).parent
+        written = Path(path).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+        assert written.strip() in nodes.source_code[node]

@@ -19,6 +19,7 @@ from aotviz.torch_private import operators, snapshotting
 
 OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
 TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
+OPTIMIZERS = os.path.join(TORCHS[0], "optim", "")
 FILE = '  File "'
 
 
@@ -82,7 +83,9 @@ def user_frames(trace: str) -> str:
     >>> user_frames('  File "model.py", line 3, in forward\n    return x.cos()\n           ^^^^^^^\n')
     '  File "model.py", line 3, in forward\n    return x.cos()'
     """
-    return "\n".join(filter(None, map(_user_frame, trace.split(FILE)[1:])))
+    frames = trace.split(FILE)[1:]
+    found = list(filter(None, map(_user_frame, frames)))
+    return "\n".join(found or [_without_carets(one) for one in frames if one.startswith(OPTIMIZERS)][-1:])
 
 
 @lru_cache(4096)
@@ -90,6 +93,10 @@ def _user_frame(frame: str) -> str:
     """One frame of a trace that was split at FILE; "" for a frame that is not the user's."""
     if frame.startswith(TORCHS + OURS):
         return ""
+    return _without_carets(frame)
+
+
+def _without_carets(frame: str) -> str:
     lines = (line for line in frame.splitlines() if line.strip(" ^~"))
     return FILE + "\n".join(lines)
 

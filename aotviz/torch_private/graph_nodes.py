@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,16 @@ def newest(graph: fx.Graph) -> fx.Node:
     """The node after which the next one is inserted."""
     insert: Any = graph._insert
     return insert.__self__.prev
+
+
+def stack_at(module: fx.GraphModule, line: int) -> str:
+    """The stack trace of the node that a line of a graph's generated code runs; "" if it has none.
+
+    `line` counts from the line of the code's `def`.
+    """
+    at = (getattr(module, "_lineno_map", None) or {}).get(line)  # made with the code
+    nodes = () if at is None else itertools.islice(module.graph.nodes, at, at + 1)
+    return next((str(node.meta.get("stack_trace") or "") for node in nodes), "")
 
 
 def nested_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:

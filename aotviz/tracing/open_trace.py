@@ -35,6 +35,7 @@ from aotviz.torch_private import (
     collectives,
     decompositions,
     functional_tensors,
+    graph_nodes,
     operators,
     saved_tensor_hooks,
     script_objects,
@@ -128,8 +129,19 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
             code = frame.f_code
             source = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
             text = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n    {source}\n'
+            if code.co_filename.startswith("<eval_with_key>"):  # the code of a graph, whose nodes have stacks
+                text = _stack_of_node(frame) or text
             self._lines[key] = text
         return text
+
+
+def _stack_of_node(frame: types.FrameType) -> str:
+    """The stack of the node that a frame of a graph's generated code runs, or ""."""
+    module = user_code.variables(frame).get("self")
+    if not isinstance(module, fx.GraphModule):
+        return ""
+    stack = graph_nodes.stack_at(module, frame.f_lineno - frame.f_code.co_firstlineno)
+    return stack and stack.rstrip("\n") + "\n"
 
 
 class OpenTrace:
