@@ -7,7 +7,8 @@ from aotviz.explain.cures.registry import Cure
 HANG = Cure(
     "ranks with other collectives",
     "Ranks that do not run the same collectives in the same order hang or mix up their data. Make the "
-    "condition that selects them the same on all ranks, or move it out of the compiled function.",
+    "condition that selects them the same on all ranks, or take the collective out of the condition, so that all ranks "
+    "run it.",
 )
 SKIPPED = Cure(
     "rank that skips a collective",
