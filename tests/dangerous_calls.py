@@ -14,6 +14,7 @@ CACHE = "a folder or file of the cache: tests/cache attacks it"
 SEAM = "names of torch and its sources, from this package's own text"
 
 REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; the calls of a file, sorted
+    ("recorder/naming.py", ": join"): "a folder of the torch that is installed",
     ("recorder/call_errors.py", "_statement: getline"): "a line of the file that an error of this process names",
     ("ir/user_warnings.py", "callers: extract"): "a traceback of this process's own calls",
     (
