@@ -213,10 +213,25 @@ def _is_member(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("value", name, "", "", words, cure.said(name=name), match["source"])
 
 
+def _or_hooks(reader: Reader) -> Reader:
+    """For a guard on a dictionary: if it holds a module's hooks, these are what changed. All hooks are one subject, for
+    one edit cures them."""
+
+    def read_dictionary(match: re.Match[str]) -> GuardFailure:
+        name = spoken(match["source"])
+        name = name.rpartition(".keys()")[0] or name
+        if not HOOKS.search(name):
+            return reader(match)
+        of, _, kind = name.rpartition("._")
+        words, fix = f"the {kind.replace('_', ' ')} of `{of}` changed", guard_cures.MODULE_HOOKS.said()
+        return GuardFailure("hooks", "hooks of modules", "", "", words, fix, match["source"])
+
+    return read_dictionary
+
+
+@_or_hooks
 def _contains(match: re.Match[str]) -> GuardFailure:
     name, key = spoken(match["source"]), match["key"]
-    if HOOKS.search(name):
-        return _hooks(name, match["source"])
     had = not match["negated"]
     words = f"`{name}` had the key {key} and no longer has it" if had else f"`{name}` had no key {key} and now has it"
     before, after = (f"has {key}", f"lacks {key}") if had else (f"lacks {key}", f"has {key}")
@@ -229,16 +244,16 @@ def _contains(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("keys", name, before, after, words, guard_cures.KEYS.said(name=name), match["source"])
 
 
+@_or_hooks
 def _key(match: re.Match[str]) -> GuardFailure:
     """One key of a dictionary, by its place: the keys and their order are guarded one by one."""
     name, before = spoken(match["source"]), match["before"].strip()
     of = name.rpartition(".keys()")[0]
-    if HOOKS.search(of):
-        return _hooks(of, match["source"])
     words, fix = f"a key of `{of}` was {before} and changed", guard_cures.KEY_ORDER.said(name=of)
     return GuardFailure("key", name, before, "", words, fix, match["source"])
 
 
+@_or_hooks
 def _dict_length(match: re.Match[str]) -> GuardFailure:
     """Torch's reason for a dictionary; `before` is the number that the program was compiled for."""
     name, count = spoken(match["source"]), int(match["before"])
@@ -246,18 +261,9 @@ def _dict_length(match: re.Match[str]) -> GuardFailure:
         name, modules = name.removesuffix("._modules"), f"{count} {'module' if count == 1 else 'modules'}"
         words = f"`{name}` had {modules} and now has more or fewer"
         return GuardFailure("modules", name, modules, "", words, guard_cures.MODULES.said(name=name), match["source"])
-    if HOOKS.search(name):
-        return _hooks(name, match["source"])
     keys = f"{count} {'key' if count == 1 else 'keys'}"
     words = f"`{name}` had {keys} and now has more or fewer"
     return GuardFailure("keys", name, keys, "", words, guard_cures.KEYS.said(name=name), match["source"])
-
-
-def _hooks(name: str, source: str) -> GuardFailure:
-    """A module's hooks, by the name of the dictionary that holds them. All are one subject: one edit cures them."""
-    of, _, kind = name.rpartition("._")
-    words = f"the {kind.replace('_', ' ')} of `{of}` changed"
-    return GuardFailure("hooks", "hooks of modules", "", "", words, guard_cures.MODULE_HOOKS.said(), source)
 
 
 def _length(match: re.Match[str]) -> GuardFailure:
@@ -266,10 +272,9 @@ def _length(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("length", f"len({name})", before, "", words, _same_length(name), f"len({match['source']})")
 
 
+@_or_hooks
 def _empty(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["source"])
-    if HOOKS.search(name):
-        return _hooks(name, match["source"])
     words = f"`{name}` was empty or false, and no longer is"
     return GuardFailure("length", name, "empty", "not empty", words, _same_length(name), match["source"])
 
