@@ -1,6 +1,9 @@
-"""A process group of one rank, for the tests of a module that imports `mesh`."""
+"""A process group of one rank: `mesh` for the tests of a module that imports it, `alone` for a program."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,6 +16,17 @@ def mesh():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield init_device_mesh("cpu", (1,))
     dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """A process group that runs no collective. It has no thread, for which a process could wait for ever at its end."""
+
+    dist.init_process_group("fake", rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def leaf(*shape):

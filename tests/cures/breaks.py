@@ -16,6 +16,7 @@ import torch
 
 from aotviz.explain import answers
 from aotviz.explain.cures import break_cures as cures
+from tests import one_rank
 from tests.cures.programs import Calls, Effect, compiled, errors, graph_breaks, program, settled, watched
 
 LOG = logging.getLogger(__name__)
@@ -415,15 +416,11 @@ def no_graphs(calls: Calls, cured: bool) -> Effect:
     no_graphs,
 )
 def a_wrapped_model(cured: bool) -> object:
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
+    with one_rank.alone():
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
         wrap = torch.nn.parallel.DistributedDataParallel
         return (wrap(compiled(model)) if cured else compiled(wrap(model)))(torch.ones(2, 3)).detach()
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 @program("a function without tensors", cures.NO_TENSORS, "Do not compile", ("pytorch/pytorch#181817",), no_graphs)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from tests import one_rank
 
 
 def custom_op_without_fake(cured):
@@ -138,15 +138,13 @@ def errors_suppressed(cured):
 
 
 def ddp_of_a_library_module(cured):
-    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     if cured:
         model = torch.compile(model, backend="aot_eager")
-    wrapped = nn.parallel.DistributedDataParallel(model)
-    trained = wrapped if cured else torch.compile(wrapped, backend="aot_eager")
-    trained(torch.randn(2, 4)).sum().backward()
-    torch.distributed.destroy_process_group()
+    with one_rank.alone():
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        trained = wrapped if cured else torch.compile(wrapped, backend="aot_eager")
+        trained(torch.randn(2, 4)).sum().backward()
 
 
 def device_mixed(cured):

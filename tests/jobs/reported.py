@@ -13,6 +13,8 @@ import torch.nn.functional as F
 import transformers
 from torch import nn
 
+from tests import one_rank
+
 
 class Stack(nn.Module):
     def __init__(self):
@@ -198,13 +200,11 @@ def cond_returns_its_input(cured):
 
 
 def compiled_inside_ddp(cured):
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
-    trained = nn.parallel.DistributedDataParallel(torch.compile(model, backend="aot_eager"))
-    for _ in range(2):
-        trained(torch.randn(2, 4)).sum().backward()
-    torch.distributed.destroy_process_group()
+    with one_rank.alone():
+        trained = nn.parallel.DistributedDataParallel(torch.compile(model, backend="aot_eager"))
+        for _ in range(2):
+            trained(torch.randn(2, 4)).sum().backward()
 
 
 def smooth(x):
