@@ -41,7 +41,7 @@ from aotviz.explain import (
 from aotviz.explain import overview as overviews
 from aotviz.explain.cures import break_cures, export_cures, guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
-from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence
+from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, listed, seconds, sentence, some_of
 from aotviz.explain.rows import EXPORTS, Facts
 from aotviz.recording import guard_texts, log_tables
 from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompiled
@@ -266,11 +266,27 @@ def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
         return []
     told = "Nothing is wrong with how this was compiled: no graph broke, nothing was compiled again, and nothing failed"
     unlike = _unlike_eager(facts)
+    text = sentence(told, _without_backward(facts), UNLOGGED, *(point.text for point in unlike))
     if not unlike:
-        return [Point(sentence(told, UNLOGGED))]
+        return [Point(text)]
     fix = functools.reduce(Advice.together_with, (point.fix for point in unlike))
-    text = sentence(told, UNLOGGED, *(point.text for point in unlike))
     return [Point(text, unlike[0].code, unlike[0].place, fix)]
+
+
+def _without_backward(facts: Facts) -> str:
+    """Which functions were compiled for training and not run backward: torch compiles a backward when it is run."""
+    unrun = [
+        facts.called(place)
+        for place in range(len(facts.data.compilations))
+        if facts.text_of(place, "aot_backward_graph") >= 0
+        and not any(one.kind == "backward" for one in facts.about(place, facts.data.metrics))
+        and all(one.outcome != "hit" for one in facts.about(place, facts.data.cache_lookups))
+    ]
+    whole = any(compilation.kind == "compiled autograd" for compilation in facts.data.compilations)
+    if not unrun or whole:
+        return ""
+    names = some_of(unrun, MOST_NAMED)
+    return f"no backward of {names} was compiled: nobody called `backward()`, or the job ended before it"
 
 
 def _unlike_eager(facts: Facts) -> list[Point]:

@@ -7,10 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 import aotviz
 from tests import corpus, processes
-from tests.explain.logs import recording
+from tests.explain.logs import logged, recording
 
 KILLED = """
     import os, signal, sys, torch
@@ -63,3 +64,19 @@ def test_a_log_that_was_cut_is_told_to_end_where_it_was_cut(tmp_path: Path) -> N
         first.text
     )
     assert first.failed
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("run", ["backward", "no backward", "inference"])
+def test_a_training_that_never_ran_backward_is_told_so(tmp_path: Path, backend: str, run: str) -> None:
+    def program() -> None:
+        torch._dynamo.reset()
+        x = torch.ones(3, requires_grad=run != "inference")
+        with torch._functorch.config.patch(enable_autograd_cache=False):  # of a hit, torch does not log the backward
+            result = torch.compile(torch.sin, backend=backend)(x)
+        if run == "backward":
+            result.sum().backward()
+
+    first = logged(program, tmp_path).explain().sentences[0]
+    assert "Nothing is wrong with how this was compiled" in first
+    assert (run == "no backward") == ("or the job ended before it" in first)
