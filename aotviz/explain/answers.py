@@ -280,7 +280,8 @@ def _without_backward(facts: Facts) -> str:
         for place in range(len(facts.data.compilations))
         if facts.text_of(place, "aot_backward_graph") >= 0
         and not any(one.kind == "backward" for one in facts.about(place, facts.data.metrics))
-        and all(one.outcome != "hit" for one in facts.about(place, facts.data.cache_lookups))
+        and ("aotautograd", "hit")
+        not in {(one.cache, one.outcome) for one in facts.about(place, facts.data.cache_lookups)}
     ]
     whole = any(compilation.kind == "compiled autograd" for compilation in facts.data.compilations)
     if not unrun or whole:
