@@ -189,7 +189,9 @@ def _raised(facts: Facts, error: CallError) -> Point:
         fix = backward_cures.SAVED_INFERENCE.said(what=what, name=one)
     else:
         fix = error_texts.cure_of(error.message)
-    if not fix and error.during not in ("backward", "compile", "export"):
+    if not fix and error.during == "export":
+        fix = export_cures.UNFINISHED.said()
+    elif not fix and error.during not in ("backward", "compile"):
         fix = break_cures.RAISES.said()
     return Point(sentence(title, DURING[error.during], kernel), code, where, fix, True, kind="failed", title=title)
 

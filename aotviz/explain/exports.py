@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from aotviz.explain import error_texts, expressions, fixed_sizes
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
-from aotviz.explain.explanation import Point, counted, sentence
+from aotviz.explain.explanation import Point, counted, sentence, some_of
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import DRAFT, EXPORTS, Facts
+from aotviz.recording import left_out
 from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
 from aotviz.recording.schema import NONE, ShapeRecord
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
 from aotviz.recording.spoken import spoken
 
+MOST_LEFT_OUT = 3
 WITHOUT_GUARDS = (*EXPORTS, "AOTInductor", "AOTAutograd")  # each is a call of its own
 SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
 SIZED = re.compile(r"\w+\[(?P<symbol>u\d+)\b")  # the type of a tensor whose length depends on data
@@ -112,10 +114,34 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
             else:
                 silent.append(facts.id(place))
     points += [Point(sentence(f"{_ids(good)} succeeded"))] if good else []
+    points += [
+        point
+        for place in range(len(facts.data.compilations))
+        if only in (None, place)
+        for point in _left_out(facts, place)
+    ]
     if silent:
         told = f"the {facts.source} does not say whether {_ids(silent)} succeeded, and has no exported program"
         points.append(Point(sentence(told), fix=export_cures.UNLOGGED.said()))
     return points
+
+
+def _left_out(facts: Facts, place: int) -> list[Point]:
+    """What `forward` sets and the exported program does not, as a watch noted it."""
+    texts = [a.text for a in facts.about(place, facts.data.artifacts) if facts.text(a.name) == left_out.RECORD]
+    rows = left_out.read(facts.text(texts[-1])) if texts else []  # torch may trace it several times
+    if not rows:
+        return []
+    names = [f"`{row.name}`" for row in rows]
+    set_to = [f"`{row.name}` from {_value(row.before)} to {_value(row.now)}" for row in rows]
+    title = f"the exported program does not set {some_of(names, MOST_LEFT_OUT)}, as eager does"
+    text = sentence(title, f"a call in eager changes {some_of(set_to, MOST_LEFT_OUT)}")
+    fix = export_cures.LEFT_OUT.said(name=rows[0].name, own=rows[0].name.rpartition(".")[2])
+    return [Point(text, rows[0].code, rows[0].place, fix, kind="export", title=title, ids=(facts.id(place),))]
+
+
+def _value(said: str) -> str:
+    return said if said.startswith("a ") else f"`{said}`"
 
 
 def _fixed(facts: Facts, place: int) -> fixed_sizes.Fixed | None:
@@ -255,6 +281,8 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
             cure = fixed_sizes.keeping(fixed)
             yield Problem(f"{told}.{met}", fixed.line.code, str(fixed.line), cure, True, brief)
             return
+        if _ended_its_block(facts, place):  # what that error says is told
+            return
         called = user_frames(facts.text(compilation.stack))
         unlogged = f"the {facts.source} has no exported program, so an error was raised that torch does not log"
         yield Problem(
@@ -262,6 +290,12 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
             called[-1].code if called else "", str(called[-1]) if called else "",
             export_cures.UNFINISHED.said(), True, "an error was raised that torch does not log",
         )  # fmt: skip
+
+
+def _ended_its_block(facts: Facts, place: int) -> bool:
+    """Whether a watch or a recording noted the error of this export, which ended its block."""
+    last = max(other for other, one in enumerate(facts.data.compilations) if one.kind in EXPORTS)
+    return place == last and any(error.during in ("export", "outside") for error in facts.data.call_errors)
 
 
 def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decided: str = "") -> Problem:

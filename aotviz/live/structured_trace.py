@@ -11,6 +11,7 @@ ensure that, and `attach` ensures it for older ones.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -24,11 +25,11 @@ from typing import Any
 
 import torch
 
-from aotviz.live import failed_guards
+from aotviz.live import exported, failed_guards
 from aotviz.live.watched import WatchedLog
 from aotviz.recorder import calls
 from aotviz.recording.noted_calls import NotedCall
-from aotviz.torch_private import dynamo, runtime, torchs_log
+from aotviz.torch_private import dynamo, exporting, runtime, torchs_log
 
 LOGGER = logging.getLogger("torch.__trace")
 FAILED_GUARDS = "aotviz_failed_guards"  # our own record: all guards that fail for a call; torch names only the first
@@ -70,6 +71,7 @@ class Tap(logging.Handler):
         super().__init__(logging.DEBUG)
         self.receivers: tuple[WatchedLog, ...] = ()
         self.was_disabled = False
+        self.exports = contextlib.ExitStack()
 
     @runtime.skipped
     def handle(self, record: logging.LogRecord) -> bool:
@@ -119,6 +121,7 @@ def attach(receiver: WatchedLog) -> None:
             _tap.was_disabled, LOGGER.disabled = LOGGER.disabled, False
             LOGGER.handlers = [_tap, *LOGGER.handlers]
             LOGGER.__dict__.setdefault("isEnabledFor", _is_enabled)
+            _tap.exports.enter_context(exporting.told(exported.noted))
         _tap.receivers = (*_tap.receivers, receiver)
     for head, payload in said_before():
         receiver.receive(time.time(), os.getpid(), "torch/_logging/structured.py:1", head, payload)
@@ -133,6 +136,7 @@ def detach(receiver: WatchedLog) -> None:
             if LOGGER.__dict__["isEnabledFor"] is _is_enabled:
                 del LOGGER.__dict__["isEnabledFor"]
             LOGGER.disabled = LOGGER.disabled or _tap.was_disabled
+            _tap.exports.close()
 
 
 def _is_enabled(level: int) -> bool:

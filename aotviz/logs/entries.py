@@ -18,6 +18,7 @@ from aotviz.logs.lines import Record
 from aotviz.logs.resets import BEGIN_BYTES
 from aotviz.logs.stacks import stack_text
 from aotviz.logs.streams import Compilation, Open, Place, Stream
+from aotviz.recording import left_out
 from aotviz.recording.printed_lines import last_line
 from aotviz.recording.schema import NONE, ErrorRecord
 from aotviz.recording.strings import clean
@@ -31,7 +32,7 @@ FUNCTIONS = (  # the files and the functions of an entry point; the first that m
     (AOTI, re.compile(r"(?:^|/)torch/_inductor/"), re.compile(r"aoti_compile_and_package|aot_compile|compile_fx_aot")),
     (AOT, re.compile(r"(?:^|/)torch/_functorch/"), re.compile(r"aot_(?:function|module\w*|export_\w+|compile_\w+)")),
 )
-LATER = known.SHAPES | {"exported_program"}  # records of an export that is open
+LATER = known.SHAPES | {"exported_program", f"artifact/{left_out.RECORD}"}  # records of an export that is open
 DESCRIBED = frozenset(("describe_storage", "describe_tensor", "describe_source"))
 CAPTURE_EVENT = b'"name": "fullgraph_capture"'
 AOTI_EVENT, BEGINS = b'"name": "compile_fx_aot"', b'"ph": "B"'
@@ -58,9 +59,9 @@ def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Comp
     if not entry:
         if record.head.get("stack") and opened is not None and opened.captured and not opened.call:
             return _no_export(stream, opened)
-        if opened is not None and record.kind in LATER and opened.compilation.kind in (EXPORT, DRAFT):
+        if opened is not None and label in LATER and opened.compilation.kind in (EXPORT, DRAFT):
             return opened.compilation
-        if record.kind not in LATER and record.kind != "export":
+        if label not in LATER and record.kind != "export":
             return None
         entry = DRAFT if not stream.log.torch and record.kind != "export" else EXPORT
     call = tuple((frame.get("filename"), frame.get("line")) for frame in frames[: depth + 1])

@@ -76,10 +76,10 @@ OTHER = frozenset(
 )
 TYPES = frozenset(name for name in (*GRAPHS, *CODE) if "/" not in name) | SHAPES | METRICS | OTHER
 
-# Artifacts that are not in the tables above and match no pattern. A watch writes aotviz_failed_guards, torch the rest.
+# Artifacts that are not in the tables above and match no pattern. A watch writes those of aotviz, torch the rest.
 ARTIFACTS = frozenset(name.removeprefix("artifact/") for name in (*GRAPHS, *CODE) if "/" in name) | frozenset(
     """
-    aotviz_failed_guards aot_forward_graph_fw_metadata aot_forward_graph_fw_subclass_metadata
+    aotviz_failed_guards aotviz_left_out_of_export aot_forward_graph_fw_metadata aot_forward_graph_fw_subclass_metadata
     aot_joint_graph_sync_decision_cross_ranks aot_saved_tensors_hooks_graphs aotautograd_cache_pickle_failure
     compile_worker_sidecar_death compile_worker_status compiled_autograd_compile_reasons compiler_collective
     dynamo_cache_entries dynamo_cache_exception dynamo_error dynamo_graph_break_reason dynamo_side_effects

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -11,6 +13,7 @@ from torch import nn
 
 from aotviz.explain.cures import export_cures as cures
 from tests.cures.programs import Calls, Effect, compiled, errors, program, watched
+from tests.explain.logs import logged
 
 DATA_DEPENDENT = ("pytorch/pytorch#147096", "pytorch/executorch#8988", "pytorch/pytorch#147672")
 
@@ -269,7 +272,8 @@ def an_export_with_wrong_dynamic_shapes(cured: bool) -> None:
 
 
 def untold(calls: Calls, cured: bool) -> Effect:
-    recording, _ = watched(calls, cured)
+    with tempfile.TemporaryDirectory() as folder:
+        recording = logged(lambda: calls(cured), Path(folder))
     points = [point for point in recording.explain().points if cures.UNLOGGED in point.fix.cures]
     return Effect(len(points), "exports whose end is not told", recording)
 
@@ -278,6 +282,41 @@ def untold(calls: Calls, cured: bool) -> Effect:
 def an_export_without_records(cured: bool) -> None:
     with with_records(active=cured):
         exported(lambda self, x: x * 2, torch.ones(8))
+
+
+class Counting(nn.Module):
+    def __init__(self, cured: bool) -> None:
+        super().__init__()
+        if cured:
+            self.register_buffer("count", torch.tensor(0))
+        else:
+            self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.count, torch.Tensor):
+            self.count.add_(1)
+        else:
+            self.count += 1
+        return x * 2
+
+
+def uncounted(calls: Calls, cured: bool) -> Effect:
+    recording, counted = watched(calls, cured)
+    return Effect(2 - int(counted), "calls that the exported program did not count", recording)
+
+
+@program(
+    "a module that counts its calls is exported",
+    cures.LEFT_OUT,
+    '`self.register_buffer("count", ...)`',
+    ("pytorch/pytorch#130820",),
+    uncounted,
+)
+def an_attribute_that_forward_sets(cured: bool) -> int:
+    module = torch.export.export(Counting(cured), (torch.ones(3),)).module()
+    for _ in range(2):
+        module(torch.ones(3))
+    return int(getattr(module, "count", 0))
 
 
 @program(

@@ -61,6 +61,12 @@ RETURNED = Cure(
     "dict of tensors, or register the class (`torch.export.register_dataclass`). Otherwise call the module in eager "
     "first.",
 )
+LEFT_OUT = Cure(
+    "attribute that an exported program does not set",
+    'If a later call reads `{name}`, make it a buffer in `__init__` (`self.register_buffer("{own}", ...)`, with a '
+    "tensor of the same shape), and write into it in `forward`, with `.copy_(...)` or `.add_(...)`. Or return the "
+    "value. If nobody reads it later, nothing is to be done.",
+)
 UNLOGGED = Cure(
     "export without records",
     "Set TORCH_DTRACE=folder in place of TORCH_TRACE: torch then also logs exported programs and decisions.",
