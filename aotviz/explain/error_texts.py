@@ -19,6 +19,7 @@ KNOWN = (  # what a message says, its cure
     (r"compiled with non-empty donated buffers", backward_cures.DONATED),
     (r"random operation while in randomness error mode", break_cures.RANDOM_IN_VMAP),
     (r"Batch norm got a batched tensor as input while the running_mean", break_cures.BATCH_NORM_IN_VMAP),
+    (r"You tried to vmap over ApplyTemplate", break_cures.FUNCTION_UNDER_VMAP),
     (r"\bsame (?:dtypes?|scalar type)\b|dtypes match|dtype to be equal to", result_cures.DTYPES),
 )
 QUOTED = {"\\n": " ", "\\t": " ", "\\'": "'", '\\"': '"'}  # in a message that was quoted by Python

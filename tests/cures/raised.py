@@ -122,6 +122,32 @@ def an_index_out_of_bounds(cured: bool) -> None:
     compiled(lambda x, at: x.sin()[at], backend="aot_eager")(torch.ones(3), at)
 
 
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient
+
+
+@program(
+    "a custom autograd.Function under vmap",
+    break_cures.FUNCTION_UNDER_VMAP,
+    "`x + (f(x) - x).detach()`",
+    ("pytorch/pytorch#129845",),
+    errors,
+)
+def a_function_under_vmap(cured: bool) -> object:
+    def loss(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        y = x * weight
+        rounded: torch.Tensor = y + (y.round() - y).detach() if cured else Rounded.apply(y)
+        return (rounded * 2).sum()
+
+    return compiled(vmap(grad(loss), (None, 0)), fullgraph=True)(torch.ones(3), torch.ones(4, 3))
+
+
 @program(
     "BatchNorm under vmap",
     break_cures.BATCH_NORM_IN_VMAP,

@@ -153,6 +153,12 @@ BATCH_NORM_IN_VMAP = Cure(
     "Before the first call, `torch.func.replace_all_batch_norm_modules_(model)`: BatchNorm then keeps no running "
     "statistics, which samples cannot update apart from each other. Or use `model.eval()`, or `nn.GroupNorm`.",
 )
+FUNCTION_UNDER_VMAP = Cure(
+    "custom autograd.Function under vmap",
+    "`ApplyTemplate` is what Dynamo puts in place of your `autograd.Function`, and it has no rule for `vmap`. For a "
+    "gradient that is passed straight through, write `x + (f(x) - x).detach()` in place of the Function. Otherwise "
+    "make it an operator: `torch.library.custom_op` with `register_autograd` and `register_vmap`.",
+)
 TORCHS_HINT = Cure("what torch advises", "{hint}")
 NO_GRAPH = Cure(
     "library around the module",
