@@ -28,6 +28,7 @@ LIFTS = {  # a cure -> the cures of the other guards that it lifts
 }
 ITS_TENSOR = re.compile(r"\._(?:parameters|buffers)\b")
 KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
+OF_NUMPY = "___from_numpy("  # how Dynamo's expression for a value of NumPy begins: it takes it for a tensor
 
 
 def size(name: str, index: int, after: str, parameter: bool) -> Advice:
@@ -40,7 +41,7 @@ def size(name: str, index: int, after: str, parameter: bool) -> Advice:
 
 def tensor(fact: str, source: str, before: str) -> Advice:
     """For a fact of the tensor, or array of NumPy, that Dynamo calls `source`."""
-    if fact == "dtype" and source.startswith("___from_numpy("):
+    if fact == "dtype" and source.startswith(OF_NUMPY):
         return guard_cures.DTYPE_OF_ARRAY.said(name=spoken(source), before=before)
     cure = (OF_MODULES if ITS_TENSOR.search(source) else {}).get(fact, OF_TENSORS[fact])
     return cure.said(name=spoken(source), before=before)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aotviz.explain.cures.registry import Advice
+from aotviz.recording.guard_texts import with_article
+
+SAID = ("None", "something", "a tensor", "a NumPy value")  # for what a value was, and not a class
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class GuardFailure:
             words = f"a key of `{self.subject.rpartition('.keys()')[0]}` was {self.before} and is now {value}"
             return replace(self, after=value, words=words)
         if self.kind == "type":
-            article = "" if self.before in ("None", "something", "a tensor") else "a "
-            words = f"`{self.subject}` was {article}{self.before} and is now {article}{value}"
+            before, now = (self.before, value) if self.before in SAID else map(with_article, (self.before, value))
+            words = f"`{self.subject}` was {before} and is now {now}"
             return replace(self, after=value, words=words)
         return replace(self, after=value, words=f"`{self.subject}` was {self.before} and is now {value}")

@@ -17,6 +17,7 @@ from aotviz.explain.cures import guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.expressions import is_global, of_module, torchs_setting
 from aotviz.explain.guard_failure import GuardFailure
+from aotviz.recording.guard_texts import with_article
 from aotviz.recording.spoken import BEFORE_BREAK, spoken
 
 DTYPES = {
@@ -48,6 +49,7 @@ RELATIONS = {  # how two tensors share memory: (in the past, now)
 RELATION = "|".join(RELATIONS)
 NOT_DEVICES = {"BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "Conjugate", "Negative", "ZeroTensor"}
 
+NO_TENSORS = {"a float", "an int", "a bool", "a complex", "a list", "a tuple", "an ndarray"}
 HOOKS = re.compile(r"\._(?:\w+_)?hooks$")  # a module's dictionary of hooks
 OF_OBJECT = re.compile(r"(?:self|fn)\b.*\.")  # an attribute of an object whose method or module is compiled
 SUBMODULE = re.compile(r"\._modules\['[^']*'\]$")
@@ -128,11 +130,28 @@ def _device_index(match: re.Match[str]) -> GuardFailure:
 
 
 def _tensor_or_not(match: re.Match[str]) -> GuardFailure:
-    name, found = spoken(match["name"]), match["found"].rpartition(".")[2]
-    now = "None" if found == "NoneType" else f"a {found}"
-    words = f"`{name}` was a tensor and is now {now}"
-    cure = guard_cures.TENSOR_OR_NONE if now == "None" else guard_cures.TENSOR_CLASS
-    return GuardFailure("type", name, "a tensor", now, words, cure.said(name=name), match["name"])
+    return _no_tensor(match["name"], with_article(match["found"].rpartition(".")[2]))
+
+
+def now_tensor(failure: GuardFailure, source: str) -> GuardFailure:
+    """The failure of a guard on a number, where the new call has a tensor, by Dynamo's expression for that."""
+    fix = guard_cures.TENSOR_OR_NUMBER.said(name=failure.subject)
+    return replace(failure, after="", fix=fix).with_after(_as_tensor(source))
+
+
+def _as_tensor(source: str) -> str:
+    return "a NumPy value" if source.startswith(advice.OF_NUMPY) else "a tensor"
+
+
+def _no_tensor(source: str, now: str) -> GuardFailure:
+    """What was a tensor, or a value of NumPy, which Dynamo takes for one, and now is something else."""
+    name, before = spoken(source), _as_tensor(source)
+    if now == "None":
+        cure = guard_cures.TENSOR_OR_NONE
+    else:
+        cure = guard_cures.TENSOR_OR_NUMBER if now in NO_TENSORS or before != "a tensor" else guard_cures.TENSOR_CLASS
+    words = f"`{name}` was {before} and is now {now}"
+    return GuardFailure("type", name, before, now, words, cure.said(name=name), source)
 
 
 def _duplicates(match: re.Match[str]) -> GuardFailure:
@@ -376,8 +395,7 @@ def _own(match: re.Match[str]) -> GuardFailure:
     if place:
         return _strided(source, place["index"], before, after)
     if before == "a tensor":
-        fix = guard_cures.TENSOR_OR_NONE.said(name=name)
-        return GuardFailure("type", name, before, after, words, fix, match["name"])
+        return _no_tensor(match["name"], after)
     if subject and fact in advice.OF_TENSORS:
         fix = advice.tensor(fact, source, before)
         return GuardFailure({"ndim": "rank"}.get(fact, fact), name, before, after, words, fix, source)

@@ -328,6 +328,8 @@ def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) ->
         stays = failure.kind in ("value", "size") and not became_constant
         return failure.with_after(symbol) if failure.kind == "value" else failure, stays
     now = _guard(facts, place, failure)
+    if now is not None and failure.kind == "value" and facts.text(now.text).startswith("check_tensor("):
+        return guard_failures.now_tensor(failure, facts.text(now.source)), False
     if now is None or failure.after:
         return failure, False
     found = guard_failures.read(facts.text(now.text))

@@ -22,6 +22,7 @@ import torch
 
 from aotviz.ir import storages
 from aotviz.ir.dynamo_capture import children
+from aotviz.recording import guard_texts
 
 LONGEST = 120  # characters that are shown of a value
 SILENT = frozenset({"TORCH_FUNCTION_MODE_STACK"})  # Dynamo removes the modes while it compiles
@@ -167,7 +168,7 @@ def _tensor_facts(text: str, source: str, value: Any) -> Iterator[tuple[str, str
     """(what changed, the current value) for each changed property of a tensor, by the guard's text."""
     comment = _comment(text)
     if not isinstance(value, torch.Tensor):
-        yield _changed(source, "a tensor", "None" if value is None else f"a {type(value).__name__}", comment)
+        yield _changed(source, "a tensor", guard_texts.with_article(type(value).__name__), comment)
         return
     keys, device = DISPATCH.search(text), value.device.type
     if keys and keys[1].lower() in DEVICES and keys[1].lower() != device:

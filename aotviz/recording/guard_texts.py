@@ -29,6 +29,16 @@ NEWEST, OLDEST = 6, 2  # reasons of one form that are kept
 SOURCE = re.compile(r"source=(?P<source>.{0,2000}?), (?:accessed_by|type)=")
 
 
+def with_article(kind: str) -> str:
+    """
+    >>> with_article("float"), with_article("int"), with_article("NoneType")
+    ('a float', 'an int', 'None')
+    """
+    if kind in ("None", "NoneType"):
+        return "None"
+    return f"{'an' if kind[:1] in 'aeioAEIO' else 'a'} {kind}"
+
+
 @dataclass(frozen=True)
 class Made:
     """A guard, and the user's line that made it."""

@@ -134,3 +134,15 @@ def rows(x: torch.Tensor, each: Any) -> Iterator[torch.Tensor]:
 )
 def a_generator(cured: bool) -> object:
     return list(rows(torch.ones(2, 3), compiled(doubled)) if cured else compiled(rows)(torch.ones(2, 3), doubled))
+
+
+@program(
+    "a number that is a tensor in some calls",
+    cures.TENSOR_OR_NUMBER,
+    "`torch.as_tensor(scale)`",
+)
+def a_tensor_or_a_number(cured: bool) -> object:
+    step = compiled(lambda x, scale: x * scale)
+    given = [0.5, torch.tensor(0.5), True, torch.tensor(0.25)]
+    scales = [torch.as_tensor(scale, dtype=torch.float32) for scale in given] if cured else given
+    return [step(torch.ones(3), scale) for scale in scales]

@@ -100,6 +100,12 @@ TENSOR_OR_NONE = Cure(
     "zeros of the usual shape, in place of None.",
     kept="Both programs are kept and reused.",
 )
+TENSOR_OR_NUMBER = Cure(
+    "tensor in some calls, number in others",
+    "Pass the same type as `{name}` in each call: `torch.as_tensor({name})` makes a tensor of a number, a list or an "
+    "array of NumPy, and the value of a tensor is no part of the program.",
+    kept=ONCE,
+)
 SET_BY_CALL = Cure(
     "attribute that the first call sets",
     "If the first call sets `{name}`, set it before that call: when the object or its configuration is made. If it is "
