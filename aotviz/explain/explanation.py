@@ -15,7 +15,10 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice, advice
 from aotviz.recording.dynamo_stage import rests_named
 from aotviz.recording.spoken import BEFORE_BREAK
 
-NAMELESS = re.compile(rf"`(value \d+ of {BEFORE_BREAK})(?:\.shape\[(\d+)\])?`")
+NAMELESS = re.compile(  # in quotes, what has no name, and what is asked of it
+    rf"`(?P<length>len\()?(?P<value>value \d+ of {BEFORE_BREAK})(?P<asked>\.[^`]{{1,200}}?)?(?(length)\))`"
+)
+SIZE = re.compile(r"\.shape\[(\d+)\]")
 
 WIDTH = 100
 MARKED = "background:rgba(255,193,7,.28);color:inherit;padding:0 .2em;border-radius:2px"
@@ -192,8 +195,21 @@ def _without_quotes(text: str) -> str:
 
     >>> _without_quotes("`value 0 of those before the graph break.shape[1]` was 2")
     'size 1 of value 0 of those before the graph break was 2'
+    >>> _without_quotes("`len(value 0 of those before the graph break.__self__)` was 2")
+    'the length of the object of the method that is value 0 of those before the graph break was 2'
     """
-    return NAMELESS.sub(lambda match: f"size {match[2]} of {match[1]}" if match[2] else match[1], text)
+    return NAMELESS.sub(_nameless, text)
+
+
+def _nameless(match: re.Match[str]) -> str:
+    said, asked = match["value"], match["asked"] or ""
+    if size := SIZE.fullmatch(asked):
+        said = f"size {size[1]} of {said}"
+    elif asked == ".__self__":
+        said = f"the object of the method that is {said}"
+    elif asked:
+        said = f"`{asked[1:]}` of {said}"
+    return f"the length of {said}" if match["length"] else said
 
 
 def without_addresses(text: str) -> str:
