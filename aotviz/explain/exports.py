@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from aotviz.explain import error_texts, expressions, fixed_sizes
 from aotviz.explain.cures import export_cures
 from aotviz.explain.cures.registry import Advice
-from aotviz.explain.explanation import Point, counted, sentence, some_of
+from aotviz.explain.explanation import Point, counted, listed, sentence
 from aotviz.explain.misses import own_line
 from aotviz.explain.rows import DRAFT, EXPORTS, Facts
 from aotviz.recording import left_out
@@ -132,10 +132,10 @@ def _left_out(facts: Facts, place: int) -> list[Point]:
     rows = left_out.read(facts.text(texts[-1])) if texts else []  # torch may trace it several times
     if not rows:
         return []
-    names = [f"`{row.name}`" for row in rows]
-    set_to = [f"`{row.name}` from {_value(row.before)} to {_value(row.now)}" for row in rows]
-    title = f"the exported program does not set {some_of(names, MOST_LEFT_OUT)}, as eager does"
-    text = sentence(title, f"a call in eager changes {some_of(set_to, MOST_LEFT_OUT)}")
+    first, more = rows[:MOST_LEFT_OUT], [f"{len(rows) - MOST_LEFT_OUT} more"] * (len(rows) > MOST_LEFT_OUT)
+    set_to = [f"`{row.name}` from {_value(row.before)} to {_value(row.now)}" for row in first]
+    title = f"the exported program does not set {listed([f'`{row.name}`' for row in first] + more)}, as eager does"
+    text = sentence(title, f"a call in eager changes {listed(set_to + more)}")
     fix = export_cures.LEFT_OUT.said(name=rows[0].name, own=rows[0].name.rpartition(".")[2])
     return [Point(text, rows[0].code, rows[0].place, fix, kind="export", title=title, ids=(facts.id(place),))]
 
