@@ -13,8 +13,9 @@ from torch.masked import masked_tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotviz
-from aotviz.ir.refusals import RULES, rule_named_in
+from aotviz.ir.refusals import RULES, refuse, rule_named_in
 from aotviz.torch_private import versions
+from aotviz.tracing import rules
 from tests.doors import alone
 from tests.oracle.strategy import from_seed
 
@@ -350,6 +351,91 @@ def test_no_program_is_refused_outside_of_the_list():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "NotImplementedError"
     ]
     assert not direct, "raise Refused(name, ...) instead, with a name of ir/refusals.py"
+
+
+STATEMENT = "at a statement that no trace can carry out, so the error has the user's line"
+ARGUMENT = "about what is passed, before anything has run"
+PYTHON = "about Python objects, of which the log has no events"
+SORTED = "while results are sorted and their statements written: the answer is half of that work"
+GRAPH = "about a graph, not about the run"
+CALL = "by a call or its backward, which finds what no run of the function shows"
+ERROR = "made of an error that torch raised"
+# Where a refusal is raised by a statement of its own: how often, and why it is no entry of tracing/rules.py.
+ELSEWHERE = {
+    "frontends/export.py": (1, ARGUMENT),
+    "frontends/functions.py": (1, ARGUMENT),
+    "frontends/requests.py": (2, ARGUMENT),
+    "frontends/strays.py": (4, ERROR),
+    "ir/effects.py": (1, GRAPH),
+    "ir/refusals.py": (3, ERROR),  # and what raises the entries
+    "ir/wrapper_subclasses.py": (1, ERROR),
+    "python_state/leaks.py": (1, PYTHON),
+    "python_state/put_back.py": (3, PYTHON),
+    "python_state/randomness.py": (1, PYTHON),
+    "python_state/user_objects.py": (1, PYTHON),
+    "recorder/what_if.py": (1, ARGUMENT),
+    "runtime/aliases.py": (1, SORTED),
+    "runtime/call_differs.py": (8, CALL),
+    "runtime/captured_backward.py": (2, CALL),
+    "runtime/cuts.py": (3, CALL),
+    "runtime/double_backward.py": (7, CALL),
+    "stages/flatten.py": (4, ARGUMENT),
+    "stages/random_state.py": (1, GRAPH),
+    "stages/saved_hooks.py": (2, GRAPH),
+    "stages/subclasses.py": (3, SORTED),
+    "stages/synthetic_bases.py": (1, STATEMENT),
+    "stages/trace.py": (1, GRAPH),
+    "torch_private/script_objects.py": (1, ARGUMENT),
+    "tracing/facts_of_outputs.py": (10, SORTED),
+    "tracing/forward.py": (2, ERROR),
+    "tracing/hidden_aliases.py": (1, STATEMENT),
+    "tracing/late_writes.py": (2, GRAPH),
+    "tracing/ledger.py": (4, STATEMENT),
+    "tracing/open_trace.py": (3, STATEMENT),
+    "tracing/overlap.py": (1, STATEMENT),
+    "tracing/registered_hooks.py": (2, STATEMENT),
+    "tracing/replay.py": (2, SORTED),
+    "tracing/run_listener.py": (6, STATEMENT),
+    "tracing/storage_sizes.py": (2, STATEMENT),
+    "tracing/user_calls.py": (1, PYTHON),
+}
+
+
+def test_a_refusal_is_an_entry_of_the_list_or_the_place_says_why_not():
+    package = Path(aotviz.__file__).parent
+    found = {}
+    for path in package.rglob("*.py"):
+        calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+        raised = sum(getattr(call.func, "id", "") in ("Refused", "CannotTrace") for call in calls)
+        if raised and path.name != "redis_connection.py":  # of another class with this name
+            found[path.relative_to(package).as_posix()] = raised
+    known = {path: count for path, (count, _) in ELSEWHERE.items()}
+    assert found == known, "a condition on the log is an entry of aotviz/tracing/rules.py"
+
+
+def entries():
+    return {name: value for name, value in vars(rules).items() if name.startswith("OF_")}
+
+
+def test_each_list_of_conditions_names_rules_and_is_asked_once():
+    listed = {reason for conditions in entries().values() for reason, _ in conditions}
+    assert listed <= set(RULES)
+    source = "".join(path.read_text() for path in Path(aotviz.__file__).parent.rglob("*.py"))
+    asked = {name: len(re.findall(rf"refuse\(rules\.{name},", source)) for name in entries()}
+    assert asked == {name: 2 if name == "OF_ROOT" else 1 for name in entries()}
+
+
+def test_the_first_condition_that_holds_names_the_refusal():
+    conditions = (
+        ("lazy module", lambda asked: ()),
+        ("stale view", lambda asked: (name for name in asked)),
+        ("metadata op on a view", lambda asked: [("x", "t_", "t()")]),
+    )
+    with pytest.raises(aotviz.Refused, match="in the order in which it is traced: 'x'"):
+        refuse(conditions, ["'x'", "'y'"])
+    with pytest.raises(aotviz.Refused, match=r"a metadata op \(t_\) changes .* Use t\(\)"):
+        refuse(conditions, [])
+    refuse(conditions[:2], [])
 
 
 @pytest.mark.slow

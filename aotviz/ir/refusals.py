@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from aotviz.ir.user_code import is_library
 from aotviz.torch_private.cannot_trace import CannotTrace
@@ -299,6 +299,19 @@ class Refused(NotImplementedError):
     def __init__(self, reason: str, names: str = "", operator: str = "", instead: str = "") -> None:
         super().__init__(RULES[reason].message(names, operator, instead))
         self.reason = reason
+
+
+Asked = TypeVar("Asked")
+Names = str | tuple[str, ...]  # what a sentence is about: {names}, or ({names}, {operator}, {instead})
+# (name of a rule, condition): the condition yields what the sentence is about, once for each place where it holds
+Conditions = tuple[tuple[str, Callable[[Asked], Iterable[Names]]], ...]
+
+
+def refuse(conditions: Conditions[Asked], asked: Asked) -> None:
+    """Raise the refusal of the first condition that holds. The lists are in `aotviz/tracing/rules.py`."""
+    for reason, finds in conditions:
+        for names in finds(asked):
+            raise Refused(reason, *((names,) if isinstance(names, str) else names))
 
 
 def named(error: BaseException) -> BaseException:

@@ -15,14 +15,16 @@ import torch
 
 from aotviz.ir import autograd_graph, descriptors, graphs
 from aotviz.ir.forms import Gradient, GraphCall, HookedResult, JointCall, Reason, Slot, Tangent, TracedCall
-from aotviz.ir.refusals import Refused
+from aotviz.ir.refusals import refuse
 from aotviz.ir.view_and_mutation import Move, OutputType, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import after_the_graph, functional, kept_by_name, late_writes
+from aotviz.tracing import functional, kept_by_name, rules
+from aotviz.tracing.after_the_graph import GraphAndRest
 from aotviz.tracing.backward import TracedTangent
 from aotviz.tracing.forward import Run
+from aotviz.tracing.late_writes import Backward
 
 
 def run(call: TracedCall) -> JointCall:
@@ -52,16 +54,10 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     written = {i: forward.args[i] for i in call.meta.mutated_input_indices}
     bases = {i for i in written if len(call.counters(i)) > 1}
     unseen = kept_by_name.saved_unseen(forward.open, history, _checked(forward, written), bases)
-    after_the_graph.refuse_data(call.follows, forward, history, written, call.graph_inputs)
     passed_on = [*(one.ref for one in heard), *_given_another_grad_fn(call)]
-    after_the_graph.refuse_differentiated(call.follows, passed_on, call)
+    refuse(rules.OF_GRAPH_AND_REST, GraphAndRest(replace(call, forward=forward), history, written, passed_on))
     traced, values, gradients, late = forward.differentiated(outputs, edges, autocast)
-    for (index, path, _), value in zip(forward.part_edges, values[count:], strict=True):
-        if value is not None:  # autograd sees only the whole
-            name = str(call.graph_inputs[index])
-            raise Refused("part of a subclass by itself", f"{name}{path}", name)
-    if late and len(traced) > 1:
-        raise Refused(late_writes.REASON, str(call.graph_inputs[late[0][0]]))
+    refuse(rules.OF_BACKWARD, Backward(call.graph_inputs, forward.part_edges, values[count:], len(traced), late))
     values, gradients = values[:count], gradients[:count]
     tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))
     for (_, slot), tangent in zip(wanted, traced, strict=True):

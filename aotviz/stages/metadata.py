@@ -14,18 +14,16 @@ import torch
 from aotviz.ir import effects
 from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
-from aotviz.ir.refusals import Refused
+from aotviz.ir.refusals import Refused, refuse
 from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
 from aotviz.torch_private.context import autocast_enabled
-from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import forward as tracing
-from aotviz.tracing import functional, views_of_no_grad_bases
-from aotviz.tracing.events import Hooked, MetadataOp
+from aotviz.tracing import rules
+from aotviz.tracing.events import Hooked
 from aotviz.tracing.forward import Run
-from aotviz.tracing.functional import is_view_with_history
+from aotviz.tracing.inputs_and_bases import InputsAndBases
 from aotviz.tracing.program import Program
-from aotviz.tracing.views import layout
 
 
 def run(call: FlatCall) -> TracedCall:
@@ -44,18 +42,21 @@ def run(call: FlatCall) -> TracedCall:
     infos = enumerate(forward.input_info)
     moves = (i for i, info in infos if info.requires_grad and _only_moves(info) and (graded or not info.turned_off))
     moved = frozenset(filter(forward.wants_view, moves))
-    _refuse_written_views(call, forward)
+    forward.describe(call.descriptors)
+    refuse(rules.OF_VIEWS_PASSED, forward)
     known = forward.program.known
     if moved - known.as_views:  # see Note [Inputs changed in place]
         known = replace(known, as_views=moved | known.as_views)
         forward = forward.rerun(known=known)
         known = forward.program.known
-    asking = {**known.no_grad_views, **(_lose_views(call, forward) if graded else {})}
-    no_grad_views = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
+    asking = known.no_grad_views
     if graded:
-        forward = replace(forward, unrepeatable=_turned_base(call, forward) or forward.unrepeatable)
-        _refuse_views_set_elsewhere(call, forward)
-        _refuse_hooked_views(call, forward)
+        bases = InputsAndBases(forward, call.duplicate_of, call.counter_of)
+        forward.describe(call.descriptors)
+        refuse(rules.OF_CALL, bases)
+        asking = {**asking, **bases.lose_views()}
+        forward = replace(forward, unrepeatable=bases.turned() or forward.unrepeatable)
+    no_grad_views = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if no_grad_views != known.no_grad_views:
         forward = forward.rerun(known=replace(known, no_grad_views=no_grad_views))
     infos = enumerate(forward.input_info)
@@ -122,129 +123,6 @@ def _requires_grad(error: Exception) -> bool:
 
 def _only_moves(info: InputAliasInfo) -> bool:
     return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
-
-
-def _refuse_written_views(call: FlatCall, forward: Run) -> None:
-    """Refuse an argument that is changed by a metadata op, is written too, and of which the function got a view because
-    it fails otherwise: the write would give that view a `grad_fn`, and not the argument."""
-    for i in forward.program.known.as_views:
-        moved = next(forward.ledger.metadata_ops(forward.ledger.number(forward.args[i])), None)
-        if moved is not None and (forward.input_info[i].mutates_data or forward.input_info[i].mutates_storage_metadata):
-            forward.describe(call.descriptors)
-            raise forward.refusal(moved)
-
-
-def _lose_views(call: FlatCall, forward: Run) -> dict[int, tuple[int, ...]]:
-    """The inputs whose gradients depend on their base, with the other inputs whose writes bump their version counter.
-
-    See tracing/views_of_no_grad_bases.py.
-
-    Raises:
-        Refused: autograd sees the write to one of these others, so that later uses get a `grad_fn` from it.
-    """
-    infos = forward.input_info
-    found: dict[int, tuple[int, ...]] = {}
-    for position, same in _occurrences(call).items():
-        if not infos[position].requires_grad:
-            continue
-        others = {i: _counting_with(call, forward, i) for i in same}
-        used = any(_is_used_after(forward, i, others[i]) for i in same)
-        written = (infos[j] for j in others[position] if j not in same and infos[j].mutates_data)
-        seen = any(info.requires_grad_after and not info.mutations_hidden_from_autograd for info in written)
-        if used and seen and has_no_root(call.args[position]):
-            reason = "leaf that is a view" if infos[position].is_leaf else "view whose base does not require grad"
-            raise Refused(reason, _name(call, position))
-        if used or any(infos[i].asks_for_root for i in same):
-            found.update((i, tuple(others[i]) if used or not infos[position].is_leaf else ()) for i in same)
-    return found
-
-
-def _turned_base(call: FlatCall, forward: Run) -> MetadataOp | None:
-    """The metadata op on the base of an input after which that input's gradients would differ from eager's."""
-    found = None
-    for position, same in _occurrences(call).items():
-        if forward.input_info[position].requires_grad and is_view_with_history(call.args[position]):
-            others = [j for j in _counting_with(call, forward, position) if j not in same]
-            found = _turned_before_use(call, forward, others, same) or found
-    return found
-
-
-def _occurrences(call: FlatCall) -> dict[int, list[int]]:
-    """Position of an input -> itself and its duplicates."""
-    found: dict[int, list[int]] = {}
-    for i, first in enumerate(call.duplicate_of):
-        found.setdefault(i if first is None else first, []).append(i)
-    return found
-
-
-def _counting_with(call: FlatCall, forward: Run, position: int) -> list[int]:
-    """The other inputs that are written and share the version counter of this one, its duplicates included."""
-    written = (j for j, info in enumerate(forward.input_info) if info.version_bumps > 0 and j != position)
-    return [j for j in written if call.counter_of[j] == call.counter_of[position]]
-
-
-def _is_used_after(forward: Run, position: int, others: list[int]) -> bool:
-    """Whether an input, or an earlier view of it, is used after one of the others was written. For a leaf, only its
-    views count: the leaf itself does not change."""
-    argument, written = forward.args[position], [forward.args[j] for j in others]
-    ledger, graph = forward.ledger, forward.open.graph
-    if forward.input_info[position].is_leaf:
-        return views_of_no_grad_bases.used_view(ledger, graph, argument, written)
-    return views_of_no_grad_bases.used_after(ledger, graph, forward.graph_input(position)[0], argument, written)
-
-
-def _name(call: FlatCall, position: int) -> str:
-    return repr(call.descriptors[position].name)
-
-
-def _turned_before_use(call: FlatCall, forward: Run, others: list[int], same: list[int]) -> MetadataOp | None:
-    """The metadata op under no_grad that changed the order of a base's elements before one of its views was used. In
-    eager, the gradient of the view then goes to other elements. `same` are the view and its duplicates.
-
-    Raises:
-        Refused: the view is written after any such change.
-    """
-    ledger, found = forward.ledger, None
-    for j in others:
-        given = ledger.given.get(ledger.number(forward.args[j]))
-        if given is None or not given.reordered or base_of(call.args[j]) is not None:
-            continue
-        turned = [forward.args[j]]
-        for i in same:
-            view, node = forward.args[i], forward.graph_input(i)[0]
-            if given.unseen is None:
-                moved = views_of_no_grad_bases.written_after_move(ledger, view, turned)
-                if moved is not None:
-                    forward.describe(call.descriptors)
-                    raise forward.refusal(moved)
-            elif views_of_no_grad_bases.used_after(ledger, forward.open.graph, node, view, turned):
-                found = given.unseen
-    return found
-
-
-def _refuse_hooked_views(call: FlatCall, forward: Run) -> None:
-    """Refuse a view on which the function registers a gradient hook, and which it writes in grad mode. In eager, the
-    write gives the view another `grad_fn`, and later gradients bypass the hook."""
-    for i in forward.hooked_inputs():
-        info = forward.input_info[i]
-        if info.mutates_data and not info.mutations_hidden_from_autograd and is_view_with_history(call.args[i]):
-            raise Refused("hook on an alias", _name(call, i))
-
-
-def _refuse_views_set_elsewhere(call: FlatCall, forward: Run) -> None:
-    """Refuse a view that is given another storage with `set_`, and used. Autograd still considers it a view of the same
-    base, with the layout of its new storage. After an assignment to `.data`, the same happens at the next write, and
-    the effect depends on when autograd last read its `grad_fn`."""
-    for i, (info, argument) in enumerate(zip(forward.input_info, call.args, strict=True)):
-        if info.assigns_data and info.version_bumps and is_view_with_history(argument):
-            raise Refused("data is assigned", _name(call, i))
-        moves = info.mutates_storage_metadata and not info.assigns_data and info.requires_grad
-        if not moves or base_of(argument) is None:
-            continue
-        given = forward.open.node_of(functional.inner(forward.args[i]))
-        used = (user for user in given.users if user.op != "output" and not user.meta.get("under_no_grad"))
-        if info.layout_after != layout(argument) and any(used):
-            raise Refused("set_ before a write", _name(call, i))
 
 
 def _evidence(

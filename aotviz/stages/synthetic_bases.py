@@ -28,18 +28,19 @@ import torch
 
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, RootInput, SyntheticBaseInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
-from aotviz.ir.refusals import Refused
+from aotviz.ir.refusals import Refused, refuse
 from aotviz.ir.storages import has_no_root, is_root, lie_in, storage_as_tensor
 from aotviz.ir.symbolic_sizes import hint
-from aotviz.ir.view_and_mutation import Count, InputAliasInfo, Layout, Ref, ReplayStep, Write, count_writes
-from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd, parts_by_path
+from aotviz.ir.view_and_mutation import Count, Layout, Ref, ReplayStep, Write, count_writes
+from aotviz.ir.wrapper_subclasses import is_subclass, like_in_autograd
 from aotviz.runtime import call_differs, gradient_hooks
 from aotviz.torch_private.tensors import base_of, is_custom_view, is_dense
-from aotviz.tracing import functional, overlap, shared_memory
+from aotviz.tracing import functional, overlap, rules, shared_memory
 from aotviz.tracing.forward import Run
 from aotviz.tracing.program import StandIn, WithMembers
 from aotviz.tracing.replay import first_unseen_view
-from aotviz.tracing.views import layout, lying_like, specialised
+from aotviz.tracing.shared_memory import Grouped, Members, Rooted
+from aotviz.tracing.views import lying_like, specialised
 from aotviz.tracing.views_of_no_grad_bases import ViewOfNoGradBase, viewed_like
 
 
@@ -317,11 +318,11 @@ class _Members:
 
 
 def run(call: TracedCall) -> TracedCall:
-    _refuse_shared_parts(call)
+    refuse(rules.OF_PARTS, call)
     by_storage: set[tuple[int, ...]] = set()
     while True:
         groups = _groups(call, by_storage)
-        _refuse_resized(call, {position for group in groups for position in group.positions})
+        refuse(rules.OF_GROUPS, Grouped(call, [group.positions for group in groups]))
         if not groups:
             why = "they share a storage but do not overlap, so each is a separate graph input"
             sharing = shared_memory.in_one_storage(call.forward)
@@ -333,21 +334,10 @@ def run(call: TracedCall) -> TracedCall:
             by_storage.add(found.members)
 
 
-def _refuse_resized(call: TracedCall, grouped: set[int]) -> None:
-    """Refuse an input that covers other elements after `resize_`, in memory that another input writes or has."""
-    for places in shared_memory.in_one_storage(call.forward):
-        written = any(call.meta.input_info[place].mutates_data for place in places)
-        for place in places if written and len(places) > 1 else ():
-            after, fake = call.meta.input_info[place].layout_after, call.forward.program.args[place]
-            if after is not None and place not in grouped and not overlap.covers(layout(fake), after):
-                raise Refused("view is resized", repr(str(call.graph_inputs[place])))
-
-
 def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
     grouped = {p for group in groups for p in group.positions}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
-    _refuse_lost_views(call, groups)
     rewrite = SyntheticBases(groups, others, names, ())
     args, roots = call.forward.program.args, rewrite.roots
     place = {p: len(groups) + len(roots) + k for k, p in enumerate(others)}
@@ -358,7 +348,9 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
         known=call.forward.program.known.placed(place),
         made_no_grad_views=no_grad_views if any(root.is_view_of_no_grad_base for root in roots) else None,
     )
-    _refuse_base_without_history(call, roots, forward.input_info[len(groups) :])
+    for root, info in zip(roots, forward.input_info[len(groups) :], strict=False):
+        beside = [other.fake for other in roots if other is not root] if info.mutates_data else []
+        refuse(rules.OF_ROOT, Rooted(repr(names[root.members[0]]), root.fake, root.moves, beside))
     rewrite = replace(rewrite, members_with_grad_fn=_members_with_grad_fn(rewrite, forward))
     traced = call.retraced(
         forward,
@@ -368,28 +360,6 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
         evidence=tuple(Reason(names[p], _why(group, p, names)) for group in groups for p in group.members),
     )
     return replace(traced, meta=replace(traced.meta, replay=_counting(call, rewrite, traced.meta.replay)))
-
-
-def _refuse_lost_views(call: TracedCall, groups: tuple[AnyGroup, ...]) -> None:
-    """Refuse a write that ends the autograd graph of another input, or of its views, if the two are not in
-    one group."""
-    group_of = {p: group for group in groups for p in group.positions}
-    for position, others in call.forward.program.known.no_grad_views.items():
-        if any(group_of.get(other) is not group_of.get(position) for other in others):
-            leaf = call.meta.input_info[position].is_leaf
-            reason = "leaf that is a view" if leaf else "view whose base does not require grad"
-            raise Refused(reason, repr(str(call.graph_inputs[position])))
-
-
-def _refuse_base_without_history(call: TracedCall, roots: Sequence[Root], infos: Sequence[InputAliasInfo]) -> None:
-    """Refuse a write to a view with a `grad_fn` of its own if its base is used too: the base's `grad_fn` would include
-    it."""
-    for root, info in zip(roots, infos, strict=False):
-        base = base_of(root.fake)
-        if base is not None and info.mutates_data:
-            fakes = [other.fake for other in roots if other is not root]
-            if any(fake is base or base_of(fake) is base for fake in fakes):
-                raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[root.members[0]])))
 
 
 def _descriptors(call: TracedCall, rewrite: SyntheticBases) -> tuple[InputDescriptor, ...]:
@@ -469,13 +439,6 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup
     return sorted(found, key=lambda group: group.members)
 
 
-def _refuse_custom_views(call: TracedCall, members: tuple[int, ...]) -> None:
-    """Refuse a view that a custom Function returned: taken again from the base, its gradient would bypass that."""
-    for p in members:
-        if call.forward.program.args[p].requires_grad and is_custom_view(call.forward.program.args[p]):
-            raise Refused("view of what is written", repr(str(call.graph_inputs[p])), "what another input views")
-
-
 def _overwrites(call: TracedCall, group: AnyGroup | None, others: tuple[int, ...]) -> bool:
     """See Note [The whole base is written back]."""
     args, infos = call.forward.program.args, call.meta.input_info
@@ -488,15 +451,11 @@ def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[i
     first = _first_of_each(call)
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
     same = tuple((p, first[p]) for p in places if p not in members)
-    if len(members) > 1:
-        _refuse_custom_views(call, members)
-        return _group(call, members, same, members in by_storage)
-    if not shared_memory.is_placed(call.forward, members[0]):
+    if len(members) == 1 and not shared_memory.is_placed(call.forward, members[0]):
         return None
-    argument = call.forward.program.args[members[0]]
-    views = call.forward.ledger.places_in(call.forward.args[members[0]], before_a_write=True)
-    if argument.requires_grad and not all(overlap.covers(layout(argument), view) for view in views):
-        raise Refused("as_strided in a chain of views", repr(str(call.graph_inputs[members[0]])))
+    refuse(rules.OF_MEMBERS, Members(call, members))
+    if len(members) > 1:
+        return _group(call, members, same, members in by_storage)
     group = _group(call, members, same, members in by_storage)
     if isinstance(group, TensorGroup) and not (group.itself is None and shared_memory.fills_its_storage(group.base)):
         return _group(call, members, same, by_storage=True)
@@ -513,15 +472,11 @@ def _first_of_each(call: TracedCall) -> dict[int, int]:
 def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> AnyGroup:
     args = call.forward.program.args
     tensors = tuple(args[p] for p in members)
-    names = ", ".join(str(call.graph_inputs[p]) for p in members)
-    if any(call.meta.input_info[p].mutates_storage_metadata for p in members):
-        raise Refused("alias is given another storage", names)
     if not by_storage:
         group = _tensor_group(members, tensors, same)
         if group is not None and _count_together(call, group):
             return group
-    if any(map(is_subclass, (*tensors, *map(shared_memory.root, tensors)))):
-        raise Refused("subclasses without a common base", names)
+    refuse(rules.OF_STORAGES, Members(call, members))
     smallest = min(tensors, key=lambda t: t.dtype.itemsize)
     length = hint(smallest.untyped_storage().nbytes()) // smallest.dtype.itemsize
     with call.fake_mode:
@@ -569,32 +524,8 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
     for root, views in found.values():
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
         moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
-        if functional.is_view_with_history(root) and (moves or not has_no_root(root)):
-            raise Refused("view whose base does not require grad", repr(str(call.graph_inputs[views[0]])))
+        refuse(rules.OF_ROOT, Rooted(repr(str(call.graph_inputs[views[0]])), root, moves))
         descriptor = call.graph_inputs[views[0]]
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
         made.append(Root(root, tuple(views), itself, moves, counter))
     return tuple(made)
-
-
-def _refuse_shared_parts(call: TracedCall) -> None:
-    """Refuse a write to one input that changes a part of another, which is a subclass. Views of one subclass
-    are fine."""
-    args, infos = call.forward.program.args, call.meta.input_info
-    if not any(map(is_subclass, args)):
-        return
-    seen: list[tuple[int, str, torch.Tensor]] = []
-    for position, value in enumerate(args):
-        if not isinstance(value, torch.Tensor):
-            continue
-        for path, part in parts_by_path(value):
-            name = f"{call.graph_inputs[position]}{path}"
-            for other, other_name, known in seen:
-                written = infos[position].mutates_data or infos[other].mutates_data
-                apart = other == position or functional.storage(value) != functional.storage(args[other])
-                inner = is_subclass(value) or is_subclass(args[other])
-                if not (written and apart and inner) or functional.storage(part) != functional.storage(known):
-                    continue
-                if overlap.overlap(part, known):
-                    raise Refused("parts of subclasses overlap", f"{other_name} and {name}")
-            seen.append((position, name, part))

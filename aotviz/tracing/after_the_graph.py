@@ -5,32 +5,46 @@ What Dynamo knows of that code is in `torch_private/what_follows.py`. These grap
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aotviz.ir.forms import TracedCall
-from aotviz.ir.refusals import Refused
+from aotviz.ir.refusals import Names
 from aotviz.ir.view_and_mutation import OutputType, Ref
-from aotviz.torch_private.what_follows import Follows
 from aotviz.tracing import functional
-from aotviz.tracing.forward import Run
 
 
-def refuse_data(
-    follows: Follows, forward: Run, nodes: Sequence[Any], written: Mapping[int, Any], names: Sequence[Any]
-) -> None:
-    """Refuse a graph whose backward reads a tensor of which `.data` is assigned or written later. `nodes` are those of
-    the autograd graph, `names` those of the graph inputs, of which some are `written`."""
-    if not follows.data:
-        return
-    with forward.open.active("is_forward"):
-        saved = [tensor for node in nodes for tensor in functional.saved_tensors_of(node)]
-        # What a node saves of its own result is another tensor over the old memory.
-        if follows.data == "assigned" and any(one is result for one in saved for result in forward.outputs):
-            raise Refused("data is assigned", "an intermediate")
-        found = _saved_as_written(saved, written)
-    if found:
-        raise Refused("data is written after the graph", ", ".join(repr(str(names[i])) for i in sorted(found)))
+@dataclass(frozen=True, eq=False)
+class GraphAndRest:
+    """A call, before its backward is traced."""
+
+    call: TracedCall
+    history: Sequence[Any]  # the nodes of its autograd graph
+    written: Mapping[int, Any]  # the graph inputs that it writes
+    passed: Sequence[Ref]  # results, and others, through which gradients of other results pass
+
+    def saved(self) -> list[Any]:
+        return [tensor for node in self.history for tensor in functional.saved_tensors_of(node)]
+
+
+def assigns_saved_data(one: GraphAndRest) -> Iterator[Names]:
+    """The backward reads a result of which `.data` is assigned later. What a node saves of its own result is another
+    tensor over the old memory."""
+    forward = one.call.forward
+    if one.call.follows.data == "assigned":
+        with forward.open.active("is_forward"):
+            if any(tensor is result for tensor in one.saved() for result in forward.outputs):
+                yield "an intermediate"
+
+
+def writes_saved_data(one: GraphAndRest) -> Iterator[Names]:
+    """The backward reads an input whose `.data` is written later."""
+    if one.call.follows.data:
+        with one.call.forward.open.active("is_forward"):
+            found = _saved_as_written(one.saved(), one.written)
+        if found:
+            yield ", ".join(repr(str(one.call.graph_inputs[i])) for i in sorted(found))
 
 
 def _saved_as_written(saved: Sequence[Any], written: Mapping[int, Any]) -> set[int]:
@@ -43,14 +57,13 @@ def _saved_as_written(saved: Sequence[Any], written: Mapping[int, Any]) -> set[i
     return {places[place] for place in kept if place in places} | through_views
 
 
-def refuse_differentiated(follows: Follows, refs: Sequence[Ref], call: TracedCall) -> None:
-    """Refuse a graph that ends before the gradient of one of these tensors is asked for; other results were computed
-    from them."""
-    names, results = call.graph_inputs, (call.meta.output_info[i] for i in follows.differentiated)
+def is_differentiated_later(one: GraphAndRest) -> Iterator[Names]:
+    """The graph ends before the gradient of one of these tensors is asked for; other results were computed from it."""
+    call, follows = one.call, one.call.follows
+    results = (call.meta.output_info[i] for i in follows.differentiated)
     of_inputs = follows.is_input_differentiated or any(r.output_type is OutputType.is_input for r in results)
-    for ref in refs:
+    for ref in one.passed:
         if ref.kind == "output" and ref.index in follows.differentiated:
-            raise Refused("gradient of a result", f"output[{ref.index}]")
+            yield f"output[{ref.index}]"
         if ref.kind in ("input", "member") and of_inputs:
-            name = str(names[ref.index]) if ref.kind == "input" else "an input that is a view"
-            raise Refused("gradient of a result", name)
+            yield str(call.graph_inputs[ref.index]) if ref.kind == "input" else "an input that is a view"

@@ -2,14 +2,14 @@
 
 `seen` reads a functional tensor after the run, inside the open trace: reading the final value of a tensor applies the
 writes that are still pending on its base. All else are functions of what was read, and of the events of the run: the
-list `RULES` says which inputs are refused, `facts` gives the facts about the others.
+conditions of rules about inputs, which `rules.py` lists, and `facts` about inputs that no rule refuses.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.graphs import placeholders
-from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import InputAliasInfo, Layout
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
@@ -179,22 +178,22 @@ def unrepeatable(one: Seen) -> MetadataOp | None:
     return None if hidden else given.unseen
 
 
-# --- Rules. Each is given what was seen of an input, and says whether it is refused. ---
+# --- Conditions of rules. Each is given what was seen of an input, and says whether it is refused. ---
 
 
-def _loses_gradients(one: Seen) -> bool:
+def loses_gradients(one: Seen) -> bool:
     return one.given is not None and one.given.loses_some(one.moved) and torch.is_grad_enabled()
 
 
-def _is_set_to_itself(one: Seen) -> bool:
+def is_set_to_itself(one: Seen) -> bool:
     return one.is_set and not one.replaced and one.before != one.value
 
 
-def _writes_twice(one: Seen) -> bool:
+def writes_twice(one: Seen) -> bool:
     return one.changed and not one.replaced and one.lies.concrete and overlap.writes_twice(one.lies)
 
 
-def _resized_after_a_write(one: Seen) -> bool:
+def resized_after_a_write(one: Seen) -> bool:
     """Whether an input was written and then resized in a way that loses data. If it grows beyond its storage, the trace
     forgets the write. If it no longer has all the elements that it had, because it shrinks or had gaps in memory, the
     wrapper would write only the rest."""
@@ -218,17 +217,17 @@ def _resized_after_a_write(one: Seen) -> bool:
     return False
 
 
-def _set_before_a_write(one: Seen) -> bool:
+def set_before_a_write(one: Seen) -> bool:
     return one.replaced and one.has_new_grad_fn
 
 
-def _old_storage_is_shared(one: Seen) -> bool:
+def old_storage_is_shared(one: Seen) -> bool:
     if one.left is None:
         return False
     return base_of(one.fake) is not None or is_subclass(one.argument) or one.left.layout != one.before
 
 
-def _raises_in_eager(one: Seen) -> bool:
+def raises_in_eager(one: Seen) -> bool:
     """Whether an inference tensor is written outside of inference mode. Only a detached alias of it can be written."""
     return one.is_inference and any(_writes_outside(event, one) for _, event in one.ledger.changes())
 
@@ -241,34 +240,13 @@ def _writes_outside(event: MetadataOp | Wrote, one: Seen) -> bool:
     return made is None or not made.detaches
 
 
-def _resizes_another_storage(one: Seen) -> bool:
+def resizes_another_storage(one: Seen) -> bool:
     return storage_sizes.resizes(one.ledger, one.argument) and one.is_set
 
 
-def _fills_and_writes(one: Seen) -> bool:
+def fills_and_writes(one: Seen) -> bool:
     filled = storage_sizes.resizes(one.ledger, one.argument) and storage_sizes.is_filled(one.ledger, one.argument)
     return filled and one.changed
-
-
-# (name of the refusal, condition, what it names), in the order in which an input is checked.
-RULES: tuple[tuple[str, Callable[[Seen], bool], str], ...] = (
-    ("view whose base does not require grad", _loses_gradients, "{}"),
-    ("alias is given another storage", _is_set_to_itself, "{} and what it is set to"),
-    ("overlapping write", _writes_twice, "an alias of {}"),
-    ("resized after a write", _resized_after_a_write, "{}"),
-    ("set_ before a write", _set_before_a_write, "{}"),
-    ("old storage is written", _old_storage_is_shared, "{}"),
-    ("inference tensor is used", _raises_in_eager, "{}"),
-    ("storage is resized", _resizes_another_storage, "{}, which set_ gives another storage"),
-    ("storage is resized", _fills_and_writes, "{}, which torch.ops.fsdp.copy_ and another operator write"),
-)
-
-
-def refuse(one: Seen) -> None:
-    """Raise the refusal of the first rule that holds."""
-    for reason, holds, names in RULES:
-        if holds(one):
-            raise Refused(reason, names.format(one.name))
 
 
 def of_stand_in(argument: torch.Tensor, fake: torch.Tensor, was: Before) -> InputAliasInfo:

@@ -6,7 +6,7 @@ applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from aotviz.ir import autograd_graph
 from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import SYMBOLIC, is_concrete
 from aotviz.ir.view_and_mutation import (
-    InputAliasInfo,
     IntermediateBase,
     MutationType,
     OutputAliasInfo,
@@ -29,9 +28,9 @@ from aotviz.ir.view_and_mutation import (
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, registered_hooks, replay, storage_sizes, views
+from aotviz.tracing import functional, registered_hooks, replay, views
 from aotviz.tracing.events import Path, TensorNumber, TracedHook, Viewed
-from aotviz.tracing.ledger import Ledger
+from aotviz.tracing.ran import Ran
 from aotviz.tracing.tensor_states import TensorStates
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
@@ -79,28 +78,18 @@ def _hidden_tensor(value: Any, steps: int) -> str:
     return ""
 
 
-def classified(
-    ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-    names: tuple[Sequence[str], Sequence[str]], input_info: Sequence[InputAliasInfo],
-) -> OutputFacts:  # fmt: skip
-    """Sort the outputs into the eight output types, by the origin of their memory in the ledger.
-
-    Args:
-        members: inputs that a rewrite made inside the function, by their position among the user's inputs.
-        names: of the outputs, their places in the result, e.g. "output['logits']"; and the user's of the inputs.
-    """
-    return _Classifier(ledger, args, members, outputs, names, input_info).facts()
+def classified(ran: Ran) -> OutputFacts:
+    """Sort the outputs into the eight output types, by the origin of their memory in the ledger."""
+    return _Classifier(ran).facts()
 
 
 class _Classifier:
     """What is collected while the outputs are sorted, one after the other."""
 
-    def __init__(
-        self, ledger: Ledger, args: Sequence[Any], members: Mapping[int, Any], outputs: Sequence[Any],
-        names: tuple[Sequence[str], Sequence[str]], input_info: Sequence[InputAliasInfo],
-    ) -> None:  # fmt: skip
-        self.output_names, self.input_names = names
-        self.ledger, self.args, self.outputs, self.input_info = ledger, args, outputs, input_info
+    def __init__(self, ran: Ran) -> None:
+        self.ran, self.ledger, self.args, self.outputs = ran, ran.ledger, ran.args, ran.outputs
+        self.input_info, self.output_names, self.input_names = ran.input_info, ran.output_names, ran.program.names
+        ledger, args, members, outputs = ran.ledger, ran.args, ran.members, ran.outputs
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         number = self.number = ledger.number
         inputs = {number(part): Ref("input", i, path) for i, a in tensors for path, part in parts_by_path(a)}
@@ -123,9 +112,6 @@ class _Classifier:
         self.histories: dict[TensorNumber, Ref] = {}  # view with a grad_fn of its own -> the base that has it
 
     def facts(self) -> OutputFacts:
-        storage_sizes.refuse_resized_results(self.ledger, self.outputs, self.args)
-        self.ledger.hidden.refuse(self.ledger.owner, [*self.outputs, *self.args])
-        self.ledger.refuse_parted([o for o in self.outputs if isinstance(o, torch.Tensor)], self.named.keys())
         number, infos = self.number, [self._classify(index, output) for index, output in enumerate(self.outputs)]
         self._refuse_tied_leaves(infos)
         separate = {*self.histories, *self.rewritten}
@@ -150,7 +136,7 @@ class _Classifier:
             slots=slots,
             views=list(map(number, self.views)),
             histories=self.histories,
-            moved=[*moved, *self.members, *self._moved_parts()],
+            moved=[*moved, *self.members, *(event.tensor for *_, event in self.ran.moved_parts())],
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(number, self.leaf_views)),
             written=written | self.rewritten,
             left={one for one, left in self.ledger.left.items() if left is not None},
@@ -171,22 +157,6 @@ class _Classifier:
 
     def tensor(self, number: TensorNumber) -> torch.Tensor:
         return self.ledger.tensors[number]
-
-    def _moved_parts(self) -> Iterator[TensorNumber]:
-        """The parts of subclass inputs that the function got (`to_local()` under no_grad) and changed by a
-        metadata op.
-
-        Raises:
-            Refused: such a part is written, too.
-        """
-        for i, argument in enumerate(self.args):
-            if not is_subclass(argument) or self.input_info[i].mutates_metadata:
-                continue
-            for path, part in parts_by_path(argument):
-                moved = next(self.ledger.metadata_ops(self.number(part)), None)
-                if moved is not None and functional.data_mutated(part):
-                    raise replay.refused(moved, self.input_names[i] + path)
-                yield from () if moved is None else (moved.tensor,)
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
@@ -231,15 +201,11 @@ class _Classifier:
                 given = next(position for position, arg in enumerate(self.args) if arg is output)
                 ref = Ref("input", given)
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
-            if isinstance(output, registered_hooks.Handle):
-                raise Refused("hook that depends on the call", "a tensor", "its handle is returned")
             _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)
         where = views.layout(output)
         if not functional.is_functional(output):  # from the closure: the graph holds it as a constant
             return replace(plain, requires_grad=output.requires_grad, layout=where)
-        if is_subclass(output) and output.is_inference() and not torch.is_inference_mode_enabled():
-            raise Refused("inference mode inside", "an output")
         info = replace(
             plain,
             dynamic_dims=frozenset(i for i, s in enumerate(output.shape) if not is_concrete(s)),

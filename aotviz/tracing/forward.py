@@ -25,10 +25,9 @@ import torch.fx as fx
 
 from aotviz.ir.descriptors import InputDescriptor, parts_of
 from aotviz.ir.graphs import placeholders, prefix
-from aotviz.ir.refusals import Refused, line_in, translated
-from aotviz.ir.view_and_mutation import Data, InputAliasInfo, MutationType, Ref, View
+from aotviz.ir.refusals import Refused, line_in, refuse, translated
+from aotviz.ir.view_and_mutation import InputAliasInfo, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.python_state import leaks
 from aotviz.python_state.patched import patched
 from aotviz.torch_private import pytree
 from aotviz.torch_private.tensors import base_of
@@ -40,26 +39,23 @@ from aotviz.tracing import (
     functional,
     late_writes,
     registered_hooks,
-    replay,
+    rules,
     storage_sizes,
     user_calls,
 )
-from aotviz.tracing.argument_state import Kind
 from aotviz.tracing.arguments import Arguments
 from aotviz.tracing.backward import Autocasts, TracedTangent, trace_gradients
 from aotviz.tracing.checkpointing import tagging_checkpoints
-from aotviz.tracing.events import Event, Marked, MetadataOp, TensorNumber, Viewed
-from aotviz.tracing.facts_of_outputs import OutputFacts
+from aotviz.tracing.events import Event, MetadataOp, TensorNumber, Viewed
 from aotviz.tracing.fakes import asks_for_values, rng_preserved, strays
+from aotviz.tracing.late_writes import LateWrites
 from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.program import Known, Program, WithMembers
+from aotviz.tracing.ran import Ran, names_of_move
+from aotviz.tracing.results import Results
 from aotviz.tracing.run_listener import RunListener
-from aotviz.tracing.views_of_no_grad_bases import Watch, depends_on_later_use
-
-LateWrites = tuple[tuple[int, int], ...]  # (graph input, how often its version counter is bumped)
-# The attributes of a run without tensors that user code may keep.
-_WITHOUT_TENSORS = ("open", "program", "values_before", "plans", "input_info", "edges", "part_edges")
+from aotviz.tracing.views_of_no_grad_bases import Watch
 
 
 def run(program: Program) -> Run:
@@ -130,12 +126,9 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
 
 
 def _refused_move(event: MetadataOp, opened: OpenTrace, given: Arguments) -> Refused:
-    position = given.position(opened.ledger.tensors[opened.ledger.root(event.tensor)])
     if event.sets_storage:
         return Refused("alias is given another storage", "a view and its base")
-    described = [node.meta.get("desc") for node in placeholders(opened.graph)]
-    whose = "an intermediate" if position is None else str(described[position] or "an input")
-    return replay.refused(event, whose)
+    return Refused("metadata op on a view", *names_of_move(event, opened, given))
 
 
 def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
@@ -173,21 +166,7 @@ def _read(
     names = (f"output{pytree.keystr(path)}" for path, _ in paths)
     output_names = (*names, *(f"hooked_{number + 1}" for number in range(len(hooked))))
     read = [_input_facts(given, opened, whole, outputs, position) for position in range(len(args))]
-    infos = tuple(info for info, _ in read)
-    _refuse_grad_changes(given, ledger, whole.members, infos)
-    turned = [i for i, info in enumerate(infos) if info.turned_on]
-    if turned and not program.with_gradients:
-        return replace(known, turns_grad_on=True)
-    facts = facts_of_outputs.classified(ledger, args, whole.members, outputs, (output_names, program.names), infos)
-    if facts.deferred_hook is not None:
-        return replace(known, deferred_hooks=known.deferred_hooks | {facts.deferred_hook})
-    if not torch.is_inference_mode_enabled():
-        edges = tuple(
-            functional.edge(a) if i in turned else edge
-            for i, (a, edge) in enumerate(zip(args, given.edges, strict=True))
-        )
-        given = replace(given, edges=edges)
-    found = Run(
+    ran = Ran(
         **vars(given),
         open=opened,
         members=whole.members,
@@ -196,13 +175,26 @@ def _read(
         outputs=tuple(outputs),
         out_spec=out_spec,
         output_names=output_names,
-        input_info=infos,
+        input_info=tuple(info for info, _ in read),
+    )
+    refuse(rules.OF_RUN, ran)
+    if ran.turned_on and not program.with_gradients:
+        return replace(known, turns_grad_on=True)
+    facts = facts_of_outputs.classified(ran)
+    if facts.deferred_hook is not None:
+        return replace(known, deferred_hooks=known.deferred_hooks | {facts.deferred_hook})
+    if not torch.is_inference_mode_enabled():
+        edges = (functional.edge(args[i]) if i in ran.turned_on else edge for i, edge in enumerate(given.edges))
+        ran = replace(ran, edges=tuple(edges))
+    found = Run(
+        **vars(ran),
         output_facts=facts,
+        forgotten=tuple(watch.forgotten),
         grad_enabled_after=grad_enabled_after,
         unrepeatable=next((moved for _, moved in reversed(read) if moved is not None), ledger.unrepeatable),
         length=len(opened.graph.nodes),
     )
-    _refuse_results(found, turned, watch.forgotten)
+    refuse(rules.OF_RESULTS, found)
     return found
 
 
@@ -216,7 +208,7 @@ def _input_facts(
         info = facts_of_inputs.of_stand_in(argument, fake, before)
     elif isinstance(argument, torch.Tensor):
         seen = facts_of_inputs.seen(argument, fake, before, ledger, program.name(position), outputs)
-        facts_of_inputs.refuse(seen)
+        refuse(rules.OF_INPUT, seen)
         info = facts_of_inputs.facts(seen, program.keep_input_mutations)
         unrepeatable = facts_of_inputs.unrepeatable(seen)
     else:
@@ -229,32 +221,11 @@ def _input_facts(
 
 
 @dataclass(frozen=True, eq=False)
-class Run(Arguments):
-    """What happened in a run. Its inherited sequences, and `input_info`, are one per graph input."""
+class Run(Results):
+    """A run that can be continued."""
 
-    open: OpenTrace  # live: the joint graph continues it
-    members: Mapping[int, Any]  # as in WithMembers
-    shared: Mapping[int, int]
-    members_with_grad_fn: frozenset[int]
-    outputs: tuple[Any, ...]  # flat; behind them, tensors on which the wrapper registers hooks
-    out_spec: Any
-    output_names: tuple[str, ...]  # one per output
-    input_info: tuple[InputAliasInfo, ...]
-    output_facts: OutputFacts
     grad_enabled_after: bool | None  # the grad mode in which the function leaves the thread, if it changes it
-    unrepeatable: MetadataOp | None  # see Note [Views changed in place] in ledger.py
     length: int  # of the forward's graph, in nodes
-
-    def __post_init__(self) -> None:
-        leaks.exclude_from_search(self, *_WITHOUT_TENSORS)
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.open.ledger
-
-    @property
-    def with_gradients(self) -> bool:
-        return self.program.with_gradients
 
     @property
     def values_before(self) -> Sequence[Any]:
@@ -294,16 +265,9 @@ class Run(Arguments):
             event = self.ledger.moved_view()
             if event is None:
                 raise
-            raise self.refusal(event) from error
-        event = self.unrepeatable or self.ledger.unrepeatable
-        if event is not None:
-            raise self.refusal(event)
+            raise _refused_move(event, self.open, self) from error
+        refuse(rules.OF_GRADIENTS, self)
         return *found, written
-
-    def hooked_inputs(self) -> set[int]:
-        """The inputs on which the function registers gradient hooks."""
-        hooked = {*self.ledger.hooked(), *(hook.tensor for hook in self.ledger.traced_hooks)}
-        return {i for i, argument in enumerate(self.args) if self.ledger.number(argument) in hooked}
 
     def reshaped_leaves(self, gradients: Sequence[Any]) -> tuple[int, ...]:
         """Leaves with gradients that change shape before any other use: eager's gradients have the new shape."""
@@ -316,24 +280,13 @@ class Run(Arguments):
                     found.append(i)
                     # It did not require grad yet, or the engine sums its gradient to the old shape.
                     if info.turned_on or self.program.args[i].numel() == 1:
-                        raise self.refusal(first)
+                        raise _refused_move(first, self.open, self)
         return tuple(found)
-
-    def wants_view(self, position: int) -> bool:
-        """Whether the function must run on a view of this argument; see Note [Inputs changed in place]."""
-        passed, argument = self.program.args[position], self.args[position]
-        given = self.ledger.given.get(self.ledger.number(argument))
-        if given is None or given.kind is not Kind.OWNER or given.viewed:
-            return True
-        return passed.is_leaf and passed.shape != argument.shape
 
     def _uses(self, event: Event, tensor: TensorNumber) -> bool:
         if isinstance(event, Viewed):
             return event.mode.grad and not event.detaches and self.ledger.root(event.source) == tensor
         return isinstance(event, MetadataOp) and event.tensor == tensor
-
-    def refusal(self, event: MetadataOp) -> Refused:
-        return _refused_move(event, self.open, self)
 
     def value(self, kind: str, index: int) -> Any:
         """The result in a slot: a mutated input, the data left in its storage, an output or an intermediate base."""
@@ -346,11 +299,6 @@ class Run(Arguments):
         """The forward's nodes, without those that a later stage traced after them."""
         graph = self.open.graph
         return prefix(graph, self.length) if len(graph.nodes) != self.length else graph
-
-    def graph_input(self, index: int) -> tuple[Any, Any]:
-        """The placeholder of a graph input, and its fake. For a subclass, each part is a graph input."""
-        node = placeholders(self.open.graph)[index]
-        return node, node.meta["val"]
 
     def closed_from(self) -> Mapping[str, fx.Node]:
         """The nodes of the trace, by the names that they have in the closed graph."""
@@ -373,7 +321,7 @@ class Run(Arguments):
     def take(self, known: Known | None = None) -> Run:
         """This run, to be continued. A second caller, or one with something else `known`, gets a new run."""
         if known is None and self.open.take():
-            leaks.exclude_from_search(self, *_WITHOUT_TENSORS)
+            self.__post_init__()
             return self
         again = self.rerun() if known is None else self.rerun(known=known)
         for node, described in zip(placeholders(again.open.graph), placeholders(self.open.graph), strict=False):
@@ -383,75 +331,3 @@ class Run(Arguments):
     def rerun(self, **changes: Any) -> Run:
         """Trace the same program with `changes`, such as another calling convention."""
         return run(replace(self.program, **changes))
-
-
-def _refuse_grad_changes(
-    given: Arguments, ledger: Ledger, members: Mapping[int, Any], infos: Sequence[InputAliasInfo]
-) -> None:
-    """Refuse a change of requires_grad that the wrapper cannot repeat on the input."""
-    inputs = [ledger.number(one) for one in (*given.args, *members.values())]
-    for event in (event for event in ledger.events if isinstance(event, Marked)):
-        position = next((i for i, one in enumerate(inputs) if one == event.tensor), None)
-        info = infos[position] if position is not None and position < len(given.args) else None
-        if position is not None and not (info is not None and (info.turned_on or info.turned_off)):
-            names = given.program.names
-            name = repr(names[position]) if position < len(names) else "an input that overlaps another"
-            raise Refused("requires_grad changes", name, "on" if event.on else "off")
-
-
-def _refuse_results(run: Run, turned: Sequence[int], forgotten: Sequence[Any]) -> None:
-    """`turned`: the inputs that came to require grad; `forgotten`: views that lost their connection to a leaf."""
-    _refuse_unmarked_views(run, turned)
-    _refuse_forgotten_views(run, forgotten)
-    if not run.with_gradients:
-        _refuse_new_history(run)
-
-
-def _refuse_new_history(run: Run) -> None:
-    """Refuse a result that requires grad although no input does: its autograd graph ends in a leaf made inside."""
-    infos = zip(run.outputs, run.output_facts.infos, strict=True)
-    new = {id(output) for output, info in infos if info.new_leaf}
-    leaving = [(f"output {k}", output) for k, output in enumerate(run.outputs) if id(output) not in new]
-    for name, value in [*zip(map(repr, run.program.names), run.args, strict=False), *leaving]:
-        if isinstance(value, torch.Tensor) and functional.is_functional(value) and value.requires_grad:
-            raise Refused("a leaf made inside", name)
-
-
-def _refuse_unmarked_views(run: Run, turned: Sequence[int]) -> None:
-    """Refuse a view of an input that the wrapper must replay and that was taken before the input required grad.
-
-    An input that is a view of that input requires grad from then on, too, which this trace does not know. So it is
-    refused if a result is computed from such a view afterwards.
-    """
-    for i in turned:
-        position = run.ledger.marks_of(run.ledger.number(run.args[i]))[0]
-        views = [j for j, value in enumerate(run.program.args) if base_of(value) is run.program.args[i]]
-        if any(_viewed_before(run, position, j) for j in (i, *views)) or _used_after(run, position, views):
-            raise Refused("requires_grad changes", repr(run.program.names[i]), "on")
-
-
-def _viewed_before(run: Run, position: int, i: int) -> bool:
-    """Whether the wrapper must replay a view of an input, and one was taken before this event."""
-    number = run.ledger.number(run.args[i])
-    early = any(isinstance(e, Viewed) and e.source == number for e in run.ledger.events[:position])
-    steps = run.output_facts.replay
-    return early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps)
-
-
-def _used_after(run: Run, position: int, inputs: Sequence[int]) -> bool:
-    """Whether a result depends on a use of these inputs after the event, a `Marked`."""
-    passed = [run.graph_input(i)[0] for i in inputs]
-    leaving = [value for value in (*run.outputs, *run.args) if inputs and functional.is_functional(value)]
-    nodes = pytree.tree_leaves(run.open.nodes_of(leaving))
-    return depends_on_later_use(run.open.graph, passed, run.ledger.events[position], nodes)
-
-
-def _refuse_forgotten_views(run: Run, forgotten: Sequence[Any]) -> None:
-    """Refuse a replayed view of a leaf that lost its connection by a write that changes nothing: the wrapper
-    applies such a write before the call."""
-    for output in run.outputs:
-        if any(output is view and view.requires_grad for view in forgotten):
-            position = run.position(run.ledger.owner(output))
-            info = None if position is None else run.input_info[position]
-            if info is not None and info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
-                raise Refused("leaf that is a view", run.program.name(position or 0))

@@ -8,7 +8,7 @@ the parts of a tensor that it then drops, nothing is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -33,7 +33,8 @@ class HiddenAliases:
         if operator in _HIDING:
             self._taken.append((root(args[0]), tuple(result)))
         elif self._taken:
-            self.refuse(root, (*args, *kwargs.values()))
+            for written_by in self.outdated(root, (*args, *kwargs.values())):
+                raise Refused("part that is not a view", written_by)
             for tensor in operators.written(operator, args, kwargs) if operators.writes(operator) else ():
                 self._written(root(tensor), operators.name(operator).rpartition("::")[2])
 
@@ -45,10 +46,11 @@ class HiddenAliases:
             wholes += [whole for whole, taken in self._taken if any(part is one for part in taken)]
         self._outdated.update((id(one), operator) for one in (*wholes[1:], *parts[1:]))
 
-    def refuse(self, root: Root, used: Iterable[Any]) -> None:
-        """Refuse the use of memory that was written under another name; also by the caller, after the run."""
+    def outdated(self, root: Root, used: Iterable[Any]) -> Iterator[str]:
+        """The operators that wrote the memory of what is used under another name; `used` by the caller, after the run,
+        too."""
         for value in used if self._outdated else ():
             if isinstance(value, (list, tuple)):
-                self.refuse(root, value)
+                yield from self.outdated(root, value)
             elif isinstance(value, torch.Tensor) and id(root(value)) in self._outdated:
-                raise Refused("part that is not a view", self._outdated[id(root(value))])
+                yield self._outdated[id(root(value))]

@@ -11,19 +11,20 @@ gradients are computed by another program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from aotviz.ir.partition_functions import BACKWARD_ONLY
-from aotviz.ir.refusals import Refused
+from aotviz.ir.refusals import Names, Refused
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
 from aotviz.tracing.open_trace import OpenTrace
 
-REASON = "written by a backward"
+LateWrites = tuple[tuple[int, int], ...]  # (graph input, how often its version counter is bumped)
 
 
 def values_now(args: Sequence[Any]) -> list[list[Any]]:
@@ -46,7 +47,7 @@ class Watch:
             self.before = values_now(args)
             self.versions = [operators.version(one) if functional.is_functional(one) else 0 for one in args]
 
-    def written(self, name: Callable[[int], str]) -> tuple[tuple[int, int], ...]:
+    def written(self, name: Callable[[int], str]) -> LateWrites:
         """Put what the backward wrote to inputs into the graph. Returns pairs of an input and how often its version
         counter was bumped. `name` gives an input's name. Raises Refused."""
         trace, args, before, found = self.trace, self.args, self.before, []
@@ -55,15 +56,38 @@ class Watch:
                 bumps = operators.version(args[i]) - self.versions[i]
                 target: Any = None if any(map(is_subclass, args)) else trace.node_of(before[i][0])
                 if bumps < 1 or _is_shared(self.passed, i) or getattr(target, "op", "") != "placeholder":
-                    raise Refused(REASON, name(i))
+                    raise Refused("written by a backward", name(i))
                 now = functional.inner(args[i])
                 if now.shape != before[i][0].shape or now.stride() != before[i][0].stride():
-                    raise Refused(REASON, name(i))
+                    raise Refused("written by a backward", name(i))
                 node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(now)))
                 tags = {"partitioner_tag": BACKWARD_ONLY, "autograd_backward": True}
                 node.meta = {"val": target.meta["val"], **tags}
                 found.append((i, bumps))
         return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Backward:
+    """What a traced backward computes and writes."""
+
+    names: Sequence[Any]  # one per graph input
+    part_edges: Sequence[tuple[int, str, Any]]  # of the parts of subclasses
+    part_gradients: Sequence[Any]  # one per part edge
+    tangents: int
+    late: LateWrites
+
+
+def writes_for_one_of_several(one: Backward) -> Iterator[Names]:
+    if one.late and one.tangents > 1:
+        yield str(one.names[one.late[0][0]])
+
+
+def reaches_a_part(one: Backward) -> Iterator[Names]:
+    """A part of a subclass gets a gradient, and autograd sees only the whole."""
+    for (index, path, _), value in zip(one.part_edges, one.part_gradients, strict=True):
+        if value is not None:
+            yield f"{one.names[index]}{path}", str(one.names[index])
 
 
 def _is_shared(passed: Sequence[Any], i: int) -> bool:

@@ -17,7 +17,7 @@ shape that does not fit. A metadata op that autograd does not see is itself such
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -160,57 +160,6 @@ class Ledger(Log):
             self.part(number)
         else:
             self.parted.append((len(self.events) - 1, number, "data is assigned"))
-
-    def refuse_parted(self, results: Iterable[Any], given: Set[TensorNumber]) -> None:
-        """Refuse results, and writes, that share memory with a tensor that was given another storage. These are aliases
-        of a view's new storage, and aliases of the old storage of a tensor that is not a view. `given` are the
-        inputs."""
-        if not self.parted and not self.assigned:
-            return
-        leaving = [self.number(one) for one in results]
-        place = {event: k for k, event in enumerate(self.events)}
-        written = [(k, event.tensor) for k, event in self.writes()]
-        for position, tensor in self.replacements():
-            if tensor in given and any(k < position and self.root(one) == tensor for k, one in written):
-                paths = [self.path(end)[1] for end in leaving if self.root(end) == tensor]
-                if any(path and place[path[0][0]] < position for path in paths):
-                    raise Refused("old storage is written", "an input")
-        for position, tensor, reason in self.parted:
-            if tensor in given:
-                self._refuse_shared(position, tensor, written, given)
-                continue
-            ends = [*leaving, *(one for k, one in written if k > position and self.origin(tensor) is not None)]
-            for end in ends:
-                root, path = self.path(end, tensor.__eq__)
-                late = not path or place[path[0][0]] > position
-                if root == tensor and (late if self.origin(tensor) is not None else not late):
-                    whose = "a view" if self.origin(tensor) is not None else "an intermediate"
-                    whole = f"{whose} and an alias of it" if reason.startswith("alias") else whose
-                    raise Refused(reason, whole)
-                if root == tensor and self._is_held(self.given_by(position), leaving, given):
-                    raise Refused(reason, "an intermediate, after set_, and what it was set to")
-
-    def _refuse_shared(
-        self, position: int, tensor: TensorNumber, written: Sequence[tuple[int, TensorNumber]], given: Set[TensorNumber]
-    ) -> None:
-        """Refuse that an input gets the storage of another input which the call writes: both would have to see the
-        writes."""
-        source = self.given_by(position)
-        if source is None or self.root(source) not in given:
-            return
-        whose = self.root(source)
-        seen = (self.root(one) == whose or (k > position and self.root(one) == tensor) for k, one in written)
-        if whose == tensor or any(seen):
-            raise Refused("alias is given another storage", "an input, after set_, and another one")
-
-    def _is_held(self, source: TensorNumber | None, leaving: Sequence[TensorNumber], given: Set[TensorNumber]) -> bool:
-        """Whether the caller has a tensor over the storage of `source`: an input or a result."""
-        while source is not None:
-            root = self.root(source)
-            if root in given or any(self.root(end) == root for end in leaving):
-                return True
-            source = next((self.given_by(k) for k, tensor, _ in self.parted if tensor == root), None)
-        return False
 
     def note(
         self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: fx.Node | None = None

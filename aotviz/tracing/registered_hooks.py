@@ -96,18 +96,9 @@ def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
 
 
 def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
-    """The tensors with hooks that are not among `known`; see Note [Hooks that Python calls].
-
-    Raises:
-        Refused: one is a leaf, for which a compiled backward computes no gradient.
-    """
+    """The tensors with hooks that are not among `known`; see Note [Hooks that Python calls]."""
     held = {id(one) for one in known}
-    found = [tensor for one in dict.fromkeys(ledger.hooked()) if id(tensor := ledger.tensors[one]) not in held]
-    for tensor in found:
-        if functional.grad_fn(tensor) is None:
-            why = "a compiled backward does not compute its gradient"
-            raise Refused("hook that depends on the call", "a leaf that it creates", why)
-    return found
+    return [tensor for one in dict.fromkeys(ledger.hooked()) if id(tensor := ledger.tensors[one]) not in held]
 
 
 def is_written(log: Log, tensor: TensorNumber, start: int = 0) -> bool:

@@ -113,8 +113,6 @@ class Builder:
                 self.last_move[event.tensor] = position
                 if not written_down(event):
                     self.rigid.add(event.tensor)
-                    if wanted.named.get(event.tensor, Ref("", 0)).kind == "member":
-                        raise Refused("alias gets a symbolic shape", "an input")
         # A tensor that is given another storage gets its final layout at the same time.
         self.replaced = {tensor: k for k, tensor in log.replacements() if tensor in wanted.written}
         self.rigid.update(self.replaced)
@@ -392,7 +390,11 @@ def written_down(event: Viewed | MetadataOp) -> bool:
     return all(map(plain, event.args)) and all(map(plain, event.kwargs.values()))
 
 
-def refused(moved: MetadataOp, whose: str) -> Refused:
-    """The refusal of a metadata op on what `whose` names."""
+def named(moved: MetadataOp, whose: str) -> tuple[str, str, str]:
+    """What the rule "metadata op on a view" says of an op on what `whose` names."""
     name = str(moved.operator.overloadpacket.__name__)
-    return Refused("metadata op on a view", whose, name, f"{name.removesuffix('_')}()")
+    return whose, name, f"{name.removesuffix('_')}()"
+
+
+def refused(moved: MetadataOp, whose: str) -> Refused:
+    return Refused("metadata op on a view", *named(moved, whose))

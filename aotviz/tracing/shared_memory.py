@@ -17,20 +17,25 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from aotviz.ir.forms import TracedCall
+from aotviz.ir.refusals import Names
+from aotviz.ir.storages import has_no_root
 from aotviz.ir.view_and_mutation import InputAliasInfo
-from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.torch_private.tensors import base_of
+from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
+from aotviz.torch_private.tensors import base_of, is_custom_view
 from aotviz.tracing import functional, overlap, views_of_no_grad_bases
 from aotviz.tracing.callers_layouts import looks_contiguous
-from aotviz.tracing.forward import Run
+from aotviz.tracing.ran import Ran
 from aotviz.tracing.views import layout
 
 
-def in_one_storage(forward: Run) -> list[list[int]]:
+def in_one_storage(forward: Ran) -> list[list[int]]:
     """Positions of inputs that share a storage of which one is written: several, or one that must be a group."""
     by_storage: dict[Any, list[int]] = defaultdict(list)
     for position, value in enumerate(forward.program.args):
@@ -40,7 +45,7 @@ def in_one_storage(forward: Run) -> list[list[int]]:
     return [ps for ps in changed if len(ps) > 1 or is_placed(forward, ps[0])]
 
 
-def is_placed(forward: Run, position: int) -> bool:
+def is_placed(forward: Ran, position: int) -> bool:
     """Whether an input is written, and used in a way that depends on its storage; see Note [Places in a storage]."""
     argument = forward.args[position]
     if not forward.input_info[position].mutates_data or is_subclass(argument):
@@ -55,7 +60,7 @@ def fills_its_storage(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0 and tensor.is_contiguous()
 
 
-def connected(forward: Run, positions: list[int]) -> list[tuple[int, ...]]:
+def connected(forward: Ran, positions: list[int]) -> list[tuple[int, ...]]:
     """Group inputs over one storage so that inputs of different groups neither overlap nor share gradients; see Note
     [One history of all views]."""
     places = overlap.groups([forward.program.args[p] for p in positions])
@@ -63,7 +68,7 @@ def connected(forward: Run, positions: list[int]) -> list[tuple[int, ...]]:
     return overlap.merged(sets, functools.partial(_passes, forward))
 
 
-def _passes(forward: Run, places: tuple[int, ...], others: tuple[int, ...]) -> bool:
+def _passes(forward: Ran, places: tuple[int, ...], others: tuple[int, ...]) -> bool:
     """Whether the gradient of one of these inputs reaches a value written earlier to one of the others."""
     ledger, graph, args = forward.ledger, forward.open.graph, forward.args
     return any(
@@ -74,7 +79,7 @@ def _passes(forward: Run, places: tuple[int, ...], others: tuple[int, ...]) -> b
     )
 
 
-def _share_history(forward: Run, used: int, changed: int) -> bool:
+def _share_history(forward: Ran, used: int, changed: int) -> bool:
     """Whether two inputs are views of one base to autograd, and one is written with a value from another input."""
     args = forward.program.args
     whole = root(args[used])
@@ -104,3 +109,124 @@ def root(tensor: torch.Tensor) -> torch.Tensor:
 def written(info: InputAliasInfo) -> bool:
     """Whether the call changes what others see of its memory, even if it is then given another storage."""
     return info.mutates_data or info.leaves_data
+
+
+# --- Conditions of rules (`rules.py`). ---
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Connected inputs, which are to be views of one base."""
+
+    call: TracedCall
+    places: tuple[int, ...]  # their positions
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.call.forward.program.args[p] for p in self.places]
+
+    @property
+    def names(self) -> str:
+        return ", ".join(str(self.call.graph_inputs[p]) for p in self.places)
+
+
+def bypasses_a_custom_view(one: Members) -> Iterator[Names]:
+    """A custom Function returned a view: taken again from the base, its gradient would bypass that."""
+    for p, tensor in zip(one.places, one.tensors, strict=True):
+        if len(one.places) > 1 and tensor.requires_grad and is_custom_view(tensor):
+            yield repr(str(one.call.graph_inputs[p])), "what another input views"
+
+
+def reaches_outside(one: Members) -> Iterator[Names]:
+    """A view that `as_strided` made of a single argument has elements that the argument does not have."""
+    (first, *others), (tensor, *_) = one.places, one.tensors
+    if not others and tensor.requires_grad:
+        ledger, argument = one.call.forward.ledger, one.call.forward.args[first]
+        if not all(overlap.covers(layout(tensor), view) for view in ledger.places_in(argument, before_a_write=True)):
+            yield repr(one.names)
+
+
+def is_set_elsewhere(one: Members) -> Iterator[Names]:
+    if any(one.call.meta.input_info[p].mutates_storage_metadata for p in one.places):
+        yield one.names
+
+
+def are_subclasses(one: Members) -> Iterator[Names]:
+    if any(map(is_subclass, (*one.tensors, *map(root, one.tensors)))):
+        yield one.names
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """A call, and which of its inputs are to be views of one base."""
+
+    call: TracedCall
+    groups: Sequence[Sequence[int]]
+
+
+def resizes_a_view(one: Grouped) -> Iterator[Names]:
+    """An input covers other elements after `resize_`, in memory that another input writes or has."""
+    call, grouped = one.call, {place for places in one.groups for place in places}
+    for places in in_one_storage(call.forward):
+        several = len(places) > 1 and any(call.meta.input_info[place].mutates_data for place in places)
+        for place in places if several else ():
+            after, fake = call.meta.input_info[place].layout_after, call.forward.program.args[place]
+            if after is not None and place not in grouped and not overlap.covers(layout(fake), after):
+                yield repr(str(call.graph_inputs[place]))
+
+
+def _ended(one: Grouped, is_leaf: bool) -> Iterator[Names]:
+    """A write ends the autograd graph of another input, or of its views, and the two are not in one group."""
+    group_of = {place: places for places in one.groups for place in places}
+    for position, others in one.call.forward.program.known.no_grad_views.items() if one.groups else ():
+        apart = any(group_of.get(other) is not group_of.get(position) for other in others)
+        if apart and one.call.meta.input_info[position].is_leaf is is_leaf:
+            yield repr(str(one.call.graph_inputs[position]))
+
+
+def ends_a_leaf(one: Grouped) -> Iterator[Names]:
+    return _ended(one, is_leaf=True)
+
+
+def ends_a_view(one: Grouped) -> Iterator[Names]:
+    return _ended(one, is_leaf=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Rooted:
+    """An input, or several, and the tensor that they take their `grad_fn` from."""
+
+    name: str
+    root: torch.Tensor
+    moves: bool  # the function changes its shape or strides
+    beside: Sequence[torch.Tensor] = ()  # the other roots, if this one is written
+
+
+def has_a_base(one: Rooted) -> Iterator[Names]:
+    """It is a view with a `grad_fn` of its own, which a write replaces."""
+    if functional.is_view_with_history(one.root) and (one.moves or not has_no_root(one.root)):
+        yield one.name
+
+
+def is_used_with_its_base(one: Rooted) -> Iterator[Names]:
+    """A view with a `grad_fn` of its own is written, and its base used too, whose `grad_fn` would include it."""
+    base = base_of(one.root)
+    if base is not None and any(other is base or base_of(other) is base for other in one.beside):
+        yield one.name
+
+
+def has_overlapping_parts(call: TracedCall) -> Iterator[Names]:
+    """A write to one input changes a part of another, which is a subclass. Views of one subclass are fine."""
+    args, infos = call.forward.program.args, call.meta.input_info
+    seen: list[tuple[int, str, torch.Tensor]] = []
+    for position, value in enumerate(args) if any(map(is_subclass, args)) else ():
+        for path, part in parts_by_path(value) if isinstance(value, torch.Tensor) else ():
+            name = f"{call.graph_inputs[position]}{path}"
+            for other, other_name, known in seen:
+                written = infos[position].mutates_data or infos[other].mutates_data
+                apart = other == position or functional.storage(value) != functional.storage(args[other])
+                inner = is_subclass(value) or is_subclass(args[other])
+                same = written and apart and inner and functional.storage(part) == functional.storage(known)
+                if same and overlap.overlap(part, known):
+                    yield f"{other_name} and {name}"
+            seen.append((position, name, part))

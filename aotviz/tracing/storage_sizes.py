@@ -12,19 +12,20 @@ after the graph, and needs the memory for it: then the wrapper resizes this inpu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.partition_functions import must_save
-from aotviz.ir.refusals import Refused
+from aotviz.ir.refusals import Names, Refused
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
 from aotviz.tracing.events import TensorNumber
 from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace
+from aotviz.tracing.ran import Ran
 
 
 def of_input(argument: Any, ledger: Ledger, results: Iterable[Any]) -> tuple[int, int] | None:
@@ -63,16 +64,17 @@ class Storages:
         return ("its own", tensor) if known is None else ("an argument's", known)
 
 
-def refuse_resized_results(ledger: Ledger, results: Iterable[Any], arguments: Sequence[Any]) -> None:
-    """Refuse a result whose storage does not have its first size again: a graph cannot return it like that."""
+def returns_a_resized_storage(ran: Ran) -> Iterator[Names]:
+    """A result whose storage does not have its first size again: a graph cannot return it like that."""
+    ledger = ran.ledger
     first: dict[TensorNumber, int] = {}
     for event in ledger.resized_storages:
         first.setdefault(event.tensor, event.was)
     last = {event.tensor: event for event in ledger.resized_storages}
     changed = [event for key, event in last.items() if event.size != first[key]]
-    inside = {event.tensor for event in changed}.difference(map(ledger.number, arguments))
-    if any(ledger.root(ledger.number(one)) in inside for one in results if isinstance(one, torch.Tensor)):
-        raise Refused("storage is resized", "a result, or a tensor that shares its memory")
+    inside = {event.tensor for event in changed}.difference(map(ledger.number, ran.args))
+    if any(ledger.root(ledger.number(one)) in inside for one in ran.outputs if isinstance(one, torch.Tensor)):
+        yield "a result, or a tensor that shares its memory"
 
 
 def put_into(trace: OpenTrace, passed: Iterable[tuple[Any, Any]], results: Sequence[Any]) -> None:

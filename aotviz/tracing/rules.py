@@ -1,0 +1,132 @@
+"""The conditions under which a program is refused: all that follow from the log of a run and the facts about it.
+
+Each entry is the name of a rule in `ir/refusals.py`, which has its sentence, and a condition: a function that yields
+what the sentence names, once for each place where the rule holds. Nothing runs or changes between the entries of one
+list. The first that holds names the refusal, so a narrower one stands before a wider one. A list is asked at one
+moment, when what its conditions read is known.
+
+What is refused elsewhere is found where nothing is left to be asked afterwards; `tests/test_refusals.py` has the places
+and says for each why it is no entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from aotviz.ir.forms import TracedCall
+from aotviz.ir.refusals import Conditions
+from aotviz.tracing import (
+    after_the_graph,
+    facts_of_inputs,
+    inputs_and_bases,
+    late_writes,
+    other_storages,
+    ran,
+    results,
+    shared_memory,
+    storage_sizes,
+)
+from aotviz.tracing.after_the_graph import GraphAndRest
+from aotviz.tracing.events import MetadataOp
+from aotviz.tracing.facts_of_inputs import Seen
+from aotviz.tracing.inputs_and_bases import InputsAndBases
+from aotviz.tracing.late_writes import Backward
+from aotviz.tracing.ran import Ran
+from aotviz.tracing.results import Results
+from aotviz.tracing.shared_memory import Grouped, Members, Rooted
+
+AnyRan = TypeVar("AnyRan", Ran, Results, InputsAndBases)
+
+
+def _input(holds: Callable[[Seen], bool], names: str = "{}") -> Callable[[Seen], Iterator[str]]:
+    """The condition of a rule about one input. `names`: what its sentence names, with the input's name for {}."""
+    return lambda one: iter((names.format(one.name),) if holds(one) else ())
+
+
+def _moves(finds: Callable[[AnyRan], Iterator[MetadataOp]]) -> Conditions[AnyRan]:
+    """The two rules about metadata ops: `set_` is one, too."""
+    return (
+        ("alias is given another storage", lambda one: ("a view and its base" for e in finds(one) if e.sets_storage)),
+        ("metadata op on a view", lambda one: (one.names_of(e) for e in finds(one) if not e.sets_storage)),
+    )
+
+
+# While an input's facts are read.
+OF_INPUT: Conditions[Seen] = (
+    ("view whose base does not require grad", _input(facts_of_inputs.loses_gradients)),
+    ("alias is given another storage", _input(facts_of_inputs.is_set_to_itself, "{} and what it is set to")),
+    ("overlapping write", _input(facts_of_inputs.writes_twice, "an alias of {}")),
+    ("resized after a write", _input(facts_of_inputs.resized_after_a_write)),
+    ("set_ before a write", _input(facts_of_inputs.set_before_a_write)),
+    ("old storage is written", _input(facts_of_inputs.old_storage_is_shared)),
+    ("inference tensor is used", _input(facts_of_inputs.raises_in_eager)),
+    ("storage is resized", _input(facts_of_inputs.resizes_another_storage, "{}, which set_ gives another storage")),
+    (
+        "storage is resized",
+        _input(facts_of_inputs.fills_and_writes, "{}, which torch.ops.fsdp.copy_ and another operator write"),
+    ),
+)
+
+# When the function has returned, and its inputs are read.
+OF_RUN: Conditions[Ran] = (
+    ("hook that depends on the call", ran.hooks_a_leaf),
+    ("requires_grad changes", ran.marks_a_shared_input),
+    ("storage is resized", storage_sizes.returns_a_resized_storage),
+    ("part that is not a view", ran.writes_a_part_elsewhere),
+    ("old storage is written", other_storages.old_storage_is_written),
+    ("alias is given another storage", other_storages.set_of_an_alias),
+    ("data is assigned", other_storages.data_of_an_alias),
+    ("hook that depends on the call", ran.returns_a_handle),
+    ("inference mode inside", ran.returns_an_inference_subclass),
+    ("metadata op on a view", ran.moves_and_writes_a_part),
+    ("alias gets a symbolic shape", ran.gives_an_alias_a_symbolic_shape),
+)
+
+# When its results are read, too.
+OF_RESULTS: Conditions[Results] = (
+    ("requires_grad changes", results.views_before_a_mark),
+    ("leaf that is a view", results.returns_a_forgotten_view),
+    ("a leaf made inside", results.gains_a_leaf),
+)
+
+# The stage "metadata": after the first run, and, where gradients are wanted, after the last.
+OF_VIEWS_PASSED: Conditions[Ran] = _moves(ran.writes_a_passed_view)
+OF_CALL: Conditions[InputsAndBases] = (
+    ("leaf that is a view", inputs_and_bases.loses_a_leaf),
+    ("view whose base does not require grad", inputs_and_bases.loses_a_view),
+    *_moves(inputs_and_bases.writes_after_turning),
+    ("data is assigned", inputs_and_bases.assigns_data_of_a_view),
+    ("set_ before a write", inputs_and_bases.uses_a_view_set_elsewhere),
+    ("hook on an alias", inputs_and_bases.hooks_a_written_view),
+)
+
+# The stage "synthetic bases": before groups are formed, of each, of its storage and roots, and of all together.
+OF_PARTS: Conditions[TracedCall] = (("parts of subclasses overlap", shared_memory.has_overlapping_parts),)
+OF_MEMBERS: Conditions[Members] = (
+    ("view of what is written", shared_memory.bypasses_a_custom_view),
+    ("as_strided in a chain of views", shared_memory.reaches_outside),
+    ("alias is given another storage", shared_memory.is_set_elsewhere),
+)
+OF_STORAGES: Conditions[Members] = (("subclasses without a common base", shared_memory.are_subclasses),)
+OF_ROOT: Conditions[Rooted] = (
+    ("view whose base does not require grad", shared_memory.has_a_base),
+    ("view whose base does not require grad", shared_memory.is_used_with_its_base),
+)
+OF_GROUPS: Conditions[Grouped] = (
+    ("view is resized", shared_memory.resizes_a_view),
+    ("leaf that is a view", shared_memory.ends_a_leaf),
+    ("view whose base does not require grad", shared_memory.ends_a_view),
+)
+
+# The stage "joint": before the backward is traced, and after it.
+OF_GRAPH_AND_REST: Conditions[GraphAndRest] = (
+    ("data is assigned", after_the_graph.assigns_saved_data),
+    ("data is written after the graph", after_the_graph.writes_saved_data),
+    ("gradient of a result", after_the_graph.is_differentiated_later),
+)
+OF_GRADIENTS: Conditions[Results] = _moves(results.differentiates_after_a_move)
+OF_BACKWARD: Conditions[Backward] = (
+    ("part of a subclass by itself", late_writes.reaches_a_part),
+    ("written by a backward", late_writes.writes_for_one_of_several),
+)
