@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from aotviz.python_state.contents import contents
 from aotviz.python_state.user_objects import PLAIN
 from aotviz.torch_private.modules import tensors_of
 
@@ -37,11 +38,11 @@ class Reached:
     """Something that a call leads to. `path` is what the user would write for it."""
 
     path: str
-    value: Any
+    value: object
     of_module: bool = False  # a parameter or buffer of a module
 
 
-def references(fn: Any) -> Iterator[tuple[str, Any]]:
+def references(fn: object) -> Iterator[tuple[str, Any]]:
     """(name, value) of what a function refers to from outside: bound object or arguments, closure cells, globals."""
     if isinstance(fn, functools.partial):
         yield from ((f"args[{position}]", value) for position, value in enumerate(fn.args))
@@ -52,39 +53,36 @@ def references(fn: Any) -> Iterator[tuple[str, Any]]:
         return
     if inspect.ismethod(fn):
         yield "self", fn.__self__
-    fn = plain_function(fn)
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return
-    yield from captured(fn).items()
-    for name in _globals(code):
-        if name in fn.__globals__:
-            yield name, fn.__globals__[name]
+    plain = plain_function(fn)
+    if plain is not None:
+        yield from captured(plain).items()
+        yield from ((name, plain.__globals__[name]) for name in _globals(plain.__code__) if name in plain.__globals__)
 
 
-def outside(fn: Any) -> tuple[tuple[str, Any], ...]:
+def outside(fn: object) -> tuple[tuple[str, Any], ...]:
     """`references` of a function, or of what a module does when it is called."""
     return tuple(references(getattr(fn, "forward", fn)))
 
 
-def modules(fn: Any) -> dict[str, torch.nn.Module]:
+def modules(fn: object) -> dict[str, torch.nn.Module]:
     """The modules among them."""
     return {name: value for name, value in references(fn) if isinstance(value, torch.nn.Module)}
 
 
-def plain_function(fn: Any) -> Any:
-    """The function that a method, a partial function or a decorated one calls."""
+def plain_function(fn: object) -> FunctionType | None:
+    """The function that a method, a partial function or a decorated one calls; None if it is not one of Python's."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    fn = getattr(fn, "__func__", fn)
-    return inspect.unwrap(fn) if callable(fn) else fn
+    called: object = getattr(fn, "__func__", fn)
+    plain = inspect.unwrap(called) if callable(called) else None
+    return plain if isinstance(plain, FunctionType) else None
 
 
 @functools.lru_cache(1024)  # the blocks of a model share their code
 def _globals(code: CodeType) -> tuple[str, ...]:
     """The names of global variables that a function reads or assigns; `co_names` has those of attributes too."""
     used = (step.argval for step in _steps(code) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
-    return tuple(dict.fromkeys(used))
+    return tuple(dict.fromkeys(map(str, used)))
 
 
 def _steps(code: CodeType) -> Iterator[dis.Instruction]:
@@ -104,7 +102,7 @@ def captured(function: FunctionType) -> dict[str, Any]:
     return found
 
 
-def reachable(fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Reached]:
+def reachable(fn: object, arguments: Mapping[str, object] = MappingProxyType({})) -> Iterator[Reached]:
     """The tensors, random generators, classes and Python modules that a call leads to, each container once."""
     seen: set[int] = set()
     is_function = inspect.isroutine(fn) or isinstance(fn, functools.partial)
@@ -113,15 +111,14 @@ def reachable(fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> I
         yield from _walk(Reached(path, value), seen, DEPTH)
 
 
-def _of_function(fn: Any) -> Iterator[tuple[str, Any]]:
+def _of_function(fn: object) -> Iterator[tuple[str, object]]:
     """`references`, and the default arguments."""
     yield from references(fn)
-    fn = plain_function(fn)
-    code = getattr(fn, "__code__", None)
-    if code is not None:
-        defaults = fn.__defaults__ or ()
+    plain = plain_function(fn)
+    if plain is not None:
+        code, defaults = plain.__code__, plain.__defaults__ or ()
         yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
-        yield from (fn.__kwdefaults__ or {}).items()
+        yield from (plain.__kwdefaults__ or {}).items()
 
 
 def _walk(found: Reached, seen: set[int], depth: int) -> Iterator[Reached]:
@@ -134,17 +131,14 @@ def _walk(found: Reached, seen: set[int], depth: int) -> Iterator[Reached]:
             yield from _walk(part, seen, depth - 1)
 
 
-def _parts(path: str, value: Any) -> Iterator[Reached]:
-    if isinstance(value, dict):
-        yield from (Reached(f"{path}[{key!r}]", item) for key, item in list(value.items()))
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from (Reached(f"{path}[{index}]", item) for index, item in enumerate(list(value)))
-    elif inspect.isroutine(value) or isinstance(value, functools.partial):
+def _parts(path: str, value: object) -> Iterator[Reached]:
+    if inspect.isroutine(value) or isinstance(value, functools.partial):
         yield from (Reached(f"{path}.{name}", item) for name, item in _of_function(value))
     elif isinstance(value, torch.nn.Module):
         yield from _of_module(path, value)
     else:
-        yield from (Reached(f"{path}.{name}", item) for name, item in list(getattr(value, "__dict__", {}).items()))
+        held = contents(list(value) if isinstance(value, (set, frozenset)) else value)
+        yield from (Reached(path + step, item) for step, item in held)
         if callable(value):
             yield from (Reached(f"{path}.__call__.{name}", item) for name, item in _of_function(type(value).__call__))
 
@@ -156,5 +150,4 @@ def _of_module(path: str, root: torch.nn.Module) -> Iterator[Reached]:
             yield from (Reached(f"{prefix}.{key}", tensor, of_module=True) for key, tensor in holder.items())
         if not type(module).__module__.startswith("torch."):
             yield from (Reached(key, item) for key, item in references(module.forward))
-        own = vars(module)
-        yield from (Reached(f"{prefix}.{key}", item) for key, item in list(own.items()) if not key.startswith("_"))
+        yield from (Reached(prefix + step, item) for step, item in contents(module) if not step.startswith("._"))

@@ -23,11 +23,12 @@ import threading
 import traceback
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from types import CellType, FrameType, FunctionType
-from typing import Any, cast
+from typing import cast
 
 import torch
+from torch.autograd.graph import Node
 
 from aotviz.ir import autograd_graph
 from aotviz.ir.refusals import Refused
@@ -45,10 +46,10 @@ class _Made:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.tensors: list[weakref.ref[Any]] = []
-        self.owners: list[tuple[weakref.ref[Any], tuple[str, ...]]] = []  # with attributes that hold no tensors
+        self.tensors: list[weakref.ref[torch.Tensor]] = []
+        self.owners: list[tuple[weakref.ref[object], tuple[str, ...]]] = []  # with attributes that hold no tensors
 
-    def note(self, tensor: Any) -> None:
+    def note(self, tensor: torch.Tensor) -> None:
         if threading.get_ident() == self.thread:
             self.tensors.append(weakref.ref(tensor))
 
@@ -61,14 +62,14 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def exclude_from_search(holder: Any, *apart: str) -> None:
+def exclude_from_search(holder: object, *apart: str) -> None:
     """Record that `holder`, an object of the trace, may keep tensors in attributes other than `apart`."""
     if _thread.open:
         _thread.open[-1].owners.append((weakref.ref(holder), apart))
 
 
 @contextlib.contextmanager
-def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
+def undone(name: str, roots: Sequence[object]) -> Iterator[None]:
     """Remove tensors of a trace from the user's objects.
 
     Args:
@@ -99,7 +100,7 @@ def undone(name: str, roots: Sequence[Any]) -> Iterator[None]:
 
 
 def _taken_out(
-    made: _Made, before: reference_search.Before, roots: Sequence[Any], frames: Sequence[FrameType]
+    made: _Made, before: reference_search.Before, roots: Sequence[object], frames: Sequence[FrameType]
 ) -> tuple[str, ...]:
     """Remove the tensors; return descriptions of their places."""
     if not _held_elsewhere(made, frames):
@@ -113,7 +114,7 @@ def _taken_out(
     return reference_search.taken_out(kept, before, roots)
 
 
-def _custom_functions(made: _Made) -> list[Any]:
+def _custom_functions(made: _Made) -> list[Node]:
     """The autograd nodes of custom Functions that the tensors' gradients reach. Their attributes can be tensors."""
     alive = (tensor for reference in made.tensors if (tensor := reference()) is not None)
     # To read the `grad_fn` of a view may make autograd regenerate it.
@@ -135,7 +136,7 @@ def _frames(error: BaseException) -> list[FrameType]:
     return found
 
 
-def _held_elsewhere(made: _Made, frames: Sequence[FrameType], nodes: Sequence[Any] = ()) -> list[Any]:
+def _held_elsewhere(made: _Made, frames: Sequence[FrameType], nodes: Sequence[Node] = ()) -> list[FunctionalTensor]:
     """The tensors that are held by something other than the trace, `frames` and these autograd `nodes`."""
     count = _Count()
     for reference in made.tensors:
@@ -145,8 +146,8 @@ def _held_elsewhere(made: _Made, frames: Sequence[FrameType], nodes: Sequence[An
     count.walk_added()
     for holder in (*frames, *nodes):
         count.walk(holder, is_ours=True)
-    for reference, apart in made.owners:
-        count.walk(reference(), apart, is_ours=True)
+    for owner, apart in made.owners:
+        count.walk(owner(), apart, is_ours=True)
     return count.tensors_held_elsewhere()
 
 
@@ -154,7 +155,7 @@ class _Count:
     """See Note [References are counted first]."""
 
     def __init__(self) -> None:
-        self.inside: dict[int, Any] = {}  # id -> object found on the walk
+        self.inside: dict[int, object] = {}  # id -> object found on the walk
         self.met: Counter[int] = Counter()  # id -> number of references found on the walk
         self.below: dict[int, list[int]] = {}  # id -> ids of the objects that it refers to
         self.roots: set[int] = set()
@@ -165,11 +166,11 @@ class _Count:
     def _references(self, key: int) -> int:
         return sys.getrefcount(self.inside[key])
 
-    def add(self, item: Any) -> None:
+    def add(self, item: object) -> None:
         if item is not None:
             self.inside[id(item)] = item
 
-    def walk(self, root: Any, apart: Sequence[str] = (), is_ours: bool = False) -> None:
+    def walk(self, root: object, apart: Sequence[str] = (), is_ours: bool = False) -> None:
         """Count the references reachable from `root`, except through its attributes `apart`. References to our own
         objects (`is_ours`) are not counted."""
         if is_ours:
@@ -183,7 +184,7 @@ class _Count:
             holder = queue.pop()
             below = self.below[holder] = []
             for item in _referents(self.inside[holder]):
-                key, kind = id(item), cast(Any, type(item))
+                key, kind = id(item), cast(Hashable, type(item))
                 if key not in self.inside:
                     if key in skipped or not _leads_on(kind):
                         continue
@@ -204,7 +205,7 @@ class _Count:
                 self.met[id(base)] += 1
                 self.below[key] = [id(base)]
 
-    def tensors_held_elsewhere(self) -> list[Any]:
+    def tensors_held_elsewhere(self) -> list[FunctionalTensor]:
         queue = [key for key in self.inside if key not in self.roots and self._is_held_elsewhere(key)]
         reached = set(queue)
         while queue:
@@ -223,7 +224,7 @@ class _Count:
         return self._references(key) > self.own + self.met[key] + by_autograd
 
 
-def _referents(holder: Any) -> list[Any]:
+def _referents(holder: object) -> list[object]:
     """The objects that an object refers to. For a function, only its closure: the globals are not its own."""
     if isinstance(holder, FunctionType):
         return [] if holder.__closure__ is None else [holder.__closure__]
@@ -231,7 +232,7 @@ def _referents(holder: Any) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _leads_on(kind: Any) -> bool:
+def _leads_on(kind: type) -> bool:
     """Whether objects of a type may hold tensors: containers, objects of ours, interpreters of graphs, subclasses with
     inner tensors. A recording is data without tensors, and a long one is large."""
     if issubclass(kind, (*_CONTAINERS, torch.fx.Interpreter)):

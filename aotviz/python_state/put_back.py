@@ -75,19 +75,20 @@ def _in_reach_of_hooks(request: Request) -> Iterator[tuple[str, Any]]:
             yield from references(custom.backward)
 
 
-def _assign(fn: Any, key: str, known: Mapping[str, Any]) -> None:
+def _assign(fn: object, key: str, known: Mapping[str, object]) -> None:
     """Give a global or nonlocal variable of a function its value in `known` again, or delete it."""
-    fn = plain_function(fn)
-    if key in fn.__code__.co_freevars:
-        cell = fn.__closure__[fn.__code__.co_freevars.index(key)]
+    plain = plain_function(fn)
+    assert plain is not None, "it has the variable"
+    if key in plain.__code__.co_freevars and plain.__closure__ is not None:
+        cell = plain.__closure__[plain.__code__.co_freevars.index(key)]
         if key in known:
             cell.cell_contents = known[key]
         else:
             del cell.cell_contents
     elif key in known:
-        fn.__globals__[key] = known[key]
+        plain.__globals__[key] = known[key]
     else:
-        del fn.__globals__[key]
+        del plain.__globals__[key]
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.user_code import is_library
+from aotviz.torch_private.functional_tensors import FunctionalTensor
 
 MOST_STEPS = 12  # from a tensor to its holders
 MOST_ITEMS = 1000  # in a container that is copied before a trace
@@ -67,13 +68,13 @@ def _is_users(module: Any) -> bool:
     return not is_library(file) and not any(part in file for part in _LIBRARIES)
 
 
-def any_of(tensors: list[Any], roots: Sequence[Any]) -> bool:
+def any_of(tensors: list[FunctionalTensor], roots: Sequence[object]) -> bool:
     """Whether something of the user's holds one of these tensors; arguments as for `taken_out`."""
     in_context = any(value is tensor for value in copy_context().values() for tensor in tensors)
     return in_context or any(_Search(tensors, roots).places())
 
 
-def taken_out(tensors: list[Any], before: Before, roots: Sequence[Any]) -> tuple[str, ...]:
+def taken_out(tensors: list[FunctionalTensor], before: Before, roots: Sequence[object]) -> tuple[str, ...]:
     """Remove tensors from the user's objects; return descriptions of their places.
 
     Args:
@@ -91,7 +92,7 @@ def taken_out(tensors: list[Any], before: Before, roots: Sequence[Any]) -> tuple
     return tuple(dict.fromkeys(found))
 
 
-def _variables_of_context(tensors: Sequence[Any], before: Before) -> Iterator[str]:
+def _variables_of_context(tensors: Sequence[FunctionalTensor], before: Before) -> Iterator[str]:
     for variable, value in list(copy_context().items()):
         if any(value is tensor for tensor in tensors):
             variable.set(before.context.get(variable))
@@ -101,20 +102,20 @@ def _variables_of_context(tensors: Sequence[Any], before: Before) -> Iterator[st
 class _Search:
     """The objects above some tensors, with what refers to each, as far as they are the user's."""
 
-    def __init__(self, tensors: list[Any], roots: Sequence[Any]) -> None:
-        self.objects: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
+    def __init__(self, tensors: list[FunctionalTensor], roots: Sequence[object]) -> None:
+        self.objects: dict[int, object] = {id(tensor): tensor for tensor in tensors}
         self.above: dict[int, list[int]] = {}
         self.users: set[int] = set()  # ids of objects that are reachable from the user's
         self._tensors = tuple(self.objects)
         self._roots = set(map(id, roots))
         self._globals = {id(vars(m)): m.__name__ for m in list(sys.modules.values()) if isinstance(m, ModuleType)}
-        self._own: list[Any] = []  # the search's own references, which do not count
+        self._own: list[object] = []  # the search's own references, which do not count
         self._in_use: set[int] = set()  # ids of objects that the trace refers to
         self._look(tensors)
         self._sort_out()
 
-    def _look(self, tensors: list[Any]) -> None:
-        level = list(tensors)
+    def _look(self, tensors: list[FunctionalTensor]) -> None:
+        level: list[object] = list(tensors)
         self._own += [level, tensors, self.objects, vars(self)]
         for _ in range(MOST_STEPS):
             children = {id(item) for item in level} - self.above.keys()
@@ -184,14 +185,14 @@ class _Search:
         module = self._globals.get(path[-1])
         text = "" if module else _called(objects[0])
         for above, inner, below in zip([None, *objects], objects, objects[1:], strict=False):
-            if module and above is None:
+            if above is None and isinstance(inner, dict) and module:
                 text += str(next((name for name, value in inner.items() if value is below), ""))
             else:
                 text += _step(above, inner, below)
         return f"{text} of the module {module}" if module not in (None, "__main__") else text
 
 
-def _is_the_traces(holder: Any) -> bool:
+def _is_the_traces(holder: object) -> bool:
     if isinstance(holder, GeneratorType):
         return is_library(holder.gi_code.co_filename)
     if isinstance(holder, (FrameType, BaseException, ModuleType)):
@@ -199,14 +200,14 @@ def _is_the_traces(holder: Any) -> bool:
     return not isinstance(holder, type) and f"{type(holder).__module__}.".startswith(_TRACES_OWN)
 
 
-def _passes_on(holder: Any) -> bool:
+def _passes_on(holder: object) -> bool:
     """Whether an object has no name of its own, so the user knows it by its holder."""
     if isinstance(holder, (type, GeneratorType, _Memo)):
         return False
     return isinstance(holder, torch.Tensor) or type(holder).__module__ in _PYTHONS_OWN
 
 
-def _called(end: Any) -> str:
+def _called(end: object) -> str:
     """The user's name for the object at which the search ended."""
     if isinstance(end, _Memo):
         return f"the cache of {end.__qualname__}()"
@@ -217,7 +218,7 @@ def _called(end: Any) -> str:
     return f"a {type(end).__qualname__}"
 
 
-def _step(above: Any, holder: Any, held: Any) -> str:
+def _step(above: object, holder: object, held: object) -> str:
     """The user's spelling of the step from `holder`, which is held by `above`, to `held`."""
     if isinstance(holder, dict):
         keys = [key for key, value in holder.items() if value is held]
@@ -239,7 +240,7 @@ def _step(above: Any, holder: Any, held: Any) -> str:
     return next((f".{name}" for name in _attributes(holder, held) if name not in _OF_MODULES), "")
 
 
-def _owner_of(holder: dict[Any, Any], above: Iterable[Any]) -> Any:
+def _owner_of(holder: dict[Any, Any], above: Iterable[object]) -> Any:
     """The object among `above` whose attributes a dict holds."""
     for owner in above:
         own = owner.__dict__ if isinstance(owner, type) else getattr(owner, "__dict__", None)
@@ -248,7 +249,7 @@ def _owner_of(holder: dict[Any, Any], above: Iterable[Any]) -> Any:
     return None
 
 
-def _attributes(owner: Any, value: Any) -> list[str]:
+def _attributes(owner: object, value: object) -> list[str]:
     """The names of attributes, slots included, that hold a value."""
     if type(owner).__module__ in _PYTHONS_OWN:
         return []
@@ -260,7 +261,7 @@ def _attributes(owner: Any, value: Any) -> list[str]:
     return names
 
 
-def _take(holder: Any, held: Any, above: Sequence[Any], before: Before) -> None:
+def _take(holder: object, held: object, above: Sequence[object], before: Before) -> None:
     """Remove `held` from `holder`. `above` are the holders of `holder`."""
     memo = next((one for one in (holder, *above) if isinstance(one, _Memo)), None)
     known = before.copies.get(id(holder))
@@ -290,7 +291,7 @@ def _take(holder: Any, held: Any, above: Sequence[Any], before: Before) -> None:
             _forget(holder, name)
 
 
-def _forget(owner: Any, name: str) -> None:
+def _forget(owner: object, name: str) -> None:
     """Set an attribute to None if `__init__` assigns it, else delete it."""
     kind: Any = owner if isinstance(owner, type) else type(owner)
     code = getattr(kind.__init__, "__code__", None)

@@ -19,6 +19,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.refusals import Refused
+from aotviz.python_state.contents import contents
 from aotviz.torch_private import modules, script_objects
 
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
@@ -27,7 +28,8 @@ DEPTH = 5  # steps from an argument: its list, an object there, an attribute of 
 DEPTH_OUTSIDE = 3  # steps from what a function refers to
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
-_Noted = tuple[str, Any, bool, Any]  # (where, container, whether it may change without tensors, a copy)
+_Container = list[object] | dict[object, object]
+_Noted = tuple[str, _Container, bool, _Container]  # (where, container, whether it may change without tensors, a copy)
 
 
 class Absent(Enum):
@@ -43,8 +45,8 @@ class Change:
 
     path: str
     is_tensor: bool
-    before: Any
-    now: Any
+    before: object
+    now: object
 
 
 class Attributes:
@@ -81,17 +83,19 @@ class Attributes:
             for name in _own(module).keys() - before.keys():
                 del module.__dict__[name]
             for name, (value, copied) in before.items():
-                if isinstance(value, list):
-                    value[:] = copied
-                elif isinstance(value, dict):
-                    value.clear()
-                    value.update(copied)
+                if isinstance(value, (list, dict)):
+                    _put_back(value, copied)
                 module.__dict__[name] = value
 
 
 def _own(module: torch.nn.Module) -> dict[str, Any]:
     others = _TORCHS | _FXS if isinstance(module, fx.GraphModule) else _TORCHS
     return {name: value for name, value in vars(module).items() if name not in others}
+
+
+def _put_back(container: _Container, before: Any) -> None:
+    container.clear()
+    container.extend(before) if isinstance(container, list) else container.update(before)
 
 
 def _copied(value: Any) -> Any:
@@ -103,19 +107,15 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _compare(path: str, before: Any, now: Any, found: list[Change]) -> None:
+def _compare(path: str, before: object, now: object, found: list[Change]) -> None:
     if before is now:
         return
     if isinstance(now, torch.Tensor):
         found.append(Change(path, True, before, now))
-    elif isinstance(now, dict):
-        was = before if isinstance(before, dict) else {}
-        for key, item in now.items():
-            _compare(f"{path}[{key!r}]", was.get(key), item, found)
-    elif isinstance(now, (list, tuple)):
-        past = before if isinstance(before, (list, tuple)) else ()
-        for index, item in enumerate(now):
-            _compare(f"{path}[{index}]", past[index] if index < len(past) else None, item, found)
+    elif isinstance(now, (dict, list, tuple)):
+        was = dict(contents(before)) if isinstance(before, dict if isinstance(now, dict) else (list, tuple)) else {}
+        for step, item in contents(now):
+            _compare(path + step, was.get(step), item, found)
     elif isinstance(before, PLAIN) and isinstance(now, PLAIN) and before != now:
         found.append(Change(path, False, before, now))
 
@@ -141,13 +141,12 @@ def unchanged(name: str, arguments: Iterable[tuple[str, Any]], outside: Iterable
         changed = [where for where, container, owned, before in noted if _is_changed(container, owned, before)]
         for _, container, _, before in noted if changed else ():
             if _is_changed(container, False, before):
-                container.clear()
-                container.extend(before) if isinstance(container, list) else container.update(before)
+                _put_back(container, before)
     if changed:
         raise Refused("argument is changed", repr(changed[0]), name)
 
 
-def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: int, owned: bool) -> None:
+def _note(where: str, value: object, noted: list[_Noted], seen: set[int], depth: int, owned: bool) -> None:
     """Copy each container reachable from `value`. `owned`: the container belongs to an object or an outside scope, so
     plain values in it may change."""
     if depth == 0 or id(value) in seen or isinstance(value, (torch.Tensor, torch.nn.Module, type, ModuleType)):
@@ -155,39 +154,28 @@ def _note(where: str, value: Any, noted: list[_Noted], seen: set[int], depth: in
     if script_objects.is_object(value) or script_objects.is_stand_in(value):  # traces follow script objects
         return
     seen.add(id(value))
-    if isinstance(value, (list, tuple)):
-        items = [(f"{where}[{k}]", item) for k, item in enumerate(value)]
-    elif isinstance(value, dict):
-        items = [(f"{where}[{key!r}]", item) for key, item in value.items()]
-    elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
-        items = [(f"{where}.{key}", item) for key, item in vars(value).items()]
-        value, owned = vars(value), True
-    else:
+    is_plain, held = isinstance(value, (list, tuple, dict)), contents(value)
+    if not is_plain and (callable(value) or not isinstance(getattr(value, "__dict__", None), dict)):
         return
+    if not is_plain:
+        value, owned = vars(value), True
     if isinstance(value, (list, dict)):
         noted.append((where, value, owned, value.copy()))
-    for place, item in items:
-        _note(place, item, noted, seen, depth - 1, owned)
+    for step, item in held:
+        _note(where + step, item, noted, seen, depth - 1, owned)
 
 
-def _is_changed(container: Any, owned: bool, before: Any) -> bool:
-    keys = range(max(len(container), len(before))) if isinstance(container, list) else {**before, **container}
-    pairs = ((_at(before, key), _at(container, key)) for key in keys)
+def _is_changed(container: _Container, owned: bool, before: _Container) -> bool:
+    now, was = _items(container), _items(before)
+    pairs = ((was.get(key, ABSENT), now.get(key, ABSENT)) for key in {**was, **now})
     return any(one is not other and (not owned or _holds_tensors(other, DEPTH)) for one, other in pairs)
 
 
-def _at(container: Any, key: Any) -> Any:
-    if isinstance(container, list):
-        return container[key] if key < len(container) else ABSENT
-    return container.get(key, ABSENT)
+def _items(container: _Container) -> dict[object, object]:
+    return container if isinstance(container, dict) else dict(enumerate(container))
 
 
-def _holds_tensors(value: Any, depth: int) -> bool:
-    if isinstance(value, torch.Tensor):
-        return True
-    if depth == 0 or isinstance(value, (torch.nn.Module, type)):
-        return False
-    held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else None
-    if held is None:
-        held = list((getattr(value, "__dict__", None) or {}).values())
-    return any(_holds_tensors(item, depth - 1) for item in held)
+def _holds_tensors(value: object, depth: int) -> bool:
+    if isinstance(value, torch.Tensor) or depth == 0 or isinstance(value, (torch.nn.Module, type)):
+        return isinstance(value, torch.Tensor)
+    return any(_holds_tensors(item, depth - 1) for _, item in contents(value))

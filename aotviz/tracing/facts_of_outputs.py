@@ -6,7 +6,7 @@ applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from aotviz.ir.view_and_mutation import (
     ViewStep,
 )
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
+from aotviz.python_state.contents import contents
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, registered_hooks, replay, views
@@ -59,17 +60,10 @@ def _refuse_hidden_tensors(output: Any, place: str) -> None:
         )
 
 
-def _hidden_tensor(value: Any, steps: int) -> str:
+def _hidden_tensor(value: object, steps: int) -> str:
     """The path from an object to the first tensor in its attributes, lists and dicts, e.g. ".layers[0].keys", or "". At
     most `steps` steps are searched. Tensors that existed before the trace count only if they are one step away."""
-    inside: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, dict):
-        inside = ((f"[{key!r}]", one) for key, one in value.items())
-    elif isinstance(value, (list, tuple)):
-        inside = ((f"[{i}]", one) for i, one in enumerate(value))
-    elif not isinstance(value, (type, nn.Module)):
-        inside = ((f".{name}", one) for name, one in getattr(value, "__dict__", {}).items())
-    for step, one in inside:
+    for step, one in () if isinstance(value, (type, nn.Module)) else contents(value):
         if functional.is_functional(one) or (isinstance(one, torch.Tensor) and steps == MOST_STEPS):
             return step
         further = _hidden_tensor(one, steps - 1) if steps > 1 and not isinstance(one, torch.Tensor) else ""
