@@ -28,6 +28,7 @@ LIFTS = {  # a cure -> the cures of the other guards that it lifts
 }
 ITS_TENSOR = re.compile(r"\._(?:parameters|buffers)\b")
 KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
+CYCLED = re.compile(r"\['(?:betas|momentum)'\]")  # of a group of an optimizer's parameters
 OF_NUMPY = "___from_numpy("  # how Dynamo's expression for a value of NumPy begins: it takes it for a tensor
 
 
@@ -68,7 +69,8 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
     if before in ("True", "False"):
         return guard_cures.FLAG.said(name=name)
     if ".param_groups[" in name:
-        return guard_cures.OPTIMIZER_NUMBER.said()
+        cycled = CYCLED.search(name)
+        return (guard_cures.OPTIMIZER_MOMENTUM if cycled else guard_cures.OPTIMIZER_NUMBER).said()
     if name.endswith(".parametrize._cache_enabled"):
         return guard_cures.PARAMETRIZED.said()
     number = before.replace(".", "", 1).replace("-", "").replace("e", "").isdigit()

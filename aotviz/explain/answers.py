@@ -232,7 +232,9 @@ def overall(facts: Facts, earlier: Facts | None = None) -> Explanation:
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
-    points = (*first_apart.first([*hangs, *chained], facts), *remarks)
+    first = first_apart.first([*hangs, *chained], facts)
+    lone = [point for point in first if point.kind == "restart" and not point.fix]  # it happens once
+    points = (*(point for point in first if point not in lone), *(changed(one, kind="") for one in lone), *remarks)
     healthy = _nothing_wrong(facts, points)
     told = {cure for point in (*healthy, *points) for cure in point.fix.cures}
     unlike = (point for point in _unlike_eager(facts) if told.isdisjoint(point.fix.cures))
@@ -439,7 +441,10 @@ def _failures(facts: Facts, only: int | None = None, ran_in_eager: bool | None =
             guards, name, id = guard_texts.refused(reason), facts.function(place), facts.id(place)
             points.append(call_errors.refused(facts, name, guards, setting, source, (id,)))
             continue
-        causes.setdefault((kind, reason, where or misses.users_place(facts, place), in_eager), []).append(place)
+        cause = kind, reason, where or misses.users_place(facts, place), in_eager
+        if kind == "Unsupported" and break_cures.TRANSFORM in graph_breaks.meaning(reason)[1].cures:
+            cause = next((known for known in causes if known[:2] == cause[:2]), cause)  # it is the caller's
+        causes.setdefault(cause, []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
         said = _with_users_line(facts, places[0], reason)
         is_export = facts.data.compilations[places[0]].kind in EXPORTS
@@ -513,6 +518,8 @@ def _told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
     """
     if kind == "Unsupported":
         words, fix = graph_breaks.meaning(reason)
+        if break_cures.TRANSFORM in fix.cures:
+            return f" because {words}", words, fix
         whole = "an export" if is_export else "`fullgraph=True`"
         return f" because {words}, and {whole} allows no graph break", words, fix
     if "out of memory" in reason and (needed := call_errors.needed(reason)):

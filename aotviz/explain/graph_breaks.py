@@ -80,6 +80,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.SIDE_EFFECT,
     ),
     (
+        r"Calling (?P<what>torch\.func\.\w{1,20})\(compiled_fn\)",
+        "`{what}` calls the compiled function from outside, where torch compiles none",
+        break_cures.TRANSFORM,
+    ),
+    (
         r"does not support sparse Tensors",
         "sparse tensors cannot be part of a graph",
         break_cures.SPARSE,
@@ -419,8 +424,8 @@ def meaning(text: str) -> tuple[str, Advice]:
     for pattern, words, cure in KINDS:
         match = re.search(pattern, told)
         if match:
-            logs = {"method": _logged_by(told)} if cure is break_cures.LOGGING else {}
-            return words.format(**match.groupdict()), cure.said(**logs) if cure else NO_ADVICE
+            named = match.groupdict() | ({"method": _logged_by(told)} if cure is break_cures.LOGGING else {})
+            return words.format(**named), cure.said(**named) if cure else NO_ADVICE
     explained = explanation(said)
     reason = explained or said.strip().partition("\n")[0]
     raised = of_operator(reason)

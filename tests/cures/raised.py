@@ -13,7 +13,7 @@ from aotviz.explain.cures import backward_cures, break_cures, export_cures, guar
 from tests.cures.backwards import penalty
 from tests.cures.breaks_in_classes import TakenApart
 from tests.cures.exports import exported
-from tests.cures.programs import compiled, errors, program
+from tests.cures.programs import Calls, Effect, compiled, errors, program, watched
 
 
 @program(
@@ -120,6 +120,26 @@ def a_write_to_what_is_captured(cured: bool) -> None:
 def an_index_out_of_bounds(cured: bool) -> None:
     at = torch.tensor([2 if cured else 7])
     compiled(lambda x, at: x.sin()[at], backend="aot_eager")(torch.ones(3), at)
+
+
+def not_compiled(calls: Calls, cured: bool) -> Effect:
+    recording, result = watched(calls, cured)
+    return Effect(int(not any(len(one.stages) for one in recording)), "calls without a program", recording, result)
+
+
+@program(
+    "a compiled function inside a transform",
+    break_cures.TRANSFORM,
+    "`torch.compile(torch.func.grad(f))`",
+    ("pytorch/pytorch#128711",),
+    not_compiled,
+)
+def a_transform_of_a_compiled_function(cured: bool) -> object:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (x * x).sum()
+
+    made = torch.compile(grad(loss) if cured else loss, backend="aot_eager")  # "eager" alone is compiled there
+    return (made if cured else grad(made))(torch.ones(4, 3))
 
 
 class Rounded(torch.autograd.Function):

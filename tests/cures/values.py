@@ -77,6 +77,24 @@ def a_counter(cured: bool) -> object:
 
 
 @program(
+    "a momentum that a scheduler cycles",
+    cures.OPTIMIZER_MOMENTUM,
+    "`cycle_momentum=False`",
+)
+def a_cycled_momentum(cured: bool) -> object:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([parameter], lr=torch.tensor(0.1))
+    options: Any = {"max_lr": 0.2, "total_steps": 9, "cycle_momentum": not cured}
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, **options)
+    step = compiled(lambda: optimizer.step())
+    for _ in range(4):
+        parameter.grad = torch.ones(3)
+        step()
+        scheduler.step()
+    return None  # the results differ, as the momentum does
+
+
+@program(
     "a learning rate that a scheduler changes",
     cures.OPTIMIZER_NUMBER,
     "`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`",

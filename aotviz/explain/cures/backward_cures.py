@@ -32,7 +32,9 @@ LIFTED = Cure(
 GRADIENT = Cure(
     "gradient set or added to",
     "A backward that sets a gradient and one that adds to it are captured separately, once each. To have only the "
-    "first, call `optimizer.zero_grad()` (or set `.grad` to None) before each backward.",
+    "first, call `optimizer.zero_grad()` (or set `.grad` to None) before each backward. To have only the second, as "
+    "where gradients are accumulated, begin with gradients of zeros (`p.grad = torch.zeros_like(p)`) and use "
+    "`optimizer.zero_grad(set_to_none=False)`.",
 )
 HOOKS = Cure("number of hooks", "Register the hooks once, before the first backward, and keep them.")
 KEPT_SIZE = Cure(

@@ -17,7 +17,8 @@ ASSERTION = Cure(
 )
 NUMPY_RANDOM = Cure(
     "number that NumPy draws",
-    "Draw it outside the compiled function and pass it, or draw a tensor inside: `torch.rand(())`.",
+    "Draw it outside the compiled function and pass it. If it is only computed with, and is no size or index, you can "
+    "draw a tensor inside instead: `torch.rand(())`.",
 )
 EXPERTS = Cure(
     "loop over the experts of a model",
@@ -158,6 +159,11 @@ FUNCTION_UNDER_VMAP = Cure(
     "`ApplyTemplate` is what Dynamo puts in place of your `autograd.Function`, and it has no rule for `vmap`. For a "
     "gradient that is passed straight through, write `x + (f(x) - x).detach()` in place of the Function. Otherwise "
     "make it an operator: `torch.library.custom_op` with `register_autograd` and `register_vmap`.",
+)
+TRANSFORM = Cure(
+    "compiled function inside a transform",
+    "Compile the transform, with the function in it: `torch.compile({what}(f))` in place of "
+    "`{what}(torch.compile(f))`. Where transforms are nested, compile the outermost.",
 )
 TORCHS_HINT = Cure("what torch advises", "{hint}")
 NO_GRAPH = Cure(

@@ -322,11 +322,16 @@ OPTIMIZER_NUMBER = Cure(
     "The numbers of an optimizer are compiled as constants. Make this one a tensor, which is filled in place: "
     "`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`. torch's schedulers do that.",
 )
+OPTIMIZER_MOMENTUM = Cure(
+    "momentum that a scheduler cycles",
+    "The numbers of an optimizer are compiled as constants. `OneCycleLR` and `CyclicLR` change this one in each step: "
+    "give them `cycle_momentum=False`. If another function sets it, leave it as it is.",
+)
 MODULE_NUMBER = Cure(
     "number of a module",
-    "Numbers on a module are compiled as constants. Update `{name}` outside `forward`, or keep it in "
-    "a tensor (`register_buffer`), or set `torch._dynamo.config.allow_unspec_int_on_nn_module = "
-    "True`.",
+    "Numbers on a module are compiled as constants. Keep `{name}` in a tensor (`register_buffer`), or set "
+    "`torch._dynamo.config.allow_unspec_int_on_nn_module = True`. If `forward` counts with it and reads it for nothing "
+    "else, count outside.",
     settings={"torch._dynamo.config.allow_unspec_int_on_nn_module": True},
 )
 OWN_NUMBER = Cure(
