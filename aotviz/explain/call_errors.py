@@ -39,7 +39,7 @@ SHAPES = re.compile(
 )
 TIMEOUT = re.compile(r"Timed out waiting|collective operation timeout")
 SECOND = re.compile(r"(?<=[^.])\. (?=[A-Z])| Hint: ")  # what follows the first sentence of a message
-OF_OPERATOR = re.compile(r"for op: (?:torch\.ops\.)?(?P<operator>\w+\.\w+)")  # of a check in Inductor's program
+OF_OPERATOR = re.compile(r"(?:for|in) op: (?:torch\.ops\.)?(?P<operator>\w+\.\w+)")  # of a check in Inductor's program
 INFERENCE = re.compile(r"Inference tensors cannot be saved for backward")
 KERNELS = re.compile(r"^kernel, \S+?:\d+, ")  # before a message of a kernel for the CPU
 WANTED = re.compile(

@@ -39,7 +39,9 @@ NO_RECOMPILE = re.compile(
     r"function name: '(?P<function>.*)', line number: (?P<line>\d{1,9})"
 )
 INFERENCE = re.compile(r"Inference tensors cannot be saved for backward")
-OF_OPERATOR = re.compile(r"for op: (?:torch\.ops\.)?(?P<name>\w+)\.(?P<op>\w+)")  # of a check in Inductor's program
+OF_OPERATOR = re.compile(
+    r"(?:for|in) op: (?:torch\.ops\.)?(?P<name>\w+)\.(?P<op>\w+)"
+)  # of a check in Inductor's program
 MOST_SAID = 2000  # characters of a message
 MOST_ABOUT = 4
 STATEMENT = re.compile(r"\s*(?P<name>\w+)(?:: [^=]*)? = ")  # of a graph

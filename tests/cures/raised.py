@@ -213,6 +213,32 @@ def an_operator_unlike_its_fake(cured: bool) -> None:
     torch.compile(lambda x: scales(x))(torch.ones(4, 3))
 
 
+def contiguous_copy(name: str, fake: Any) -> Any:
+    made = torch.library.custom_op(f"cures::{name}", mutates_args=())(lay_out)
+    made.register_fake(fake)
+    return made
+
+
+def lay_out(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).contiguous()
+
+
+KEEPS = contiguous_copy("keeps_strides", lambda x: torch.empty_like(x))
+LAYS_OUT = contiguous_copy("lays_out", lambda x: x.new_empty(x.shape))
+
+
+@program(
+    "an operator with other strides than its fake kernel",
+    export_cures.UNLIKE_FAKE,
+    "`x.new_empty(x.shape)` those of a contiguous tensor",
+    (),
+    errors,
+)
+def an_operator_with_other_strides(cured: bool) -> None:
+    lays_out = LAYS_OUT if cured else KEEPS
+    torch.compile(lambda x: lays_out(x.t()) * 2)(torch.ones(4, 3))
+
+
 @program(
     "an export that takes the entries of a tensor, as many as data decides",
     export_cures.LENGTH,

@@ -33,7 +33,8 @@ WRONG_FAKE = Cure(
 UNLIKE_FAKE = Cure(
     "operator that returns something else than its fake kernel",
     "Let the function that is registered by `register_fake`{at} return a tensor with the shape, strides and dtype that "
-    "`{name}` itself returns. `torch.library.opcheck` compares the two.",
+    "`{name}` itself returns. `torch.library.opcheck` compares the two, for inputs of this call's shapes and strides: "
+    "`torch.empty_like(x)` has the strides of `x`, `x.new_empty(x.shape)` those of a contiguous tensor.",
 )
 GUARDED = Cure(
     "guard in a draft export",
