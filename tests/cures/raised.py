@@ -239,6 +239,21 @@ def an_operator_with_other_strides(cured: bool) -> None:
     torch.compile(lambda x: lays_out(x.t()) * 2)(torch.ones(4, 3))
 
 
+RAISES = contiguous_copy("fake_that_raises", lambda x: x.new_empty(x.shape[0], x.shape[5]))
+
+
+@program(
+    "a fake kernel that raises",
+    export_cures.FAKE_RAISES,
+    "Correct this line. It is in the function that `register_fake` registers",
+    (),
+    errors,
+)
+def a_fake_kernel_that_raises(cured: bool) -> object:
+    lays_out = LAYS_OUT if cured else RAISES
+    return compiled(lambda x: lays_out(x) * 2)(torch.ones(4, 3))
+
+
 @program(
     "an export that takes the entries of a tensor, as many as data decides",
     export_cures.LENGTH,

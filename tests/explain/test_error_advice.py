@@ -11,6 +11,7 @@ import aotviz
 from aotviz.explain import error_texts, exports, graph_breaks
 from aotviz.explain.cures import backward_cures, break_cures
 from aotviz.recorder.call_errors import noted
+from tests.cures.raised import RAISES
 from tests.explain.logs import logged
 
 NO_ADVICE_IN_IT = [
@@ -136,3 +137,15 @@ def test_a_log_says_once_and_last_that_it_has_no_errors_of_calls(tmp_path: Path)
     assert [number for number, one in enumerate(sentences) if "no errors of compiled programs" in one] == [
         len(sentences) - 1
     ]
+
+
+def test_a_suppressed_error_is_told_to_have_run_in_eager(tmp_path: Path) -> None:
+    def program() -> None:
+        torch._dynamo.reset()
+        with torch._dynamo.config.patch(suppress_errors=True):
+            torch.compile(lambda x: RAISES(x) * 2, backend="eager")(torch.ones(4, 3))
+
+    (first,) = [point for point in logged(program, tmp_path).explain().points if point.failed]
+    assert "a fake kernel raised IndexError" in first.text
+    assert "It ran in eager, because `torch._dynamo.config.suppress_errors` is set" in first.text
+    assert "x.new_empty(x.shape[0], x.shape[5])" in first.code

@@ -25,6 +25,11 @@ NO_FAKE = Cure(
     'Register one: `@torch.library.register_fake("{name}")` on a function with the operator\'s arguments that '
     "returns, for example, `torch.empty_like(x)`.",
 )
+FAKE_RAISES = Cure(
+    "fake kernel that raises",
+    "Correct this line. It is in the function that `register_fake` registers, which torch calls with tensors that have "
+    "shapes and no values. `torch.library.opcheck` tests it.",
+)
 WRONG_FAKE = Cure(
     "wrong fake kernel",
     'Correct the function that is registered by `torch.library.register_fake("{name}")`; '
