@@ -22,7 +22,7 @@ from aotviz.explain.graph_breaks import STANDARD
 from aotviz.explain.misses import Miss, shortened
 from aotviz.explain.rows import Facts
 from aotviz.recording.dynamo_stage import REST
-from aotviz.recording.sources import innermost, user_frames
+from aotviz.recording.sources import SourceLine, innermost, user_frames
 from aotviz.recording.spoken import BEFORE_BREAK
 
 NAMED = re.compile(r"`[^`]*`")
@@ -157,9 +157,12 @@ class _Causes:
         self._raised: dict[str, int] = {}  # line -> the error that a call raised there
         self._forwards: dict[tuple[int, int], dict[str, list[tuple[int, int]]]] = defaultdict(dict)
         """(log, rank) -> kind of the compilation -> (when it began, number of the recompile)."""
+        self._broken_frames: dict[tuple[str, str], int] = {}  # (file, function) -> the first graph break in it
         for number, point in enumerate(points):
             if point.ids and point.kind == "graph break":
                 self._broken.update(point.ids)
+                for frame in map(self._frame, map(facts.find, point.ids)):
+                    self._broken_frames.setdefault(frame, number)
                 self._first_break = number if self._first_break is None else self._first_break
                 for line in _lines(facts, point):
                     self._breaks.setdefault(line, number)
@@ -257,10 +260,30 @@ class _Causes:
         found += self._of_callers(place, function, _change(point))
         if str(line) in self._breaks and (BEFORE_BREAK in point.title or self._was_made_inside(place, function)):
             found.append(self._breaks[str(line)])
+        found += self._of_broken_caller(place)
         if STANDARD.search(self._facts.frame_place(place)):  # what a call calls that was left out of the graph
             broken = self._breaks.get(point.place.rpartition(":")[2])
             found += [broken] if broken is not None and self._points[broken].place == point.place else []
         return min(found, default=None)
+
+    def _of_broken_caller(self, place: int) -> list[int]:
+        """The graph break for which a function was compiled by itself, where it is called from several lines.
+
+        What a function calls is a part of its graph. After a graph break it is not, and is compiled for each of its
+        calls that differ. A call from the same lines as before differs by itself, so that is no consequence.
+        """
+        path = self._path(place)
+        frames = ((frame.file, frame.function) for frame in path)
+        numbers = [self._broken_frames[frame] for frame in frames if frame in self._broken_frames]
+        others = [other for other in self._facts.frames.get(self._facts.frame(place), ()) if other < place]
+        return numbers if numbers and all(self._path(other) != path for other in others) else []
+
+    def _path(self, place: int) -> list[SourceLine]:
+        """The lines that led to the call for which a function was compiled, from the outermost."""
+        return user_frames(self._facts.text(self._facts.data.compilations[place].stack))[:-1]
+
+    def _frame(self, place: int) -> tuple[str, str]:
+        return self._facts.frame_place(place).rpartition(":")[0], self._facts.function(place)
 
     def _after(self, place: int) -> tuple[str, int]:
         if place not in self._functions:

@@ -192,6 +192,7 @@ LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20
 OF_CALLS = frozenset((break_cures.LOGGING, break_cures.PRINT, break_cures.WARNING))
 SETTING, THREAD = "`torch._dynamo.config.", re.compile(r"/lib/python3\.\d+/threading\.py$")
 CONSTRUCTED, ENTERS = re.compile(r"the function `\w+\.__init__` should not be traced"), re.compile(r"(?:async )?with\b")
+SETTING_READ = re.compile(r"\bself\.[a-z][\w.]*\b(?!\()")  # an attribute that a condition reads
 ASSERTION = re.compile(  # with a value in its message
     r"assert\b.{1,300}?, ?(?:[fF][\"']|[\"'][^\"']{0,200}[\"'](?:\.format\(| % ))"
 )
@@ -357,6 +358,8 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.STEPS.said()
     elif break_cures.BRANCH in fix.cures and last.code.startswith("while "):
         fix = break_cures.WHILE.said()
+    elif break_cures.BRANCH in fix.cures and LIBRARY.search(str(last)) and (read := SETTING_READ.search(last.code)):
+        fix = break_cures.LIBRARYS_BRANCH.said(name=read[0])
     elif break_cures.BRANCH in fix.cures and ASSERTION.match(last.code):
         words = "this assertion has a value in its message, and so branches on a tensor's value, which is not known"
         fix = break_cures.ASSERTION.said()

@@ -133,3 +133,19 @@ def a_storage(cured: bool) -> object:
         y = compiled(lambda x: x.exp())(torch.ones(3))
         return y, y.untyped_storage().nbytes()
     return compiled(measured)(torch.ones(3))
+
+
+@program(
+    "a branch of a library that a setting of the model makes",
+    cures.LIBRARYS_BRANCH,
+    "reads `self.layerdrop`",
+    (),
+    graph_breaks,
+)
+def layers_that_are_dropped(cured: bool) -> object:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"d_model": 8, "encoder_ffn_dim": 8, "encoder_attention_heads": 2, "encoder_layers": 2, "vocab_size": 16}
+    config = transformers.BartConfig(**sizes, dropout=0.0, encoder_layerdrop=0.0 if cured else 1e-9)
+    torch.manual_seed(0)
+    encoder = transformers.models.bart.modeling_bart.BartEncoder(config).train()
+    return compiled(encoder)(torch.ones(1, 4, dtype=torch.int64)).last_hidden_state.detach()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import aotviz
 from aotviz.explain import answers, chains
@@ -255,3 +256,31 @@ def test_our_own_recording_knows_who_called_and_why_a_graph_ended_early() -> Non
     broken = next(point for point in step.recording.explain().points if point.kind == "graph break")
     assert "because a log message cannot be part of a graph" in broken.text
     assert f"logging.getLogger({__name__!r}).warning" in broken.fix
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * 2
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_a_layer_that_a_graph_break_left_to_itself_recompiles_because_of_it(tmp_path: Path, loops: bool) -> None:
+    scaled = Scaled()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        made = x
+        for _ in range(2):
+            torch._dynamo.graph_break()  # in a loop: all of the function runs in eager
+            made = scaled(made).double() if loops else scaled(x)  # in a loop, from one line
+            if not loops:
+                made = scaled(made.double())
+        return made
+
+    def program() -> None:
+        torch._dynamo.reset()
+        torch.compile(step, backend="eager")(torch.ones(3))
+
+    told = [point for point in logged(program, tmp_path).explain().points if point.kind in ("graph break", "recompile")]
+    assert "`torch._dynamo.graph_break()`" in told[0].text
+    recompiled = [text for text in told[0].followed if "`forward` was compiled again because `x.dtype`" in text]
+    assert (len(told), len(recompiled)) == ((2, 0) if loops else (1, 1))

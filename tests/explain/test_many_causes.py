@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,7 +43,8 @@ def is_consequence(facts: Facts, point: Point, cause: Point, broken: set[str]) -
         case "restart", "graph break":
             return set(point.ids) <= broken
         case "recompile", "graph break":
-            return BEFORE_BREAK in point.title and cause.place.endswith(f":{line}")
+            own = BEFORE_BREAK in point.title and cause.place.endswith(f":{line}")
+            return own or is_left_to_itself(facts, facts.find(point.ids[0]), map(facts.find, cause.ids))
         case "recompile", "recompile":
             same = chains.NAMED.sub("", point.cause) == chains.NAMED.sub("", cause.cause)
             at, earlier = (facts.data.compilations[facts.find(one.ids[0])] for one in (point, cause))
@@ -54,6 +55,15 @@ def is_consequence(facts: Facts, point: Point, cause: Point, broken: set[str]) -
             by_caller = function in called - {rest} and earlier.started_unix_ns < at.started_unix_ns
             return same and (by_caller or (rest == function and before < line))
     return False
+
+
+def is_left_to_itself(facts: Facts, place: int, broken: Iterable[int]) -> bool:
+    """Whether a function with a graph break called this one, and it was not compiled before for a call from there."""
+    paths = [user_frames(facts.text(compilation.stack))[:-1] for compilation in facts.data.compilations]
+    above = {(frame.file, frame.function) for frame in paths[place]}
+    earlier = (other for other in range(place) if facts.frame(other) == facts.frame(place))
+    within = any((facts.frame_place(one).rpartition(":")[0], facts.function(one)) in above for one in broken)
+    return within and all(paths[other] != paths[place] for other in earlier)
 
 
 def causes_by_pairs(facts: Facts, points: Sequence[Point]) -> list[int]:

@@ -140,6 +140,13 @@ SKIPPED = Cure(
     "Call it outside the compiled function, with the whole loop if it is looped over. If it takes and returns tensors, "
     "you can wrap it as a custom operator (`torch.library.custom_op`).",
 )
+LIBRARYS_BRANCH = Cure(
+    "branch of a library on a tensor's value",
+    "It is a line of a library, and reads `{name}`. If that is a setting of the model, choose a value for which the "
+    "branch is not reached, such as 0 or None.",
+    of_caller="It is a line of a library, and reads `{name}`. If that is a setting of the model, choose a value for "
+    "which the branch is not reached, such as 0 or None.",
+)
 NOT_YOURS = Cure(
     "graph break of a library",
     "Nothing is to be done in your program: these lines are a library's. What lies between them is compiled.",
