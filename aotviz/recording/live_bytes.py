@@ -284,7 +284,7 @@ class _Plan:
         self.storages: dict[Key, _Storage] = {}
         self._ends: dict[int, tuple[int, int]] = {}  # of values: elements up to the end in the storage, and bytes
         self._largest: dict[int, int] = {}  # bytes by storage, if they are needed
-        self._owners: dict[int, int] = {}  # of values whose storage a log does not say: the value that has it
+        self._owners: dict[int, int] = {}  # of views, and of what is written in place: the value that has the storage
         steps: list[tuple[str, Node]] = []  # what runs, in order
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
             self._read(graph, kinds, len(steps), following)
@@ -349,6 +349,9 @@ class _Plan:
         if node.value_id < 0:  # a log does not say what a tuple has: its items do
             users = (graph.rows[user] for user in graph.users[node.index])
             whole = [user.value_id for user in users if user.target == _ITEM]
+        if missing := () if of else oversized.not_made(node.target, node.args):
+            parts = node.value.parts if node.value is not None else []
+            whole = [part for i, part in enumerate(parts) if i not in missing]
         plain = node.is_tensor and not of and node.value is not None and not node.value.parts
         for number in whole if plain else sizes.tensors([number for number in whole if number >= 0], graph.values):
             value = graph.values[number]
@@ -357,7 +360,10 @@ class _Plan:
                 end = self._end(value)
                 known = self._ends[number] = end, end * sizes.element_bytes(graph.text(value.dtype))
             end, nbytes = known
-            storage = value.storage if value.storage >= 0 else ~self._owners.get(number, number)
+            # a log does not say storages; and a partitioner may insert a copy below a view that was traced
+            owner = self._owners.get(number, number)
+            storage = graph.values[owner].storage if value.storage >= 0 <= owner else -1
+            storage = storage if storage >= 0 else ~owner
             if oversized.keeps_more(node.target):
                 nbytes = max(nbytes, self._kept(graph, node, number, end))
             yield storage, nbytes

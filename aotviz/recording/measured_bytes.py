@@ -79,8 +79,9 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[ComparedNode]:
 
 def _is_operator(node: Node) -> bool:
     """Whether a mode that sees operators sees it. It does not see the reading of a size."""
-    reads_a_size = node.value is not None and node.value.kind.startswith("sym")
-    return not reads_a_size and (node.target.count(".") == 2 or node.target.startswith("higher_order."))
+    return not node.target.startswith("aten.sym_") and (
+        node.target.count(".") == 2 or node.target.startswith("higher_order.")
+    )
 
 
 def compared(memory: Memory, ran: Sequence[Ran]) -> tuple[list[ComparedNode], list[str]]:

@@ -5,7 +5,7 @@ import { type Graph, type Node, referred } from "../../graph";
 import { isSaved, written } from "../../descriptors";
 import { elementBytes } from "../../sizes";
 import type { CompilationData, ValueRecord } from "../../wire";
-import { copiesAStorage, hasStatisticsOfWeights, keepsMore, keptElements } from "./oversized";
+import { copiesAStorage, hasStatisticsOfWeights, isNotMade, keepsMore, keptElements } from "./oversized";
 import { evaluated, type Sizes, symbolsIn } from "./sizes";
 
 /** What a storage is to the call: KINDS of live_bytes.py. What stays for long comes first, so it is drawn at the bottom. */
@@ -101,7 +101,7 @@ class Planner {
   private readonly largest = new Map<number, number>(); // bytes by storage, if they are needed
   private readonly ends = new Map<ValueRecord, number>(); // bytes up to the end of a tensor in its storage
   private readonly unknown = new Set<string>();
-  private readonly owners = new Map<number, number>(); // of values whose storage a log does not say: the value that has it
+  private readonly owners = new Map<number, number>(); // of views, and of what is written in place: the value that has the storage
   private readonly kinds: ReadonlyMap<string, Kind>;
 
   constructor(
@@ -192,6 +192,7 @@ class Planner {
     const whole = snapshot.value[node]!;
     if (snapshot.op[node] === "o") return [];
     if (this.values[whole]?.kind === "tensor") return [whole];
+    const { target, args } = nodes[node]!;
     const found: number[] = [];
     const seen = new Set<number>();
     // A log does not say what a tuple has: its items do.
@@ -204,15 +205,17 @@ class Planner {
       const value = this.values[number];
       if (!value || seen.has(number)) continue;
       seen.add(number);
-      pending.push(...value.parts);
+      pending.push(...value.parts.filter((_, item) => number !== whole || !isNotMade(target, args, item)));
       if (value.kind === "tensor") found.push(number);
     }
     return found;
   }
 
   private storage(number: number): number {
-    const { storage } = this.values[number]!;
-    return storage >= 0 ? storage : 2 ** 25 + (this.owners.get(number) ?? number); // a log does not say it
+    // A log does not say storages; and a partitioner may insert a copy below a view that was traced.
+    const owner = this.owners.get(number) ?? number;
+    const storage = this.values[number]!.storage < 0 ? -1 : (this.values[owner]?.storage ?? -1);
+    return storage >= 0 ? storage : 2 ** 25 + owner;
   }
 
   private bytes(value: ValueRecord): number {
