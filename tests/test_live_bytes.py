@@ -302,3 +302,26 @@ def test_a_moment_of_an_optimizers_step_has_its_line_in_torch_optim(kind: type[t
         assert Path(path).parent == Path(torch.optim.__file__).parent
         written = Path(path).read_text(encoding="utf-8").splitlines()[int(number) - 1]
         assert written.strip() in nodes.source_code[node]
+
+
+def test_what_saved_tensor_hooks_that_are_graphs_pack_is_in_the_plan() -> None:
+    """Packed to half of the bytes at the end of the forward, and back at the beginning of the backward."""
+    pack = torch.fx.symbolic_trace(lambda x: x.to(torch.bfloat16))
+    unpack = torch.fx.symbolic_trace(lambda x: x.to(torch.float32))
+    x, seed = leaf(8, 8), torch.ones(())
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        f = aotviz.aot_function(lambda x: x.exp().sin().tanh().sum(), run_graph, partition_fn=PARTITIONERS[0])
+        f(x).backward(seed)
+    x.grad = None
+
+    def step() -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            result = f(x)
+        result.backward(seed)
+        return result
+
+    saved = f.recording[0].saved_tensors
+    assert saved.hook.str.startswith("packed from").any()
+    packed = set(saved.name[saved.hook != ""])
+    assert {one.nbytes for one in f.recording[0].memory().all_holders if one.name in packed} == {2 * 64}
+    assert not differences(f.recording[0], step, [x, seed])

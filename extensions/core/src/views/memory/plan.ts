@@ -39,6 +39,7 @@ export interface Holder {
   readonly maker: Maker;
   readonly half: number; // the graph of the maker
   readonly value: Pick<ValueRecord, "dtype" | "shape">;
+  readonly device: string; // "" if it is not known
   readonly madeAt: number;
   kind: Kind;
   nbytes: number;
@@ -160,6 +161,7 @@ class Planner {
               maker: nodes[i]!,
               half,
               value: this.values[number]!,
+              device: this.text(this.values[number]!.device),
               madeAt: at[i]!,
               kind: this.kindOf(graph, nodes[i]!),
               nbytes: 0,
@@ -300,6 +302,21 @@ function* viewsOf({ nodes, inputs }: Graph): Generator<[view: number, owner: num
 
 function isItem({ target }: Node): boolean {
   return target === "operator.getitem";
+}
+
+/** The devices that the storages are on, the one with most bytes first. */
+export function devicesOf({ holders }: Plan): string[] {
+  const bytes = new Map<string, number>();
+  for (const one of holders) bytes.set(one.device, (bytes.get(one.device) ?? 0) + one.nbytes);
+  return [...bytes].sort((a, b) => b[1] - a[1]).map(([device]) => device);
+}
+
+/** The same moments, with the memory of one device; of all for "". */
+export function onDevice(plan: Plan, device: string): Plan {
+  if (!device) return plan;
+  const holders = plan.holders.filter((one) => one.device === device);
+  const alive = aliveOf(holders, plan.moments.length);
+  return { moments: plan.moments, holders, alive, peak: peakOf(alive), text: plan.text };
 }
 
 /** The bytes that are alive at each moment. */
