@@ -509,7 +509,8 @@ class _OnDevice:
         through = alive_through(self.spans, len(lives.moments))
         for moment, (fresh, during, after) in zip(lives.moments, through, strict=True):
             made = sum(one.nbytes for one in fresh if one.kind not in OF_THE_CALLER and one.kind != "tangent")
-            self.moments.append(moment._replace(made=made, alive=sum(during.values()), after=after, by_kind=during))
+            alive = sum(during.values())
+            self.moments.append(Moment(moment.at, moment.phase, moment.node, made, alive, after, during))
 
 
 def moment_of(at: int, moments: Sequence[Any], name: str) -> int:

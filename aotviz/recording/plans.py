@@ -66,7 +66,7 @@ class Plan:
 
     @cached_property
     def saved_bytes(self) -> int:
-        """Bytes that stay allocated for the backward, beside inputs and parameters, on the devices whose peak counts."""
+        """Bytes that stay allocated for the backward beside inputs and parameters, on the device whose peak counts."""
         records = self.compilation.data.saved_tensors
         known = held(records)
         elsewhere = self.memory.all_holders if self.counted.device else []
