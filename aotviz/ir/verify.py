@@ -112,7 +112,8 @@ def _known_slot(form: GraphCall, slot: Slot) -> bool:
 
 
 def _positions(form: JointCall) -> bool:
-    """Whether all that a joint call says by a position is about one of its slots, tangents and graph inputs."""
+    """Whether all that a joint call says by a position is about one of its slots, tangents and inputs, as wholes."""
+    form = form.outer
     inputs = (*form.reshaped, *form.kept_and_written, *(position for position, _ in form.late_writes))
     slots = {slot for heard in form.hooked_results for slot in heard.slots}
     tangents = {position for group in form.together for position in group}
@@ -168,7 +169,7 @@ PROMISES = (
     Promise(
         GraphCall,
         "a slot is an input, an output or an intermediate base",
-        lambda f: all(_known_slot(f, slot) for slot in f.slots),
+        lambda f: all(_known_slot(f.outer, slot) for slot in f.outer.slots),
     ),
     Promise(
         GraphCall,
