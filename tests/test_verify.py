@@ -14,6 +14,7 @@ from aotviz.frontends import export
 from aotviz.ir import graphs, verify
 from aotviz.ir.forms import BackwardRequest, Exported, LoweredBackward, Note
 from aotviz.ir.verify import NODE_PROMISES, PROMISES, MalformedForm
+from aotviz.ir.view_and_mutation import IntermediateBase
 from aotviz.pipeline import Role, Stage
 
 torch.set_num_threads(1)
@@ -196,6 +197,42 @@ BROKEN = {
     ),
     "a donated value that is none": ("backward request", lambda f: replace(f, donated=(99,)), "what is donated is an"),
     "a backward that is none": ("lower backward", lambda f: replace(f, compiled=None), "the backward is callable"),
+    "a version counter of a later input": (
+        "flatten",
+        lambda f: replace(f, counter_of=tuple(1 for _ in f.counter_of)),
+        "a version counter is that of the first",
+    ),
+    "a static input that is none": (
+        "flatten",
+        lambda f: replace(f, static_inputs=(9,)),
+        "static inputs are flat inputs",
+    ),
+    "a base for no output": (
+        "metadata",
+        lambda f: replace(f, meta=replace(f.meta, intermediate_bases=(IntermediateBase(9, True),))),
+        "an intermediate base is returned for an output",
+    ),
+    "a slot for no output": (
+        "joint",
+        lambda f: replace(f, slots=tuple(replace(slot, index=9) for slot in f.slots)),
+        "a slot is an input, an output or",
+    ),
+    "a reshaped input that is none": (
+        "joint",
+        lambda f: replace(f, reshaped=(9,)),
+        "positions are those of slots, tangents and graph inputs",
+    ),
+    "a symbol before the tensors": (
+        "partition",
+        lambda f: replace(f, saved=(replace(f.saved[0], is_symbol=True), *f.saved[1:])),
+        "saved tensors come before saved symbols",
+    ),
+    "a kept input that is none": ("partition", lambda f: replace(f, kept=(9,)), "what is kept are graph inputs"),
+    "an unpacked value from nothing": (
+        "partition",
+        lambda f: replace(f, unpacked={"mul": (f.forward_module, ["nothing"])}),
+        "what is unpacked is a node of the forward",
+    ),
     "a function that is none": ("link", lambda f: replace(f, function=None), "the program is callable"),
 }
 

@@ -31,7 +31,7 @@ from aotviz.recorder.sessions import Session, live
 from aotviz.recording import measured_bytes
 from aotviz.recording.compilation import Compilation, Partitioner
 from aotviz.recording.costs import Speed
-from aotviz.recording.live_bytes import Memory
+from aotviz.recording.live_bytes import Timeline
 from aotviz.recording.peak_changes import Change
 from aotviz.recording.plans import Measured, Plan, Plans, plan
 from aotviz.recording.store import Store
@@ -90,7 +90,7 @@ def plans(
     found = [_plan(one, compilation, speed) for one, compilation in zip(wanted, compilations, strict=True)]
     if measure:
         found = [
-            replace(planned, measured=_measured(capture, number, planned.memory, fn, inputs, keywords))
+            replace(planned, measured=_measured(capture, number, planned.counted, fn, inputs, keywords))
             for number, planned in enumerate(found)
         ]
     chosen = compilations[0].peak_changes(changes, speed=speed) if changes else ()
@@ -120,7 +120,7 @@ def _changed(
         if not measure:
             return computed
         made = computed if change.kind == "let go" else _plan((partition_fn, budget), compilation, first.speed)
-        found = _measured(capture, 0, made.memory, fn, inputs, keywords)
+        found = _measured(capture, 0, made.counted, fn, inputs, keywords)
     peak = max(found.peak_forward, found.peak_backward)
     if peak != change.peak:
         wrong = f"computed {change.peak}, measured {peak} bytes"
@@ -238,7 +238,7 @@ class _Capture:
         raise error
 
 
-def _measured(capture: _Capture, number: int, memory: Memory, fn: Any, inputs: Any, keywords: Any) -> Measured:
+def _measured(capture: _Capture, number: int, memory: Timeline, fn: Any, inputs: Any, keywords: Any) -> Measured:
     capture.chosen = number
     try:
         with _undone(fn):

@@ -31,13 +31,14 @@ from aotviz.ir.partition_functions import Halves, draws, has_state, must_save, n
 from aotviz.recording.peak_changes import Change
 from aotviz.recording.sources import module_path
 from aotviz.torch_private import operators
-from aotviz.torch_private.partitioners import offloading, saving_what_must_be
+from aotviz.torch_private.partitioners import is_offloaded, offloading, saving_what_must_be
 from aotviz.torch_private.pytree import tree_leaves
 
 ACTIONS = ("save", "recompute", "offload")
 _SIZE = re.compile(r"(?P<sign>[<>]=?) *(?P<number>\d{1,12}(?:\.\d{1,6})?) *(?P<unit>[KMGT]?)i?B?")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OPERATOR = re.compile(r"(?:aten|prims|higher_order)\.|.+::")
+ON_THE_CPU = ", but it is on the CPU already"  # the end of a reason
 _MOST_NAMED = 6  # module paths in a message
 
 
@@ -61,13 +62,13 @@ def policy(rules: Mapping[str, str] | Change, otherwise: Any = None) -> Policy |
             "min-cut". For a change, the one of the program that it was computed for, if None.
 
     "recompute" recomputes each matching module by itself, and saves what goes into it. "offload" moves a saved value to
-    the CPU after its last use in the forward, and back before its first in the backward. A value that a
+    the CPU after its last use in the forward, and back before its first in the backward; a value that is on the CPU
+    already is saved there, and a warning says so if nothing moves. A value that a
     `torch.utils.checkpoint` decides about is left to that. If no rule matches any value of a graph, a warning says so.
 
     Raises:
         ValueError: there is no such action, or no such partitioner; the change is no schedule. When it partitions: the
-            change is of another program; a value that should be
-            offloaded is on the CPU.
+            change is of another program.
 
     >>> import torch
     >>> import aotviz
@@ -119,9 +120,30 @@ class Policy:
                     numbers[decision.module] = next(regions)
                 node.meta["ac_graph_id"] = numbers[decision.module]
         partition = named(self.otherwise)
-        with offloading(any(one.action == "offload" for one in decided.values())), saving_what_must_be(joint.graph):
+        offloads = any(one.action == "offload" for one in decided.values())
+        with offloading(offloads), saving_what_must_be(joint.graph):
             halves: Halves = partition(joint, joint_inputs, **others)
+        if offloads:
+            self._tell_what_moves(halves[0].graph, others["num_fwd_outputs"])
         return halves
+
+    def _tell_what_moves(self, forward: fx.Graph, results: int) -> None:
+        """Say in the reasons of saved values which are moved, and which stay and why. Torch decides; it only logs."""
+        returned = graphs.outputs(forward)
+        moved = stays = 0
+        for node in returned[results:]:
+            if is_offloaded(node):
+                node.meta["policy"], moved = node.args[0].meta["policy"], moved + 1
+            elif node.meta.get("should_offload"):
+                node.meta["policy"] += f", but torch leaves it on its device: {_why_it_stays(node, returned[:results])}"
+            elif str(node.meta.get("policy")).endswith(ON_THE_CPU):
+                stays += 1
+        if stays and not moved:
+            warnings.warn(
+                f"aotviz.policy: 'offload' moves nothing here, because the values are on the CPU already "
+                f"({stays} of them, which are saved there). It moves values from an accelerator.",
+                stacklevel=3,
+            )
 
     def _decisions(self, graph: fx.Graph) -> Iterator[tuple[fx.Node, _Decision]]:
         """What is decided about each value of the forward that a rule matches."""
@@ -207,11 +229,20 @@ def _tag(joint: fx.GraphModule, node: fx.Node, decision: _Decision) -> None:
     must_save(node)
     if decision.action == "offload":
         if all(one.device.type == "cpu" for one in tree_leaves(node.meta["val"]) if isinstance(one, torch.Tensor)):
-            raise ValueError(
-                f"the policy for {decision.pattern!r} is 'offload', and {node.name} is on the CPU already. Offload "
-                "moves values from an accelerator to the CPU; on a CPU, choose 'save' or 'recompute'."
-            )
-        node.meta["should_offload"] = True
+            node.meta["policy"] += ON_THE_CPU
+        else:
+            node.meta["should_offload"] = True
+
+
+def _why_it_stays(node: fx.Node, results: Any) -> str:
+    """Why torch does not move a saved value to the CPU (`can_offload` of its activation offloading)."""
+    if node in results:
+        return "the function returns it"
+    if node.target is operator.getitem:
+        return "it is one of several results of an operator"
+    if not node.meta["val"].is_contiguous():
+        return "it is not contiguous"
+    return "it is a view, or a static input"
 
 
 def _source(node: fx.Node) -> fx.Node:

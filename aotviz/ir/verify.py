@@ -24,6 +24,7 @@ from aotviz.ir.forms import (
     JointCall,
     JointGraph,
     LoweredBackward,
+    Slot,
     Split,
     TracedCall,
 )
@@ -104,6 +105,25 @@ def _gradients(form: GraphCall) -> int:
     return len(form.gradients) if isinstance(form, JointCall) else 0
 
 
+def _known_slot(form: GraphCall, slot: Slot) -> bool:
+    inputs, outputs = len(form.graph_inputs), len(form.outputs)
+    counts = {"output": outputs, "gradient": inputs, "base": len(form.meta.intermediate_bases)}
+    return 0 <= slot.index < counts.get(slot.kind, inputs)
+
+
+def _positions(form: JointCall) -> bool:
+    """Whether all that a joint call says by a position is about one of its slots, tangents and inputs, as wholes."""
+    form = form.outer
+    inputs = (*form.reshaped, *form.kept_and_written, *(position for position, _ in form.late_writes))
+    slots = {slot for heard in form.hooked_results for slot in heard.slots}
+    tangents = {position for group in form.together for position in group}
+    return (
+        set(inputs) <= set(range(len(form.graph_inputs)))
+        and slots <= set(range(len(form.slots)))
+        and tangents <= set(range(len(form.tangents)))
+    )
+
+
 NODE_PROMISES = (
     Promise(
         fx.Node,
@@ -121,6 +141,12 @@ PROMISES = (
         lambda f: all(first is None or first < index for index, first in enumerate(f.duplicate_of)),
     ),
     Promise(FlatCall, "one counter_of entry per flat input", lambda f: len(f.counter_of) == len(f.args)),
+    Promise(
+        FlatCall,
+        "a version counter is that of the first input that has it",
+        lambda f: all(first <= i and f.counter_of[first] == first for i, first in enumerate(f.counter_of)),
+    ),
+    Promise(FlatCall, "static inputs are flat inputs", lambda f: {*f.static_inputs} <= {*range(len(f.args))}),
     Promise(TracedCall, "one InputAliasInfo per graph input", lambda f: len(f.meta.input_info) == len(f.graph_inputs)),
     Promise(TracedCall, "one OutputAliasInfo per flat output", lambda f: len(f.meta.output_info) == len(f.outputs)),
     Promise(
@@ -134,6 +160,16 @@ PROMISES = (
         TracedCall,
         "a view chain has a base",
         lambda f: all(info.view_chain is None or info.base_index is not None for info in f.meta.output_info),
+    ),
+    Promise(
+        TracedCall,
+        "an intermediate base is returned for an output",
+        lambda f: all(0 <= base.output < len(f.outputs) for base in f.meta.intermediate_bases),
+    ),
+    Promise(
+        GraphCall,
+        "a slot is an input, an output or an intermediate base",
+        lambda f: all(_known_slot(f.outer, slot) for slot in f.outer.slots),
     ),
     Promise(
         GraphCall,
@@ -153,6 +189,7 @@ PROMISES = (
         "one tangent per differentiable slot, in order",
         lambda f: [t.slot for t in f.tangents] == [i for i, slot in enumerate(f.slots) if slot.differentiable],
     ),
+    Promise(JointCall, "positions are those of slots, tangents and graph inputs", _positions),
     Promise(
         JointGraph,
         "every input has a descriptor",
@@ -174,6 +211,20 @@ PROMISES = (
         lambda f: {*_kept(f)} <= {value.name for value in f.saved},
     ),
     Promise(Split, "the backward takes what is saved, then the tangents", lambda f: len(_kept(f)) == len(f.saved)),
+    Promise(
+        Split,
+        "saved tensors come before saved symbols",
+        lambda f: all(value.is_symbol for value in f.saved[f.saved_tensor_count :]),
+    ),
+    Promise(Split, "what is kept are graph inputs", lambda f: {*f.kept} <= {*range(len(_inputs(f.forward_module)))}),
+    Promise(
+        Split,
+        "what is unpacked is a node of the forward, from saved values",
+        lambda f: (
+            {name for _, names in f.unpacked.values() for name in names} <= {value.name for value in f.saved}
+            and {*f.unpacked} <= {node.name for node in f.forward_module.graph.nodes}
+        ),
+    ),
     Promise(
         Split,
         "only saved tensors are donated",

@@ -1,8 +1,8 @@
 """What the user's Python looks like before a trace, and what of it is put back afterwards.
 
-`kept` is the one entry. Under torch.compile Dynamo has captured the program's Python, and of what the graph calls only
-custom operators and custom autograd Functions still run: their tensors are looked for, and modes and attributes of
-modules are put back. A function that is traced as it is may also change its arguments, variables and generators.
+`kept` is the one entry. Under torch.compile Dynamo has captured the program's Python. Where the graph calls some of it
+again, such as a custom operator, its tensors are looked for; modes and attributes of modules are put back. A function
+that is traced as it is may also change its arguments, variables and generators.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_warnings import warn
 from aotviz.ir.wrapper_subclasses import is_functional
-from aotviz.python_state import leaks, randomness, user_objects
+from aotviz.python_state import leaks, randomness, user_objects, users_python
 from aotviz.python_state.free_variables import Modules, outside, plain_function, reachable, references
 from aotviz.torch_private import context, graph_modes, random_numbers
 from aotviz.torch_private.modules import hooks_of
@@ -35,7 +35,8 @@ def kept(request: Request) -> Iterator[None]:
     with contextlib.ExitStack() as kept:
         kept.enter_context(context.Surroundings().kept())
         kept.enter_context(graph_modes.put_back())
-        kept.enter_context(leaks.undone(request.name, roots))
+        if users_python.runs(request):
+            kept.enter_context(leaks.undone(request.name, roots))
         kept.enter_context(_attributes_kept(request.root, request.name))
         if not request.is_graph:
             kept.enter_context(_names_kept(request))

@@ -32,7 +32,7 @@ class LiveStorages(TorchDispatchMode):
 
     def give(self, values: Any) -> None:
         """The tensors among the values do not count, unless an operator made them."""
-        self._given |= {storage for storage, _ in _storages(values)} - self._made.keys()
+        self._given |= {storage for storage, *_ in _storages(values)} - self._made.keys()
 
     def close(self) -> None:
         """Note what is left after the last operator."""
@@ -49,9 +49,9 @@ class LiveStorages(TorchDispatchMode):
         self.close()
         self._given = {storage for storage in self._given if not storage.expired()}
         result = func(*args, **(kwargs or {}))
-        for storage, nbytes in _storages(result):
+        for storage, nbytes, device in _storages(result):
             if storage not in self._given:
-                self._made.setdefault(storage, Made(nbytes, len(self.ran)))
+                self._made.setdefault(storage, Made(nbytes, len(self.ran), device))
         self.ran.append(Ran(_name(func), self._alive(), ()))
         self._is_open = True
         return result
@@ -61,7 +61,7 @@ def _name(operator: Any) -> str:
     return f"higher_order.{operator}" if operators.is_higher_order(operator) else str(operator)
 
 
-def _storages(values: Any) -> list[tuple[StorageWeakRef, int]]:
+def _storages(values: Any) -> list[tuple[StorageWeakRef, int, str]]:
     leaves = (one for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor))
     found = (one.untyped_storage() for one in leaves if one.layout is torch.strided)
-    return [(StorageWeakRef(one), one.nbytes()) for one in found]
+    return [(StorageWeakRef(one), one.nbytes(), str(one.device)) for one in found]

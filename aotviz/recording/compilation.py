@@ -434,7 +434,8 @@ class Compilation:
         on_stage: Callable[[str], None] | None,
     ) -> Compilation:
         data, strings = live_program.cut(partition_fn, memory_budget, on_stage)
-        return Compilation(replace(data, id=f"{self.id} what if"), strings)
+        known = {"sizes": data.sizes or self.data.sizes, "inputs": data.inputs or self.data.inputs}
+        return Compilation(replace(data, id=f"{self.id} what if", **known), strings)
 
     def plot_saved_tensors(self) -> Figure:
         """The saved tensors as a plotly treemap, grouped by module; areas are bytes.

@@ -12,6 +12,7 @@ gradients belong to the caller at the end. The incoming gradients are counted un
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,6 +51,7 @@ class Holder(Frozen, frozen=True):
     made_at: int
     held_until: int
     held_by: str  # the last node that reads it, or who holds it then
+    device: str = ""  # "cpu", "cuda:0"
 
 
 class Held(NamedTuple):
@@ -78,13 +80,18 @@ class Lives(Protocol):
     def moments(self) -> list[Moment]: ...
     @property
     def holders(self) -> list[Holder]: ...
+    @property
+    def spans(self) -> Sequence[Life]:
+        """Of each holder, in the same order."""
 
 
 class Timeline:
     """Planned bytes over moments, each of which is a node that runs: the peak, who holds what, a table and a plot."""
 
-    def __init__(self, name: str, plan: Lives) -> None:
+    def __init__(self, name: str, plan: Lives, device: str = "") -> None:
+        """`device`: the only one whose memory counts; "" for all."""
         self.name = name
+        self.device = device
         self._lives = plan
 
     def __repr__(self) -> str:
@@ -128,12 +135,32 @@ class Timeline:
         """One row per storage that is alive at a moment, the largest first. None means the peak.
 
         Columns: name (the node that makes it), kind, nbytes, source, module, made_at and held_until (moments), held_by
-        (the last node that reads it, or who holds it then).
+        (the last node that reads it, or who holds it then), device.
 
         Raises IndexError if there is no such moment.
         """
         moment = moment_of(self.peak.at if at is None else at, self._lives.moments, self.name)
         return tables.records(Holder, self._alive(moment))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that the storages are on, the one with most bytes first."""
+        total = Counter[str]()
+        for one in self._lives.holders:
+            total[one.device] += one.nbytes
+        return tuple(device for device, _ in total.most_common())
+
+    def on(self, device: str) -> Timeline:
+        """The same moments, with the memory of one device: "cuda:0", or "cuda" if there is one of that type.
+
+        Raises LookupError if nothing is on that device.
+        """
+        known = [one for one in self.devices if one == device] or [
+            one for one in self.devices if one.partition(":")[0] == device
+        ]
+        if len(known) != 1:
+            raise LookupError(f"{len(known)} devices are {device!r}: memory is on {', '.join(self.devices) or 'none'}")
+        return Timeline(f"{self.name} on {known[0]}", _OnDevice(self._lives, known[0]), known[0])
 
     @property
     def all_holders(self) -> list[Holder]:
@@ -268,6 +295,7 @@ class _Storage:
     nbytes: int = 0
     until: float = -1  # a half: between two moments
     by: str = ""
+    device: str = ""
 
 
 def _name(node: Node) -> str:
@@ -284,7 +312,7 @@ class _Plan:
         self.storages: dict[Key, _Storage] = {}
         self._ends: dict[int, tuple[int, int]] = {}  # of values: elements up to the end in the storage, and bytes
         self._largest: dict[int, int] = {}  # bytes by storage, if they are needed
-        self._owners: dict[int, int] = {}  # of values whose storage a log does not say: the value that has it
+        self._owners: dict[int, int] = {}  # of views, and of what is written in place: the value that has the storage
         steps: list[tuple[str, Node]] = []  # what runs, in order
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
             self._read(graph, kinds, len(steps), following)
@@ -294,10 +322,14 @@ class _Plan:
                 one.until, one.by = len(steps), _GRAPH if one.kind == "constant" else _CALLER
         self.holders = [
             Holder(_name(s.maker), s.kind, s.nbytes, s.maker.source.with_code, s.maker.module_path,
-                   s.made_at, int(s.until), s.by)
+                   s.made_at, int(s.until), s.by, s.device)
             for s in self.storages.values()
         ]  # fmt: skip
         self.moments = self._moments(steps)
+
+    @property
+    def spans(self) -> Sequence[Life]:
+        return [*self.storages.values()]
 
     def _read(self, graph: Graph, kinds: Mapping[str, str], begins: int, following: Graph | None) -> None:
         """Add a graph's storages, and until when its nodes hold them."""
@@ -314,13 +346,15 @@ class _Plan:
             last = graph.rows[max(users, default=node.index)]
             read = set[Key]().union(*(within[i] for i in node.inputs))
             within.append(set())
-            for storage, nbytes in self.inside(graph, node):
+            for storage, nbytes, device in self._inside(graph, node):
                 # What is recomputed has the forward's number, also where a view of the forward's value is saved.
                 key = storage, 0 if node.op == "placeholder" or (storage, 0) in read else begins
                 within[-1].add(key)
                 known = self.storages.get(key)
                 if known is None:
-                    known = self.storages[key] = _Storage(node, at[node.index], self._kind(graph, node, kinds))
+                    known = self.storages[key] = _Storage(
+                        node, at[node.index], self._kind(graph, node, kinds), device=graph.text(device)
+                    )
                 known.nbytes = max(known.nbytes, nbytes)
                 held = known.kind in OF_THE_CALLER or node.index in returned
                 if held and _name(known.maker) in self._released:
@@ -343,12 +377,19 @@ class _Plan:
 
     def inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
         """The storage, and the bytes up to its end, of each tensor that a node's value is or has, or of these."""
+        return ((storage, nbytes) for storage, nbytes, _ in self._inside(graph, node, of))
+
+    def _inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterator[tuple[int, int, int]]:
+        """The same, with the number of the device's text."""
         if node.op == "output":
             return
         whole: Sequence[int] = of or [node.value_id]
         if node.value_id < 0:  # a log does not say what a tuple has: its items do
             users = (graph.rows[user] for user in graph.users[node.index])
             whole = [user.value_id for user in users if user.target == _ITEM]
+        if missing := () if of else oversized.not_made(node.target, node.args):
+            parts = node.value.parts if node.value is not None else []
+            whole = [part for i, part in enumerate(parts) if i not in missing]
         plain = node.is_tensor and not of and node.value is not None and not node.value.parts
         for number in whole if plain else sizes.tensors([number for number in whole if number >= 0], graph.values):
             value = graph.values[number]
@@ -357,10 +398,13 @@ class _Plan:
                 end = self._end(value)
                 known = self._ends[number] = end, end * sizes.element_bytes(graph.text(value.dtype))
             end, nbytes = known
-            storage = value.storage if value.storage >= 0 else ~self._owners.get(number, number)
+            # a log does not say storages; and a partitioner may insert a copy below a view that was traced
+            owner = self._owners.get(number, number)
+            storage = graph.values[owner].storage if value.storage >= 0 <= owner else -1
+            storage = storage if storage >= 0 else ~owner
             if oversized.keeps_more(node.target):
                 nbytes = max(nbytes, self._kept(graph, node, number, end))
-            yield storage, nbytes
+            yield storage, nbytes, value.device
 
     def _end(self, value: ValueRecord) -> int:
         """Elements from the beginning of a storage to the end of the tensor."""
@@ -453,6 +497,20 @@ def alive_through(lives: Iterable[L], moments: int) -> Iterator[tuple[list[L], d
         for one in end.get(at, []):
             by_kind[one.kind] -= one.nbytes
         yield fresh, during, sum(by_kind.values())
+
+
+class _OnDevice:
+    """The lives that are on one device, at all moments."""
+
+    def __init__(self, lives: Lives, device: str) -> None:
+        ours = [(h, life) for h, life in zip(lives.holders, lives.spans, strict=True) if h.device == device]
+        self.holders, self.spans = [holder for holder, _ in ours], [life for _, life in ours]
+        self.moments = []
+        through = alive_through(self.spans, len(lives.moments))
+        for moment, (fresh, during, after) in zip(lives.moments, through, strict=True):
+            made = sum(one.nbytes for one in fresh if one.kind not in OF_THE_CALLER and one.kind != "tangent")
+            alive = sum(during.values())
+            self.moments.append(Moment(moment.at, moment.phase, moment.node, made, alive, after, during))
 
 
 def moment_of(at: int, moments: Sequence[Any], name: str) -> int:

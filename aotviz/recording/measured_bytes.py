@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from aotviz.recording.listing import Node
-from aotviz.recording.live_bytes import Memory, Moment, given_bytes
+from aotviz.recording.live_bytes import Moment, Timeline, given_bytes
 
 
 class Made(NamedTuple):
@@ -20,6 +20,7 @@ class Made(NamedTuple):
 
     nbytes: int
     by: int  # the number of the operator that made it
+    device: str = ""
 
 
 class Ran(NamedTuple):
@@ -46,8 +47,9 @@ class ComparedNode(NamedTuple):
         return f"{self.phase} {self.node} ({self.operator}): {plan}, {found}"
 
 
-def beside(memory: Memory, ran: Sequence[Ran]) -> list[ComparedNode]:
-    """Each operator of the plan beside what was measured. Bytes of inputs, parameters and tangents are left out.
+def beside(memory: Timeline, ran: Sequence[Ran]) -> list[ComparedNode]:
+    """Each operator of the plan beside what was measured on its devices. Bytes of inputs, parameters and tangents are
+    left out.
 
     Raises LookupError if an operator of the plan did not run.
     """
@@ -71,7 +73,10 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[ComparedNode]:
     ours, found = set(numbers), []
     for number, (moment, kept, others) in zip(numbers, planned, strict=True):
         one, node = ran[number], moment.node
-        alive, after = (sum(made.nbytes for made in some if made.by in ours) for some in (one.alive, one.after))
+        alive, after = (
+            sum(made.nbytes for made in some if made.by in ours and memory.device in ("", made.device))
+            for some in (one.alive, one.after)
+        )
         plan = moment.alive - others, kept
         found.append(ComparedNode(moment.phase, node.name, node.target, plan, (alive, after), others))
     return found
@@ -79,11 +84,12 @@ def beside(memory: Memory, ran: Sequence[Ran]) -> list[ComparedNode]:
 
 def _is_operator(node: Node) -> bool:
     """Whether a mode that sees operators sees it. It does not see the reading of a size."""
-    reads_a_size = node.value is not None and node.value.kind.startswith("sym")
-    return not reads_a_size and (node.target.count(".") == 2 or node.target.startswith("higher_order."))
+    return not node.target.startswith("aten.sym_") and (
+        node.target.count(".") == 2 or node.target.startswith("higher_order.")
+    )
 
 
-def compared(memory: Memory, ran: Sequence[Ran]) -> tuple[list[ComparedNode], list[str]]:
+def compared(memory: Timeline, ran: Sequence[Ran]) -> tuple[list[ComparedNode], list[str]]:
     """The operators of the plan beside what was measured, and where they differ: a line for each node. If an operator
     of the plan did not run, that is the only line, and nothing can be put beside."""
     try:

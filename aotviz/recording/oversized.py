@@ -1,8 +1,10 @@
-"""The operators whose results keep more memory on a CPU than the traced sizes say.
+"""The operators whose results have other memory than the traced sizes say, most of them more on a CPU.
 
 `tests/sweeps/oversized.py` found them over torch's op_db: a loss that sums up its values keeps the storage of all of
 them, and a norm of half-precision values with float32 weights has statistics in float32, where the trace says half.
 Also, an operator that writes to a copy of its first argument copies that argument's whole storage, on every device.
+One kind of result has less: the trace of the backward of a batch norm has a gradient of the input although
+`output_mask` does not ask for one, and no kernel makes it.
 `extensions/core/src/views/memory/oversized.ts` has the same rules.
 """
 
@@ -20,6 +22,8 @@ _NORMS = re.compile(
     r"\.default"
 )
 _COPIES = re.compile(r"aten\.(?:copy|(?:slice|select|diagonal|as_strided)_scatter)\.default")
+_MASKED = re.compile(r"aten\.(?:native_)?batch_norm_backward\.default")
+_MASK = re.compile(r"\[((?:True|False)(?:, (?:True|False)){2})\]")
 
 
 @lru_cache(4096)  # a graph has few different operators
@@ -53,3 +57,13 @@ def has_statistics_of_weights(target: str) -> bool:
     """Whether all results but the first have the dtype of the second tensor that is read: the weight, or what is in
     its place."""
     return _NORMS.fullmatch(target) is not None
+
+
+def not_made(target: str, args: str) -> tuple[int, ...]:
+    """The items of the result that are traced and never made; `args` is the text of the arguments.
+
+    >>> not_made("aten.native_batch_norm_backward.default", "t, x, w, m, v, a, b, False, 1e-05, [False, True, True]")
+    (0,)
+    """
+    mask = _MASK.search(args) if _MASKED.fullmatch(target) else None
+    return tuple(i for i, asked in enumerate(mask[1].split(", ")) if asked == "False") if mask else ()

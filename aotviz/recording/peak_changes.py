@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NUMBER = re.compile(r"(?<![^.])\d{1,9}(?![^.])")  # of a layer, in a module's path
+_MOVE = "prims.device_put.default"
 _CASTS = ("aten._to_copy.default", "prims.convert_element_type.default")
 _CALLERS = ("parameter", "buffer", "input", "constant")
 _ORDERS = ("early", "late", "greedy")
@@ -180,14 +181,17 @@ class Program:
 
     @cached_property
     def saved(self) -> dict[int, list[str]]:
-        """The names of saved values, by the number of their storage; an input's are left out."""
+        """The names of saved values, by the number of their storage; an input's, and copies on another device, are left
+        out."""
         found: dict[int, list[str]] = {}
         forward = self.halves[0]
         rows = {node.name: node for node in forward.rows}
         given = {node.value.storage for node in forward.rows if node.op == "placeholder" and node.value}
         for name in schedule_of(forward, self.halves[1]).saved:
             node = rows.get(name)
-            if node is not None and node.is_tensor and node.value and node.value.storage not in {-1, *given}:
+            if node is None or node.target == _MOVE:
+                continue
+            if node.is_tensor and node.value and node.value.storage not in {-1, *given}:
                 found.setdefault(node.value.storage, []).append(name)
         return found
 

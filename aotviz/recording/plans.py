@@ -17,7 +17,7 @@ from aotviz.recording import costs, sizes, tables
 from aotviz.recording.costs import Speed
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
-from aotviz.recording.live_bytes import Memory
+from aotviz.recording.live_bytes import Memory, Timeline
 from aotviz.recording.saved import cost, held
 from aotviz.recording.schema import CompilationData
 
@@ -60,12 +60,18 @@ class Plan:
     def name(self) -> str:
         return self.partitioner if self.budget is None else f"{self.partitioner}, budget {self.budget:g}"
 
+    @property
+    def peak_cpu(self) -> int:
+        return self.memory.on("cpu").peak.nbytes if "cpu" in self.memory.devices else 0
+
     @cached_property
     def saved_bytes(self) -> int:
-        """Bytes that stay allocated for the backward, beside inputs and parameters."""
+        """Bytes that stay allocated for the backward beside inputs and parameters, on the device whose peak counts."""
         records = self.compilation.data.saved_tensors
         known = held(records)
-        return sum(known) if len(known) == len(records) else self.memory.saved_bytes
+        elsewhere = self.memory.all_holders if self.counted.device else []
+        moved = sum(one.nbytes for one in elsewhere if one.kind == "saved" and one.device != self.counted.device)
+        return (sum(known) if len(known) == len(records) else self.memory.saved_bytes) - moved
 
     @cached_property
     def recomputed_flop(self) -> int:
@@ -87,7 +93,13 @@ class Plan:
 
     @property
     def peak(self) -> int:
-        return self.memory.peak.nbytes
+        return self.counted.peak.nbytes
+
+    @cached_property
+    def counted(self) -> Timeline:
+        """The memory whose peak counts: that of the accelerator, if the tensors are on one and on the CPU."""
+        others = [one for one in self.memory.devices if one != "cpu"]
+        return self.memory.on(others[0]) if len(others) == 1 and "cpu" in self.memory.devices else self.memory
 
     @cached_property
     def _costs(self) -> dict[str, list[costs.Cost]]:
@@ -144,6 +156,11 @@ class Plans:
         return "-" if best is None else f"{sizes.told(best.peak)} ({best.name})"
 
     @cached_property
+    def accelerators(self) -> tuple[str, ...]:
+        """The device whose peaks are in the table, where another column has those of the CPU; empty otherwise."""
+        return tuple(dict.fromkeys(plan.counted.device for plan in self.plans if plan.counted.device))
+
+    @cached_property
     def knees(self) -> tuple[int, ...]:
         """The numbers of the plans at which the price of a saved byte rises, the fastest first."""
         return corners([(plan.ms, plan.peak) for plan in self.plans])
@@ -154,10 +171,13 @@ class Plans:
 
         Columns: partitioner, budget (missing if the partitioner reads none), saved (values), saved_bytes, recomputed
         (nodes), recomputed_flop, recompute_ms and estimated_ms (of a step), peak_forward, peak_backward and peak
-        (bytes), at (the node at the peak), knee. If the plans were run, also measured_ms, measured_peak and wrong (a
-        sentence for an estimate that the run did not confirm).
+        (bytes), at (the node at the peak), knee. Where tensors are on an accelerator and on the CPU, the peaks are
+        those of the accelerator, and peak_cpu is that of the CPU. If the plans were run, also measured_ms,
+        measured_peak and wrong (a sentence for an estimate that the run did not confirm).
         """
         columns = dict(_COLUMNS)
+        if self.accelerators:
+            columns["peak_cpu"] = ("int64", lambda plan: plan.peak_cpu)
         if any(plan.measured for plan in self.plans):
             columns |= _MEASURED
             columns["wrong"] = ("str", self._wrong)
@@ -190,7 +210,8 @@ class Plans:
     @property
     def sentences(self) -> list[str]:
         """What the table shows: the knees, and each budget with a higher peak than a larger one."""
-        said = [f"Knee: {self.plans[i].name}, {sizes.told(self.plans[i].peak)}." for i in self.knees]
+        said = [f"The peaks are those of {one}; `peak_cpu` is that of the CPU." for one in self.accelerators]
+        said += [f"Knee: {self.plans[i].name}, {sizes.told(self.plans[i].peak)}." for i in self.knees]
         for plan, larger in self._reversed():
             said.append(f"{plan.name} needs {_more(plan, larger)}: {_most(plan, larger)}.")
         return said
@@ -217,7 +238,7 @@ class Plans:
                     x=[plan.ms for plan in own], y=[plan.peak for plan in own], name=partitioner,
                     mode="lines+markers+text", textposition="middle right",
                     text=["" if plan.budget is None else f"  {plan.budget:g}" for plan in own],
-                    customdata=[[plan.name, plan.memory.peak.node, sizes.told(plan.saved_bytes)] for plan in own],
+                    customdata=[[plan.name, plan.counted.peak.node, sizes.told(plan.saved_bytes)] for plan in own],
                     hovertemplate="%{customdata[0]}<br>%{y:,} bytes at %{customdata[1]}<br>%{x:.3f} ms"
                     "<br>saved: %{customdata[2]}<extra></extra>",
                 )
@@ -276,10 +297,10 @@ _COLUMNS: tables.Columns = {
     "recomputed_flop": ("int64", lambda plan: plan.recomputed_flop),
     "recompute_ms": ("float64", lambda plan: plan.recompute_ms),
     "estimated_ms": ("float64", lambda plan: plan.estimated_ms),
-    "peak_forward": ("int64", lambda plan: plan.memory.peak_of("forward").nbytes),
-    "peak_backward": ("int64", lambda plan: plan.memory.peak_of("backward").nbytes),
+    "peak_forward": ("int64", lambda plan: plan.counted.peak_of("forward").nbytes),
+    "peak_backward": ("int64", lambda plan: plan.counted.peak_of("backward").nbytes),
     "peak": ("int64", lambda plan: plan.peak),
-    "at": ("str", lambda plan: plan.memory.peak.node),
+    "at": ("str", lambda plan: plan.counted.peak.node),
 }
 _MEASURED: tables.Columns = {
     "measured_ms": ("float64", lambda plan: plan.measured and plan.measured.ms),
@@ -312,8 +333,8 @@ def _why(kind: str) -> str:
 def _allocations(plan: Plan, other: Plan) -> list[Allocation]:
     """What is alive at the peak of a plan and not at that of another, and the reverse, the largest first."""
     found: dict[str, Allocation] = {}
-    peak = plan.memory.peak
-    for memory, sign in ((plan.memory, 1), (other.memory, -1)):
+    peak = plan.counted.peak
+    for memory, sign in ((plan.counted, 1), (other.counted, -1)):
         for one in memory.at_peak:
             before = found.get(one.name)
             total = sign * one.nbytes + (before.nbytes if before else 0)

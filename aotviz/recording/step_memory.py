@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
-from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Memory, Moment, Timeline, alive_through
+from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Life, Memory, Moment, Timeline, alive_through
 from aotviz.recording.schema import CompilationData
 
 CAPTURED = "compiled autograd"
@@ -148,6 +148,7 @@ class _Value:
     made_at: int
     until: float
     by: str
+    device: str
 
 
 class _Result(NamedTuple):
@@ -192,6 +193,10 @@ class _Step:
             self._own_backward(*backwards.pop())
         self._end()
 
+    @property
+    def spans(self) -> Sequence[Life]:
+        return self._values
+
     def _end(self) -> None:
         count = len(self.steps)
         for one in self._values:
@@ -200,7 +205,9 @@ class _Step:
             graph, node, made = self.steps[at]
             self.moments.append(Moment(at, self.graphs[graph].phase, node, made, sum(during.values()), after, during))
         self.holders = [
-            Holder(one.name, one.kind, one.nbytes, one.source, one.module, one.made_at, int(one.until), one.by)
+            Holder(
+                one.name, one.kind, one.nbytes, one.source, one.module, one.made_at, int(one.until), one.by, one.device
+            )
             for one in self._values
         ]
         self.makers = [one.maker for one in self._values]
@@ -380,7 +387,7 @@ class _Step:
         value = _Value(
             (len(self.graphs) - 1, held.maker),
             holder.name, kind or holder.kind, holder.nbytes, holder.source, holder.module,
-            begins + holder.made_at, begins + holder.held_until, holder.held_by,
+            begins + holder.made_at, begins + holder.held_until, holder.held_by, holder.device,
         )  # fmt: skip
         if holder.held_by == _CALLER:
             value.until = _END

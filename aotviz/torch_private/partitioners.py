@@ -48,6 +48,12 @@ def offloading(wanted: bool) -> Iterator[None]:
         yield
 
 
+def is_offloaded(node: fx.Node) -> bool:
+    """Whether a saved value is the copy on the CPU that a partitioner made of another one under `offloading`."""
+    is_copy = node.target is torch.ops.prims.device_put.default
+    return is_copy and any(one.meta.get("saved_for_offloading") for one in node.all_input_nodes)
+
+
 def saves_memory() -> bool:
     """Whether a memory budget asks the min-cut partitioner to keep less than it would."""
     return bool(config.activation_memory_budget < 1)

@@ -22,6 +22,7 @@ from aotviz.widgets import parts
 from aotviz.widgets.html import write_html
 from tests import corpus
 from tests.recorder.test_peak_changes import Cast
+from tests.test_offload import Layers, NoCopies
 
 PAINTED = "() => performance.getEntriesByName('aotviz memory painted').length > 0"
 Open = Callable[..., Page]
@@ -311,6 +312,44 @@ def test_what_would_lower_the_peak_is_what_python_computes(
     expect(page.locator(".facts h3")).to_have_text(changes[number].values[0])
     assert caption(page) == before
     assert canvas(page).screenshot() != lit
+    facts, drawing = page.locator(".facts").bounding_box(), canvas(page).bounding_box()
+    legend = page.locator(".memory-view .legend").bounding_box()
+    assert facts is not None
+    assert drawing is not None
+    assert legend is not None
+    assert legend["y"] + legend["height"] <= 801  # all of the drawing is seen, beside or below the facts
+    assert facts["y"] + facts["height"] <= drawing["y"] or drawing["x"] + drawing["width"] <= facts["x"] + 1
+    page.screenshot(path=screenshots / f"memory-values-lit-{made.__name__}-{width}-{theme}.png")
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+def test_each_device_has_its_own_peak_and_drawing(opened: Open, width: int, screenshots: Path) -> None:
+    """Values that a policy moves to the CPU; "meta" stands for an accelerator."""
+    net = Layers().to("meta")
+    rules = aotviz.policy({"aten.sigmoid": "offload", "aten.tanh": "offload"})
+    model = aotviz.aot_module(net, run_graph, partition_fn=rules)
+    with NoCopies():
+        model(torch.empty(1024, 8, device="meta")).backward(torch.empty((), device="meta"))
+    page = opened(model.recording, width)
+    memory = model.recording[0].memory()
+    lead, choice = page.locator(".memory-view .lead"), page.get_by_label("Memory of the device")
+    told = " and ".join(f"{sizes.told(memory.on(one).peak.nbytes)} on {one}" for one in memory.devices)
+    expect(lead).to_contain_text(f"At most {sizes.told(memory.peak.nbytes)} are alive")
+    expect(lead).to_contain_text(f"Each device by itself: at most {told}.")
+    assert choice.locator("option").all_inner_texts() == ["all devices", *memory.devices]
+    for device in memory.devices:
+        choice.select_option(device)
+        alone = memory.on(device)
+        expect(lead).to_contain_text(
+            f"At most {sizes.told(alone.peak.nbytes)} are alive at once: while {alone.peak.node}"
+        )
+        expect(lead).to_contain_text(f"This is the memory on {device} alone.")
+        assert f"{sizes.told(alone.peak.nbytes)} in {len(alone.holders())} values" in caption(page)
+        page.screenshot(path=screenshots / f"memory-on-{device}-{width}.png")
+
+
+def test_one_device_is_no_choice(opened: Open) -> None:
+    expect(opened(trained()).get_by_label("Memory of the device")).to_be_hidden()
 
 
 @pytest.mark.parametrize("stage", ["", "&stage=lower&role=forward"])

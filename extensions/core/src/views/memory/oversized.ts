@@ -1,10 +1,11 @@
-// The operators whose results keep more memory on a CPU than the traced sizes say: the rules of aotviz/recording/oversized.py,
+// The operators whose results have other memory than the traced sizes say: the rules of aotviz/recording/oversized.py,
 // which says how they were found.
 
 const LOSSES = /^aten\.(?:mse_loss|smooth_l1_loss|soft_margin_loss|binary_cross_entropy)\.default$/;
 const NORMS =
   /^aten\.(?:native_layer_norm|native_group_norm|native_batch_norm|_native_batch_norm_legit|_batch_norm_with_update)\.default$/;
 const COPIES = /^aten\.(?:copy|(?:slice|select|diagonal|as_strided)_scatter)\.default$/;
+const MASKED = /^aten\.(?:native_)?batch_norm_backward\.default$/;
 
 export function keepsMore(target: string): boolean {
   return LOSSES.test(target) || NORMS.test(target);
@@ -30,4 +31,11 @@ export function keptElements(shapes: readonly (readonly number[])[]): number {
 /** Whether all results but the first have the dtype of the second tensor that is read. */
 export function hasStatisticsOfWeights(target: string): boolean {
   return NORMS.test(target);
+}
+
+/** Whether an item of the result is traced and never made, because `output_mask` does not ask for it. */
+export function isNotMade(target: string, args: readonly unknown[], item: number): boolean {
+  if (!MASKED.test(target)) return false;
+  const mask = args.find((one) => Array.isArray(one) && one[0] === "L" && typeof one[1] === "boolean");
+  return Array.isArray(mask) && mask[item + 1] === false;
 }

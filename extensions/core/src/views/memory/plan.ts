@@ -5,7 +5,7 @@ import { type Graph, type Node, referred } from "../../graph";
 import { isSaved, written } from "../../descriptors";
 import { elementBytes } from "../../sizes";
 import type { CompilationData, ValueRecord } from "../../wire";
-import { copiesAStorage, hasStatisticsOfWeights, keepsMore, keptElements } from "./oversized";
+import { copiesAStorage, hasStatisticsOfWeights, isNotMade, keepsMore, keptElements } from "./oversized";
 import { evaluated, type Sizes, symbolsIn } from "./sizes";
 
 /** What a storage is to the call: KINDS of live_bytes.py. What stays for long comes first, so it is drawn at the bottom. */
@@ -39,6 +39,7 @@ export interface Holder {
   readonly maker: Maker;
   readonly half: number; // the graph of the maker
   readonly value: Pick<ValueRecord, "dtype" | "shape">;
+  readonly device: string; // "" if it is not known
   readonly madeAt: number;
   kind: Kind;
   nbytes: number;
@@ -101,7 +102,7 @@ class Planner {
   private readonly largest = new Map<number, number>(); // bytes by storage, if they are needed
   private readonly ends = new Map<ValueRecord, number>(); // bytes up to the end of a tensor in its storage
   private readonly unknown = new Set<string>();
-  private readonly owners = new Map<number, number>(); // of values whose storage a log does not say: the value that has it
+  private readonly owners = new Map<number, number>(); // of views, and of what is written in place: the value that has the storage
   private readonly kinds: ReadonlyMap<string, Kind>;
 
   constructor(
@@ -160,6 +161,7 @@ class Planner {
               maker: nodes[i]!,
               half,
               value: this.values[number]!,
+              device: this.text(this.values[number]!.device),
               madeAt: at[i]!,
               kind: this.kindOf(graph, nodes[i]!),
               nbytes: 0,
@@ -192,6 +194,7 @@ class Planner {
     const whole = snapshot.value[node]!;
     if (snapshot.op[node] === "o") return [];
     if (this.values[whole]?.kind === "tensor") return [whole];
+    const { target, args } = nodes[node]!;
     const found: number[] = [];
     const seen = new Set<number>();
     // A log does not say what a tuple has: its items do.
@@ -204,15 +207,17 @@ class Planner {
       const value = this.values[number];
       if (!value || seen.has(number)) continue;
       seen.add(number);
-      pending.push(...value.parts);
+      pending.push(...value.parts.filter((_, item) => number !== whole || !isNotMade(target, args, item)));
       if (value.kind === "tensor") found.push(number);
     }
     return found;
   }
 
   private storage(number: number): number {
-    const { storage } = this.values[number]!;
-    return storage >= 0 ? storage : 2 ** 25 + (this.owners.get(number) ?? number); // a log does not say it
+    // A log does not say storages; and a partitioner may insert a copy below a view that was traced.
+    const owner = this.owners.get(number) ?? number;
+    const storage = this.values[number]!.storage < 0 ? -1 : (this.values[owner]?.storage ?? -1);
+    return storage >= 0 ? storage : 2 ** 25 + owner;
   }
 
   private bytes(value: ValueRecord): number {
@@ -297,6 +302,21 @@ function* viewsOf({ nodes, inputs }: Graph): Generator<[view: number, owner: num
 
 function isItem({ target }: Node): boolean {
   return target === "operator.getitem";
+}
+
+/** The devices that the storages are on, the one with most bytes first. */
+export function devicesOf({ holders }: Plan): string[] {
+  const bytes = new Map<string, number>();
+  for (const one of holders) bytes.set(one.device, (bytes.get(one.device) ?? 0) + one.nbytes);
+  return [...bytes].sort((a, b) => b[1] - a[1]).map(([device]) => device);
+}
+
+/** The same moments, with the memory of one device; of all for "". */
+export function onDevice(plan: Plan, device: string): Plan {
+  if (!device) return plan;
+  const holders = plan.holders.filter((one) => one.device === device);
+  const alive = aliveOf(holders, plan.moments.length);
+  return { moments: plan.moments, holders, alive, peak: peakOf(alive), text: plan.text };
 }
 
 /** The bytes that are alive at each moment. */

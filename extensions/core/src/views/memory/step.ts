@@ -77,6 +77,7 @@ function holderOf(
     maker,
     half,
     value: { dtype, shape },
+    device: "",
     madeAt,
     kind: KINDS.find((one): one is Kind => one === text(kind)) ?? "intermediate",
     nbytes: Math.max(0, Math.min(MOST, nbytes || 0)),

@@ -12,7 +12,7 @@ import { Chart, FILLS, readColours } from "./chart";
 import { graphsOf, halvesIn, TRAINING_STEP } from "./halves";
 import { lowering } from "./lowering";
 import { type Layer, layersOf, REST, type StackedBy } from "./layers";
-import { goneAt, type Holder, KINDS, type Plan, symbolsOf, UnknownSizes } from "./plan";
+import { devicesOf, goneAt, type Holder, KINDS, onDevice, type Plan, symbolsOf, UnknownSizes } from "./plan";
 import { follow } from "./pointer";
 import { layersIn, lineOf, type Row, rowsAt } from "./rows";
 import { ofCompilation, ofStep, type Shown } from "./shown";
@@ -43,6 +43,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     h("option", { value: "kind" }, "by kind"),
     h("option", { value: "module" }, "by module"),
   );
+  const device = h("select", { "aria-label": "Memory of the device" });
   const button = (text: string, label: string, click: () => void): HTMLElement =>
     h("button", { type: "button", class: "small", title: label, "aria-label": label, on: { click } }, text);
   const choice = h("div", { class: "choice", role: "radiogroup", "aria-label": "Memory of" });
@@ -54,6 +55,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     "div",
     { class: "bar" },
     choice,
+    device,
     by,
     h(
       "span",
@@ -71,7 +73,9 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
   const lower = lowering(state, (names) => {
     const holders =
       now?.plan.holders.filter(({ half, maker }) => half === 0 && names.has(maker.descriptor || maker.name)) ?? [];
-    if (holders.length) openRow({ holders });
+    if (!holders.length) return;
+    openRow({ holders });
+    legend.scrollIntoView({ block: "nearest" }); // with the drawing above it, below the facts of a narrow page
   });
   const view = h(
     "div",
@@ -91,6 +95,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
   let layers: Layer[] = [];
   let shown: readonly unknown[] = [];
   let sizes = new Map<string, number>();
+  let everywhere: Shown | null = null; // what is shown, with the memory of all devices
   let seen = ""; // the selection that was last drawn
 
   /** Whether a training step is shown: where the reader chose it, or there is nothing else. */
@@ -213,7 +218,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
       showNone(`${unknown} Choose a value for each.`);
     }
   };
-  const drawn = [chart.canvas, legend, said, list, by];
+  const drawn = [chart.canvas, legend, said, list, by, device];
   const showNone = (why: string): void => {
     now = null;
     for (const part of drawn) part.hidden = true;
@@ -221,12 +226,23 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     replace(phases);
   };
   const showPlan = (one: Shown): void => {
-    now = one;
-    const { plan } = one;
+    everywhere = one;
+    const devices = devicesOf(one.plan).filter(Boolean);
+    const chosen = devices.length > 1 && devices.includes(device.value) ? device.value : "";
+    replace(
+      device,
+      h("option", { value: "" }, "all devices"),
+      devices.map((name) => h("option", { value: name }, name)),
+    );
+    device.value = chosen;
+    now = { ...one, plan: onDevice(one.plan, chosen) };
+    const { plan } = now;
     for (const part of drawn) part.hidden = false;
+    device.hidden = devices.length < 2;
     chart.pinned = Math.min(chart.pinned, plan.moments.length - 1);
     if (chart.pinned < 0) chart.pinned = plan.peak;
-    replace(lead, ...sentence(plan, isStep() ? TRAINING_STEP : state.compilation.kind));
+    const where = chosen ? [" This is the memory on ", h("code", {}, chosen), " alone."] : byDevice(plan, devices);
+    replace(lead, ...sentence(plan, isStep() ? TRAINING_STEP : state.compilation.kind), where);
     const peaks = isStep() ? peaksOf(plan) : [];
     replace(
       phases,
@@ -241,6 +257,12 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     restack();
     fillList();
   };
+
+  device.addEventListener("change", () => {
+    if (!everywhere) return;
+    chart.pinned = -1; // the peak is elsewhere
+    showPlan(everywhere);
+  });
 
   const offerChoice = (): void => {
     const one = (name: string, what: "compilation" | typeof TRAINING_STEP, isChosen: boolean): Child =>
@@ -446,6 +468,16 @@ function sentence({ moments, alive, peak, holders }: Plan, kind: string): Child[
   ];
 }
 
+/** The peak of each device, if there are several. */
+function byDevice(plan: Plan, devices: readonly string[]): Child[] {
+  if (devices.length < 2) return [];
+  const peaks = devices.map((name, i) => {
+    const { alive, peak } = onDevice(plan, name);
+    return [i > 0 && (i === devices.length - 1 ? " and " : ", "), bytes(alive[peak] ?? 0), " on ", h("code", {}, name)];
+  });
+  return [" Each device by itself: at most ", peaks, "."];
+}
+
 const NAMES: Readonly<Record<string, string>> = {
   parameter: "are parameters",
   buffer: "are buffers",
@@ -485,6 +517,7 @@ function describe({ moments, alive }: Plan, at: number): Child[] {
 
 function columns(plan: Plan, { codeText }: Tools): Column<Row>[] {
   const first = (row: Row): Holder => row.holders[0]!;
+  const devices = new Set(plan.holders.map((one) => one.device)).size;
   const moment = (at: number): Child => {
     const found = plan.moments[at];
     return found ? [codeText(found.node.name, 14), h("small", {}, found.phase)] : "";
@@ -500,6 +533,7 @@ function columns(plan: Plan, { codeText }: Tools): Column<Row>[] {
         row.holders.length > 1 && `${row.holders.length} × `,
         codeText(row.name),
         h("small", {}, codeText(typed(first(row)), 16)),
+        devices > 1 && h("small", {}, `on ${first(row).device}`),
         first(row).maker.checkpoint && h("small", {}, `checkpoint: ${first(row).maker.checkpoint}`),
         row.odd && h("small", {}, `differs from ${row.odd.holders.length} equal ones: ${typed(first(row.odd))}`),
       ],
