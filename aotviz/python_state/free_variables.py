@@ -69,12 +69,17 @@ def modules(fn: object) -> dict[str, torch.nn.Module]:
     return {name: value for name, value in references(fn) if isinstance(value, torch.nn.Module)}
 
 
-def plain_function(fn: object) -> FunctionType | None:
-    """The function that a method, a partial function or a decorated one calls; None if it is not one of Python's."""
+def unwrapped(fn: object) -> object:
+    """What a method, a partial function or a decorated one calls: a function, or a module that Dynamo's own wraps."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     called: object = getattr(fn, "__func__", fn)
-    plain = inspect.unwrap(called) if callable(called) else None
+    return inspect.unwrap(called) if callable(called) else None
+
+
+def plain_function(fn: object) -> FunctionType | None:
+    """`unwrapped`; None if that is not a function of Python's."""
+    plain = unwrapped(fn)
     return plain if isinstance(plain, FunctionType) else None
 
 

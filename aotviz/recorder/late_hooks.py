@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aotviz.python_state.free_variables import modules, plain_function
+from aotviz.python_state.free_variables import modules, plain_function, unwrapped
 from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.schema import CallError
 from aotviz.recording.strings import clean
@@ -23,7 +23,7 @@ KINDS = "forward pre-hook", "forward hook", "backward pre-hook", "backward hook"
 
 def roots(function: Any) -> list[torch.nn.Module]:
     """The modules that a function refers to. Dynamo's own function for a module of torch's class wraps the module."""
-    wrapped = plain_function(function)
+    wrapped = unwrapped(function)
     return [wrapped] if isinstance(wrapped, torch.nn.Module) else list(modules(function).values())
 
 
