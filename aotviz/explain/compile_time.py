@@ -34,6 +34,7 @@ ROLES = ("dynamo", "export", "inference", "forward")
 STATEMENT = re.compile(r"^\s+(?!#|return\b|class\b|def\b)[A-Za-z_]\w*(?:: \"[^\"]*\")? = (?P<value>.*)")
 BLOCK = re.compile(r"(?<![^.])\d+(?![^.])")  # a number in a module's path: one of several equal ones
 MOST_TOLD = 3
+GENERATED = "<eval_with_key>"  # the file of a graph's own code, which a captured backward is
 UNROLLED = 200  # operators of one line in one graph: the line stands in a loop
 COVERED = 0.95  # of a compilation's time: events that last longer are all of it
 PARTS = {CAPTURE: "capture", GUARDS: "guards", AOT: "aotautograd", KERNELS: "kernels", UNKNOWN: "other"}
@@ -120,7 +121,8 @@ def operators(facts: Facts, place: int) -> Iterator[Operator]:
     graph = next((one for one in (facts.graph(place, role) for role in ROLES) if one is not None), None)
     for row in graph.rows if graph is not None else ():
         if row.op not in ("placeholder", "output"):
-            yield row.source, module_path(row.module_path), row.module_type.rpartition(".")[2]
+            line = NO_LINE if row.source.file.startswith(GENERATED) else row.source
+            yield line, module_path(row.module_path), row.module_type.rpartition(".")[2]
 
 
 def _printed(text: str) -> Iterator[Operator]:
@@ -128,9 +130,10 @@ def _printed(text: str) -> Iterator[Operator]:
     line = NO_LINE
     for statement in text.splitlines():
         if match := GRAPH_LINE.search(statement):
-            line = SourceLine(
-                match["file"], int(match["line"]), REST.sub(r"\g<function>", match["function"]), match["code"].strip()
-            )
+            function, code = REST.sub(r"\g<function>", match["function"]), match["code"].strip()
+            line = SourceLine(match["file"], int(match["line"]), function, code)
+            if line.file.startswith(GENERATED):
+                line = NO_LINE
         elif (match := STATEMENT.match(statement)) and not match["value"].isidentifier():
             yield line, "", ""
 

@@ -66,7 +66,7 @@ def _steps(was: Done, one: Done, hooks: Collection[str]) -> list[str]:
     found: list[str] = []
     if (ADDS in was.steps) != (ADDS in one.steps):
         values = ("a tensor", "None") if ADDS in was.steps else ("None", "a tensor")
-        found.append(f"{one.subject or 'a leaf'}.grad was {values[0]} and is {values[1]}")
+        found.append(f"{one.subject or 'parameter'}.grad was {values[0]} and is {values[1]}")
     counts = Counter(was.steps), Counter(one.steps)
     found += [
         f"the number of {kind} at {one} changed from {counts[0][kind]} to {counts[1][kind]}"

@@ -71,7 +71,7 @@ def test_aotinductor_has_stages_and_shows_the_code_that_it_generated(opened, scr
     [
         (("restarts",), "again from the first line (2 times; what it had done before took", "restarts"),
         (("cache_type_first", "cache_type_second"), "differs in what torch does not print", "miss"),
-        (("compiled_autograd",), "a leaf.grad was None and is now a tensor", "autograd"),
+        (("compiled_autograd",), "parameter.grad was None and is now a tensor", "autograd"),
     ],
 )
 def test_the_first_page_of_a_log_says_what_is_wrong(opened, screenshots: Path, names, said: str, picture: str) -> None:
