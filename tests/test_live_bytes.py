@@ -22,6 +22,7 @@ from tests.measured_bytes import differences
 from tests.oracle import programs as oracle
 from tests.oracle.models import FAMILIES, MORE
 from tests.parity.sections import modules
+from tests.sweeps import planned_memory
 from tests.tiers import slow
 
 PARTITIONERS = ["default_partition", "min_cut_rematerialization_partition"]
@@ -325,3 +326,14 @@ def test_what_saved_tensor_hooks_that_are_graphs_pack_is_in_the_plan() -> None:
     packed = set(saved.name[saved.hook != ""])
     assert {one.nbytes for one in f.recording[0].memory().all_holders if one.name in packed} == {2 * 64}
     assert not differences(f.recording[0], step, [x, seed])
+
+
+def test_the_tables_of_the_page_are_what_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row of each; `python -m tests.sweeps.planned_memory` makes all."""
+    page = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+    *_, row = planned_memory.models(["autoencoder"])
+    assert row in page
+    rows = [*planned_memory.changes(["autoencoder"])][2:]
+    assert len(rows) == 3
+    for row in rows:
+        assert row in page.replace("`", "").replace("| autoencoder |", "| `autoencoder` |")

@@ -99,8 +99,9 @@ def test_what_has_no_gradient_and_what_is_no_single_graph_is_refused_by_name() -
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(ValueError, match="<lambda> returns nothing that can be differentiated"):
         aotviz.plans(lambda x: x.sin(), torch.ones(3))
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break") as broken:
         aotviz.plans(breaks, x)
+    assert broken.value.__notes__[-1].startswith("aotviz.plans takes a function that is one graph.")
     with pytest.raises(ValueError, match="there is no partitioner 'best'; there are default"):
         aotviz.plans(torch.sin, x, partitioners=["best"])
     with pytest.raises(ValueError, match="between 0 and 1, not 2"):

@@ -36,10 +36,16 @@ from aotviz.recording.peak_changes import Change
 from aotviz.recording.plans import Measured, Plan, Plans, plan
 from aotviz.recording.store import Store
 from aotviz.torch_private import dynamo, partitioners
+from aotviz.torch_private.dynamo_failures import Unsupported
 from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
 
 REPEATS = 5  # of a step, for the clock
+_NOT_ONE_GRAPH = (
+    "aotviz.plans takes a function that is one graph. For one that breaks, compile and run it: "
+    "`compiled = aotviz.compile(fn); compiled(*inputs).sum().backward()`. Each `compiled.recording[i].what_if([...])` "
+    "then has the plans of one graph, and `compiled.recording.step_memory(...)` the memory of those that you name."
+)
 
 
 def plans(
@@ -72,7 +78,7 @@ def plans(
         ValueError: nothing in the function's result can be differentiated, there is no such partitioner, or a budget is
             out of range.
         Refused: aotviz cannot compile the function.
-        Unsupported: the function has a graph break (Dynamo's error, which says where).
+        Unsupported: the function has a graph break (Dynamo's error, which says where, and what to do instead).
 
     >>> import torch
     >>> import aotviz
@@ -235,6 +241,9 @@ class _Capture:
             return None
         except dynamo.BackendFailed as failed:
             error = failed.inner_exception
+        except Unsupported as broken:
+            broken.add_note(_NOT_ONE_GRAPH)
+            raise
         raise error
 
 
