@@ -278,7 +278,7 @@ class _Causes:
         others = [other for other in self._facts.frames.get(self._facts.frame(place), ()) if other < place]
         return numbers if numbers and all(self._path(other) != path for other in others) else []
 
-    def _path(self, place: int) -> list[SourceLine]:
+    def _path(self, place: int) -> tuple[SourceLine, ...]:
         """The lines that led to the call for which a function was compiled, from the outermost."""
         return user_frames(self._facts.text(self._facts.data.compilations[place].stack))[:-1]
 

@@ -69,12 +69,13 @@ def modules(fn: object) -> dict[str, torch.nn.Module]:
     return {name: value for name, value in references(fn) if isinstance(value, torch.nn.Module)}
 
 
-def unwrapped(fn: object) -> object:
+def unwrapped(fn: object) -> FunctionType | torch.nn.Module | None:
     """What a method, a partial function or a decorated one calls: a function, or a module that Dynamo's own wraps."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    called: object = getattr(fn, "__func__", fn)
-    return inspect.unwrap(called) if callable(called) else None
+    fn = getattr(fn, "__func__", fn)
+    plain = inspect.unwrap(fn) if callable(fn) else None
+    return plain if isinstance(plain, (FunctionType, torch.nn.Module)) else None
 
 
 def plain_function(fn: object) -> FunctionType | None:
