@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -258,6 +259,12 @@ def test_a_log_of_two_ranks_has_a_plan_for_each(tmp_path) -> None:
     again = log["rank 1: 0/1"].memory(sizes={symbol: 4})
     assert again.peak.nbytes == static.peak.nbytes < dynamic.peak.nbytes
     assert static.peak.source.partition(" ")[2] in corpus.source("ranks")
+    for name in ("rank 0: 0/0", "rank 1: 0/0"):
+        inputs = {(one.kind, math.prod(one.shape) * 4) for one in log[name].data.inputs}
+        found = {(one.kind, one.nbytes) for one in log[name].memory().all_holders}
+        assert {one for one in inputs if one[0] == "parameter"} <= found
+        parameters = {one.name for one in log[name].memory().all_holders if one.kind == "parameter"}
+        assert not any(set(change.values) & parameters for change in log[name].peak_changes(9))
 
 
 def test_a_job_of_torchs_own_has_the_plan_of_the_same_program_here(tmp_path) -> None:

@@ -36,7 +36,6 @@ from aotviz.recording.peak_changes import Change
 from aotviz.recording.plans import Measured, Plan, Plans, plan
 from aotviz.recording.store import Store
 from aotviz.torch_private import dynamo, partitioners
-from aotviz.torch_private.dynamo_failures import Unsupported
 from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -241,7 +240,7 @@ class _Capture:
             return None
         except dynamo.BackendFailed as failed:
             error = failed.inner_exception
-        except Unsupported as broken:
+        except dynamo.Unsupported as broken:
             broken.add_note(_NOT_ONE_GRAPH)
             raise
         raise error

@@ -313,6 +313,7 @@ class _Plan:
         self._ends: dict[int, tuple[int, int]] = {}  # of values: elements up to the end in the storage, and bytes
         self._largest: dict[int, int] = {}  # bytes by storage, if they are needed
         self._owners: dict[int, int] = {}  # of views, and of what is written in place: the value that has the storage
+        self._given_in_order = _primals(halves[0]) == len(kinds)  # the primals of a log are Dynamo's inputs
         steps: list[tuple[str, Node]] = []  # what runs, in order
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
             self._read(graph, kinds, len(steps), following)
@@ -448,9 +449,12 @@ class _Plan:
         if graph.role.startswith("backward") and self.storages:
             return "tangent"
         said = _OF_TORCH.match(node.descriptor)  # in a log: the number of an input, or a name
+        names = [*kinds]
+        primal = _PRIMAL.fullmatch(node.name) if not node.descriptor else None  # or nothing
+        if primal is not None and self._given_in_order:
+            return kinds[names[int(primal["number"]) - 1]]
         if said is None:
             return kinds.get(node.descriptor, "input")
-        names = [*kinds]
         number = int(said["number"] or len(names))
         return kinds.get(names[number] if number < len(names) else said["name"] or "", "input")
 
@@ -535,6 +539,7 @@ _END = 1 << 60  # held by the caller when everything has run
 _ITEM = "operator.getitem"
 _IN_PLACE = re.compile(r"[^_]_\.\w+$")
 _OF_TORCH = re.compile(r"\w+AOTInput\((?:idx=(?P<number>\d{1,9})|target='(?P<name>[^']*)')\)")
+_PRIMAL = re.compile(r"primals_(?P<number>[1-9]\d{0,8})")
 _SAID_SAVED = re.compile(r"saved |SavedForBackwards")
 _SAID_UPDATED = re.compile(r" after mutation$|^InputMutationAOTOutput\(")
 
@@ -543,6 +548,12 @@ _SAID_UPDATED = re.compile(r" after mutation$|^InputMutationAOTOutput\(")
 def _shares_memory(target: str) -> bool:
     """Whether the result is in the memory of the first argument."""
     return bool(sizes.VIEW.fullmatch(target) or _IN_PLACE.search(target))
+
+
+def _primals(graph: Graph) -> int:
+    """The largest number of a primal."""
+    found = (_PRIMAL.fullmatch(node.name) for node in graph.rows if node.op == "placeholder")
+    return max((int(one["number"]) for one in found if one), default=0)
 
 
 def _views(graph: Graph) -> Iterator[tuple[int, int]]:

@@ -466,6 +466,9 @@ def _without(program: Program, holder: Holder) -> Change:
         mine = (text for name, text in pairs if set(places.get(name, ())) & set(places[holder.name]))
         said = next((text for text in mine if not text.startswith("saved ")), "") or holder.name
         said = said.removeprefix("base of ")
+    number = said.removeprefix("primals_")  # in a log
+    if said.startswith("primals_") and number.isdigit() and int(number) <= len(program.inputs):
+        said = program.inputs[int(number) - 1].name
     what = f"Let go of `{said}` before the backward (`del`, or do not keep it): only the caller holds it then."
     return _change(program, "let go", said, what, memory, names=(holder.name,), values=(holder.name,))
 

@@ -15,6 +15,7 @@ import torch
 from torch._dynamo import config, convert_frame, eval_frame, exc, external_utils
 from torch._dynamo.backends import registry
 from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
+from torch._dynamo.exc import Unsupported as Unsupported
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.utils import counters, get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext

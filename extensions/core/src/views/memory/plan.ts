@@ -28,6 +28,7 @@ const VIEW =
   /^aten\.(?:alias|as_strided|detach|diagonal|expand|permute|select|slice|split|split_with_sizes|squeeze|t|transpose|unbind|_?unsafe_view|unsqueeze|view|view_as_complex|view_as_real)\.\w+$/;
 const IN_PLACE = /[^_]_\.\w+$/;
 const OF_TORCH = /^\w+AOTInput\((?:idx=(\d{1,9})|target='([^']*)')\)/;
+const PRIMAL = /^primals_([1-9]\d{0,8})$/;
 const MOST = 2 ** 50; // bytes of a storage
 const END = 2 ** 53; // held by the caller when everything has run
 
@@ -104,6 +105,7 @@ class Planner {
   private readonly unknown = new Set<string>();
   private readonly owners = new Map<number, number>(); // of views, and of what is written in place: the value that has the storage
   private readonly kinds: ReadonlyMap<string, Kind>;
+  private readonly givenInOrder: boolean; // the primals of a log are Dynamo's inputs
 
   constructor(
     private readonly halves: readonly Graph[],
@@ -112,6 +114,7 @@ class Planner {
     private readonly text: (number: number) => string,
     private readonly sizes: Sizes,
   ) {
+    this.givenInOrder = halves.length > 0 && primalsOf(halves[0]!.nodes) === inputs.length;
     this.kinds = new Map(inputs.map(({ name, kind }) => [name, kind as Kind]));
   }
 
@@ -276,14 +279,21 @@ class Planner {
     return value ?? 1;
   }
 
-  private kindOf({ role }: Graph, { op, descriptor }: Node): Kind {
+  private kindOf({ role }: Graph, { op, name: own, descriptor }: Node): Kind {
     if (op === "a") return "constant";
     if (op !== "p") return "intermediate";
     if (role.startsWith("backward") && this.storages.size) return "tangent";
+    const primal = descriptor ? null : PRIMAL.exec(own); // in a log, there may be nothing
+    if (primal && this.givenInOrder) return this.inputs[Number(primal[1]) - 1]!.kind as Kind;
     const said = OF_TORCH.exec(descriptor); // in a log: the number of an input, or a name
     const name = said ? (said[1] ? this.inputs[Number(said[1])]?.name : said[2]) : descriptor;
     return this.kinds.get(name ?? "") ?? "input";
   }
+}
+
+/** The largest number of a primal. */
+function primalsOf(nodes: readonly Node[]): number {
+  return nodes.reduce((most, { op, name }) => Math.max(most, (op === "p" && Number(PRIMAL.exec(name)?.[1])) || 0), 0);
 }
 
 /** The values of views and writes, with the value whose memory each has, by their operators. */
