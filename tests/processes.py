@@ -1,9 +1,9 @@
 """Python programs in processes of their own that share one import of torch, which takes longer than most of them.
 
 `run(["-m", module, …])` is `subprocess.run([python, "-m", module, …])`, but that the process is forked from one that
-has imported torch and aotviz and has done nothing else. For a test of what an import does, or of what is read from the
-environment while torch is imported, start Python itself. With a GPU, each process imports them itself: that import asks
-for the GPU, and a process that is forked after it cannot use it.
+has imported torch, Inductor and aotviz (tests/preloaded.py) and has done nothing else. For a test of what an import
+does, or of what is read from the environment while torch is imported, start Python itself. With a GPU, each process
+imports them itself: that import asks for the GPU, and a process that is forked after it cannot use it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from typing import Any
 
 import torch
 
-READY = ["torch", "torch._dynamo", "aotviz.comparing.bisecting", "aotviz.frontends.backend"]
 _context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "forkserver")
-_context.set_forkserver_preload(READY)
+_context.set_forkserver_preload(["tests.preloaded"])
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests import one_rank
-
 
 def custom_op_without_fake(cured):
     @torch.library.custom_op("jobs_faked::swish" if cured else "jobs::swish", mutates_args=())
@@ -138,6 +136,8 @@ def errors_suppressed(cured):
 
 
 def ddp_of_a_library_module(cured):
+    from tests import one_rank
+
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     if cured:
         model = torch.compile(model, backend="aot_eager")

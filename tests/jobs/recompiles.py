@@ -2,6 +2,7 @@
 
 Each function is one job. `cured` is the same program as somebody who knows the cause would write it. `# here` marks the
 lines that a reader should be sent to. What each should say is noted in expected.toml, before it was first run.
+What only one job needs and takes long to import, it imports itself: each job has a process of its own.
 """
 
 from __future__ import annotations

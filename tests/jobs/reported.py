@@ -10,10 +10,7 @@ import warnings
 
 import torch
 import torch.nn.functional as F
-import transformers
 from torch import nn
-
-from tests import one_rank
 
 
 class Stack(nn.Module):
@@ -200,6 +197,8 @@ def cond_returns_its_input(cured):
 
 
 def compiled_inside_ddp(cured):
+    from tests import one_rank
+
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
     with one_rank.alone():
         trained = nn.parallel.DistributedDataParallel(torch.compile(model, backend="aot_eager"))
@@ -350,6 +349,8 @@ def steps_unrolled(cured):
 
 
 def labels_of_a_language_model(cured):
+    import transformers
+
     logger = logging.getLogger("transformers.modeling_utils")
     if cured:
         torch._dynamo.config.ignore_logging_functions.add(logger.warning_once)
@@ -360,6 +361,8 @@ def labels_of_a_language_model(cured):
 
 
 def mask_in_some_calls(cured):
+    import transformers
+
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     model = torch.compile(transformers.BertModel(transformers.BertConfig(vocab_size=64, **sizes)), backend="eager")
     tokens, mask = torch.randint(0, 64, (2, 8)), torch.ones(2, 8, dtype=torch.long)
@@ -368,6 +371,8 @@ def mask_in_some_calls(cured):
 
 
 def tokens_generated(cured):
+    import transformers
+
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.LlamaConfig(vocab_size=64, pad_token_id=0, bos_token_id=1, eos_token_id=None, **sizes)
     model = transformers.LlamaForCausalLM(config).eval()

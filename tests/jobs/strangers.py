@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 
 import torch
-import transformers
 from torch import nn
 
 
@@ -122,6 +121,8 @@ def operator_without_its_write(cured):
 
 
 def experts_in_a_loop(cured):
+    import transformers
+
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.MixtralConfig(vocab_size=16, num_key_value_heads=1, num_local_experts=2, **sizes)
     kind = "batched_mm" if cured else "eager"
