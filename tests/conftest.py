@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,17 +56,24 @@ SPREAD = {
 
 # Note [Frozen objects]: what 14,000 tests, and the files that have been run, hold are millions of objects. To look
 # through them takes seconds, and frees nothing. So what is there when a file begins is set apart from `gc.collect()`,
-# and the collector itself looks through the others rarely, that is after 50 compilations. `gc.get_referrers` sees all.
-gc.set_threshold(10_000, 20, 50)
-get_referrers = gc.get_referrers
+# and the collector itself looks through the others rarely, that is after 50 compilations. `gc.get_referrers` sees all,
+# and what it, or a benchmark, has thawed is set apart again before the next test.
+gc.set_threshold(100_000, 20, 5)
+get_referrers, unfreeze = gc.get_referrers, gc.unfreeze
+frozen = SimpleNamespace(thawed=False, again=False)  # `gc.get_freeze_count` would walk through them
+
+
+def thaw() -> None:
+    frozen.thawed = True
+    unfreeze()
 
 
 def get_referrers_among_all(*objects: object) -> list[Any]:
-    gc.unfreeze()
+    thaw()
     return get_referrers(*objects)
 
 
-gc.get_referrers = get_referrers_among_all
+gc.get_referrers, gc.unfreeze = get_referrers_among_all, thaw
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,7 +103,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     sizes = Counter(item.path for item in items)
     place = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: (item.path.name in SPREAD, place.get(item.path.name, len(place)), -sizes[item.path]))
+    last = "test_what_is_loaded.py"  # of the files: each audit event after it is a call of a Python function
+    items.sort(
+        key=lambda item: (
+            item.path.name in SPREAD,
+            item.path.name == last,
+            place.get(item.path.name, len(place)),
+            -sizes[item.path],
+        )
+    )
 
 
 def is_of_another_size(golden: pytest.Function) -> bool:
@@ -110,8 +126,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         dynamo = sys.modules.get("torch._dynamo")
         if dynamo is not None:
             dynamo.reset()  # else it still holds the programs of the last file
+        if frozen.again:
+            unfreeze()  # among it may be garbage
         gc.collect()
         gc.freeze()
+        frozen.thawed = frozen.again = False
+    elif frozen.thawed:
+        gc.freeze()
+        frozen.thawed, frozen.again = False, True
     without_timing_of_guards()
 
 

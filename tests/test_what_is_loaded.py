@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import gzip
 import importlib
 import json
@@ -241,13 +242,17 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
         _SEEN.append(f"{event} {args}")
 
 
-sys.addaudithook(_hear)
+@functools.cache
+def _listen() -> None:
+    """Not on import: with a hook, which nothing removes, every `id()` of the process is a call of a Python function."""
+    sys.addaudithook(_hear)
 
 
 @contextlib.contextmanager
 def watched(*allowed: Path) -> Iterator[None]:
     """Nothing but these files is opened in the block, and nothing is run, written or connected to."""
     global _SEEN
+    _listen()
     seen = _SEEN = []
     try:
         yield
