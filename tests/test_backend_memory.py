@@ -20,12 +20,7 @@ from aotviz.ir.refusals import RanInEager
 from aotviz.recording.store import Store
 from tests.tiers import slow
 
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def doubled(x, y, w):

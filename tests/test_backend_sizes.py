@@ -13,12 +13,7 @@ import aotviz
 import aotviz.frontends.backend
 from aotviz.lowerings import run_graph
 
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def halves(x):

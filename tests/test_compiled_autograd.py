@@ -15,12 +15,7 @@ import aotviz.frontends.backend
 from aotviz.ir.refusals import Refused
 from tests.tiers import slow
 
-
-@pytest.fixture(autouse=True)
-def clean_dynamo():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def ours(function):

@@ -30,11 +30,7 @@ SHORT = (  # those that are run at once; the others take a while
 RAISE = ("vmap_of_a_condition_that_is_refused", "a_function_of_its_own_without_a_rule_under_vmap")
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_known():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def ours(program):

@@ -9,12 +9,7 @@ import torch
 
 import aotviz
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def add(x):

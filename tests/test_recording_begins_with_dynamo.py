@@ -35,11 +35,7 @@ def line_of(text: str) -> int:
     return first + next(number for number, line in enumerate(lines) if text in line)
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def calls(backend: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,11 +32,7 @@ def three(x, n=1):
     return x.tan() + n
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def each_after_a_reset(backend: str = "eager") -> None:

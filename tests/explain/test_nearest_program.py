@@ -7,12 +7,7 @@ import torch
 
 import aotviz
 
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
 
 def causes(function, *calls):
