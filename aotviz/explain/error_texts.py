@@ -19,6 +19,7 @@ KNOWN = (  # what a message says, its cure
     (r"compiled with non-empty donated buffers", backward_cures.DONATED),
     (r"random operation while in randomness error mode", break_cures.RANDOM_IN_VMAP),
     (r"Batch norm got a batched tensor as input while the running_mean", break_cures.BATCH_NORM_IN_VMAP),
+    (r"might be aliasing the input", break_cures.ALIASED_BRANCH),
     (r"You tried to vmap over ApplyTemplate", break_cures.FUNCTION_UNDER_VMAP),
     (r"\bsame (?:dtypes?|scalar type)\b|dtypes match|dtype to be equal to", result_cures.DTYPES),
 )
@@ -72,10 +73,14 @@ def advised(message: str) -> str:
     return " ".join(one if one[-1] in ".!?:" else f"{one}." for one in found if not NO_CURE.search(one))
 
 
+def known_cure(message: str) -> Advice:
+    """The cure that is known for an error; empty if none is."""
+    return next((cure.said() for pattern, cure in KNOWN if re.search(pattern, message)), NO_ADVICE)
+
+
 def cure_of(message: str) -> Advice:
     """The cure that is known for an error, or what its message advises; empty if there is neither."""
-    for pattern, cure in KNOWN:
-        if re.search(pattern, message):
-            return cure.said()
+    if known := known_cure(message):
+        return known
     advice = advised(message)
     return break_cures.TORCHS_HINT.said(hint=advice) if advice else NO_ADVICE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from aotviz.explain import call_errors, exports, fixed_sizes, graph_breaks, misses, recompiles
+from aotviz.explain import call_errors, error_texts, exports, fixed_sizes, graph_breaks, misses, recompiles
 from aotviz.explain.cures import break_cures, export_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Point, counted, sentence
@@ -80,7 +80,9 @@ def found(facts: Facts, only: int | None = None, ran_in_eager: bool | None = Non
             line = misses.own_line(user_frames(facts.text(facts.data.compilations[places[0]].stack)))
         if line.line:
             where, code = str(line), line.code
-        if break_cures.OF_BACKEND in fix.cures and (frame := _raised_at(facts, places[0])) is not None:
+        if (BY_BACKEND.match(reason) or break_cures.OF_BACKEND in fix.cures) and (
+            frame := _raised_at(facts, places[0])
+        ) is not None:
             where, code = str(frame), frame.code
         fake = _in_fake_kernel(facts, places[0])
         if fake is not None:
@@ -169,7 +171,7 @@ def told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
         return f" because {words}", words, NO_ADVICE
     if backend := BY_BACKEND.match(reason):
         words = f"the backend `{backend['name']}` raised {backend['error'].strip()}"
-        return f" because {words}", words, break_cures.OF_BACKEND.said()
+        return f" because {words}", words, error_texts.known_cure(backend["error"]) or break_cures.OF_BACKEND.said()
     if kind == "InductorError":
         words = f"Inductor raised {reason.strip().partition(chr(10))[0]}"
         return f" because {words}", words, break_cures.OF_BACKEND.said()

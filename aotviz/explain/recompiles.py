@@ -355,6 +355,8 @@ def _cause_point(
         opening += f" With its other recompiles, it reached the recompile limit at {full.id}."
     main = _own_first(facts, telling.place, telling.main)
     fix = cures_of_recompiles.of(facts, cause, usual, full is not None or cause.reached_limit)
+    if count > 1 and _stays_static(cause) and not fixed:
+        fix = guard_cures.STATIC.said().together_with(fix)
     if fixed and {export_cures.FIXED_SIZE, guard_cures.FIXED_NUMBER, guard_cures.UNROLLED} & {*fix.cures}:
         main = replace(main, code=fixed.code, place=str(fixed))
         opening = sentence(opening, f"Dynamo made `{cause.subject}` a symbol, and this line made it a constant again")

@@ -142,6 +142,22 @@ def a_transform_of_a_compiled_function(cured: bool) -> object:
     return (made if cured else grad(made))(torch.ones(4, 3))
 
 
+@program(
+    "a branch of torch.cond that returns its input",
+    break_cures.ALIASED_BRANCH,
+    "`x.clone()`",
+    ("pytorch/pytorch#153832", "huggingface/transformers#39488"),
+    errors,
+)
+def a_branch_that_returns_its_input(cured: bool) -> object:
+    def clipped(x: torch.Tensor) -> Any:
+        y = x * 2
+        return torch.cond(y.norm() > 10, lambda y: y / 2, lambda y: y.clone() if cured else y, (y,))
+
+    with torch.no_grad():  # else Dynamo refuses it
+        return torch.compile(clipped, backend="aot_eager")(torch.ones(3))
+
+
 class Rounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:

@@ -161,6 +161,11 @@ BATCH_NORM_IN_VMAP = Cure(
     "Before the first call, `torch.func.replace_all_batch_norm_modules_(model)`: BatchNorm then keeps no running "
     "statistics, which samples cannot update apart from each other. Or use `model.eval()`, or `nn.GroupNorm`.",
 )
+ALIASED_BRANCH = Cure(
+    "branch that returns its input",
+    "What a branch of `torch.cond`, or the body of another higher-order operator, returns must be new: return "
+    "`x.clone()` where it returns an input `x`, or a view of one.",
+)
 FUNCTION_UNDER_VMAP = Cure(
     "custom autograd.Function under vmap",
     "`ApplyTemplate` is what Dynamo puts in place of your `autograd.Function`, and it has no rule for `vmap`. For a "

@@ -57,8 +57,8 @@ ONE_DIMENSION = Cure(
 )
 UNFINISHED = Cure(
     "export that did not finish",
-    "Run the program in eager with the same inputs. If that works, the error is about `dynamic_shapes`: "
-    "`torch.export.export` prints it.",
+    "Run the program in eager with the same inputs. If that works, the error is about `dynamic_shapes`, or about an "
+    "input of a class that torch does not know: `torch.export.export` prints it, and `aotviz.watch()` tells it.",
 )
 STOPPED = Cure("export that stopped at a line", "Call the module in eager with the same inputs first.")
 RETURNED = Cure(

@@ -159,6 +159,11 @@ IDENTITY = Cure(
     "pass the varying value as an argument; each new object costs a compilation.",
 )
 TYPE = Cure("type of an argument", "Always pass the same type, for example `tuple({name})`.", kept=ONCE)
+STATIC = Cure(
+    "size that a setting keeps constant",
+    "Leave out `dynamic=False`, or the setting `torch._dynamo.config.automatic_dynamic_shapes = False`: torch then "
+    "makes a size a symbol when it changes for the first time.",
+)
 KEYS = Cure(
     "keys of a dictionary",
     "Give `{name}` the same keys in each call, with None or a neutral value for missing entries, or pass "
@@ -167,7 +172,8 @@ KEYS = Cure(
 KEY_ORDER = Cure(
     "order of a dictionary's keys",
     "Keys are guarded in their order. Give `{name}` the same keys in the same order in each call, for example "
-    "`{{key: {name}[key] for key in sorted({name})}}`.",
+    "`{{key: {name}[key] for key in sorted({name})}}`. If it has other keys in other calls, give it all of them in "
+    "each, with a neutral value, such as zeros with a weight of 0, for those that are missing.",
     kept=ONCE,
 )
 MODULES = Cure(
