@@ -25,7 +25,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import SavedTensor
-from aotviz.ir.partition_functions import drawing_once, must_save, named, share
+from aotviz.ir.partition_functions import named
 from aotviz.recorder import records
 from aotviz.recorder.naming import target_name
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
@@ -115,25 +115,12 @@ class RecordedProgram:
         values = list(graphs.values(given)), list(graphs.values(inputs[len(given) :]))
         static = [i for i, node in enumerate(given) if (one := about.get(node.meta["desc"])) and one.static]
 
-        def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
-            for node in filter(partition.is_clone_of_input, joint.graph.nodes):
-                must_save(node)
-            with partitioners.sharing(chosen, share, joint.graph):
-                found: tuple[fx.GraphModule, fx.GraphModule] = chosen(
-                    joint, values, num_fwd_outputs=results, static_lifetime_input_indices=static
-                )
-            return found
-
         writable = self._writable(module.graph, given, set(static), results)
-        untouched = graphs.copy(module)
-        forward, backward = drawing_once(module, results, cut, writable)
         names = [node.meta["desc"] for node in given]
         written = [
             i for i, one in enumerate(map(about.get, names)) if one and (one.mutates_data or one.mutates_metadata)
         ]
-        if partition.reads_overwritten(forward, results, written):
-            partition.protect_old_values(untouched, written)
-            forward, backward = drawing_once(untouched, results, cut, writable)
+        forward, backward, _ = partition.Cut(chosen, values, results, static).halves(module, written, writable)
         return forward, backward
 
     def _writable(self, graph: fx.Graph, given: Sequence[fx.Node], static: set[int], results: int) -> frozenset[str]:

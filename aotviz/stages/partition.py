@@ -15,8 +15,8 @@ between the call and its backward. Autograd notices them, except writes with ano
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -54,34 +54,16 @@ def run(call: JointGraph) -> Split:
             evidence.append(Reason("joint graph", text))
         if call.options.joint_pass is not None:
             module = call.options.joint_pass(module, joint_inputs)
-        untouched = graphs.copy(module) if _overwritten(call) else module
         descriptors = {node.name: node.meta.get("desc") for node in graphs.placeholders(module.graph)}
         by_name = kept_by_name.readers(module.graph)  # partitioners merge nodes of the joint graph in place
-
-        def cut(joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
-            for node in filter(is_clone_of_input, joint.graph.nodes):
-                if "recompute" not in node.meta:
-                    must_save(node)
-            with sharing(call.options.partition_fn, share, joint.graph):
-                forward, backward = call.options.partition_fn(
-                    joint,
-                    joint_inputs,
-                    num_fwd_outputs=results,
-                    static_lifetime_input_indices=list(call.meta.static_input_indices),
-                )
-            _check_outputs(forward, backward, results, len(graphs.outputs(joint.graph)), call.options.partition_fn)
-            return forward, backward
 
         writable = _writable(call, graphs.outputs(module.graph)[:results])
         named = {node.name: node for node in module.graph.nodes}
         not_recomputed_from = {graphs.owner(named[name]).name for name in by_name if name in named}
         if call.follows.writes and call.options.by_operator:
             not_recomputed_from |= writable
-        forward, backward = drawing_once(module, results, cut, writable, not_recomputed_from)
-        protected: set[str] = set()
-        if _reads_overwritten(call, forward):
-            protected = protect_old_values(untouched, _overwritten(call))
-            forward, backward = drawing_once(untouched, results, cut, writable, not_recomputed_from)
+        cut = Cut(call.options.partition_fn, joint_inputs, results, call.meta.static_input_indices)
+        forward, backward, protected = cut.halves(module, _overwritten(call), writable, not_recomputed_from)
     effects.unlift(forward, len(call.slots), tokens)
     effects.unlift(backward, len(call.gradients), late_tokens)
     as_it_is = kept_by_name.read_as_it_is(backward.graph, by_name)
@@ -106,6 +88,39 @@ def run(call: JointGraph) -> Split:
         split,
         hooked_results=(*call.hooked_results, *(HookedResult(ref, ()) for ref in saved_values.passed_unsaved(split))),
     )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a joint graph is cut in two."""
+
+    partition_fn: Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+    inputs: tuple[Sequence[Any], Sequence[Any]]  # values of what goes in, and tangents
+    results: int
+    static: Sequence[int]  # inputs that stay in one place
+
+    def halves(
+        self, joint: fx.GraphModule, overwritten: Sequence[int], writable: Set[str], others: Set[str] = frozenset()
+    ) -> tuple[fx.GraphModule, fx.GraphModule, set[str]]:
+        """The forward, the backward, and the names of clones; see Note [Old values of mutated inputs]. `writable` and
+        `others` are not recomputed from: see Note [Recomputing from an input]."""
+        untouched = graphs.copy(joint) if overwritten else joint
+        forward, backward = drawing_once(joint, self.results, self._once, writable, others)
+        if not reads_overwritten(forward, self.results, overwritten):
+            return forward, backward, set()
+        clones = protect_old_values(untouched, overwritten)
+        return *drawing_once(untouched, self.results, self._once, writable, others), clones
+
+    def _once(self, joint: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
+        for node in filter(is_clone_of_input, joint.graph.nodes):
+            if "recompute" not in node.meta:
+                must_save(node)
+        with sharing(self.partition_fn, share, joint.graph):
+            forward, backward = self.partition_fn(
+                joint, self.inputs, num_fwd_outputs=self.results, static_lifetime_input_indices=list(self.static)
+            )
+        _check_outputs(forward, backward, self.results, len(graphs.outputs(joint.graph)), self.partition_fn)
+        return forward, backward
 
 
 def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
@@ -151,11 +166,6 @@ def is_clone_of_input(node: fx.Node) -> bool:
     """See Note [Clones of inputs]. The clones that `contiguous()` makes do not count."""
     clones = node.target is torch.ops.aten.clone.default and not node.kwargs
     return clones and bool(graphs.owner(node.args[0]).op == "placeholder")
-
-
-def _reads_overwritten(call: JointGraph, forward: fx.GraphModule) -> bool:
-    """Whether the backward would get a mutated input, or a view of one, after the mutation."""
-    return reads_overwritten(forward, len(call.slots), _overwritten(call))
 
 
 def reads_overwritten(forward: fx.GraphModule, results: int, overwritten: Sequence[int]) -> bool:

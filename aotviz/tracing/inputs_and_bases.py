@@ -84,23 +84,15 @@ class InputsAndBases:
 # --- Conditions of rules (`rules.py`). ---
 
 
-def _lost(one: InputsAndBases, is_leaf: bool) -> Iterator[Names]:
+def loses_its_base(one: InputsAndBases) -> Iterator[tuple[bool, str]]:
     """An input is used after autograd saw the write to another with the same counter: it gets a `grad_fn` from it."""
     infos, args = one.ran.input_info, one.ran.program.args
     for position, same in one.occurrences().items():
-        if infos[position].is_leaf is is_leaf and has_no_root(args[position]):
+        if has_no_root(args[position]):
             written = (infos[j] for j in one.counting_with(position) if j not in same and infos[j].mutates_data)
             seen = any(info.requires_grad_after and not info.mutations_hidden_from_autograd for info in written)
             if seen and any(map(one.is_used_after, same)):
-                yield one.ran.program.name(position)
-
-
-def loses_a_leaf(one: InputsAndBases) -> Iterator[Names]:
-    return _lost(one, is_leaf=True)
-
-
-def loses_a_view(one: InputsAndBases) -> Iterator[Names]:
-    return _lost(one, is_leaf=False)
+                yield infos[position].is_leaf, one.ran.program.name(position)
 
 
 def writes_after_turning(one: InputsAndBases) -> Iterator[MetadataOp]:

@@ -70,16 +70,9 @@ def old_storage_is_written(ran: Ran) -> Iterator[Names]:
                 yield "an input"
 
 
-def data_of_an_alias(ran: Ran) -> Iterator[Names]:
-    return _aliases(ran, "data is assigned")
-
-
-def set_of_an_alias(ran: Ran) -> Iterator[Names]:
-    return _aliases(ran, "alias is given another storage")
-
-
-def _aliases(ran: Ran, reason: str) -> Iterator[Names]:
-    """Results, and writes, over a storage to which a tensor is not followed, or that the caller has too."""
+def is_shared(reason: str, ran: Ran) -> Iterator[Names]:
+    """Results, and writes, over a storage to which a tensor is not followed, or that the caller has too. `reason`: the
+    rule, of `.data` or of `set_`."""
     parted = [(position, tensor) for position, tensor, why in ran.ledger.parted if why == reason]
     if not parted:
         return

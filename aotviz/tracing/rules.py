@@ -11,11 +11,12 @@ and says for each why it is no entry here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from aotviz.ir.forms import TracedCall
-from aotviz.ir.refusals import Conditions
+from aotviz.ir.refusals import Asked, Conditions
 from aotviz.tracing import (
     after_the_graph,
     facts_of_inputs,
@@ -52,6 +53,14 @@ def _moves(finds: Callable[[AnyRan], Iterator[MetadataOp]]) -> Conditions[AnyRan
     )
 
 
+def _leaf_or_view(finds: Callable[[Asked], Iterator[tuple[bool, str]]]) -> Conditions[Asked]:
+    """Two rules about a view whose base does not require grad: whether it is a leaf, and its name."""
+    return (
+        ("leaf that is a view", lambda one: (name for is_leaf, name in finds(one) if is_leaf)),
+        ("view whose base does not require grad", lambda one: (name for is_leaf, name in finds(one) if not is_leaf)),
+    )
+
+
 # While an input's facts are read.
 OF_INPUT: Conditions[Seen] = (
     ("view whose base does not require grad", _input(facts_of_inputs.loses_gradients)),
@@ -75,8 +84,10 @@ OF_RUN: Conditions[Ran] = (
     ("storage is resized", storage_sizes.returns_a_resized_storage),
     ("part that is not a view", ran.writes_a_part_elsewhere),
     ("old storage is written", other_storages.old_storage_is_written),
-    ("alias is given another storage", other_storages.set_of_an_alias),
-    ("data is assigned", other_storages.data_of_an_alias),
+    *(
+        (reason, functools.partial(other_storages.is_shared, reason))
+        for reason in ("alias is given another storage", "data is assigned")
+    ),
     ("hook that depends on the call", ran.returns_a_handle),
     ("inference mode inside", ran.returns_an_inference_subclass),
     ("metadata op on a view", ran.moves_and_writes_a_part),
@@ -93,8 +104,7 @@ OF_RESULTS: Conditions[Results] = (
 # The stage "metadata": after the first run, and, where gradients are wanted, after the last.
 OF_VIEWS_PASSED: Conditions[Ran] = _moves(ran.writes_a_passed_view)
 OF_CALL: Conditions[InputsAndBases] = (
-    ("leaf that is a view", inputs_and_bases.loses_a_leaf),
-    ("view whose base does not require grad", inputs_and_bases.loses_a_view),
+    *_leaf_or_view(inputs_and_bases.loses_its_base),
     *_moves(inputs_and_bases.writes_after_turning),
     ("data is assigned", inputs_and_bases.assigns_data_of_a_view),
     ("set_ before a write", inputs_and_bases.uses_a_view_set_elsewhere),
@@ -115,8 +125,7 @@ OF_ROOT: Conditions[Rooted] = (
 )
 OF_GROUPS: Conditions[Grouped] = (
     ("view is resized", shared_memory.resizes_a_view),
-    ("leaf that is a view", shared_memory.ends_a_leaf),
-    ("view whose base does not require grad", shared_memory.ends_a_view),
+    *_leaf_or_view(shared_memory.ends_another),
 )
 
 # The stage "joint": before the backward is traced, and after it.

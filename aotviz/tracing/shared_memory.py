@@ -175,21 +175,12 @@ def resizes_a_view(one: Grouped) -> Iterator[Names]:
                 yield repr(str(call.graph_inputs[place]))
 
 
-def _ended(one: Grouped, is_leaf: bool) -> Iterator[Names]:
+def ends_another(one: Grouped) -> Iterator[tuple[bool, str]]:
     """A write ends the autograd graph of another input, or of its views, and the two are not in one group."""
     group_of = {place: places for places in one.groups for place in places}
     for position, others in one.call.forward.program.known.no_grad_views.items() if one.groups else ():
-        apart = any(group_of.get(other) is not group_of.get(position) for other in others)
-        if apart and one.call.meta.input_info[position].is_leaf is is_leaf:
-            yield repr(str(one.call.graph_inputs[position]))
-
-
-def ends_a_leaf(one: Grouped) -> Iterator[Names]:
-    return _ended(one, is_leaf=True)
-
-
-def ends_a_view(one: Grouped) -> Iterator[Names]:
-    return _ended(one, is_leaf=False)
+        if any(group_of.get(other) is not group_of.get(position) for other in others):
+            yield one.call.meta.input_info[position].is_leaf, repr(str(one.call.graph_inputs[position]))
 
 
 @dataclass(frozen=True, eq=False)
