@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from torch import nn
 import aotviz
 from aotviz.lowerings import run_graph
 from aotviz.torch_private import configs
-from tests import corpus
+from tests import corpus, processes
 from tests.measured_bytes import differences
 from tests.oracle import programs as oracle
 from tests.oracle.models import FAMILIES, MORE
@@ -271,8 +269,7 @@ def test_a_job_of_torchs_own_has_the_plan_of_the_same_program_here(tmp_path) -> 
     """Torch's backend aot_eager runs the graphs of the min-cut partitioner operator by operator, as this one does."""
     script = tmp_path / "job.py"
     script.write_text(JOB)
-    environment = {**os.environ, "TORCH_TRACE": str(tmp_path / "trace"), "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, script], check=True, env=environment, capture_output=True)
+    assert not processes.run([script], {**os.environ, "TORCH_TRACE": str(tmp_path / "trace")}).returncode
     (compilation,) = aotviz.read_trace(tmp_path / "trace", index=False)
     names: dict[str, Any] = {}
     exec(JOB.rpartition("torch.compile")[0].rpartition("\n")[0], names)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 import aotviz
 from aotviz.reading.recording import Recording
+from tests import processes
 from tests.oracle.models import FAMILIES
 from tests.tiers import slow
 
@@ -133,8 +132,7 @@ def test_another_process_has_the_plans_also_for_other_sizes(tmp_path: Path) -> N
     for size in (4, 16):
         plans = recording[0].what_if(["min-cut", "default"], [1, 0.1], sizes={symbol: size})
         live = [[int(one) for one in row] for row in plans.table[["saved_bytes", "peak"]].values]
-        given = [sys.executable, "-c", ELSEWHERE, str(tmp_path / "r.aotviz"), json.dumps({symbol: size})]
-        done = subprocess.run(given, capture_output=True, text=True, check=True)
+        done = processes.run(["-c", ELSEWHERE, tmp_path / "r.aotviz", json.dumps({symbol: size})])
         assert json.loads(done.stdout) == live
 
 
