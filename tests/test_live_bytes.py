@@ -52,6 +52,12 @@ def unused_items(x):
     return torch.nn.functional.dropout(x.topk(2).values.sort().indices * x[:, :2], 0.5)
 
 
+def frozen_weight() -> nn.Module:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GELU())
+    model[0].weight.requires_grad_(False)
+    return model
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "a chain": (lambda x: x.exp().sin().sum(), (leaf(4, 4),)),
     "writes and views": (writes_and_views, (torch.ones(4, 4), leaf(4, 4))),
@@ -60,6 +66,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "only a forward": (lambda x: x.exp().sin().cumsum(0)[1:], (torch.ones(4, 4),)),
     "a perceptron": (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(0.1), nn.Linear(4, 4)), (torch.ones(3, 4),)),
     "buffers": (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU()), (torch.ones(2, 3, 8, 8),)),
+    "a convolution whose weight is frozen": (frozen_weight(), (torch.ones(2, 3, 8, 8),)),
     "attention": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (torch.ones(2, 5, 16),)),
 }
 

@@ -406,6 +406,11 @@ class _Plan:
             if oversized.keeps_more(node.target):
                 nbytes = max(nbytes, self._kept(graph, node, number, end))
             yield storage, nbytes, value.device
+        if not of and oversized.makes_a_weight(node.target, node.args) and len(node.inputs) > 2:
+            weight = graph.rows[node.inputs[2]].value
+            if weight is not None and graph.text(weight.device) == "cpu":
+                nbytes = self._end(weight) * sizes.element_bytes(graph.text(weight.dtype))
+                yield ~(_UNNAMED + node.index), nbytes, weight.device
 
     def _end(self, value: ValueRecord) -> int:
         """Elements from the beginning of a storage to the end of the tensor."""
@@ -534,6 +539,7 @@ def given_bytes(moment: Any) -> int:
     return sum(moment.by_kind.get(kind, 0) for kind in (*OF_THE_CALLER, "tangent"))
 
 
+_UNNAMED = 1 << 50  # the first number of storages that are in no graph
 _END = 1 << 60  # held by the caller when everything has run
 
 _ITEM = "operator.getitem"

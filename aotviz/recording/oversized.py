@@ -4,7 +4,8 @@
 them, and a norm of half-precision values with float32 weights has statistics in float32, where the trace says half.
 Also, an operator that writes to a copy of its first argument copies that argument's whole storage, on every device.
 One kind of result has less: the trace of the backward of a batch norm has a gradient of the input although
-`output_mask` does not ask for one, and no kernel makes it.
+`output_mask` does not ask for one, and no kernel makes it. The backward of a convolution makes a gradient of the weight
+where only that of the bias is asked for.
 `extensions/core/src/views/memory/oversized.ts` has the same rules.
 """
 
@@ -23,6 +24,7 @@ _NORMS = re.compile(
 )
 _COPIES = re.compile(r"aten\.(?:copy|(?:slice|select|diagonal|as_strided)_scatter)\.default")
 _MASKED = re.compile(r"aten\.(?:native_)?batch_norm_backward\.default")
+_CONVOLUTION = "aten.convolution_backward.default"
 _MASK = re.compile(r"\[((?:True|False)(?:, (?:True|False)){2})\]")
 
 
@@ -67,3 +69,13 @@ def not_made(target: str, args: str) -> tuple[int, ...]:
     """
     mask = _MASK.search(args) if _MASKED.fullmatch(target) else None
     return tuple(i for i, asked in enumerate(mask[1].split(", ")) if asked == "False") if mask else ()
+
+
+def makes_a_weight(target: str, args: str) -> bool:
+    """Whether a kernel for a CPU makes a gradient of its third tensor, a weight, that is not in the trace.
+
+    >>> makes_a_weight("aten.convolution_backward.default", "t, x, w, [6], [1], [0], 1, [True, False, True]")
+    True
+    """
+    mask = _MASK.search(args) if target == _CONVOLUTION else None
+    return mask is not None and mask[1].endswith("False, True")

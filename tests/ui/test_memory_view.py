@@ -22,6 +22,7 @@ from aotviz.widgets import parts
 from aotviz.widgets.html import write_html
 from tests import corpus
 from tests.recorder.test_peak_changes import Cast
+from tests.test_live_bytes import frozen_weight
 from tests.test_offload import Layers, NoCopies
 
 PAINTED = "() => performance.getEntriesByName('aotviz memory painted').length > 0"
@@ -77,6 +78,13 @@ class Losses(nn.Module):
 def losses() -> aotviz.Recording:
     model = aotviz.aot_module(Losses(), run_graph, partition_fn="default_partition")
     model(torch.ones(5, 8), torch.ones(5, 8)).backward()
+    return model.recording
+
+
+def frozen() -> aotviz.Recording:
+    """The kernel makes a gradient of the weight, which is not in the graph."""
+    model = aotviz.aot_module(frozen_weight(), run_graph, partition_fn="default_partition")
+    model(torch.ones(2, 3, 8, 8)).sum().backward()
     return model.recording
 
 
@@ -146,7 +154,7 @@ def test_each_rank_of_a_log_of_a_job_has_its_own(opened: Open, screenshots: Path
     page.screenshot(path=screenshots / "memory-log.png")
 
 
-@pytest.mark.parametrize("made", [trained, dynamic, losses, logged])
+@pytest.mark.parametrize("made", [trained, dynamic, losses, frozen, logged])
 def test_every_moment_has_the_bytes_of_the_plan_in_python(opened: Open, made: Callable[[], aotviz.Recording]) -> None:
     recording = made()
     page = opened(recording)

@@ -33,6 +33,13 @@ export function hasStatisticsOfWeights(target: string): boolean {
   return NORMS.test(target);
 }
 
+/** Whether a kernel for a CPU makes a gradient of its third tensor, a weight, that is not in the trace. */
+export function makesAWeight(target: string, args: readonly unknown[]): boolean {
+  if (target !== "aten.convolution_backward.default") return false;
+  const mask = args[args.length - 1];
+  return Array.isArray(mask) && mask.length === 4 && mask[2] === false && mask[3] === true;
+}
+
 /** Whether an item of the result is traced and never made, because `output_mask` does not ask for it. */
 export function isNotMade(target: string, args: readonly unknown[], item: number): boolean {
   if (!MASKED.test(target)) return false;

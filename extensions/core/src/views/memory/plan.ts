@@ -5,7 +5,7 @@ import { type Graph, type Node, referred } from "../../graph";
 import { isSaved, written } from "../../descriptors";
 import { elementBytes } from "../../sizes";
 import type { CompilationData, ValueRecord } from "../../wire";
-import { copiesAStorage, hasStatisticsOfWeights, isNotMade, keepsMore, keptElements } from "./oversized";
+import { copiesAStorage, hasStatisticsOfWeights, isNotMade, keepsMore, keptElements, makesAWeight } from "./oversized";
 import { evaluated, type Sizes, symbolsIn } from "./sizes";
 
 /** What a storage is to the call: KINDS of live_bytes.py. What stays for long comes first, so it is drawn at the bottom. */
@@ -152,10 +152,11 @@ class Planner {
     const [last, isRead] = readersOf(graph);
     const end = this.moments.length - 0.5; // before anything else runs
     for (let i = 0; i < nodes.length; i++) {
-      for (const number of this.tensors(graph, i)) {
-        const storage = this.storage(number);
+      for (const number of [...this.tensors(graph, i), ...this.unnamed(graph, i)]) {
+        const own = number >= 0 ? number : ~number; // of an unnamed storage: the value that it is like
+        const storage = number >= 0 ? this.storage(number) : 2 ** 26 - 1 - i;
         const key = (passed.has(storage) ? 0 : begins) * 2 ** 26 + storage; // what is recomputed has the forward's number
-        const nbytes = Math.max(this.bytes(this.values[number]!), this.kept(graph, i, number));
+        const nbytes = Math.max(this.bytes(this.values[own]!), number >= 0 ? this.kept(graph, i, number) : 0);
         let known = this.storages.get(key);
         if (!known)
           this.storages.set(
@@ -163,8 +164,8 @@ class Planner {
             (known = {
               maker: nodes[i]!,
               half,
-              value: this.values[number]!,
-              device: this.text(this.values[number]!.device),
+              value: this.values[own]!,
+              device: this.text(this.values[own]!.device),
               madeAt: at[i]!,
               kind: this.kindOf(graph, nodes[i]!),
               nbytes: 0,
@@ -172,7 +173,7 @@ class Planner {
               by: "",
             }),
           );
-        this.holderOf.set(number, known);
+        if (number >= 0) this.holderOf.set(number, known);
         known.nbytes = Math.max(known.nbytes, nbytes);
         if (returned.has(i)) {
           known.until = END;
@@ -214,6 +215,14 @@ class Planner {
       if (value.kind === "tensor") found.push(number);
     }
     return found;
+  }
+
+  /** The storages that a node makes and that are in no graph: ~ the number of a value that each is like. */
+  private unnamed({ nodes, inputs: { starts, all } }: Graph, node: number): number[] {
+    const { target, args } = nodes[node]!;
+    if (!makesAWeight(target, args) || starts[node + 1]! - starts[node]! < 3) return [];
+    const { value, valueIndex } = nodes[all[starts[node]! + 2]!]!;
+    return value?.kind === "tensor" && this.text(value.device) === "cpu" ? [~valueIndex] : [];
   }
 
   private storage(number: number): number {
