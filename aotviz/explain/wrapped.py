@@ -105,7 +105,8 @@ def _called_at(facts: Facts, place: int) -> SourceLine:
 
 def _frames(facts: Facts, place: int) -> Sequence[SourceLine]:
     """A compilation that was refused before it began has no stack: that of the one before it."""
-    stacks = (facts.data.compilations[one].stack for one in (place, *reversed(facts.frames[facts.frame(place)])))
+    others = facts.frames.get(facts.frame(place), ())  # none if Dynamo gave it no compile id
+    stacks = (facts.data.compilations[one].stack for one in (place, *reversed(others)))
     return user_frames(next((text for text in map(facts.text, stacks) if text), ""))
 
 

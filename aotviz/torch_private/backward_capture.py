@@ -8,6 +8,7 @@ torch's own compiled autograd keeps them.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from torch._dynamo.compiled_autograd import AutogradCompilerInstance, Op, _disab
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from aotviz.torch_private import versions
 from aotviz.torch_private.runtime import skipped
 
 Method = Callable[..., Any]
@@ -42,6 +44,19 @@ def compiler(factory: Callable[[], Any] | None, dynamic: bool) -> Iterator[None]
         yield
     finally:
         torch._C._dynamo.compiled_autograd.set_autograd_compiler(*prior)
+
+
+def accumulating(method: Method) -> Method:
+    """`Capture.accumulate_grad`, as this release's C++ calls it: an older one does not pass the gradient that is added
+    to, which is the variable's, and takes no result."""
+    if versions.has("a capture is told what a gradient is added to"):
+        return method
+
+    @functools.wraps(method)
+    def run(self: Any, variable: torch.Tensor, gradient: Any, has_post_hooks: bool) -> None:
+        method(self, variable, variable.grad, gradient, has_post_hooks)
+
+    return run
 
 
 def switched_off() -> contextlib.AbstractContextManager[None]:

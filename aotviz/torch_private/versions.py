@@ -40,6 +40,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "a backward may empty its list of gradients": (2, 13),
     "the proxy mode holds the decompositions": (2, 13),
     "a mark of varying sizes has no guard": (2, 13),
+    "a capture is told what a gradient is added to": (2, 13),
     "opaque types are symbolic": (2, 14),
     "the tracing flag is per thread": (2, 14),
     "an export of gradients is traced once more": (2, 14),

@@ -137,6 +137,7 @@ class Capture:
     def accumulate(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         return self._one(steps.add, (old, new))
 
+    @torchs.accumulating
     @_later(lambda *_: None)
     def accumulate_grad(
         self, variable: torch.Tensor, variable_grad: Any, gradient: Any, has_post_hooks: bool

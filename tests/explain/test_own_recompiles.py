@@ -123,3 +123,15 @@ def test_a_size_that_changed_and_then_left_its_range_is_told_with_both_reasons()
         in said
     )
     assert "each time" not in said
+
+
+def test_two_modules_of_torchs_own_class_are_told_though_dynamo_gives_their_compilations_no_id() -> None:
+    """The line that calls them is looked up among the compilations that have an id."""
+    for _ in range(2):
+        module = torch.nn.Sequential(torch.nn.Linear(3, 3))
+        compiled = aotviz.compile(module, backend="eager")
+        compiled(X)
+    module[0].requires_grad_(False)
+    compiled(X)
+    assert "was compiled again" in compiled.recording.recompiles().iloc[-1].why
+    assert "`Sequential` was recompiled" in str(compiled.recording.overview())
