@@ -18,7 +18,7 @@ from aotviz.ir import torchs_settings
 from aotviz.ir.partition_functions import named
 from aotviz.options import Options, compilers
 from aotviz.torch_private import configs
-from aotviz.torch_private.modules import boxed
+from aotviz.torch_private.modules import boxed_now
 from aotviz.torch_private.partitioners import default_partition, min_cut_rematerialization_partition
 from aotviz.tracing import corrections
 
@@ -52,8 +52,8 @@ class Lowering:
 
 def run_graph(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """A compiler that runs the graph as it is, operator by operator."""
-    run = boxed(graph_module)
-    run._boxed_call = True  # type: ignore[attr-defined]
+    run: Any = boxed_now(graph_module)
+    run.__func__._boxed_call = True
     return run
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
 from torch._inductor import compile_fx, config
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import aotviz
 from aotviz.frontends.backend import aotviz_inductor
@@ -188,3 +192,33 @@ def test_the_users_own_level_of_provenance_stays():
             patch.setattr(compile_fx, "compile_fx_inner", noted)
             compiled(torch.ones(3, 3))
     assert seen == [1]
+
+
+class Dispatched(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.operators = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operators.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_graph_calls_the_dispatcher_itself_and_a_mode_sees_the_operators():
+    x = torch.tensor([1.0, 2.0])
+    run = run_graph(make_fx(lambda x: (x.sin() + 1).cos())(x), [x])
+    assert "torch.ops" not in inspect.getsource(run)
+    with Dispatched() as seen:
+        result = run([x])
+    aten = torch.ops.aten
+    assert seen.operators == [aten.sin.default, aten.add.Tensor, aten.cos.default]
+    assert torch.equal(result, (x.sin() + 1).cos())
+
+
+def test_a_value_with_the_name_of_an_operator_hides_none():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("aten_sin_default")
+    graph.output((graph.call_function(torch.ops.aten.sin.default, (x,)),))
+    x = torch.tensor([1.0, 2.0])
+    (result,) = run_graph(torch.fx.GraphModule({}, graph), [x])([x])
+    assert torch.equal(result, x.sin())

@@ -80,7 +80,7 @@ OWNERS = {
     "torch.nn.RNN()": "_flat_weights",
     "torch.nn.modules.module": "_global_backward_hooks _global_backward_pre_hooks _global_forward_hooks "
     "_global_forward_pre_hooks",
-    "torch.ops.aten.add.Tensor": "_dispatch_cache _name _schema",
+    "torch.ops.aten.add.Tensor": "_dispatch_cache _name _op _schema",
     "torch.utils.checkpoint.CheckpointFunction": "_backward_cls",
     "torch.utils.checkpoint.CheckpointFunction._backward_cls": "_autograd_function_id _forward_cls _raw_saved_tensors "
     "_get_compiled_autograd_symints",
