@@ -28,6 +28,7 @@ from aotviz.ir.forms import (
     TracedCall,
 )
 from aotviz.ir.lookup import LookUp
+from aotviz.python_state.garbage import not_collected
 from aotviz.runtime.deferred_stages import GradientProgram
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import (
@@ -242,7 +243,7 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         observer.before(stage.name, form)
         started = time.perf_counter_ns()
         try:
-            with _as_eager_draws(stage, form):
+            with _as_eager_draws(stage, form), nullcontext() if stage.role is Role.LOWER else not_collected():
                 result = stage.run(form, ObservedDeferredStages(observer)) if stage.defers_work else stage.run(form)
         except BaseException as raised:
             error = refusals.named(raised)

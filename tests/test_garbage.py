@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def test_what_a_program_has_frozen_stays_so_and_is_counted_once(thawed, monkeypa
 
 
 def test_what_is_made_inside_counts_as_old(thawed):
-    with garbage.not_collected():
+    with garbage.counted_as_old():
         made = [[] for _ in range(10)]
     old = {id(one) for one in gc.get_objects(2)}
     assert all(id(one) in old for one in made)
@@ -50,3 +51,25 @@ def test_whether_the_collector_runs_is_as_before(thawed, collects):
         assert gc.isenabled() == collects
     finally:
         gc.enable()
+
+
+def test_a_stage_is_not_collected_and_what_it_drops_is_freed_by_the_next_collection_of_the_young(thawed):
+    class Dropped:
+        pass
+
+    collected, freed = [], []
+    gc.callbacks.append(lambda phase, info: collected.append(info["generation"]))
+    try:
+        with garbage.not_collected():
+            for _ in range(2_000):
+                one = Dropped()
+                one.itself = one
+            freed.append(weakref.finalize(one, freed.append, "freed"))
+            del one
+            assert not collected
+        made = [[] for _ in range(gc.get_threshold()[0])]  # so much starts a collection
+    finally:
+        gc.callbacks.pop()
+    assert made
+    assert collected[0] == 0
+    assert freed[1:] == ["freed"]

@@ -28,7 +28,7 @@ from aotviz.ir import autograd_graph, effects, graphs, user_code
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.wrapper_subclasses import is_subclass, leaves, ragged
 from aotviz.python_state import leaks, randomness
-from aotviz.python_state.garbage import not_collected
+from aotviz.python_state.garbage import counted_as_old
 from aotviz.python_state.patched import items_kept, patched
 from aotviz.torch_private import (
     autograd_nodes,
@@ -182,7 +182,7 @@ class OpenTrace:
         """Trace what runs inside. `tag` ("is_forward", "is_backward") tells partitioners which half it belongs to."""
         with contextlib.ExitStack() as stack:
             enter = stack.enter_context
-            enter(not_collected())
+            enter(counted_as_old())
             enter(prints_ended())  # before the others, so that it ends when they have
             enter(torch.autograd.set_multithreading_enabled(False))
             enter(saved_tensor_hooks.set_aside())
