@@ -121,4 +121,15 @@ def f(x):
     parts[1].detach().mul_(0.5)
     return wide, parts[0][:1], x
 """,
+    "what_is_made_in_inference_mode_is_detached_and_transposed_outside": """
+def inputs():
+    return (torch.linspace(-1.10, 1.30, 4).reshape(1, 4),)
+
+def f(x):
+    with torch.inference_mode():
+        y = x.t() * 0.5
+    z = y.detach()
+    z.transpose_(0, 1)
+    return z
+""",
 }
