@@ -135,15 +135,27 @@ def a_counting_cache(cured: bool) -> object:
     return found
 
 
-@program("a float that is passed", cures.NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#149405",))
+@program("a float that is passed", cures.COMPUTED_NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#149405",))
 def a_float(cured: bool) -> object:
     step = compiled(lambda x, scale: x * scale)
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (1.5, 2.5)]
 
 
-@program("a number that is passed", cures.NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#132849",))
+@program("a number that is passed", cures.COMPUTED_NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#132849",))
 def a_number(cured: bool) -> object:
     step = compiled(lambda x, scale: x * scale)
+    return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
+
+
+@program("a number that bounds a slice", cures.COMPUTED_NUMBER, "Nothing has to be done", measure=settled)
+def a_number_that_bounds_a_slice(cured: bool) -> object:
+    step = STEPS.setdefault("slice", compiled(lambda x, start: x[start : start + 2] * 2))
+    return [step(torch.arange(8), start) for start in (2, 3, 5)]
+
+
+@program("a number that changes once under dynamic=False", cures.NUMBER, "pass `torch.tensor(scale)`")
+def a_number_that_changes_once(cured: bool) -> object:
+    step = compiled(lambda x, scale: x * scale, dynamic=False)
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
 
 
