@@ -13,7 +13,6 @@ from aotviz.explain.cures import guard_cures as cures
 from tests.cures.programs import compiled, errors, program, settled, under
 from tests.cures.tagged import Tagged
 
-CONVOLUTIONS: dict[str, Any] = {}  # whose calls are made twice
 MARK = "`torch._dynamo.mark_dynamic(x, 0)`"
 
 
@@ -85,18 +84,6 @@ def sizes_of_parameters(cured: bool) -> object:
     with torch._dynamo.config.patch(force_parameter_static_shapes=not cured):
         step = compiled(lambda w: w * 2)
         return [step(nn.Parameter(torch.ones(rows, 2))) for rows in (3, 4, 5, 6)]
-
-
-@program(
-    "a convolution, which chooses its algorithm by the batch size",
-    cures.OPERATOR_RANGE,
-    "each range of sizes needs one program, which is kept and reused",
-    measure=settled,
-)
-def a_convolution_of_many_batches(cured: bool) -> object:
-    convolved = CONVOLUTIONS.setdefault("one", compiled(torch.nn.Conv1d(2, 2, 3), dynamic=True))
-    with torch.no_grad():
-        return [convolved(torch.ones(rows, 2, 9)).shape for rows in (4, 9, 16, 20)]
 
 
 @program(

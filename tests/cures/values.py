@@ -147,18 +147,6 @@ def a_number(cured: bool) -> object:
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
 
 
-@program("a number that bounds a slice", cures.COMPUTED_NUMBER, "Nothing has to be done", measure=settled)
-def a_number_that_bounds_a_slice(cured: bool) -> object:
-    step = STEPS.setdefault("slice", compiled(lambda x, start: x[start : start + 2] * 2))
-    return [step(torch.arange(8), start) for start in (2, 3, 5)]
-
-
-@program("a number that changes once under dynamic=False", cures.NUMBER, "pass `torch.tensor(scale)`")
-def a_number_that_changes_once(cured: bool) -> object:
-    step = compiled(lambda x, scale: x * scale, dynamic=False)
-    return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
-
-
 @program(
     "a number under dynamic=False",
     cures.CONSTANT_NUMBER,
