@@ -423,7 +423,7 @@ def _bypass(what: str, cache: str, candidate: _Candidate) -> _Told:
 
 def _of_passes(settings: Mapping[str, str], reason: str) -> str:
     """The settings that hold a custom pass of the stage which torch names, in brackets."""
-    stage = re.search(r"(?P<stage>\w+(?: grad)?) custom pass", reason)
+    stage = re.search(r"Unsupported (?P<stage>\w{1,20}(?: grad)?) custom pass", reason)
     begin = f"torch._inductor.config.{stage['stage'].replace(' ', '_')}_custom_" if stage else "?"
     names = [f"`{name}`" for name, value in settings.items() if name.startswith(begin) and value not in UNSET]
     return f" ({listed(names)})" if names else ""
