@@ -344,7 +344,9 @@ def _condition_of(facts: Facts, place: int, expression: str, at: SourceLine) -> 
     lines = {read.get(one, UNKNOWN) for one in symbols}
     made = lines.pop() if len(lines) == 1 else UNKNOWN
     match = CONDITION.fullmatch(made.code)
-    if not match or COMBINED.search(match["condition"]) or not COMPARES.search(expression):
+    if not match or READS_NUMBER.search(match["condition"]):  # a number that can be named, and checked
+        return "", at
+    if COMBINED.search(match["condition"]) or not COMPARES.search(expression):
         return "", at
     return (match["condition"], made) if not at.line or str(at) == str(made) else ("", at)
 
