@@ -49,7 +49,8 @@ from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
 
 MOST_NAMED = 3  # compilations of one cause
 UNLOGGED = (
-    "a log of torch's has no errors of compiled programs that run: the job prints them, `aotviz.watch()` tells them"
+    "torch's log says nothing about errors that came later, when the compiled programs ran: look at what the job "
+    "printed, or run it under `aotviz.watch()`"
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,10 +18,21 @@ from typing import TYPE_CHECKING
 from aotviz.explain import explained_tables, key_parts, misses, own_misses, ranks, recompiles
 from aotviz.explain.cures import cache_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
-from aotviz.explain.explanation import Explanation, Point, by_urgency, counted, seconds, sentence, without_addresses
+from aotviz.explain.explanation import (
+    Explanation,
+    Point,
+    by_urgency,
+    counted,
+    listed,
+    seconds,
+    sentence,
+    without_addresses,
+)
 from aotviz.explain.key_parts import Difference
 from aotviz.explain.rows import Facts
+from aotviz.recording import printed_lines
 from aotviz.recording.schema import NONE, CacheLookup
+from aotviz.recording.sources import SourceLine
 
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
@@ -33,6 +44,7 @@ NAMES = {
     "fx bundled": "bundled FX graph",
     "dynamo": "Dynamo",
 }
+UNSET = ("None", "[]")
 DISABLING = re.compile(r"\.force_disable_caches$")
 BECAUSE = re.compile(r" because(?:, (?:for example )?compared with [^`]*?,)? (?P<why>(?:`[^`]*`|[^`.])*)")
 MOST_COMPARED = 32  # earlier lookups that a miss is compared with
@@ -54,7 +66,7 @@ BYPASSES: tuple[tuple[str, str, Cure | None], ...] = (
         None,
     ),
     (r"freezing", "weights are frozen into the graph, as is expected with `torch._inductor.config.freezing`", None),
-    (r"uuid|custom pass", "a custom pass has no `uuid()`", cache_cures.PASS),
+    (r"uuid|custom[ _]pass", "a custom pass{settings} has no `uuid()`", cache_cures.PASS),
     (r"(?:pickle|serializ)", "a part of the cache key cannot be pickled", None),
     (r"[Ff]ake", "the inputs are fake tensors, as is expected inside an export or another trace", None),
 )
@@ -92,6 +104,11 @@ class _Candidate:
     @property
     def id(self) -> str:
         return self.label + self.facts.id(self.place)
+
+    @property
+    def named(self) -> str:
+        """In a sentence."""
+        return self.facts.id(self.place) + (" of the earlier run" if self.label else "")
 
     @property
     def function(self) -> str:
@@ -275,7 +292,7 @@ def _misses(facts: Facts, lookups: Sequence[Lookup], recompiled: set[int]) -> It
                 "for example): those had not finished compiling, or they use another cache folder"
             )
         elif len(those) > 1:
-            words = words.replace(f"with {those[0].nearest}, ", f"for example with {those[0].nearest}, ")
+            words = words.replace(" compared with ", " for example compared with ", 1)
         yield _point(facts, those, f"missed the {cache} cache{words}")
 
 
@@ -289,9 +306,20 @@ def _point(facts: Facts, those: Sequence[Lookup], words: str) -> Point:
     cost = f"Compiling {'it' if len(names) == 1 else 'them'} took {seconds(spent)}" if spent else ""
     told = sentence(f"{', '.join(names[:MOST_TOLD])}{more} {words}", cost)
     ids = tuple(dict.fromkeys(one.id for one in those if one.id))
-    place, why = misses.users_place(facts, those[0].record.origin.compilation), BECAUSE.search(words)
+    line, why = _line(facts, those[0]), BECAUSE.search(words)
     title = f"{names[0]} {words.split()[0]} the cache: {why['why']}" if why else ""
-    return Point(told, place=place, fix=those[0].fix, seconds=spent, kind="cache", title=title, ids=ids)
+    return Point(told, line.code, str(line), those[0].fix, seconds=spent, kind="cache", title=title, ids=ids)
+
+
+def _line(facts: Facts, one: Lookup) -> SourceLine:
+    """The user's line of the statement that differs, or that of the compiled function."""
+    place, code = one.record.origin.compilation, next((d.after for d in one.differences if d.part == "gm"), "")
+    text = facts.text(facts.text_of(place, "dynamo_output_graph")) if place >= 0 and code else ""
+    where, source = printed_lines.line_of_statement(text, code)
+    if not where or misses.LIBRARY.search(where):
+        return misses.users_line(facts, place)
+    file, _, number = where.rpartition(":")
+    return SourceLine(file, int(number), "", source)
 
 
 def _switched_off(facts: Facts) -> list[Point]:
@@ -338,7 +366,7 @@ def _read(candidate: _Candidate, known: _Known) -> Lookup:
     if record.outcome == "hit":
         told = _hit(what, cache, spent, candidate)
     elif record.outcome == "bypass":
-        told = _without_what_is_set(_bypass(what, cache, facts.text(record.reason)), candidate)
+        told = _without_what_is_set(_bypass(what, cache, candidate), candidate)
     else:
         told = _miss(what, cache, candidate, known)
     return Lookup(record, candidate.id, facts.rank(candidate.place), candidate.function, spent, *told)
@@ -379,17 +407,26 @@ def _hit(what: str, cache: str, saved: float, candidate: _Candidate) -> _Told:
     return sentence(f"{words}; {hidden}" if aot else words), cache_cures.FORCE.said() if aot else NO_ADVICE
 
 
-def _bypass(what: str, cache: str, reason: str) -> _Told:
+def _bypass(what: str, cache: str, candidate: _Candidate) -> _Told:
+    reason = candidate.facts.text(candidate.record.reason)
     line = without_addresses(" ".join(reason.split()))
     for pattern, words, cure in BYPASSES:
         match = re.search(pattern, reason)
         if match:
-            because = words.format(**match.groupdict())
+            because = words.format(**match.groupdict(), settings=_of_passes(candidate.settings, reason))
             return sentence(
                 f"{what} bypassed the {cache} because {because}", f"Torch says: {line}"
             ), cure.said() if cure else NO_ADVICE
     said = f"Torch says: {line}" if line else "Torch does not say why"
     return (sentence(f"{what} bypassed the {cache}", said),)
+
+
+def _of_passes(settings: Mapping[str, str], reason: str) -> str:
+    """The settings that hold a custom pass of the stage which torch names, in brackets."""
+    stage = re.search(r"Unsupported (?P<stage>\w{1,20}(?: grad)?) custom pass", reason)
+    begin = f"torch._inductor.config.{stage['stage'].replace(' ', '_')}_custom_" if stage else "?"
+    names = [f"`{name}`" for name, value in settings.items() if name.startswith(begin) and value not in UNSET]
+    return f" ({listed(names)})" if names else ""
 
 
 def _without_what_is_set(told: _Told, candidate: _Candidate) -> _Told:
@@ -414,12 +451,14 @@ def _miss(what: str, cache: str, candidate: _Candidate, known: _Known) -> _Told:
         return (sentence(f"{what} missed the {cache}: this {source} contains no similar compilation before it"),)
     found = key_parts.differences(nearest.parts, candidate.parts, (nearest.settings, candidate.settings))
     if not found:
-        differs = f"its key differs from that of {nearest.id}, but the {source} does not contain the part that differs"
+        differs = (
+            f"its key differs from that of {nearest.named}, but the {source} does not contain the part that differs"
+        )
         fix = NO_ADVICE if record.components else cache_cures.DETAILED.said()
         return sentence(f"{what} missed the {cache}; {differs}"), fix, nearest.id
     told = "; ".join(difference.words for difference in found[:MOST_TOLD])
     more = f"; and {counted(len(found) - MOST_TOLD, 'other part')}" if len(found) > MOST_TOLD else ""
-    why = sentence(f"{what} missed the {cache} because, compared with {nearest.id}, {told}{more}")
+    why = sentence(f"{what} missed the {cache} because, compared with {nearest.named}, {told}{more}")
     return why, _advice(found), nearest.id, tuple(found)
 
 
@@ -431,12 +470,12 @@ def _twin(what: str, cache: str, candidate: _Candidate, twin: _Candidate) -> _To
     other_log = (twin.facts, twin.record.origin.log) != (candidate.facts, candidate.record.origin.log)
     if other_log and twin.facts is candidate.facts:
         words = (
-            f"{what} missed the {cache} with the same key that {twin.id} looked up {seconds(abs(apart))} "
+            f"{what} missed the {cache} with the same key that {twin.named} looked up {seconds(abs(apart))} "
             "earlier: that process had not finished compiling it, or it uses another cache folder"
         )
         fix = cache_cures.ONE_FIRST.said()
     else:
-        words = f"{what} missed the {cache} with the key of {twin.id}: the entry was not saved, or was deleted"
+        words = f"{what} missed the {cache} with the key of {twin.named}: the entry was not saved, or was deleted"
         fix = cache_cures.FOLDER.said()
     return sentence(words), fix, twin.id
 

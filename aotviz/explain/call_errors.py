@@ -64,7 +64,7 @@ def points(facts: Facts) -> Iterator[Point]:
             yield _export_failed(made[0])
         elif (wrong := OF_OPERATOR.search(error.message)) and wrong["operator"].partition(".")[0] not in exports.TORCHS:
             yield _wrong_fake(facts, error, wrong["operator"])
-        elif error.during not in ("compile", "export") or not _is_told(facts, error):
+        elif not (error.during in ("compile", "export") or error.type in OF_EXPORTS) or not _is_told(facts, error):
             yield _raised(facts, error)
 
 

@@ -65,6 +65,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = advice.constant(failure.subject)
     if symbolic and {guard_cures.MODULE_NUMBER, guard_cures.OWN_NUMBER, guard_cures.SIZE_OF_PARAMETER} & {*fix.cures}:
         fix = guard_cures.SYMBOL.said(name=failure.subject)
+    if guard_cures.NUMBER in fix.cures and cause.recompiles[-1].main.dynamic:
+        fix = guard_cures.COMPUTED_NUMBER.said(name=failure.subject)
     guards = [miss.failure.subject for r in cause.recompiles for miss in (r.main, *r.also)]
     if any(map(advice.KV_CACHE.search, guards)):
         if not _of_several_layers(facts, usual):

@@ -30,6 +30,8 @@ SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
 SIZED = re.compile(r"\w+\[(?P<symbol>u\d+)\b")  # the type of a tensor whose length depends on data
 COMPARES = re.compile(r"[<>=]|\bnot\b|\b(?:And|Or|Not)\(")
 ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*+)(?:\s*+:[^=]++)?+\s*+=\s*(?!=)")
+CONDITION = re.compile(r"(?:el)?if (?P<condition>[^:#]{1,200}):(?:\s*#.*)?")
+COMBINED = re.compile(r"\b(?:and|or|in|if)\b")
 READS_NUMBER = re.compile(r"\.item\(|\.tolist\(|\b(?:int|float|bool)\(")  # else the size of a tensor is the number
 UNDECIDED = re.compile(r"Could not (?:guard on|extract \w+ \w+ from) data-dependent expression (?P<expr>.+?) \(")
 NO_FAKE = re.compile(r"no fake impl registered for <?(?:CustomOpDef\()?(?P<op>[\w:.]+)")
@@ -306,6 +308,13 @@ def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decide
     spoken = SYMBOL.sub(lambda match: names.get(match[0], match[0]), expression)
     from_where = f" {'; '.join(said)}." if said else ""
     known = "whether" if COMPARES.search(expression) else "the number"
+    before = "export" if facts.data.compilations[place].kind in EXPORTS else "call"
+    asked, at = _condition_of(facts, place, expression, at)
+    if asked and not decided and not names:
+        text = f"failed because it has to know whether `{asked}` holds while tracing. That depends on the values of a "
+        text += "tensor, which are not known before the program runs"
+        brief = f"it is not known while tracing whether `{asked}` holds"
+        return Problem(text, at.code, str(at), export_cures.BRANCH.said(before=before), True, brief)
     if decided:
         text = (
             f"took `{spoken}` for {decided}, as it is for the example inputs, and asserts that it stays so. The "
@@ -317,7 +326,6 @@ def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decide
     condition, named = _named(spoken)
     yes, no = f"`torch._check({condition})`", f"`torch._check(not ({condition}))`"
     check = {"": f"{yes} or {no}", "True": yes, "False": no}.get(decided, f"`torch._check({condition} == {decided})`")
-    before = "export" if facts.data.compilations[place].kind in EXPORTS else "call"
     if COMPARES.search(expression):
         fix = export_cures.UNDECIDED.said(named=named, check=check, before=before)
     else:
@@ -325,6 +333,22 @@ def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decide
     taken = f"it holds only where `{spoken}` is {decided}" if decided else ""
     brief = taken or f"{_unknown(expression)} `{spoken}`"
     return Problem(text, at.code, str(at), fix, not decided, brief)
+
+
+def _condition_of(facts: Facts, place: int, expression: str, at: SourceLine) -> tuple[str, SourceLine]:
+    """The condition of an `if` that itself reads the numbers out of tensors, as the program has it, or ""; and the
+    line, which torch does not say of all of these errors."""
+    symbols = dict.fromkeys(SYMBOL.findall(expression))
+    rows = [row for row in facts.about(place, facts.data.shapes) if row.kind.startswith("create_unbacked")]
+    read = {facts.text(row.expression): _user_line(facts, row) for row in rows}
+    lines = {read.get(one, UNKNOWN) for one in symbols}
+    made = lines.pop() if len(lines) == 1 else UNKNOWN
+    match = CONDITION.fullmatch(made.code)
+    if not match or READS_NUMBER.search(match["condition"]):  # a number that can be named, and checked
+        return "", at
+    if COMBINED.search(match["condition"]) or not COMPARES.search(expression):
+        return "", at
+    return (match["condition"], made) if not at.line or str(at) == str(made) else ("", at)
 
 
 def _unknown(expression: str) -> str:

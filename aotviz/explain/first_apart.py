@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aotviz.explain import misses, ranks, recompiles
+from aotviz.explain import misses, rank_conditions, ranks, recompiles
 from aotviz.explain.cures import rank_cures
 from aotviz.explain.explanation import Point, named_ranks, sentence
 from aotviz.explain.rank_runs import ordinal
@@ -45,8 +45,12 @@ def first(points: Sequence[Point], facts: Facts) -> list[Point]:
         about.update(broken.ids)
         alike = [point for point in points if point.kind == "ranks" and about.intersection(point.ids)]
         followed = (*broken.followed, *(point.text for point in alike))
-        title = f"{title} because {broken.cause}"
-        told = replace(broken, text=sentence(words, broken.text), title=title, kind="ranks", followed=followed)
+        condition = _condition(facts, runs, apart)
+        title = f"{title} because {broken.cause}" + (f", and {condition.differs}" if condition else "")
+        everywhere = condition is None and _all_ranks(facts, runs, broken)
+        fix = broken.fix if everywhere else rank_cures.SOME_BREAK.said()
+        text = sentence(words, condition.words if condition else "", broken.text)
+        told = replace(broken, text=text, title=title, fix=fix, kind="ranks", followed=followed)
         return [told, *(point for point in points if point is not broken and point not in alike)]
     alike = [point for point in points if point.kind in ("ranks", "recompile") and about.intersection(point.ids)]
     found = alike[0] if alike else Point("", fix=rank_cures.SAME.said(), kind="ranks", ids=tuple(about))
@@ -67,6 +71,22 @@ def _graph_break(points: Sequence[Point], apart: Apart) -> Point | None:
         return None
     place = f"{apart.match[1].rpartition(':')[0]}:{rest['line']}"
     return next((point for point in points if point.kind == "graph break" and point.place == place), None)
+
+
+def _all_ranks(facts: Facts, runs: Runs, point: Point) -> bool:
+    """Whether each rank has a compilation that a point is about."""
+    return all(any(facts.id(place) in point.ids for place in known.values()) for known in runs.values())
+
+
+def _condition(facts: Facts, runs: Runs, apart: Apart) -> rank_conditions.Condition | None:
+    """What the ranks differ by in the function whose rest only some of them compiled."""
+    whole = apart.match[1].rpartition(":")[0]
+    for match in dict.fromkeys(match for known in runs.values() for match in known):
+        places = {rank: known[match] for rank, known in runs.items() if match in known}
+        is_begin = match[1].rpartition(":")[0] == whole and not REST.fullmatch(match[0])
+        if is_begin and len(places) == len(runs) and (found := rank_conditions.find(facts, places)):
+            return found
+    return None
 
 
 def _find(facts: Facts, runs: Runs) -> Apart | None:

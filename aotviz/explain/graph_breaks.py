@@ -220,6 +220,8 @@ class Break:
     compilations: tuple[str, ...]  # ids of those that reached it
     count: int  # how often the log reports it
     in_standard: bool  # it lies in a line of Python's own library, which `place` calls
+    skipped_at: str = ""  # the place of a whole function that runs in eager, where others have its name
+    called_apart: bool = False  # that function calls the one of this line, which is compiled by itself
     is_meant: bool = False  # nothing is to be mended: compiled autograd captures what `backward()` runs
 
     @property
@@ -332,10 +334,12 @@ def _point(one: Break) -> Point:
         return Point(text, one.code, one.place)
     theirs = one.of_library and one.caller.line
     line = f"in a library's line ({shortened(one.place)}), which this line reaches," if theirs else "here"
-    what = f"`{one.function}` runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends {line}"
+    named = f"`{one.function}`" + (f" ({one.skipped_at})" if one.skipped_at else "")
+    what = f"{named} runs entirely in eager" if one.skipped else f"The graph of `{one.function}` ends {line}"
     effect = f"`{one.function}` runs in eager" if one.skipped else f"the graph of `{one.function}` breaks"
     times = f"Reached {one.count} times" if one.count > 1 else ""
-    text = sentence(f"{what} because {one.words}", times)
+    apart = "This line is of a function that it calls, which is compiled by itself" if one.called_apart else ""
+    text = sentence(f"{what} because {one.words}", apart, times)
     title, ids = f"{effect}: {one.words}", one.compilations
     code, place = (one.caller.code, str(one.caller)) if theirs else (one.code, one.place)
     return Point(text, code, place, one.fix, one.skipped, kind="graph break", title=title, ids=ids)
@@ -378,6 +382,7 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     is_whole = bool(SKIPPED.search(text.partition("User code traceback")[0]))
     compiled = first.origin.compilation
     skipped = is_whole and (own is None or own.function == facts.function(compiled))
+    others = _others_of_its_name(facts, compiled) if skipped else set()
     return Break(
         place=str(last) or place,
         code=last.code,
@@ -389,8 +394,24 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         compilations=tuple(ids),
         count=len(records),
         in_standard=own is not None,
+        skipped_at=facts.frame_place(compiled) if others else "",
+        called_apart=bool(others) and last.function == facts.function(compiled) and _is_called(facts, first),
         is_meant=is_meant,
     )
+
+
+def _others_of_its_name(facts: Facts, place: int) -> set[str]:
+    """The places of other functions with the name of a compiled one, as of the `forward`s of two classes."""
+    if place < 0:
+        return set()
+    alike = (one for one in range(len(facts.data.compilations)) if facts.function(one) == facts.function(place))
+    return {facts.frame_place(one) for one in alike} - {facts.frame_place(place), ""}
+
+
+def _is_called(facts: Facts, record: GraphBreak) -> bool:
+    """Whether a break lies in a function that the compiled one calls."""
+    own = [frame for frame in user_frames(facts.text(record.stack)) if not LIBRARY.search(frame.file)]
+    return len(own) > 1
 
 
 def _statement(stack: str) -> SourceLine:

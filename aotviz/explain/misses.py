@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from aotviz.explain import guard_failures
-from aotviz.explain.cures import backward_cures
+from aotviz.explain import guard_failures, size_ranges
+from aotviz.explain.cures import backward_cures, guard_cures
 from aotviz.explain.expressions import global_state, torchs_setting
 from aotviz.explain.guard_failure import GuardFailure
 from aotviz.explain.rows import Facts
@@ -151,9 +151,15 @@ def own_line(frames: Sequence[SourceLine]) -> SourceLine:
 
 def users_place(facts: Facts, place: int) -> str:
     """The line of the compiled function, or, if that is a library's, the user's line that calls it."""
-    where = facts.frame_place(place)
+    return str(users_line(facts, place))
+
+
+def users_line(facts: Facts, place: int) -> SourceLine:
+    """The same with its code, which is known of a line that calls."""
+    where = facts.frame_place(place) if place >= 0 else ""
     own = own_line(user_frames(facts.text(facts.data.compilations[place].stack))) if LIBRARY.search(where) else UNKNOWN
-    return str(own) if own.line else where
+    file, _, number = where.rpartition(":")
+    return own if own.line or not number.isdecimal() else SourceLine(file, int(number), "", "")
 
 
 def shortened(place: str) -> str:
@@ -183,6 +189,12 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
         guard = before
     code, where, stack = (facts.text(n) for n in (guard.code, guard.place, guard.stack)) if guard else ("", "", "")
     failure, dynamic = _completed(facts, place, earlier, failure)
+    split = size_ranges.by_operator(facts, earlier, failure.before) if failure.kind == "symbolic" else None
+    if split is not None:
+        asked = own_line(user_frames(facts.text(split.record.stack)))
+        words = f"{split.words}" + (f", and it is now {failure.after}" if failure.after.isdecimal() else "")
+        failure = replace(failure, words=words, fix=guard_cures.OPERATOR_RANGE.said())
+        return Miss(failure, asked.code, str(asked), dynamic)
     where = facts.whole_place(place, where, stack) if where else ""
     used = facts.first_use(earlier, facts.text(before.source)) if before else None
     if used is not None and LIBRARY.search(where):  # the guard names the library's line, the graph the user's
@@ -284,6 +296,11 @@ def required(facts: Facts, program: int) -> dict[Key, Held]:
                     found[_key(failure)] = Held(value, text, record)
         facts.memory["held", program] = found
     return found
+
+
+def made_by(facts: Facts, program: int, held: Held) -> Miss:
+    """A guard of a program with the line that made it."""
+    return _miss(facts, program, program, guard_failures.read(held.text), held.record)
 
 
 def _held_by_tensor(source: str, text: str, record: GuardRecord) -> dict[Key, Held]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from aotviz.explain import explained_tables, misses, rank_runs, recompiles
+from aotviz.explain import explained_tables, misses, rank_conditions, rank_runs, recompiles
 from aotviz.explain.cures import guard_cures, rank_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, advice
 from aotviz.explain.explanation import Explanation, Point, counted, listed, named_ranks, seconds, sentence
@@ -125,11 +125,12 @@ PLACE = re.compile(r" \((?P<place>\S+:\d+)\)")  # of a function, in the words of
 def points(found: Iterable[RankDifference]) -> list[Point]:
     points = []
     for one in found:
-        fix, place = advice(one.fix), PLACE.search(one.words)
+        fix, place, branch = advice(one.fix), PLACE.search(one.words), rank_conditions.TOLD.search(one.words)
         points.append(
             Point(
                 one.words,
-                place=place["place"] if place else "",
+                code=branch["code"] if branch else "",
+                place=branch["place"] if branch else place["place"] if place else "",
                 fix=fix,
                 failed=not HANGS.isdisjoint(fix.cures),
                 kind="ranks",
@@ -277,7 +278,10 @@ def _of_match(
         found.append(RankDifference("collectives", function, ids, words, rank_cures.HANG.said(), drawn))
     graph = _graph_difference(facts, places)
     if graph and not found:
-        found.append(RankDifference("graph", function, ids, sentence(f"In {named}, {graph}"), rank_cures.SAME.said()))
+        condition = rank_conditions.find(facts, places)
+        words = sentence(f"In {named}, {graph}", condition.words if condition else "")
+        fix = rank_cures.CONDITION.said(name=condition.name) if condition else rank_cures.SAME.said()
+        found.append(RankDifference("graph", function, ids, words, fix))
     logged = {rank: operations[place] for rank, place in places.items() if place in operations}
     tensors = rank_runs.metadata_difference(logged) if len(logged) > 1 and not found else ""
     if tensors:

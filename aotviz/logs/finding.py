@@ -18,12 +18,15 @@ MOST_NAMED = 5  # files that a note names
 NOTHING_COMPILED = (
     "If this is the value of TORCH_TRACE, nothing was compiled: torch makes the folder only when something is."
 )
-EMPTY = (
-    " Either an error came before (only the program printed it), or no call reached a compiled function. "
-    "torch.compile(module) and module.compile() compile forward alone, and no other method; module.compile() compiles "
-    "nothing of a module of torch's own class, such as nn.Sequential, but torch.compile(module) does. A "
-    "generator, which has yield in it, is not compiled either."
-)
+EMPTY = """
+What to do, the likeliest reason first:
+- The program calls another method than forward, as in model.encode(x): compile that method itself,
+  model.encode = torch.compile(model.encode). torch.compile(model) and model.compile() compile forward alone.
+- An error came before anything was compiled: read what the program printed.
+- No call reached the compiled function: call what torch.compile returned, in place of the original.
+- model.compile() compiles nothing of a module of torch's own class, such as nn.Sequential: use
+  model = torch.compile(model).
+- The function is a generator (it has yield in it), which is not compiled: compile what it calls for each element."""
 
 
 def is_url(item: str | os.PathLike[str]) -> TypeGuard[str]:

@@ -57,6 +57,22 @@ def last_line(text: str) -> Statement:
     return found
 
 
+def line_of_statement(text: str, statement: str) -> tuple[str, str]:
+    """(place, code) of the user's line of a statement of a printed graph; empty if it is not there.
+
+    >>> line_of_statement('# File: a.py:3 in f, code: y = x + 2\\nadd: "f32[2]" = x + 2;  x = None', "add = x + 2")
+    ('a.py:3', 'y = x + 2')
+    """
+    where: re.Match[str] | None = None
+    wanted = STATEMENT.match(statement)
+    for line in map(str.strip, text.splitlines() if wanted else ()):
+        where = USER_LINE.search(line) or where
+        found = STATEMENT.match(line.partition(";")[0])
+        if wanted and found and where and (found["name"], found["call"]) == (wanted["name"], wanted["call"]):
+            return where["place"], (where["code"] or "").strip()
+    return "", ""
+
+
 def line_of_operator(text: str, operator: str) -> tuple[str, str]:
     """(place, code) of the user's first line that calls an operator in a printed graph; empty if none does.
 

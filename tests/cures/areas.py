@@ -15,6 +15,7 @@ from tests.cures import (
     keys,
     late_changes,
     modules,
+    once,
     raised,
     ranks,
     recompiles,
@@ -27,6 +28,7 @@ from tests.cures.programs import PROGRAMS, Program
 AREAS = {
     "Recompiles: tensors and torch's settings": recompiles,
     "Recompiles: numbers, objects and containers": values,
+    "Recompiles: those that happen once": once,
     "Recompiles: what a module holds": modules,
     "Recompiles: changes after the first call, and what is not compiled": late_changes,
     "Graph breaks and restarts": breaks,

@@ -49,6 +49,27 @@ def a_count(cured: bool) -> None:
     exported(checks_the_count if cured else counts, torch.ones(6))
 
 
+def asks(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if (x > 2).any():
+        x = x.clamp(max=2)
+    return x + 1
+
+
+def asks_for_each(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.where((x > 2).any(), x.clamp(max=2), x) + 1
+
+
+@program(
+    "an export that branches on what a tensor holds",
+    cures.BRANCH,
+    "`torch.where` computes both and chooses by the tensor",
+    (),
+    errors,
+)
+def a_branch_on_a_tensor(cured: bool) -> None:
+    exported(asks_for_each if cured else asks, torch.ones(6))
+
+
 def reads(self: Any, x: torch.Tensor) -> torch.Tensor:
     n = x.sum().int().item()
     if n > 3:

@@ -21,7 +21,8 @@ import torch.distributed as dist
 
 UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT = "uneven", "even", "apart", "first", "hasty", "patient"
 SKIPS, NEUTRAL = "skips", "neutral"
-JOBS = (UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT, SKIPS, NEUTRAL)
+PRINTS, COMPUTES, OUTSIDE = "prints", "computes", "outside"
+JOBS = (UNEVEN, EVEN, APART, FIRST, HASTY, PATIENT, SKIPS, NEUTRAL, PRINTS, COMPUTES, OUTSIDE)
 COMPILES = 3.0  # seconds
 
 
@@ -110,6 +111,29 @@ def with_caches(rank: int, first: bool) -> None:
         dist.barrier()
 
 
+class Watched(torch.nn.Module):
+    """Rank 0 keeps an eye on what it computes, within its forward or after it."""
+
+    def __init__(self, rank: int, job: str) -> None:
+        super().__init__()
+        self.rank, self.prints, self.computes = rank, job == PRINTS, job == COMPUTES
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x @ x
+        if self.rank == 0 and self.prints:
+            print(y.shape)
+        if self.computes and self.rank == 0:
+            y.mean()
+        return y @ x
+
+
+def watched_on_rank_0(rank: int, job: str) -> None:
+    model = Watched(rank, job)
+    y = torch.compile(model, backend="aot_eager")(torch.ones(3, 3))
+    if rank == 0:
+        print(y.shape)
+
+
 def slowly(graph: Any, inputs: Any) -> Any:
     time.sleep(COMPILES)
     return graph
@@ -139,6 +163,8 @@ def run_rank(job: str, rank: int, folder: Path) -> None:
         without_caches(rank, job == UNEVEN)
     elif job in (SKIPS, NEUTRAL):
         without_an_image(rank, job == NEUTRAL)
+    elif job in (PRINTS, COMPUTES, OUTSIDE):
+        watched_on_rank_0(rank, job)
     elif job in (HASTY, PATIENT):
         rank_0_validates(rank, COMPILES / 3 if job == HASTY else 20 * COMPILES)
     else:

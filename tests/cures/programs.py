@@ -54,6 +54,7 @@ class Program:
         if self.first:
             return next((point.fix for point in recording.explain().points if point.fix), None)
         points = [point for section in answers.sections(answers.facts_of(recording)) for point in section.points]
+        points += recording.explain().points  # what ranks do apart is told there with its cause
         said = [*(point.fix for point in points), *recording.cache_misses().fix, *recording.rank_differences().fix]
         return next((fix for fix in said if fix and self.cure in fix.cures), None)
 

@@ -14,7 +14,20 @@ import aotviz
 from aotviz.explain.cures import cache_cures, rank_cures
 from aotviz.explain.cures.registry import Cure
 from aotviz.reading.recording import Recording
-from tests.cures.jobs_of_ranks import APART, EVEN, FIRST, HASTY, JOBS, NEUTRAL, PATIENT, SKIPS, UNEVEN
+from tests.cures.jobs_of_ranks import (
+    APART,
+    COMPUTES,
+    EVEN,
+    FIRST,
+    HASTY,
+    JOBS,
+    NEUTRAL,
+    OUTSIDE,
+    PATIENT,
+    PRINTS,
+    SKIPS,
+    UNEVEN,
+)
 from tests.cures.programs import Calls, Effect, program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +80,24 @@ def another_order(cured: bool) -> object:
 )
 def another_batch_on_a_rank(cured: bool) -> object:
     return EVEN if cured else UNEVEN
+
+
+@of_ranks(
+    "a line that only one rank reaches and that breaks its graph",
+    rank_cures.SOME_BREAK,
+    "take this line, with its condition, out of the compiled function",
+)
+def a_print_on_a_rank(cured: bool) -> object:
+    return OUTSIDE if cured else PRINTS
+
+
+@of_ranks(
+    "a rank that computes more, as its number says",
+    rank_cures.CONDITION,
+    "take what only some ranks do, with its condition, out of the compiled function",
+)
+def a_branch_on_the_rank(cured: bool) -> object:
+    return OUTSIDE if cured else COMPUTES
 
 
 @of_ranks("a function that one rank calls", rank_cures.CALLED, "Call `evaluate` on all ranks, or on none")

@@ -135,13 +135,13 @@ def a_counting_cache(cured: bool) -> object:
     return found
 
 
-@program("a float that is passed", cures.NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#149405",))
+@program("a float that is passed", cures.COMPUTED_NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#149405",))
 def a_float(cured: bool) -> object:
     step = compiled(lambda x, scale: x * scale)
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (1.5, 2.5)]
 
 
-@program("a number that is passed", cures.NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#132849",))
+@program("a number that is passed", cures.COMPUTED_NUMBER, "`torch.tensor(scale)`", ("pytorch/pytorch#132849",))
 def a_number(cured: bool) -> object:
     step = compiled(lambda x, scale: x * scale)
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]

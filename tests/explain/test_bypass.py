@@ -17,4 +17,4 @@ def test_both_caches_say_why_they_were_passed_by():
     said = " ".join(recording.cache_misses().why)
     assert "bypassed the FX graph cache" in said
     assert "bypassed the AOTAutograd cache" in said
-    assert said.count("a custom pass has no `uuid()`") == 2
+    assert said.count("a custom pass (`torch._inductor.config.post_grad_custom_post_pass`) has no `uuid()`") == 2

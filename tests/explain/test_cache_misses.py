@@ -39,6 +39,14 @@ def test_a_miss_names_the_one_thing_that_differs_from_the_run_before(kind, funct
     assert found.differs[0] in found.why
 
 
+@pytest.mark.parametrize("kind", [LOGGED, GATHERED])
+def test_a_number_in_the_code_is_shown_in_the_line_that_has_it(kind) -> None:
+    told = recording(f"{kind}_second").explain(earlier=recording(f"{kind}_first"))
+    point = next(point for point in told.points if "and is now `mul = relu * 8`" in point.text)
+    assert "compared with 5/0 of the earlier run, the traced code" in point.text
+    assert "relu" in point.code
+
+
 @pytest.mark.parametrize(("function", "subject", "before", "after"), CAUSES[:4], ids=[cause[0] for cause in CAUSES[:4]])
 def test_the_fx_graph_cache_misses_for_the_same_thing(function, subject, before, after) -> None:
     found = lookups(GATHERED, "fx").loc[function]

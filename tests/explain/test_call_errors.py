@@ -239,6 +239,18 @@ def test_an_error_of_compiling_is_told_once() -> None:
     assert [point.title for point in points] == ["`prints [0/0]` failed: `print` cannot be part of a graph"]
 
 
+def test_a_size_that_was_marked_and_became_constant_is_told_once() -> None:
+    table, x = torch.ones(4), torch.ones(4)
+    torch._dynamo.mark_dynamic(x, 0)
+    watch = aotviz.watch()
+    with raises("Constraints violated", Exception), watch:
+        torch.compile(lambda x: x + table, backend="eager")(x)
+    failed = [point for point in watch.recording.explain().points if point.failed]
+    assert len(failed) == 1, failed
+    assert "was marked as dynamic, and this line made it the constant 4" in failed[0].text
+    assert "L['" not in str(watch.recording.explain())
+
+
 def test_an_error_of_an_export_is_told_by_the_line_that_made_it() -> None:
     class Fixed(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

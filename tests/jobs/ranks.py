@@ -40,6 +40,23 @@ def one_rank_breaks(cured):
     forward(torch.randn(4))
 
 
+class Watched(nn.Module):
+    def __init__(self, rank):
+        super().__init__()
+        self.rank, self.first, self.second = rank, nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = torch.relu(self.first(x))
+        if self.rank == 0:  # here
+            print("mean", h.mean())  # here
+        return self.second(h)
+
+
+def module_that_prints_on_rank_0(cured):
+    model = torch.compile(Watched(-1 if cured else dist.get_rank()), backend="aot_eager")
+    model(torch.randn(2, 4)).sum().backward()
+
+
 def another_collective(cured):
     group = dist.group.WORLD
 

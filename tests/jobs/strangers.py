@@ -238,3 +238,21 @@ def generator_made_inside(cured):
 
     for _ in range(2):
         step(torch.ones(3), torch.randn(3, generator=torch.Generator().manual_seed(7)))
+
+
+class MaskedTokens(nn.Module):
+    def __init__(self, without_a_branch):
+        super().__init__()
+        self.embedding, self.without_a_branch = nn.Embedding(9, 4), without_a_branch
+
+    def forward(self, ids, mask):
+        h = self.embedding(ids)
+        if self.without_a_branch:
+            return torch.where(mask[..., None], 0.0, h).mean(1)
+        if mask.any():  # here
+            h = h.masked_fill(mask[..., None], 0.0)
+        return h.mean(1)
+
+
+def classifier_with_a_mask(cured):
+    torch.export.export(MaskedTokens(cured), (torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 5, dtype=torch.bool)))

@@ -158,6 +158,10 @@ def test_a_pattern_a_list_and_the_same_file_twice(tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda folder: folder / "none", "no such file or folder. If this is the value of TORCH_TRACE, nothing was"),
+        (
+            lambda folder: folder / "none",
+            r"\nWhat to do, the likeliest reason first:\n- The program calls another method",
+        ),
         (lambda folder: folder / "*.log", "no file matches it"),
         (lambda folder: folder, r"not a log of torch's structured trace \(it is empty\). To write one, run"),
         (lambda folder: [], "no path was given"),

@@ -17,7 +17,8 @@ UNSAFE_FUNCTION = Cure(
 )
 PASS = Cure(
     "bypass for a custom pass",
-    "Give the pass a `uuid()` that changes when its code changes (`torch._inductor.custom_graph_pass`).",
+    "Give the pass a `uuid()` that changes when its code changes: make it an object of a subclass of "
+    "`torch._inductor.custom_graph_pass.CustomGraphPass`, which has `__call__` and `uuid`.",
 )
 DETAILED = Cure(
     "miss without parts", 'Log the parts of the keys: TORCH_LOGS="+torch._functorch._aot_autograd.autograd_cache".'

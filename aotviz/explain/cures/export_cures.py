@@ -10,6 +10,12 @@ UNDECIDED = Cure(
     "in the program with `torch.cond` or `torch.where`. If the number is known before the {before}, pass a Python "
     "int.",
 )
+BRANCH = Cure(
+    "condition that reads a tensor",
+    "Keep both sides in the program: `torch.where` computes both and chooses by the tensor, and `torch.cond` runs one "
+    "of two functions. If the answer is always the same, leave the condition out; if it is known before the {before}, "
+    "pass it as a Python bool.",
+)
 UNKNOWN_NUMBER = Cure(
     "number that is not known",
     "If it is always the same, say so before this line{named}: {check}. Otherwise keep it in a tensor, and compute "

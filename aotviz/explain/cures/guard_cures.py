@@ -42,6 +42,12 @@ SYMBOLIC = Cure(
     "nothing is wrong. If the bound is 2, size 1 is a special case: pad to at least 2 or use "
     "`mark_unbacked`.",
 )
+OPERATOR_RANGE = Cure(
+    "operator that chooses by a size",
+    "Nothing is to be done: each range of sizes needs one program, which is kept and reused. Calls with a size of the "
+    "other range made this one.",
+    settled=True,
+)
 STRIDE = Cure(
     "memory layout",
     "Pass it always in the same memory layout: `{name}.contiguous()` before the call, or the same "
@@ -401,6 +407,12 @@ SYMBOL = Cure(
     "number that became a symbol",
     "Nothing is to be done: `{name}` is a symbol in this program, so other values need no new one.",
     settled=True,
+)
+COMPUTED_NUMBER = Cure(
+    "number of the call that became a symbol",
+    "Nothing has to be done: `{name}` is a symbol in this program, so this happens once. If `{name}` is only computed "
+    "with, passing `torch.tensor({name})` saves this compilation too; as a size, an index or a bound of a slice it has "
+    "to stay a number. Each side of a branch on it needs a program in any case.",
 )
 GLOBAL_NUMBER = Cure(
     "global number",

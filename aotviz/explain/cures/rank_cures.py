@@ -32,6 +32,16 @@ SAME = Cure(
     "ranks that compiled other programs",
     "Give all ranks inputs with the same properties, or mark what varies as dynamic before the first call.",
 )
+CONDITION = Cure(
+    "ranks that branch on a value of their own",
+    "Let all ranks compile the same program: give `{name}` the same value on all of them, or take what only some ranks "
+    "do, with its condition, out of the compiled function, and do it before or after the call.",
+)
+SOME_BREAK = Cure(
+    "line that only some ranks reach",
+    "Let all ranks compile the same program: take this line, with its condition, out of the compiled function, or let "
+    "all ranks reach it. A setting that only avoids the graph break leaves the programs of the ranks different.",
+)
 CALLED = Cure(
     "ranks that call another function",
     "Call {function} on all ranks, or on none: make the condition that selects it the same on all ranks.",

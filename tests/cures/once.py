@@ -1,0 +1,36 @@
+"""Recompiles that happen once: about most of them nothing is to be done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aotviz.explain.cures import guard_cures as cures
+from tests.cures.programs import compiled, program, settled
+
+STEPS: dict[str, Any] = {}  # of programs whose calls are made twice
+
+
+@program(
+    "a convolution, which chooses its algorithm by the batch size",
+    cures.OPERATOR_RANGE,
+    "each range of sizes needs one program, which is kept and reused",
+    measure=settled,
+)
+def a_convolution_of_many_batches(cured: bool) -> object:
+    convolved = STEPS.setdefault("convolution", compiled(torch.nn.Conv1d(2, 2, 3), dynamic=True))
+    with torch.no_grad():
+        return [convolved(torch.ones(rows, 2, 9)).shape for rows in (4, 9, 16, 20)]
+
+
+@program("a number that bounds a slice", cures.COMPUTED_NUMBER, "Nothing has to be done", measure=settled)
+def a_number_that_bounds_a_slice(cured: bool) -> object:
+    step = STEPS.setdefault("slice", compiled(lambda x, start: x[start : start + 2] * 2))
+    return [step(torch.arange(8), start) for start in (2, 3, 5)]
+
+
+@program("a number that changes once under dynamic=False", cures.NUMBER, "pass `torch.tensor(scale)`")
+def a_number_that_changes_once(cured: bool) -> object:
+    step = compiled(lambda x, scale: x * scale, dynamic=False)
+    return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
