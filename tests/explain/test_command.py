@@ -67,13 +67,17 @@ def test_report_of_a_bare_folder_is_beside_it(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("command", ["explain", "report", "show"])
-def test_a_folder_without_logs_is_one_line_and_status_2(
+def test_a_folder_without_logs_is_a_line_a_list_of_what_to_do_and_status_2(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"aotviz {command}: ")
-    assert said.count("\n") == 1
+    first, todo, *items = said.splitlines()
+    assert "not a log of torch's structured trace" in first
+    assert todo.startswith("What to do")
+    assert len(items) > 3
+    assert all(item.startswith(("- ", "  ")) for item in items)
 
 
 def test_explaining_needs_no_torch() -> None:
