@@ -32,8 +32,10 @@ cause with another cure for 6, and 10 were told wrongly, 3 of them since their l
 `tests/jobs/later.py` are of ten kinds from public reports, written by somebody who had seen `explain`'s answers and
 not its code. Of the ten, the first point was the cause with a cure that removes it for 2, the cause with another cure
 for 5, and the log was empty, or ended before the error, for 3, of which `aotviz.watch()` told 1 with its cure. Those of
-`tests/jobs/newcomers.py`, `rank_without_an_image` and the last five of `tests/jobs/strangers.py` are kinds of
+`tests/jobs/newcomers.py`, `rank_without_an_image` and five of the last six of `tests/jobs/strangers.py` are kinds of
 twenty-four whole programs by another person, of which 10 were told right, with a cure that removes the fault.
+`module_that_prints_on_rank_0` and `classifier_with_a_mask` are two kinds of twenty-one such programs, of which 13 were
+told right and 9 had a cure that removes the fault; these two notes are by somebody who had read the code.
 
 `python -m tests.jobs` runs all and writes this page; `python -m tests.jobs NAME` runs one. The notes are in
 `tests/jobs/expected.toml`, the findings of the first run in `tests/jobs/first_run.toml`.
