@@ -49,7 +49,7 @@ def watched(module, *args, **options):
 
 def test_what_a_program_does_not_set_is_what_eager_sets_and_it_does_not() -> None:
     explained, program = watched(Keeping(), torch.ones(3))
-    success, told = explained.points
+    told, success = explained.points
     assert success.text == "Export succeeded."
     eager, exported = Keeping(), program.module()
     eager(torch.ones(3))
@@ -69,7 +69,7 @@ def test_what_a_program_does_not_set_is_what_eager_sets_and_it_does_not() -> Non
 
 def test_a_module_inside_is_named_as_the_user_writes_it() -> None:
     explained, _ = watched(Nested(), torch.ones(3))
-    assert "`self.blocks[1].steps` from `0` to `1`" in explained.points[1].text
+    assert "`self.blocks[1].steps` from `0` to `1`" in explained.points[0].text
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -270,11 +270,13 @@ def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
 
 
 def _without_backward(facts: Facts) -> str:
-    """Which functions were compiled for training and not run backward: torch compiles a backward when it is run."""
+    """Which functions were compiled for training and not run backward: torch compiles a backward when it is run, but
+    one that takes sizes at once."""
     unrun = [
         facts.called(place)
         for place in range(len(facts.data.compilations))
-        if facts.text_of(place, "aot_backward_graph") >= 0
+        if (number := facts.text_of(place, "aot_backward_graph")) >= 0
+        and '"Sym(' not in facts.text(number)
         and not any(one.kind == "backward" for one in facts.about(place, facts.data.metrics))
         and ("aotautograd", "hit")
         not in {(one.cache, one.outcome) for one in facts.about(place, facts.data.cache_lookups)}

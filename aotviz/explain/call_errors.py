@@ -64,7 +64,7 @@ def points(facts: Facts) -> Iterator[Point]:
             yield _export_failed(made[0])
         elif (wrong := OF_OPERATOR.search(error.message)) and wrong["operator"].partition(".")[0] not in exports.TORCHS:
             yield _wrong_fake(facts, error, wrong["operator"])
-        elif not (error.during in ("compile", "export") or error.type in OF_EXPORTS) or not _is_told(facts, error):
+        elif not _is_told(facts, error):
             yield _raised(facts, error)
 
 
@@ -137,10 +137,12 @@ def _misnamed(error: CallError, names: Sequence[str], given: Sequence[str]) -> P
 
 def _is_told(facts: Facts, error: CallError) -> bool:
     """Whether the recording has the same error as that of a compilation."""
+    compiles = error.during in ("compile", "export") or error.type in OF_EXPORTS
     for place, compilation in enumerate(facts.data.compilations):
         record = facts.failure(place)
         types = {record.fail_type if record else "", compilation.error.type if compilation.error else ""}
-        if error.type in types:
+        reason = facts.text(record.fail_reason) if record else ""
+        if error.type in types and (compiles or _first_sentence(error.message) in " ".join(reason.split())):
             return True
     return (error.type in OF_EXPORTS or error.during == "export") and bool(exports.explain_all(facts))
 

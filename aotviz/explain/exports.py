@@ -115,13 +115,9 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
                 points.append(_may_have_failed(facts, place, fixed))
             else:
                 silent.append(facts.id(place))
+    places = range(len(facts.data.compilations)) if only is None else (only,)
+    points += [point for place in places for point in _left_out(facts, place)]
     points += [Point(sentence(f"{_ids(good)} succeeded"))] if good else []
-    points += [
-        point
-        for place in range(len(facts.data.compilations))
-        if only in (None, place)
-        for point in _left_out(facts, place)
-    ]
     if silent:
         told = f"the {facts.source} does not say whether {_ids(silent)} succeeded, and has no exported program"
         points.append(Point(sentence(told), fix=export_cures.UNLOGGED.said()))

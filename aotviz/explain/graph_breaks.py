@@ -362,8 +362,6 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.STEPS.said()
     elif break_cures.BRANCH in fix.cures and last.code.startswith("while "):
         fix = break_cures.WHILE.said()
-    elif break_cures.BRANCH in fix.cures and LIBRARY.search(str(last)) and (read := SETTING_READ.search(last.code)):
-        fix = break_cures.LIBRARYS_BRANCH.said(name=read[0])
     elif break_cures.BRANCH in fix.cures and ASSERTION.match(last.code):
         words = "this assertion has a value in its message, and so branches on a tensor's value, which is not known"
         fix = break_cures.ASSERTION.said()
@@ -371,6 +369,8 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         words, fix = "NumPy draws a number here, which cannot be part of a graph", break_cures.NUMPY_RANDOM.said()
     elif EXPERTS.search(f"{last} {last.code}"):
         fix = break_cures.EXPERTS.said()
+    elif break_cures.BRANCH in fix.cures and LIBRARY.search(str(last)) and (read := SETTING_READ.search(last.code)):
+        fix = break_cures.LIBRARYS_BRANCH.said(name=read[0])
     if SETTING in fix and any(THREAD.search(frame.file) for frame in user_frames(facts.text(first.stack))):
         fix = fix.together_with(break_cures.OF_THREAD.said())
     is_meant = break_cures.BACKWARD in fix.cures and facts.is_captured_whole(first.origin.compilation)

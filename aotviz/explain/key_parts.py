@@ -23,6 +23,7 @@ SETTINGS = {
     "dynamo_config": "torch._dynamo.config",
     "inductor_config": "torch._inductor.config",
     "compiler_config": "torch.compiler.config",
+    "functorch_config": "torch._functorch.config",
 }
 FIELD = re.compile(r"\b(\w+)=((?:torch\.Size)?\([^()]*\)|(?:torch\.Size)?\(\[[^\]]*\]\)|\w+\('[^']*'\)|[^,()]+)")
 INPUT = re.compile(r"\b(?:arg\d+_|primals_|tangents_)\d+\b")  # named differently for inference and training
@@ -115,10 +116,10 @@ def settings(facts: Facts, place: int) -> dict[str, str]:
             found.update(facts.memory[asked])
     for artifact in facts.about(place, facts.data.artifacts):
         if facts.text(artifact.name) == "torch._functorch.config":
-            for line in facts.text(artifact.text).splitlines():
-                name, equals, value = line.strip().partition(" = ")
-                if equals:
-                    found[name if name.startswith("torch.") else f"torch._functorch.config.{name}"] = value
+            text = facts.text(artifact.text)
+            pairs = (line.strip().partition(" = ")[::2] for line in text.splitlines() if " = " in line)
+            values = {**_mapping(text), **dict(pairs)}  # newer releases write JSON
+            found |= {f"torch._functorch.config.{name}": str(value) for name, value in values.items()}
     return found
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._functorch.config
 
 import aotviz
+from aotviz.explain import answers, key_parts
 from tests import corpus, processes
 from tests.explain.logs import logged, recording
 
@@ -80,3 +82,32 @@ def test_a_training_that_never_ran_backward_is_told_so(tmp_path: Path, backend: 
     first = logged(program, tmp_path).explain().sentences[0]
     assert "Nothing is wrong with how this was compiled" in first
     assert (run == "no backward") == ("or the job ended before it" in first)
+
+
+def test_a_backward_that_takes_sizes_is_compiled_at_once_and_nothing_is_said_of_it(tmp_path: Path) -> None:
+    def program() -> None:
+        torch._dynamo.reset()
+        layer = torch.nn.Linear(3, 3)
+        torch.compile(layer, backend="aot_eager", dynamic=True)(torch.ones(4, 3)).sum().backward()
+
+    explained = logged(program, tmp_path).explain()
+    assert "Nothing is wrong with how this was compiled" in explained.sentences[0]
+    assert "no backward" not in str(explained).lower()
+
+
+def test_settings_of_aotautograd_are_compared(tmp_path: Path) -> None:
+    facts = []
+    for budget in (0.5, 1.0):
+        folder = tmp_path / str(budget)
+        folder.mkdir()
+
+        def program(budget: float = budget) -> None:
+            torch._dynamo.reset()
+            with torch._functorch.config.patch(activation_memory_budget=budget):
+                torch.compile(torch.sin, backend="aot_eager")(torch.ones(3, requires_grad=True))
+
+        facts.append(answers.facts_of(logged(program, folder)))
+    first, second = (key_parts.settings(one, 0) for one in facts)
+    assert {name for name in first if first[name] != second[name]} == {
+        "torch._functorch.config.activation_memory_budget"
+    }
