@@ -196,7 +196,7 @@ SETTING_READ = re.compile(r"\bself\.[a-z][\w.]*\b(?!\()")  # an attribute that a
 ASSERTION = re.compile(  # with a value in its message
     r"assert\b.{1,300}?, ?(?:[fF][\"']|[\"'][^\"']{0,200}[\"'](?:\.format\(| % ))"
 )
-EXPERTS = re.compile(r"/transformers/\S+ expert_hit = ")
+EXPERTS = re.compile(r"/transformers/\S+ (?:expert_hit = |if expert_idx == )")
 NUMPY_RANDOM = re.compile(r"\b(?:np|numpy)\.random\.")
 LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(  # what torch adds to many kinds of breaks, or says of a name that the program does not have
