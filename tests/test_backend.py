@@ -7,7 +7,6 @@ about Inductor share few programs.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from torch import nn
 import aotviz
 import aotviz.frontends.backend
 from aotviz.torch_private.partitioners import default_partition
-from tests.processes import run_script
+from tests import processes
 from tests.tiers import slow
 
 BOTH = pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
@@ -358,14 +357,12 @@ def test_gpt2_trains_as_in_eager():  # with Inductor it takes a minute; `make de
     check("aotviz_eager", Loss(), torch.randint(0, 31, (2, 8)))
 
 
-def test_what_runs_the_graphs_as_they_are_imports_no_compiler_of_inductors(tmp_path: Path) -> None:
+def test_what_runs_the_graphs_as_they_are_imports_no_compiler_of_inductors() -> None:
     program = """
 import sys, torch, aotviz.frontends.backend
 x = torch.ones(3, requires_grad=True)
 torch.compile(lambda x: x.sin(), backend="aotviz_eager")(x).sum().backward()
 print([name for name in ("torch._inductor.compile_fx", "aotviz.torch_private.inductor") if name in sys.modules])
 """
-    script = tmp_path / "program.py"
-    script.write_text(program)
-    done = run_script(script, cwd=tmp_path)
+    done = processes.run(["-c", program], forked=False)
     assert done.stdout.strip() == "[]", done.stderr

@@ -228,7 +228,7 @@ def overall(facts: Facts, earlier: Facts | None = None) -> Explanation:
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
     first = first_apart.first([*hangs, *chained], facts)
     lone = [point for point in first if point.kind == "restart" and not point.fix]  # it happens once
-    points = (*(point for point in first if point not in lone), *(changed(one, kind="") for one in lone), *remarks)
+    points = (*(point for point in first if point not in lone), *lone, *remarks)
     healthy = _nothing_wrong(facts, points)
     told = {cure for point in (*healthy, *points) for cure in point.fix.cures}
     unlike = (point for point in _unlike_eager(facts) if told.isdisjoint(point.fix.cures))

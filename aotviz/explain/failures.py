@@ -80,11 +80,10 @@ def found(facts: Facts, only: int | None = None, ran_in_eager: bool | None = Non
             line = misses.own_line(user_frames(facts.text(facts.data.compilations[places[0]].stack)))
         if line.line:
             where, code = str(line), line.code
-        if (BY_BACKEND.match(reason) or break_cures.OF_BACKEND in fix.cures) and (
-            frame := _raised_at(facts, places[0])
-        ) is not None:
+        of_backend = not in_trace and (break_cures.OF_BACKEND in fix.cures or BY_BACKEND.match(reason))
+        if of_backend and (frame := _raised_at(facts, places[0])) is not None:
             where, code = str(frame), frame.code
-        fake = _in_fake_kernel(facts, places[0])
+        fake = None if in_trace else _in_fake_kernel(facts, places[0])
         if fake is not None:
             brief = f"a fake kernel raised {kind}: {reason.strip().partition(chr(10))[0]}"
             called = f". The operator is called at {where}" if where else ""

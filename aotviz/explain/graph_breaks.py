@@ -192,11 +192,11 @@ LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20
 OF_CALLS = frozenset((break_cures.LOGGING, break_cures.PRINT, break_cures.WARNING))
 SETTING, THREAD = "`torch._dynamo.config.", re.compile(r"/lib/python3\.\d+/threading\.py$")
 CONSTRUCTED, ENTERS = re.compile(r"the function `\w+\.__init__` should not be traced"), re.compile(r"(?:async )?with\b")
-SETTING_READ = re.compile(r"\bself\.[a-z][\w.]*\b(?!\()")  # an attribute that a condition reads
+SETTING_READ = re.compile(r"[<>]=? *(?P<name>self\.[a-z][\w.]*)\b(?!\()")  # an attribute that a condition compares with
 ASSERTION = re.compile(  # with a value in its message
     r"assert\b.{1,300}?, ?(?:[fF][\"']|[\"'][^\"']{0,200}[\"'](?:\.format\(| % ))"
 )
-EXPERTS = re.compile(r"/transformers/\S+ (?:expert_hit = |if expert_idx == )")
+EXPERTS = re.compile(r"/transformers/\S+ expert_hit = ")
 NUMPY_RANDOM = re.compile(r"\b(?:np|numpy)\.random\.")
 LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(  # what torch adds to many kinds of breaks, or says of a name that the program does not have
@@ -370,7 +370,7 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
     elif EXPERTS.search(f"{last} {last.code}"):
         fix = break_cures.EXPERTS.said()
     elif break_cures.BRANCH in fix.cures and LIBRARY.search(str(last)) and (read := SETTING_READ.search(last.code)):
-        fix = break_cures.LIBRARYS_BRANCH.said(name=read[0])
+        fix = break_cures.LIBRARYS_BRANCH.said(name=read["name"])
     if SETTING in fix and any(THREAD.search(frame.file) for frame in user_frames(facts.text(first.stack))):
         fix = fix.together_with(break_cures.OF_THREAD.said())
     is_meant = break_cures.BACKWARD in fix.cures and facts.is_captured_whole(first.origin.compilation)

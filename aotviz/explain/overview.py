@@ -24,6 +24,7 @@ from aotviz.recording.schema import CompilationData
 if TYPE_CHECKING:
     from aotviz.explain.marked_frame import ExplainedTable
 
+CALM = ("cache", "restart")  # kinds of points, where nothing is to be done about them
 LONG = 120  # characters of a title
 PRINTED = 3  # causes
 IN_TITLE = 2  # causes that the headline names
@@ -48,8 +49,8 @@ def made(facts: Facts, points: Sequence[Point]) -> OverviewRecord:
 
 
 def is_healthy(points: Sequence[Point]) -> bool:
-    """Whether nothing needs attention: a first compilation does not."""
-    return not any(point.failed or point.kind != "cache" or point.fix for point in points if point.kind)
+    """Whether nothing needs attention: a first compilation does not, nor does a restart that happens once."""
+    return not any(point.failed or point.kind not in CALM or point.fix for point in points if point.kind)
 
 
 def _cause(point: Point) -> CauseRecord:
