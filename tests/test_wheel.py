@@ -125,7 +125,7 @@ def test_the_front_end_and_the_sources_are_within_bounds(wheel: Path) -> None:
     front_end = sum(size for name, size in sizes.items() if STATIC in name or EXTENSION in name)
     sources = sum(sizes.values()) - front_end
     assert front_end < 4_000_000, f"the front end has grown to {front_end / 1e6:.2f} MB"
-    assert sources < 1_250_000, f"the sources have grown to {sources / 1e6:.2f} MB"
+    assert sources < 1_300_000, f"the sources have grown to {sources / 1e6:.2f} MB"
 
 
 @pytest.mark.slow
