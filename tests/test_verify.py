@@ -202,7 +202,7 @@ BROKEN = {
         lambda f: replace(f, counter_of=tuple(1 for _ in f.counter_of)),
         "a version counter is that of the first",
     ),
-    "a static input that is none": (
+    "a static input beyond the inputs": (
         "flatten",
         lambda f: replace(f, static_inputs=(9,)),
         "static inputs are flat inputs",
@@ -217,7 +217,7 @@ BROKEN = {
         lambda f: replace(f, slots=tuple(replace(slot, index=9) for slot in f.slots)),
         "a slot is an input, an output or",
     ),
-    "a reshaped input that is none": (
+    "a reshaped input beyond the inputs": (
         "joint",
         lambda f: replace(f, reshaped=(9,)),
         "positions are those of slots, tangents and graph inputs",
@@ -227,7 +227,7 @@ BROKEN = {
         lambda f: replace(f, saved=(replace(f.saved[0], is_symbol=True), *f.saved[1:])),
         "saved tensors come before saved symbols",
     ),
-    "a kept input that is none": ("partition", lambda f: replace(f, kept=(9,)), "what is kept are graph inputs"),
+    "a kept input beyond the inputs": ("partition", lambda f: replace(f, kept=(9,)), "what is kept are graph inputs"),
     "an unpacked value from nothing": (
         "partition",
         lambda f: replace(f, unpacked={"mul": (f.forward_module, ["nothing"])}),

@@ -285,7 +285,7 @@ def _without_backward(facts: Facts) -> str:
     if not unrun or whole:
         return ""
     names = some_of(unrun, MOST_NAMED)
-    return f"no backward of {names} was compiled: nobody called `backward()`, or the job ended before it"
+    return f"no backward of {names} was compiled: `backward()` was not called, or the job ended before it"
 
 
 def _unlike_eager(facts: Facts) -> list[Point]:

@@ -77,7 +77,7 @@ LEFT_OUT = Cure(
     "attribute that an exported program does not set",
     'If a later call reads `{name}`, make it a buffer in `__init__` (`self.register_buffer("{own}", ...)`, with a '
     "tensor of the same shape), and write into it in `forward`, with `.copy_(...)` or `.add_(...)`. Or return the "
-    "value. If nobody reads it later, nothing is to be done.",
+    "value. If it is not read later, nothing is to be done.",
 )
 UNLOGGED = Cure(
     "export without records",
