@@ -226,9 +226,7 @@ def overall(facts: Facts, earlier: Facts | None = None) -> Explanation:
     damaged = sum(log.bad_lines for log in facts.data.logs)
     title += f"; {counted(damaged, 'damaged line')}" if damaged else ""
     chained = chains.chained(facts, _with_nothing(facts, by_urgency(costs)))
-    first = first_apart.first([*hangs, *chained], facts)
-    lone = [point for point in first if point.kind == "restart" and not point.fix]  # it happens once
-    points = (*(point for point in first if point not in lone), *lone, *remarks)
+    points = (*first_apart.first([*hangs, *chained], facts), *remarks)
     healthy = _nothing_wrong(facts, points)
     told = {cure for point in (*healthy, *points) for cure in point.fix.cures}
     unlike = (point for point in _unlike_eager(facts) if told.isdisjoint(point.fix.cures))

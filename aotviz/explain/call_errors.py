@@ -17,6 +17,7 @@ from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, listed, sentence
 from aotviz.explain.rows import Facts
 from aotviz.recording import saved, sizes
+from aotviz.recording.error_messages import INFERENCE, OF_OPERATOR
 from aotviz.recording.schema import CallError
 
 STANCE = "fail_on_recompile"
@@ -39,8 +40,6 @@ SHAPES = re.compile(
 )
 TIMEOUT = re.compile(r"Timed out waiting|collective operation timeout")
 SECOND = re.compile(r"(?<=[^.])\. (?=[A-Z])| Hint: ")  # what follows the first sentence of a message
-OF_OPERATOR = re.compile(r"(?:for|in) op: (?:torch\.ops\.)?(?P<operator>\w+\.\w+)")  # of a check in Inductor's program
-INFERENCE = re.compile(r"Inference tensors cannot be saved for backward")
 KERNELS = re.compile(r"^kernel, \S+?:\d+, ")  # before a message of a kernel for the CPU
 WANTED = re.compile(
     r"(?:Tried to allocate|tried to allocate) (?P<wanted>[\d.]+ \w+)"
@@ -62,8 +61,8 @@ def points(facts: Facts) -> Iterator[Point]:
             yield _misnamed(error, re.findall(r"'(\w+)'", shapes["names"]), re.findall(r"'(\w+)'", shapes["given"]))
         elif error.type in OF_EXPORTS and (made := [one for one in exports.without_problems(facts) if one.fix]):
             yield _export_failed(made[0])
-        elif (wrong := OF_OPERATOR.search(error.message)) and wrong["operator"].partition(".")[0] not in exports.TORCHS:
-            yield _wrong_fake(facts, error, wrong["operator"])
+        elif (wrong := OF_OPERATOR.search(error.message)) and wrong["name"] not in exports.TORCHS:
+            yield _wrong_fake(facts, error, f"{wrong['name']}.{wrong['op']}")
         elif not _is_told(facts, error):
             yield _raised(facts, error)
 

@@ -52,13 +52,20 @@ class Point:
 def by_urgency(points: Iterable[Point]) -> list[Point]:
     """What failed first, then the costliest, then that about which nothing is to be done, and misses of caches last.
 
-    Points that are not timed stay in order.
+    Points that are not timed stay in order. A restart of which nothing is to be mended happens once, and is last.
 
     >>> [point.text for point in by_urgency([Point("a"), Point("b", seconds=1), Point("c", failed=True)])]
     ['c', 'b', 'a']
     """
     return sorted(
-        points, key=lambda point: (not point.failed, point.kind == "cache", point.fix.settled, -point.seconds)
+        points,
+        key=lambda point: (
+            not point.failed,
+            point.kind == "restart" and not point.fix,
+            point.kind == "cache",
+            point.fix.settled,
+            -point.seconds,
+        ),
     )
 
 

@@ -126,8 +126,8 @@ def without_problems(facts: Facts, only: int | None = None) -> list[Point]:
 
 def _left_out(facts: Facts, place: int) -> list[Point]:
     """What `forward` sets and the exported program does not, as a watch noted it."""
-    texts = [a.text for a in facts.about(place, facts.data.artifacts) if facts.text(a.name) == left_out.RECORD]
-    rows = left_out.read(facts.text(texts[-1])) if texts else []  # torch may trace it several times
+    texts = facts.named(place, left_out.RECORD)
+    rows = left_out.read(texts[-1]) if texts else []  # torch may trace it several times
     if not rows:
         return []
     first, more = rows[:MOST_LEFT_OUT], [f"{len(rows) - MOST_LEFT_OUT} more"] * (len(rows) > MOST_LEFT_OUT)
@@ -250,7 +250,7 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         yield found  # torch also logs it as the rows below
         return
     program = facts.text(facts.text_of(place, "exported_program"))
-    partial = last_line(facts.text(_partial(facts, place)))
+    partial = last_line(_partial(facts, place))
     for row in rows:
         expression, at = facts.text(row.expression), _user_line(facts, row)
         if row.kind == "guard_on_data_dependent_error":
@@ -468,9 +468,9 @@ def _raised(facts: Facts, place: int) -> str:
     return f"{errors[-1].type}: {(error_texts.sentences(errors[-1].message) or ['no message'])[0].rstrip('.')}"
 
 
-def _partial(facts: Facts, place: int) -> int:
-    artifacts = facts.about(place, facts.data.artifacts)
-    return next((a.text for a in artifacts if facts.text(a.name) == "make_fx_fail_partial"), -1)
+def _partial(facts: Facts, place: int) -> str:
+    """The graph that was traced until an export failed; "" if the log has no such graph."""
+    return next(iter(facts.named(place, "make_fx_fail_partial")), "")
 
 
 def _user_line(facts: Facts, row: ShapeRecord) -> SourceLine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from aotviz.explain import call_errors, error_texts, exports, fixed_sizes, graph_breaks, misses, recompiles
 from aotviz.explain.cures import break_cures, export_cures
@@ -11,12 +10,12 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.rows import EXPORTS, Facts
 from aotviz.recording import guard_texts
-from aotviz.recording.schema import ArtifactRecord
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 
 NOT_ALLOWED = "RecompileError"  # of `torch._dynamo.config.error_on_recompile`
 USERS = "from user code:"  # before the user's lines in a message of torch's
 FAKE_KERNELS = re.compile(r"torch/_library/")  # the files through which torch calls a fake kernel
+DYNAMO_ERROR = "dynamo_error"  # the artifact that has the traceback of a compilation's error
 TRACES = "trace_structured"  # torch's function that writes its trace
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
 LONG = 160  # characters of a title
@@ -133,8 +132,7 @@ def _raised_at(facts: Facts, place: int) -> SourceLine | None:
 
 def _in_fake_kernel(facts: Facts, place: int) -> SourceLine | None:
     """The line of a fake kernel of the user's that raised, which Dynamo calls while it traces the user's program."""
-    texts = (facts.text(one.text) for one in _dynamo_errors(facts, place))
-    frames = [frame for text in texts for frame in user_frames(text.partition(USERS)[0])]
+    frames = [frame for text in facts.named(place, DYNAMO_ERROR) for frame in user_frames(text.partition(USERS)[0])]
     through = any(FAKE_KERNELS.search(frame.file) for frame in frames[-4:-1])
     return frames[-1] if through and not misses.LIBRARY.search(str(frames[-1])) else None
 
@@ -144,13 +142,9 @@ def _is_suppressed(facts: Facts, place: int) -> bool:
     return record is not None and facts.text(record.texts.get("config_suppress_errors", -1)) == "true"
 
 
-def _dynamo_errors(facts: Facts, place: int) -> Iterator[ArtifactRecord]:
-    return (one for one in facts.about(place, facts.data.artifacts) if facts.text(one.name) == "dynamo_error")
-
-
 def _raised_through(facts: Facts, place: int) -> list[SourceLine]:
     """The lines of the traceback of a compilation's error, the innermost first."""
-    return [frame for error in _dynamo_errors(facts, place) for frame in reversed(user_frames(facts.text(error.text)))]
+    return [frame for text in facts.named(place, DYNAMO_ERROR) for frame in reversed(user_frames(text))]
 
 
 def told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:

@@ -114,12 +114,10 @@ def settings(facts: Facts, place: int) -> dict[str, str]:
                 values = _mapping(facts.text(number))
                 facts.memory[asked] = {f"{module}.{name}": str(value) for name, value in values.items()}
             found.update(facts.memory[asked])
-    for artifact in facts.about(place, facts.data.artifacts):
-        if facts.text(artifact.name) == "torch._functorch.config":
-            text = facts.text(artifact.text)
-            pairs = (line.strip().partition(" = ")[::2] for line in text.splitlines() if " = " in line)
-            values = {**_mapping(text), **dict(pairs)}  # newer releases write JSON
-            found |= {f"torch._functorch.config.{name}": str(value) for name, value in values.items()}
+    for text in facts.named(place, "torch._functorch.config"):
+        pairs = (line.strip().partition(" = ")[::2] for line in text.splitlines() if " = " in line)
+        values = {**_mapping(text), **dict(pairs)}  # newer releases write JSON
+        found |= {f"torch._functorch.config.{name}": str(value) for name, value in values.items()}
     return found
 
 

@@ -321,6 +321,10 @@ class Facts:
         """The number of the text that a log has of a type for a compilation, e.g. "aot_joint_graph"; -1 if none."""
         return next((a.text for a in self.about(place, self.data.artifacts) if self.text(a.type) == kind), -1)
 
+    def named(self, place: int, name: str) -> list[str]:
+        """The texts that a log has of the artifacts of a name for a compilation, e.g. "dynamo_error"."""
+        return [self.text(a.text) for a in self.about(place, self.data.artifacts) if self.text(a.name) == name]
+
     def first_use(self, place: int, source: str) -> SourceLine | None:
         """The user's line that first reads an input ("L['x']"), according to Dynamo's graph."""
         asked = "first use", place, source

@@ -25,6 +25,7 @@ import torch
 
 from aotviz.ir import user_warnings
 from aotviz.recording import guard_texts
+from aotviz.recording.error_messages import INFERENCE, OF_OPERATOR
 from aotviz.recording.schema import CallError
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 from aotviz.recording.strings import clean
@@ -38,10 +39,6 @@ NO_RECOMPILE = re.compile(
     r"Detected recompile when torch\.compile stance is 'fail_on_recompile'\. filename: '(?P<file>.*)', "
     r"function name: '(?P<function>.*)', line number: (?P<line>\d{1,9})"
 )
-INFERENCE = re.compile(r"Inference tensors cannot be saved for backward")
-OF_OPERATOR = re.compile(
-    r"(?:for|in) op: (?:torch\.ops\.)?(?P<name>\w+)\.(?P<op>\w+)"
-)  # of a check in Inductor's program
 MOST_SAID = 2000  # characters of a message
 MOST_ABOUT = 4
 STATEMENT = re.compile(r"\s*(?P<name>\w+)(?:: [^=]*)? = ")  # of a graph

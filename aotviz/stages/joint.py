@@ -221,8 +221,8 @@ def _slots(call: TracedCall, forward: Run) -> tuple[Slot, ...]:
 
 
 def _version(value: Any, replayed: int) -> int | None:
-    """The version of a result before the wrapper repeats the user's statements about it and its views; an inference
-    tensor has none."""
+    """The version of a result before the wrapper repeats the user's statements about it and its views. No
+    inference tensor has a version."""
     counts = functional.is_functional(value) and not value.is_inference()
     return operators.version(value) - replayed if counts else None
 

@@ -26,11 +26,9 @@ from torch._dynamo.eval_frame import innermost_backend
 from torch._dynamo.exc import (
     InternalTorchDynamoError,
     TorchRuntimeError,
+    Unsupported,
     raise_observed_exception,
     unimplemented,
-)
-from torch._dynamo.exc import (
-    Unsupported as Unsupported,  # for who compiles a whole function
 )
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import misc

@@ -25,7 +25,7 @@ def newest(graph: fx.Graph) -> fx.Node:
 
 
 def stack_at(module: fx.GraphModule, line: int) -> str:
-    """The stack trace of the node that a line of a graph's generated code runs; "" if it has none.
+    """The stack trace of the node that a line of a graph's generated code runs; "" without one.
 
     `line` counts from the line of the code's `def`.
     """

@@ -208,13 +208,14 @@ def scale(x: torch.Tensor) -> torch.Tensor:
     return x.abs().amax(-1, keepdim=True)
 
 
-def operator(name: str, keeps: bool) -> Any:
-    made = torch.library.custom_op(f"cures::{name}", scale, mutates_args=())
-    made.register_fake(lambda x: x.new_empty((*x.shape[:-1], 1) if keeps else x.shape[:-1]))
+def operator(name: str, real: Any, fake: Any) -> Any:
+    made = torch.library.custom_op(f"cures::{name}", real, mutates_args=())
+    made.register_fake(fake)
     return made
 
 
-UNLIKE, LIKE = operator("unlike_its_fake", keeps=False), operator("like_its_fake", keeps=True)
+UNLIKE = operator("unlike_its_fake", scale, lambda x: x.new_empty(x.shape[:-1]))
+LIKE = operator("like_its_fake", scale, lambda x: x.new_empty((*x.shape[:-1], 1)))
 
 
 @program(
@@ -229,18 +230,12 @@ def an_operator_unlike_its_fake(cured: bool) -> None:
     torch.compile(lambda x: scales(x))(torch.ones(4, 3))
 
 
-def contiguous_copy(name: str, fake: Any) -> Any:
-    made = torch.library.custom_op(f"cures::{name}", mutates_args=())(lay_out)
-    made.register_fake(fake)
-    return made
-
-
 def lay_out(x: torch.Tensor) -> torch.Tensor:
     return (x + 1).contiguous()
 
 
-KEEPS = contiguous_copy("keeps_strides", lambda x: torch.empty_like(x))
-LAYS_OUT = contiguous_copy("lays_out", lambda x: x.new_empty(x.shape))
+KEEPS = operator("keeps_strides", lay_out, lambda x: torch.empty_like(x))
+LAYS_OUT = operator("lays_out", lay_out, lambda x: x.new_empty(x.shape))
 
 
 @program(
@@ -255,7 +250,7 @@ def an_operator_with_other_strides(cured: bool) -> None:
     torch.compile(lambda x: lays_out(x.t()) * 2)(torch.ones(4, 3))
 
 
-RAISES = contiguous_copy("fake_that_raises", lambda x: x.new_empty(x.shape[0], x.shape[5]))
+RAISES = operator("fake_that_raises", lay_out, lambda x: x.new_empty(x.shape[0], x.shape[5]))
 
 
 @program(

@@ -379,3 +379,18 @@ def autoencoder() -> Any:
 @plain
 def embeddings() -> Any:
     return nn.Sequential(nn.EmbeddingBag(WORDS, 8, mode="mean"), nn.LayerNorm(8), nn.Linear(8, 2)), (tokens(),)
+
+
+def training_step(call: Callable[[], object]) -> tuple[Callable[[], list[torch.Tensor]], list[torch.Tensor]]:
+    """A step that calls a model, runs all of its results backward and returns them; and the gradients that its backward
+    begins with, which the first step makes."""
+    seeds: list[torch.Tensor] = []
+
+    def step() -> list[torch.Tensor]:
+        results = [one for one in torch.utils._pytree.tree_leaves(call()) if isinstance(one, torch.Tensor)]
+        differentiable = [one for one in results if one.requires_grad]
+        seeds.extend(torch.ones_like(one) for one in differentiable[len(seeds) :])
+        torch.autograd.backward(differentiable, seeds)
+        return results
+
+    return step, seeds

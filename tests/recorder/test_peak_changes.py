@@ -15,7 +15,7 @@ from aotviz.explain import peaks
 from aotviz.lowerings import run_graph
 from aotviz.recording.schedules import Schedule
 from tests.measured_bytes import differences
-from tests.oracle.models import FAMILIES, MORE
+from tests.oracle.models import FAMILIES, MORE, training_step
 from tests.recorder.test_plans_beside import blocks
 from tests.tiers import slow
 
@@ -34,15 +34,7 @@ def stepped(model: nn.Module, inputs: dict[str, Any], partition_fn: Any) -> tupl
     compiled = aotviz.aot_module(model, run_graph, partition_fn=partition_fn)
     leaves = torch.utils._pytree.tree_leaves((args, inputs))
     given = [one for one in (*leaves, *model.parameters(), *model.buffers()) if isinstance(one, torch.Tensor)]
-    seeds: list[torch.Tensor] = []
-
-    def step() -> list[torch.Tensor]:
-        returned = torch.utils._pytree.tree_leaves(compiled(*args, **inputs))
-        results = [one for one in returned if isinstance(one, torch.Tensor)]
-        differentiable = [one for one in results if one.requires_grad]
-        seeds.extend(torch.ones_like(one) for one in differentiable[len(seeds) :])
-        torch.autograd.backward(differentiable, seeds)
-        return results
+    step, seeds = training_step(lambda: compiled(*args, **inputs))
 
     def cleared() -> list[torch.Tensor]:
         gradients = [one.grad for one in given if one.grad is not None]

@@ -20,7 +20,7 @@ from aotviz.lowerings import run_graph
 from aotviz.recorder.live_storages import LiveStorages
 from aotviz.recording import measured_bytes
 from aotviz.recording.compilation import Compilation
-from tests.oracle.models import FAMILIES, MORE
+from tests.oracle.models import FAMILIES, MORE, training_step
 
 MODELS = (
     *("bert", "gpt2", "gptj", "gpt_neox", "roberta", "distilbert", "albert", "electra", "xlnet", "transformer"),
@@ -39,16 +39,7 @@ def stepped(name: str, partition_fn: Any) -> tuple[Compilation, list[measured_by
     compiled = aotviz.aot_module(model.eval(), run_graph, partition_fn=partition_fn)
     known = [*model.parameters(), *model.buffers()]
     known += [one for one in torch.utils._pytree.tree_leaves((args, inputs)) if isinstance(one, torch.Tensor)]
-    seeds: list[torch.Tensor] = []
-
-    def step() -> list[torch.Tensor]:
-        returned = torch.utils._pytree.tree_leaves(compiled(*args, **inputs))
-        results = [one for one in returned if isinstance(one, torch.Tensor)]
-        differentiable = [one for one in results if one.requires_grad]
-        seeds.extend(torch.ones_like(one) for one in differentiable[len(seeds) :])
-        torch.autograd.backward(differentiable, seeds)
-        return results
-
+    step, seeds = training_step(lambda: compiled(*args, **inputs))
     step()
     model.zero_grad(set_to_none=True)
     with LiveStorages([*known, *seeds]) as mode:
