@@ -87,16 +87,16 @@ def plain_function(fn: object) -> FunctionType | None:
 @functools.lru_cache(1024)  # the blocks of a model share their code
 def _globals(code: CodeType) -> tuple[str, ...]:
     """The names of global variables that a function reads or assigns; `co_names` has those of attributes too."""
-    used = (step.argval for step in _steps(code) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
+    used = (step.argval for step in steps(code) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
     return tuple(dict.fromkeys(map(str, used)))
 
 
-def _steps(code: CodeType) -> Iterator[dis.Instruction]:
+def steps(code: CodeType) -> Iterator[dis.Instruction]:
     """The instructions of a function, and of the lambdas, comprehensions and functions written in it."""
     yield from dis.get_instructions(code)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _steps(constant)
+            yield from steps(constant)
 
 
 def captured(function: FunctionType) -> dict[str, Any]:

@@ -113,15 +113,12 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
     event = opened.ledger.moved_view()
     if event is None or given is None:
         return
-    if isinstance(error, RuntimeError) and "returned an invalid gradient" not in str(
-        error
-    ):  # of an inner autograd.grad
-        return
-    moved = opened.ledger.tensors[event.tensor]
-    of_a_view = base_of(moved) is not None or opened.ledger.is_viewed(event.tensor)
-    if not isinstance(error, ValueError | IndexError):
-        raise _refused_move(event, opened, given) from error
-    if (isinstance(error, IndexError) and of_a_view) or "Cannot view a tensor" in str(error):
+    of_a_view = base_of(opened.ledger.tensors[event.tensor]) is not None or opened.ledger.is_viewed(event.tensor)
+    if isinstance(error, RuntimeError):
+        of_the_move = "returned an invalid gradient" in str(error)  # of an inner autograd.grad
+    else:
+        of_the_move = (isinstance(error, IndexError) and of_a_view) or "Cannot view a tensor" in str(error)
+    if of_the_move:
         raise _refused_move(event, opened, given) from error
 
 
@@ -137,7 +134,7 @@ def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
     if program.made_no_grad_views is not None:
         program.made_no_grad_views.clear()
     watch = Watch(opened.ledger, given.no_grad_views, program.made_no_grad_views)
-    watching = user_calls.BeforeEachCall(watch.look) if watch.is_needed else nullcontext()
+    watching = watch if watch.is_needed else nullcontext()
     telling = telling_of_compilation() if known.is_compiling else nullcontext()
     grad_mode = torch.is_grad_enabled()
     with patched(opened.ledger, open=True):

@@ -13,18 +13,21 @@ import builtins
 import dis
 import functools
 import gc
-import inspect
 import itertools
 import math
 import operator
+import sys
+import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from aotviz.ir.user_code import variables
+from aotviz.python_state.free_variables import steps
 from aotviz.torch_private import operators
+from aotviz.tracing.functional import is_functional
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.layout)
 _COMPUTING = frozenset(
@@ -36,36 +39,42 @@ _ASKS_FOR_VALUES = frozenset("item tolist numpy __float__ __int__ __bool__ __ind
 _ASSIGNS = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "IMPORT_NAME")
 _MODULES_OF_TORCH = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special")
 _GRAD_MODES = (torch.no_grad, torch.enable_grad)
-Judge = Callable[[Any], bool]
+_PIPELINE = "aotviz.pipeline"  # the frames above are those of the trace and of the traced function
 
 
-def why_not(hook: Any, of_the_trace: Judge, is_traced: Judge, of_a_module: bool = False) -> str:
-    """Why a hook cannot become part of a graph, in words for the user; "" if it can.
+def why_not(*hooks: Any, of_a_module: bool = False) -> str:
+    """Why one of these hooks cannot become part of a graph, in words for the user; "" if all can.
 
-    Args:
-        hook: the hook as registered.
-        of_the_trace: whether a value is a tensor of the trace.
-        is_traced: whether a running frame belongs to the traced function, so that its assignments are the same in each
-            call.
-        of_a_module: whether the hook's first argument is a module, not a gradient.
+    `of_a_module` is whether a hook's first argument is a module, not a gradient.
 
-    >>> why_not(lambda g: g * 2, lambda value: False, lambda frame: False)
+    >>> why_not(lambda g: g * 2)
     ''
     >>> heard = []
-    >>> why_not(lambda g: heard.append(g), lambda value: False, lambda frame: False)
+    >>> why_not(lambda g: heard.append(g))
     "it reads the global 'heard'"
     """
-    code = getattr(hook, "__code__", None)
-    if of_a_module and code is not None and code.co_argcount:
-        module = code.co_varnames[0]
-        if any(one.argval == module and "LOAD" in one.opname for one in dis.get_instructions(code)):
+    for code in (hook.__code__ for hook in hooks if of_a_module and hasattr(hook, "__code__")):
+        module = next(iter(code.co_varnames[: code.co_argcount]), None)
+        if module and any(one.argval == module and "LOAD" in one.opname for one in dis.get_instructions(code)):
             return f"it reads {module!r}, which may change"
-    return _Looking(of_the_trace, is_traced).function(hook)
+    return next(filter(None, map(_Looking().function, hooks)), "")
+
+
+def frames_of_the_trace() -> Iterator[types.FrameType]:
+    """The frames of the trace and of the traced function."""
+    return itertools.takewhile(_is_of_the_trace, _running())
+
+
+def _running() -> Iterator[types.FrameType]:
+    return (frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
+
+
+def _is_of_the_trace(frame: types.FrameType) -> bool:
+    return frame.f_globals.get("__name__") != _PIPELINE
 
 
 class _Looking:
-    def __init__(self, of_the_trace: Judge, is_traced: Judge) -> None:
-        self.of_the_trace, self.is_traced = of_the_trace, is_traced
+    def __init__(self) -> None:
         self.seen: set[int] = set()
 
     def function(self, hook: Any) -> str:
@@ -77,7 +86,7 @@ class _Looking:
             held = (*hook.args, *hook.keywords.values())
             return self.function(hook.func) or next(filter(None, map(self.value, held)), "")
         methods = (types.BuiltinMethodType, types.MethodWrapperType, types.MethodType)
-        if isinstance(hook, methods) and self.of_the_trace(hook.__self__):
+        if isinstance(hook, methods) and is_functional(hook.__self__):
             return ""
         if not isinstance(hook, types.FunctionType):
             return f"it is a {type(hook).__name__}, which may have state that changes from call to call"
@@ -87,7 +96,7 @@ class _Looking:
 
     def value(self, value: Any) -> str:
         """Why a value, held by a variable that cannot be assigned, may still change between calls."""
-        if isinstance(value, _PLAIN) or self.of_the_trace(value):
+        if isinstance(value, _PLAIN) or is_functional(value):
             return ""
         if isinstance(value, tuple | frozenset):
             return next(filter(None, map(self.value, value)), "")
@@ -96,11 +105,9 @@ class _Looking:
         return f"it uses a {type(value).__name__}, which may change"
 
     def _code(self, code: types.CodeType, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
-        instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
+        instructions = [one for one in steps(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
         pairs = zip(instructions, [*instructions[1:], None], strict=True)
-        here = (self._instruction(one, following, globals_, cells) for one, following in pairs)
-        inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-        return next(filter(None, itertools.chain(here, (self._code(one, globals_, cells) for one in inner))), "")
+        return next(filter(None, (self._instruction(*pair, globals_, cells) for pair in pairs)), "")
 
     def _instruction(self, one: Any, following: Any, globals_: Mapping[str, Any], cells: Mapping[str, Any]) -> str:
         name, argument = one.opname, one.argval
@@ -138,11 +145,12 @@ class _Looking:
         except ValueError:
             return f"it reads {name!r}, which has no value yet"
         why = self.value(value)
-        if why or self.of_the_trace(value):
+        if why or is_functional(value):
             return why
         return f"it reads {name!r}, which is assigned elsewhere" if self._is_assigned(name, cell, value) else ""
 
-    def _is_assigned(self, name: str, cell: Any, value: Any) -> bool:
+    @staticmethod
+    def _is_assigned(name: str, cell: Any, value: Any) -> bool:
         """Whether a variable can get another value: from a function that shares it, or from its own function if that
         still runs."""
         closures = [one for one in gc.get_referrers(cell) if type(one) is tuple]
@@ -150,14 +158,13 @@ class _Looking:
         sharing = [one for one in holders if isinstance(one, types.FunctionType)]
         if any(_assignments(one.__code__, name) for one in sharing):
             return True
-        frame = inspect.currentframe()
-        while frame is not None:
+        # The traced function itself assigns the same in each call.
+        for frame in itertools.dropwhile(_is_of_the_trace, _running()):
             code = frame.f_code
-            if name in code.co_cellvars and not self.is_traced(frame) and variables(frame).get(name) is value:
-                count = len(_assignments(code, name))
-                if count > 1 or (count and _in_loop(code, _assignments(code, name)[0])):
+            if name in code.co_cellvars and variables(frame).get(name) is value:
+                found = _assignments(code, name)
+                if len(found) > 1 or any(_in_loop(code, offset) for offset in found):
                     return True
-            frame = frame.f_back
         return False
 
 

@@ -12,25 +12,23 @@ on a result from which others are computed, and the backward is cut there (`runt
 
 from __future__ import annotations
 
-import functools
-import inspect
+import itertools
 import sys
+import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import variables
-from aotviz.python_state.free_variables import captured
+from aotviz.python_state.free_variables import captured, reachable
 from aotviz.tracing import functional, pure_hooks
 from aotviz.tracing.events import Hooked, Log, TensorNumber
 from aotviz.tracing.ledger import Ledger
 
 _CONTAINERS = (list, dict, set)
-_PIPELINE = "aotviz.pipeline"  # the frames above are those of the trace and of the traced function
-_DEPTH = 4  # nested containers and functions that a hook refers to
 
 
 class Handle:
@@ -54,16 +52,6 @@ class Handle:
         self.remove()
 
 
-def handle_of(ledger: Ledger, event: Hooked) -> Handle:
-    """The handle of a hook that the wrapper registers."""
-
-    def undo() -> None:
-        if event in ledger.events:
-            ledger.remove(event)
-
-    return Handle(ledger, undo)
-
-
 def defer(
     ledger: Ledger, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...], name: str, why: str = ""
 ) -> Any:
@@ -73,7 +61,7 @@ def defer(
         Refused: the hook refers to a tensor of this call, which would be wrong in all others.
     """
     used = ""
-    if any(_refers_to_trace(value, _DEPTH) for value in hook):
+    if any(functional.is_functional(one.value) and not one.of_module for value in hook for one in reachable(value)):
         used = "a tensor that the function takes or creates"
     elif any(isinstance(value, types.FunctionType) and _keeps_state(value) for value in hook):
         used = "a container that the function creates"
@@ -81,18 +69,12 @@ def defer(
         raise Refused("hook that depends on the call", name, f"the hook uses {used}")
     event = Hooked(tuple(map(ledger.numbered, tensors)), method, hook, why)
     ledger.add(event)
-    return None if method == "retain_grad" else handle_of(ledger, event)
 
+    def undo() -> None:
+        if event in ledger.events:
+            ledger.remove(event)
 
-def why_not_traced(hooks: Iterable[Any], of_a_module: bool = False) -> str:
-    """Why one of these hooks cannot become part of the graph; "" if all can."""
-    ours = set(map(id, _running()))  # a set of frames would be in one of them, and keep all that they hold
-
-    def is_ours(frame: types.FrameType) -> bool:
-        return id(frame) in ours
-
-    whys = (pure_hooks.why_not(one, functional.is_functional, is_ours, of_a_module) for one in hooks)
-    return next(filter(None, whys), "")
+    return None if method == "retain_grad" else Handle(ledger, undo)
 
 
 def hooked_inside(ledger: Ledger, known: Iterable[Any]) -> list[Any]:
@@ -113,51 +95,16 @@ def _keeps_state(hook: types.FunctionType) -> bool:
     """Whether a hook closes over a container that the running function created: eager would have a new one in each
     call."""
     found = {name: value for name, value in captured(hook).items() if isinstance(value, _CONTAINERS)}
-    frames = _running() if found else ()
+    frames = pure_hooks.frames_of_the_trace() if found else ()
     shared = ((frame, name) for frame in frames for name in found if name in frame.f_code.co_cellvars)
     return any(variables(frame).get(name) is found[name] for frame, name in shared)
-
-
-def _running() -> Iterator[types.FrameType]:
-    """The frames of the trace and of the traced function."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") != _PIPELINE:
-        yield frame
-        frame = frame.f_back
-
-
-def _refers_to_trace(value: Any, depth: int) -> bool:
-    """Whether a value is or contains a tensor of the trace."""
-    if isinstance(value, torch.Tensor):
-        return functional.is_functional(value)
-    if depth == 0:
-        return False
-    return any(_refers_to_trace(part, depth - 1) for part in _parts(value))
-
-
-def _parts(value: Any) -> list[Any]:
-    if isinstance(value, types.FunctionType):
-        return [*captured(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, types.MethodType):
-        return [value.__func__, value.__self__]
-    if isinstance(value, list | tuple | set):
-        return list(value)
-    if isinstance(value, dict):
-        return list(value.values())
-    if isinstance(value, (torch.nn.Module, type | types.ModuleType)):
-        return []  # a module's tensors are the caller's, and only replaced during the trace
-    return list(getattr(value, "__dict__", {}).values())
 
 
 def registered_together() -> tuple[Any, tuple[torch.Tensor, ...], Any, str] | None:
     """(Key, tensors, hook, mode) of the running call of `register_multi_grad_hook`, if that is what registers a hook
     now. The key identifies the call."""
-    frame: Any = sys._getframe(1)
-    for _ in range(6):
-        if frame is not None and frame.f_code is torch.autograd.graph.register_multi_grad_hook.__code__:
+    for frame, _ in itertools.islice(traceback.walk_stack(sys._getframe(1)), 6):
+        if frame.f_code is torch.autograd.graph.register_multi_grad_hook.__code__:
             given = frame.f_locals
             return given["lock"], tuple(given["tensors"]), given["fn"], given["mode"]
-        frame = None if frame is None else frame.f_back
     return None

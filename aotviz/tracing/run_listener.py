@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,9 +17,9 @@ from aotviz.python_state import leaks
 from aotviz.python_state.patched import patched
 from aotviz.torch_private import dynamo
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, late_writes, registered_hooks, replay
+from aotviz.tracing import functional, late_writes, pure_hooks, registered_hooks, replay
 from aotviz.tracing.arguments import Arguments
-from aotviz.tracing.events import Hooked, Marked, TracedHook
+from aotviz.tracing.events import Marked, TracedHook
 from aotviz.tracing.open_trace import OpenTrace
 
 
@@ -33,10 +34,13 @@ class RunListener:
         self._together: dict[Any, Any] = {}  # call of `register_multi_grad_hook` -> its handle
         leaks.exclude_from_search(self, "given", "program")
 
-    def stand_in(self, tensor: torch.Tensor) -> Any:
-        """The fake that an argument of the trace was made from; it has the attributes that the user set."""
+    def python_attribute(self, tensor: torch.Tensor, name: str) -> Any:
+        """An attribute that the user set on an argument: the fake that the argument was made from has it."""
         position = self.given.position(tensor) if self.ledger.open else None
-        return None if position is None else self.program.args[position]
+        found = {} if position is None else getattr(self.program.args[position], "__dict__", {})
+        if name not in found:
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        return found[name]
 
     def assign_data(self, tensor: torch.Tensor, value: Any) -> None:
         """`tensor.data = value`, allowed if no other result shares the memory of `value`."""
@@ -79,9 +83,13 @@ class RunListener:
     def read_data(self, value: Any) -> None:
         self.ledger.read_data.add(self.ledger.numbered(value))
 
-    def swap(self) -> None:
+    def weak_references(self, tensor: torch.Tensor) -> list[Any]:
+        """What `swap_tensors` asks for, and first: the trace's own weak references would make it fail."""
+        if not functional.is_functional(tensor):
+            return weakref.getweakrefs(tensor)
         if self.ledger.open:
             raise Refused("tensors are swapped", "torch.utils.swap_tensors")
+        return []
 
     def ask(self, tensor: torch.Tensor, name: str) -> None:
         """Refuse that the function reads state of an argument, or of a view of one, that no trace knows and no guard
@@ -121,14 +129,20 @@ class RunListener:
                 raise replay.refused(moved, self.program.name(position))
 
     def take_hook(self, tensor: torch.Tensor, method: str, *hook: Any) -> Any:
-        """Handle a hook that the function registers; see tracing/registered_hooks.py."""
+        """Record or trace a hook that the function registers; see tracing/registered_hooks.py. Returns its handle."""
         together = registered_hooks.registered_together()
         if together is not None and self.ledger.open:
             key, tensors, *arguments = together
             if key not in self._together:
                 self._together[key] = self._take(tensors, "register_multi_grad_hook", tuple(arguments))
             return self._together[key]
-        return self._take((tensor,), method, hook)
+        handle = self._take((tensor,), method, hook)
+        if handle is not NotImplemented:
+            return handle
+        handle = getattr(torch.Tensor, method)(tensor, *hook)
+        if not self.ledger.open or handle is None or self.program.is_graph:
+            return handle
+        return registered_hooks.Handle(self.ledger, handle.remove)  # later the hook would still be in the graph
 
     def _take(self, tensors: tuple[Any, ...], method: str, hook: tuple[Any, ...]) -> Any:
         number = next(self._hook_numbers)
@@ -142,7 +156,7 @@ class RunListener:
         waits = [t for place, t in pairs if place is None or registered_hooks.is_written(self.ledger, t)]
         why = ""
         if waits and not self.program.is_graph:
-            why = "it is called with several gradients at once" if several else registered_hooks.why_not_traced(hook)
+            why = "it is called with several gradients at once" if several else pure_hooks.why_not(*hook)
         position = next((one for one in positions if one is not None), len(self.program.names))
         name = self.program.name(position) if position < len(self.program.names) else "a tensor that it creates"
         if fits and (not waits or number in self.program.known.deferred_hooks):
@@ -150,18 +164,12 @@ class RunListener:
         if fits:
             self.ledger.traced_hooks += [TracedHook(number, one, len(self.ledger.events), why) for one in waits]
         # A hook on several tensors makes the run useless, so its handle need not work.
-        return registered_hooks.handle_of(self.ledger, Hooked((), method, hook)) if several else NotImplemented
-
-    def handle(self, handle: Any) -> Any:
-        """The handle of a traced hook, which must not be removed after the call: the hook would still be in
-        the graph."""
-        traced = self.ledger.open and handle is not None and not self.program.is_graph
-        return registered_hooks.Handle(self.ledger, handle.remove) if traced else handle
+        return registered_hooks.Handle(self.ledger, lambda: None) if several else NotImplemented
 
     def call_module_hook(self, hook: Any) -> None:
         """Refuse a backward hook of a module that cannot be traced: its tensors do not leave the graph."""
         if self.ledger.open and self.program.with_gradients and not self.program.is_graph and torch.is_grad_enabled():
-            why = registered_hooks.why_not_traced([hook], of_a_module=True)
+            why = pure_hooks.why_not(hook, of_a_module=True)
             if why:
                 raise Refused("hook that depends on the call", "a module (register_full_backward_hook)", why)
 

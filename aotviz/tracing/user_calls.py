@@ -1,7 +1,7 @@
 """What a traced function does with tensors that no dispatcher sees: attributes such as `.data`, hooks, swaps.
 
 While it runs, the class of functional tensors itself has the attributes and methods concerned, and some parts of torch
-are replaced. They tell a `Listener`.
+are replaced. They tell a `RunListener`.
 """
 
 from __future__ import annotations
@@ -10,62 +10,26 @@ import contextlib
 import sys
 import threading
 import types
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library
 from aotviz.python_state.patched import patched
 from aotviz.torch_private import backward_engine, dynamo, modules, operators, tensors
 from aotviz.torch_private.context import Surroundings
-from aotviz.torch_private.dispatch import is_tracing
 from aotviz.torch_private.functional_tensors import FunctionalTensor
-from aotviz.tracing import functional
-
-_HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
-
-
-class Listener(Protocol):
-    """The tensors that it is told of are functional tensors."""
-
-    def assign_data(self, tensor: torch.Tensor, value: Any) -> None: ...  # instead of `tensor.data = value`
-    def read_data(self, value: Any) -> None: ...  # each value that `tensor.data` returns
-    def mark(
-        self, tensor: torch.Tensor, on: bool, method: str
-    ) -> bool: ...  # before `requires_grad_` and `detach_`: is it done?
-    def is_leaf(self, tensor: torch.Tensor) -> bool: ...  # the caller's, though the trace gave it a `grad_fn`
-    def use_gradient(self, tensor: torch.Tensor) -> None: ...  # before `tensor.grad` is read or assigned
-    def take_hook(
-        self, tensor: torch.Tensor, method: str, *hook: Any
-    ) -> Any: ...  # its handle; NotImplemented: register it here
-    def handle(self, handle: Any) -> Any: ...  # what the function gets in place of torch's handle of such a hook
-    def call_module_hook(
-        self, hook: Any
-    ) -> None: ...  # each full backward hook and pre-hook of a module that is called
-    def differentiate(
-        self, inputs: Sequence[Any]
-    ) -> bool: ...  # before a backward: is the autograd graph kept, whatever the user says?
-    def receive(self, inputs: Sequence[Any], gradients: Sequence[Any]) -> None: ...  # after it
-    def ask(self, tensor: torch.Tensor, name: str) -> None: ...  # before the user reads what autograd knows's
-    def stand_in(self, tensor: torch.Tensor) -> Any: ...  # the object that has its Python attributes
-    def swap(self) -> None: ...  # before `torch.utils.swap_tensors`
-
-
-class StorageListener(Protocol):
-    def resize(
-        self, tensor: torch.Tensor | None, size: Any
-    ) -> None: ...  # for `untyped_storage().resize_`; None: not known
-    def size(self, tensor: torch.Tensor) -> int: ...  # in bytes, when the user reads it
+from aotviz.tracing.run_listener import RunListener
+from aotviz.tracing.storage_sizes import Storages
 
 
 @contextlib.contextmanager
-def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) -> Iterator[None]:
+def told(by: RunListener, storages: Storages, subclasses: Iterable[type]) -> Iterator[None]:
     """Tell `by` what runs inside. Uses of `.grad`, and whether one is a leaf, are told for `subclasses` too."""
-    attributes = {**_autograd_state(by), **_questions(by), **_hooks(by), "__getattr__": _python_attributes(by)}
+    attributes = {**_autograd_state(by), **_questions(by), **_hooks(by)}
+    attributes["__getattr__"] = lambda tensor, name: by.python_attribute(tensor, name)
     noted: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
     attributes["untyped_storage"] = _noted_storage(noted)
     with contextlib.ExitStack() as stack:
@@ -75,14 +39,14 @@ def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) ->
         for kind in {FunctionalTensor, *subclasses}:
             if "grad" not in vars(kind):
                 stack.enter_context(patched(kind, **of_leaves))
-        stack.enter_context(patched(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
+        stack.enter_context(patched(torch.utils, weakref=types.SimpleNamespace(getweakrefs=by.weak_references)))
         stack.enter_context(patched(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
         stack.enter_context(backward_engine.asking(by.differentiate, by.receive))
         stack.enter_context(_modes_restored())
         yield
 
 
-def _autograd_state(by: Listener) -> dict[str, Any]:
+def _autograd_state(by: RunListener) -> dict[str, Any]:
     plain: Any = torch.Tensor
 
     def marked(tensor: torch.Tensor, on: bool = True) -> Any:
@@ -111,7 +75,7 @@ def _autograd_state(by: Listener) -> dict[str, Any]:
     }
 
 
-def _gradient(by: Listener) -> Any:
+def _gradient(by: RunListener) -> Any:
     """`Module.to` reads `.grad` in order to convert it together with the parameter. It gets None: a trace refuses to
     convert a parameter, and without a conversion nothing happens to the gradient either."""
     grad: Any = torch.Tensor.grad
@@ -128,7 +92,7 @@ def _gradient(by: Listener) -> Any:
     return property(telling(grad.__get__), telling(grad.__set__), telling(grad.__delete__))
 
 
-def _questions(by: Listener) -> dict[str, Any]:
+def _questions(by: RunListener) -> dict[str, Any]:
     """Autograd keeps this state for the caller's tensor: its version, its base, its number among a node's outputs."""
 
     def asking(name: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -152,7 +116,7 @@ def _noted_storage(noted: dict[int, Any]) -> Callable[[Any], Any]:
     return note
 
 
-def _sizes(by: StorageListener, noted: dict[int, Any]) -> dict[str, Any]:
+def _sizes(by: Storages, noted: dict[int, Any]) -> dict[str, Any]:
     """The methods of storages that depend on the size. That of a functional tensor is not the caller's."""
     plain: Any = torch.UntypedStorage
     resize, size, thread = plain.resize_, plain.nbytes, threading.get_ident()
@@ -172,40 +136,14 @@ def _sizes(by: StorageListener, noted: dict[int, Any]) -> dict[str, Any]:
     return {"resize_": resized, "nbytes": read, "size": read}
 
 
-def _hooks(by: Listener) -> dict[str, Any]:
-    def taking(name: str, register: Any) -> Any:
-        def call(tensor: torch.Tensor, *hook: Any) -> Any:
-            handle = by.take_hook(tensor, name, *hook)
-            return by.handle(register(tensor, *hook)) if handle is NotImplemented else handle
+def _hooks(by: RunListener) -> dict[str, Any]:
+    def taking(name: str) -> Any:
+        return lambda tensor, *hook: by.take_hook(tensor, name, *hook)
 
-        return call
-
-    return {name: taking(name, getattr(torch.Tensor, name)) for name in _HOOKS}
+    return {name: taking(name) for name in ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")}
 
 
-def _python_attributes(by: Listener) -> Callable[[Any, str], Any]:
-    def held(tensor: torch.Tensor, name: str) -> Any:
-        found = getattr(by.stand_in(tensor), "__dict__", {})
-        if name not in found:
-            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-        return found[name]
-
-    return held
-
-
-def _weak_references(by: Listener) -> Callable[[Any], list[Any]]:
-    """`swap_tensors` first checks the weak references to both tensors, and would fail because of the trace's own."""
-
-    def asked(tensor: torch.Tensor) -> list[Any]:
-        if not functional.is_functional(tensor):
-            return weakref.getweakrefs(tensor)
-        by.swap()
-        return []
-
-    return asked
-
-
-def _start_of_module_hooks(by: Listener) -> Callable[..., None]:
+def _start_of_module_hooks(by: RunListener) -> Callable[..., None]:
     start: Any = torch.utils.hooks.BackwardHook.__init__
 
     def started(self: Any, module: Any, hooks: Sequence[Any], pre_hooks: Sequence[Any]) -> None:
@@ -224,16 +162,3 @@ def _modes_restored() -> Iterator[None]:
     changed = sorted({*before.changed(), *dynamo.changed_defaults()})
     if changed:
         raise Refused("mode is changed", " and ".join(changed))
-
-
-class BeforeEachCall(TorchFunctionMode):
-    """Calls `do` before each call of a torch function."""
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        super().__init__()
-        self.do = do
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_tracing():  # otherwise the trace itself is the caller
-            self.do()
-        return func(*args, **(kwargs or {}))

@@ -25,11 +25,13 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.overrides import TorchFunctionMode
 
 from aotviz.ir import graphs
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.python_state import leaks
 from aotviz.torch_private import operators
+from aotviz.torch_private.dispatch import is_tracing
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.events import Event, Marked, MetadataOp, Viewed, Wrote
@@ -76,13 +78,14 @@ class ViewOfNoGradBase:
         return views
 
 
-class Watch:
+class Watch(TorchFunctionMode):
     """Looks at these arguments of one run before each call of a torch function. `made` are those that the function
     creates itself, if it may: it appends them while it runs."""
 
     def __init__(
         self, ledger: Ledger, given: Sequence[ViewOfNoGradBase], made: Sequence[ViewOfNoGradBase] | None
     ) -> None:
+        super().__init__()
         self.ledger, self.given, self.made = ledger, given, made
         self.is_needed = bool(given) or made is not None
         self.forgotten: list[torch.Tensor] = []  # views that lost their autograd connection to a leaf
@@ -92,6 +95,11 @@ class Watch:
         leaves = {id(one.argument) for one in known if not one.ends}
         for one in known:
             self.forgotten += one.look(self.ledger, leaves)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_tracing():  # otherwise the trace itself is the caller
+            self.look()
+        return func(*args, **(kwargs or {}))
 
 
 def viewed_like(root: torch.Tensor, value: torch.Tensor) -> Any:
