@@ -190,7 +190,7 @@ class _Inliner:
             traced = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, *SYMBOLIC))]
             for i, leaf in traced:
                 trace.placeholder(f"packed_{i}", leaf)
-            given = [trace.functional(leaf) for leaf in leaves]
+            given = [functional.wrapped(leaf) for leaf in leaves]
             result = hook(pytree.tree_unflatten(given, spec))
             for value in filter(functional.is_functional, given):
                 if functional.data_mutated(value) or functional.metadata_mutated(value):

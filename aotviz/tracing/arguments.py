@@ -59,7 +59,7 @@ def of_program(program: Program, opened: OpenTrace) -> Arguments:
     plans = tuple(
         plan(value, lambda part: opened.placeholder(next(names), part), opened.knows) for value in program.args
     )
-    args = [opened.functional(value) for value in program.args]
+    args = list(map(functional.wrapped, program.args))
     for i in program.known.no_grad_views:
         value = program.args[i]
         args[i] = viewed_like(opened.without_history(value), value)

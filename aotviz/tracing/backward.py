@@ -47,7 +47,7 @@ def trace_gradients(
     with rng_preserved(), trace.active("is_backward"):
         names = map("tangents_{}".format, count(1))
         tangents = tuple(_tangent(trace, names, functional.inner(output)) for output in outputs)
-        incoming = [trace.functional(tangent.value) for tangent in tangents]
+        incoming = [functional.wrapped(tangent.value) for tangent in tangents]
         gradients, nodes = _gradients(trace, outputs, edges, incoming, autocast)
         for tangent, value in zip(tangents, incoming, strict=True):
             _write_back(trace, tangent, value)

@@ -42,11 +42,12 @@ def stand_in(value: Any, empty: bool = False) -> Any:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
-def wrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """A functional tensor around a fake one. For a subclass, one with functional parts."""
-    if not wrapper_subclasses.is_subclass(tensor):
-        return FunctionalTensor.to_functional(tensor)
-    return wrapper_subclasses.like_in_autograd(tensor, wrapper_subclasses.mapped(tensor, wrapped))
+def wrapped(value: Any) -> Any:
+    """A functional tensor around a fake one. For a subclass, one with functional parts. Other values are returned
+    unchanged."""
+    if not wrapper_subclasses.is_subclass(value):
+        return FunctionalTensor.to_functional(value) if isinstance(value, torch.Tensor) else value
+    return wrapper_subclasses.like_in_autograd(value, wrapper_subclasses.mapped(value, wrapped))
 
 
 def storage(tensor: torch.Tensor) -> StorageWeakRef:

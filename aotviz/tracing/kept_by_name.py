@@ -21,7 +21,7 @@ import torch.fx as fx
 
 from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
 from aotviz.ir.partition_functions import BACKWARD_ONLY, must_save
-from aotviz.torch_private import autograd_nodes
+from aotviz.torch_private import autograd_nodes, pytree
 from aotviz.tracing import functional, views
 from aotviz.tracing.open_trace import OpenTrace
 
@@ -54,23 +54,13 @@ def _parts(node: Any) -> Iterator[Any]:
 
 def _by_name(trace: OpenTrace, node: Any) -> list[Any]:
     """What only attributes of a custom Function's node keep."""
-    held = [trace.node_of(functional.inner(tensor)) for tensor in _tensors(vars(node))]
+    tensors = filter(functional.is_plain, pytree.tree_leaves(vars(node)))
+    held = [trace.node_of(functional.inner(tensor)) for tensor in tensors]
     saved: Sequence[Any] = ()
     with contextlib.suppress(RuntimeError):  # one of them was written since
         saved = node.saved_tensors if held else ()
     checked = [trace.node_of(functional.inner(tensor)) for tensor in saved if functional.is_plain(tensor)]
     return [one for one in held if one not in checked]
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif functional.is_plain(value):
-        yield value
 
 
 def _view_again(graph: fx.Graph, reader: fx.Node, view: fx.Node, kept: defaultdict[fx.Node, set[int]]) -> None:

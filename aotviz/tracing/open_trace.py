@@ -297,10 +297,6 @@ class OpenTrace:
         proxy.node.meta["val"] = shown
         return functional.wrapped(bare)
 
-    def functional(self, value: Any) -> Any:
-        """A functional tensor around a fake one. Other values are returned unchanged."""
-        return functional.wrapped(value) if isinstance(value, torch.Tensor) else value
-
 
 _RESIZE, _SET = torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor
 _COPY, _PERMUTE = torch.ops.aten.copy_.default, torch.ops.aten.permute.default
@@ -502,36 +498,25 @@ def module_stack(root: torch.nn.Module | None) -> Iterator[None]:
         yield
         return
     paths = {id(module): path for path, module in root.named_modules()}
-    saved: list[Any] = []
+    left: list[contextlib.ExitStack] = []  # one per module that runs
 
     def enter(module: torch.nn.Module, _args: Any) -> None:
         meta = fx_traceback.current_meta
-        before = meta.get("nn_module_stack")
-        saved.append(before)
+        left.append(contextlib.ExitStack())
+        left[-1].enter_context(items_kept(meta, "nn_module_stack"))
         path = paths.get(id(module))
         if path is not None:
             entry = (path or type(root).__name__, type(module))
-            meta["nn_module_stack"] = {**(before or {}), path: entry}
+            meta["nn_module_stack"] = {**(meta.get("nn_module_stack") or {}), path: entry}
 
     def leave(_module: torch.nn.Module, _args: Any, _result: Any) -> None:
-        if not saved:
-            return
-        before = saved.pop()
-        if before is None:
-            fx_traceback.current_meta.pop("nn_module_stack", None)
-        else:
-            fx_traceback.current_meta["nn_module_stack"] = before
+        if left:
+            left.pop().close()
 
     modules = torch.nn.modules.module
-    handles = [
-        modules.register_module_forward_pre_hook(enter),
-        modules.register_module_forward_hook(leave, always_call=True),
-    ]
-    try:
+    entering = modules.register_module_forward_pre_hook(enter)
+    with entering, modules.register_module_forward_hook(leave, always_call=True):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def link_backward_to_forward(graph: fx.Graph) -> None:

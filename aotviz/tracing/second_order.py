@@ -162,7 +162,7 @@ class GradientTrace:
             if present is None:
                 tangents.append(None)
                 continue
-            value = self.open.functional(fake)
+            value = functional.wrapped(fake)
             value.requires_grad_(present)
             tangents.append(value)
             slot = call.slots[tangent.slot]
@@ -234,7 +234,7 @@ class GradientTrace:
         stride = strides_in(range(len(size)), size)
         fake = fakes.empty_like_layout(self.open.fake_mode, size, stride, value.dtype, value.device)
         self.open.placeholder("tangents_whole", fake)
-        return self.open.functional(fake)
+        return functional.wrapped(fake)
 
     def _arguments(self, found: _Gradients) -> list[Argument]:
         """See Note [What the new call takes]; `runtime.double_backward` passes them in the same order."""
