@@ -51,6 +51,14 @@ from aotviz.torch_private import runtime, tensors
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import overlap
 
+# What a step that only counts writes is for, by the kind of tensor.
+_COUNTED = {
+    "member": "{} was written through its storage",
+    "input": "eager increments the version of {} for a write that does not change its value",
+    "view": "eager increments the version of {} separately",
+}
+_COUNTED_RESULT = "{} was written after these views of it were taken; autograd refuses to use some of them"
+
 # Views whose operator is also a method of the same name and arguments.
 _METHODS = frozenset(
     "view select t transpose permute expand unsqueeze squeeze diagonal unbind split split_with_sizes detach "
@@ -63,12 +71,11 @@ class Epilogue:
     slots."""
 
     def __init__(self, source: Source, call: GraphCall, cut: Cut | None) -> None:
-        self.source, self.call, self.cut = source, call, cut
+        self.source, self.call, self.cut, self.infos = source, call, cut, call.meta.input_info
         self.inputs: list[str] = []
         self.results: dict[tuple[str, int], str] = {}
         self.passed: list[str] = []  # the variables of the user's arguments, if they differ from `inputs`
         self._heard, self._kept = (call.hooked_results, call.kept_and_written) if isinstance(call, Split) else ((), ())
-        self._turned_on: set[Ref] = set()
         self._variables: dict[Ref, str] = {}
         self._names = {fact.made: str(call.outputs[i]) for i, fact in enumerate(call.meta.output_info) if fact.made}
         self._serves = self._served()
@@ -81,14 +88,13 @@ class Epilogue:
         served: dict[Ref, str] = {}
         for step in reversed(self.call.meta.replay):
             names = (self._names.get(target) or served.get(target) for target in step.made)
-            name = next(filter(None, names), "")
-            if name:
+            if name := next(filter(None, names), ""):
                 served[step.source] = name
         return served
 
     def inputs_needed(self) -> set[int]:
         """Positions of the graph inputs that the lines below use."""
-        infos = enumerate(self.call.meta.input_info)
+        infos = enumerate(self.infos)
         needed = {i for i, info in infos if info.mutated or info.version_bumps or info.written_parts or info.turned_on}
         refs = [step.source for step in self.call.meta.replay] + [fact.made for fact in self.call.meta.output_info]
         refs += [ref for step in self.call.meta.replay if isinstance(step, Hook) for ref in step.others]
@@ -96,51 +102,50 @@ class Epilogue:
         needed |= {i for fact in self.call.meta.output_info if (i := self._taken_again_from(fact)) is not None}
         return needed.union(self._counted_and_saved(), self._kept)
 
+    def _of_input(self, i: int, text: str, fact: str) -> None:
+        """Write a line about an input: `fact`, with the user's name of it for {}."""
+        name = str(self.call.graph_inputs[i])
+        self.source.line(text, fact.format(name), name)
+
     def turn_on(self) -> None:
         """An input that the function turns into a leaf must be one before autograd sees the graph's inputs."""
-        for i, info in enumerate(self.call.meta.input_info):
+        for i, info in enumerate(self.infos):
             if info.turned_on:
-                self._turned_on.add(Ref("input", i))
-                name = str(self.call.graph_inputs[i])
-                self.source.line(f"{self.inputs[i]}.requires_grad_()", f"the function makes {name} require grad", name)
+                self._of_input(i, f"{self.inputs[i]}.requires_grad_()", "the function makes {} require grad")
 
     def make_room(self) -> None:
         """The graph computes with values, so all of them, and what is written back, need memory as long as it runs."""
-        resized = [i for i, info in enumerate(self.call.meta.input_info) if info.storage_bytes is not None]
-        for i in resized:
-            size, _ = self.call.meta.input_info[i].storage_bytes or (0, 0)
-            name, room = str(self.call.graph_inputs[i]), self.source.use(storage_sizes.make_room)
-            self.source.line(f"{room}({self.inputs[i]}, {size})", f"the function resizes the storage of {name}", name)
+        for i, info in enumerate(self.infos):
+            if info.storage_bytes is not None:
+                text = f"{self.source.use(storage_sizes.make_room)}({self.inputs[i]}, {info.storage_bytes[0]})"
+                self._of_input(i, text, "the function resizes the storage of {}")
 
     def resize_storages(self) -> None:
         """After the writes, which need the memory."""
-        for i, info in enumerate(self.call.meta.input_info):
+        for i, info in enumerate(self.infos):
             if info.storage_bytes is not None:
-                name, size = str(self.call.graph_inputs[i]), info.storage_bytes[1]
-                fact = f"the function leaves the storage of {name} at {size} bytes"
-                self.source.line(f"{self.inputs[i]}.untyped_storage().resize_({size})", fact, name)
+                text = f"{self.inputs[i]}.untyped_storage().resize_({info.storage_bytes[1]})"
+                self._of_input(i, text, f"the function leaves the storage of {{}} at {info.storage_bytes[1]} bytes")
 
     def listen(self) -> None:
         """Remember the hooks on inputs before metadata ops change these. An input that is also written and retains its
         gradient is refused: `copy_` would look for it on the new `grad_fn`."""
-        for i, info in enumerate(self.call.meta.input_info if isinstance(self.call, Split) else ()):
+        for i, info in enumerate(self.infos if isinstance(self.call, Split) else ()):
             if info.mutates_data and info.mutates_metadata and not (info.is_leaf or info.keeps_hooks):
-                name = str(self.call.graph_inputs[i])
                 refuse = self.source.use(call_differs.refuse_hooked_alias)
-                text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(name)})"
-                self.source.line(text, f"{name} is changed by a metadata op and written while grad mode is on", name)
-        for i, info in enumerate(self.call.meta.input_info):
+                text = f"if {self.inputs[i]}.retains_grad: {refuse}({literal(str(self.call.graph_inputs[i]))})"
+                self._of_input(i, text, "{} is changed by a metadata op and written while grad mode is on")
+        for i, info in enumerate(self.infos):
             if info.used_before_moving and self.call.meta.grad_enabled:
-                name, edge = str(self.call.graph_inputs[i]), self.source.bind("gradient_edge", edges.gradient_edge)
-                fact = f"{name} is used before its shape changes, so its gradient has this shape"
-                self.source.line(f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact, name)
+                edge = self.source.bind("gradient_edge", edges.gradient_edge)
+                fact = "{} is used before its shape changes, so its gradient has this shape"
+                self._of_input(i, f"{self.source.fresh('used')} = {edge}({self.inputs[i]})", fact)
         for i in (one.ref.index for one in self._heard if one.ref.kind == "input"):
-            if self.call.meta.input_info[i].keeps_hooks:
-                name = str(self.call.graph_inputs[i])
+            if self.infos[i].keeps_hooks:
                 self._hooks[i] = self.source.fresh("listened")
                 listening = self.source.bind("listening_before", gradient_hooks.listening_before)
-                fact = f"a metadata op changes {name}: hooks registered before stay on the grad_fn that it has now"
-                self.source.line(f"{self._hooks[i]} = {listening}({self.inputs[i]})", fact, name)
+                fact = "a metadata op changes {}: hooks registered before stay on the grad_fn that it has now"
+                self._of_input(i, f"{self._hooks[i]} = {listening}({self.inputs[i]})", fact)
 
     def announce(self) -> None:
         """Bump versions of inputs that are not written after the graph, before the graph saves tensors with these
@@ -148,26 +153,27 @@ class Epilogue:
         self._count_idle(ending=False)
         for i in self.call.meta.in_graph_mutated_indices:
             counted = int(self.call.options.graph_counts_writes) + self.call.meta.replayed_writes[Ref("input", i)]
-            missing = self.call.meta.input_info[i].version_bumps - counted
-            self._bump(i, missing, "the graph writes {}: autograd has to see the write in its version counter")
+            missing = self.infos[i].version_bumps - counted
+            fact = "the graph writes {}: autograd has to see the write in its version counter"
+            self._bump(Ref("input", i), missing, fact)
         for i, count in self._counted_and_saved().items():
             self._counts[i], ask = self.source.fresh("count"), self.source.bind("write_count", tensors.write_count)
             how = "the writes below also increment the version of {}; in eager they came before it was saved"
-            self.source.line(f"{self._counts[i]} = {ask}({self.inputs[i]})", how.format(self.call.graph_inputs[i]))
-            self._bump(i, count, how)
+            self._of_input(i, f"{self._counts[i]} = {ask}({self.inputs[i]})", how)
+            self._bump(Ref("input", i), count, how)
 
     def _count_idle(self, ending: bool) -> None:
         """Writes that leave an input's value unchanged. `ending`: those that end an autograd graph which needs a
         gradient here."""
         fact = "eager increments the version of {} for writes that do not change its value"
-        for i, info in enumerate(self.call.meta.input_info):
+        for i, info in enumerate(self.infos):
             if info.mutation_type is MutationType.NOT_MUTATED and info.version_bumps:
                 idle = info.version_bumps - self.call.meta.replayed_writes[Ref("input", i)] - self._counted_in_graph(i)
                 if ending == (self._view_of_no_grad_base(self._counter(i)) is not None):
-                    self._bump(i, idle, fact)
+                    self._bump(Ref("input", i), idle, fact)
             elif info.mutation_type is MutationType.NOT_MUTATED and not ending:
-                for path, count in self._written_parts(i):
-                    self._bump(i, count, fact, path)
+                for part, count in self._written_parts(i):
+                    self._bump(part, count, fact)
 
     def _counted_in_graph(self, i: int) -> int:
         """How often an operator that writes a graph input in the graph (`torch.ops.fsdp.copy_`) bumps its version."""
@@ -182,7 +188,7 @@ class Epilogue:
         if not later:
             return {}
         saved = self._saved_inputs()
-        written = [i for i, info in enumerate(self.call.meta.input_info) if info.mutates_data and i in self._written]
+        written = [i for i, info in enumerate(self.infos) if info.mutates_data and i in self._written]
         found: dict[int, int] = {}
         for counter, count in later.items():
             held = [i for i in saved if self._counter(i) == counter]
@@ -198,10 +204,10 @@ class Epilogue:
         tracing/views_of_no_grad_bases.py."""
         if not isinstance(self.call, Split):
             return None
-        for i, (gradient, info) in enumerate(zip(self.call.gradients, self.call.meta.input_info, strict=True)):
+        for i, (gradient, info) in enumerate(zip(self.call.gradients, self.infos, strict=True)):
             if gradient.value is None or info.history_ends or self._counter(i) != counter:
                 continue
-            value = self.call.args[self._passed(i)[-1]]
+            value = self.call.args[self._passed(i)[0]]
             if not value.is_leaf and storages.has_no_root(value):
                 return i
         return None
@@ -243,23 +249,18 @@ class Epilogue:
 
     def _passed(self, i: int) -> list[int]:
         """The flat inputs that a graph input consists of."""
-        pending, found = [self.call.graph_inputs[i]], []
-        while pending:
-            one = pending.pop()
-            if isinstance(one, (SyntheticBaseInput, RootInput)):
-                pending += one.members
-            elif isinstance(one, PlainInput):
-                found.append(one.index)
-        return found
+        one = self.call.graph_inputs[i]
+        members = one.members if isinstance(one, SyntheticBaseInput | RootInput) else (one,)
+        return [member.index for member in members if isinstance(member, PlainInput)]
 
     def _counter(self, i: int) -> int:
         """The number of a graph input's version counter."""
         passed = self._passed(i)
-        return self.call.counter_of[passed[-1]] if passed else -1 - i
+        return self.call.counter_of[passed[0]] if passed else -1 - i
 
     def only_writes(self) -> bool:
         """Whether the replay consists only of writes to inputs that autograd does not track."""
-        steps, infos = self.call.meta.replay, self.call.meta.input_info
+        steps, infos = self.call.meta.replay, self.infos
         written = [infos[step.source.index] for step in steps if isinstance(step, Write)]
         others = [step for step in steps if not isinstance(step, Write | Count)]
         return not others and not any(i.requires_grad or i.requires_grad_after for i in written)
@@ -268,21 +269,21 @@ class Epilogue:
         """The user's statements about aliases, in the user's order. Each input is written at the place of its last
         write."""
         self._count_idle(ending=True)
+        turned_on = {self._counter(i) for i, info in enumerate(self.infos) if info.turned_on}
         for i, count in self._counts.items():
-            fact = f"undo the increments above for {self.call.graph_inputs[i]}: the writes below make them again"
-            self.source.line(f"{self.source.use(runtime.set_versions)}(({self.inputs[i]},), ({count},))", fact)
-            for j, info in enumerate(self.call.meta.input_info):
-                together = self._counter(j) == self._counter(i)
-                if together and info.mutates_metadata and (info.requires_grad or self._turned_on_with(j)):
+            counter = self._counter(i)
+            text = f"{self.source.use(runtime.set_versions)}(({self.inputs[i]},), ({count},))"
+            self._of_input(i, text, "undo the increments above for {}: the writes below make them again")
+            for j, info in enumerate(self.infos):
+                if (
+                    self._counter(j) == counter
+                    and info.mutates_metadata
+                    and (info.requires_grad or counter in turned_on)
+                ):
                     fact = "let autograd read {} at this version, so that it regenerates grad_fn at the next"
-                    self.source.line(f"{self.inputs[j]}.grad_fn", fact.format(self.call.graph_inputs[j]))
+                    self._of_input(j, f"{self.inputs[j]}.grad_fn", fact)
         for step in self.call.meta.replay:
             self._repeat(step)
-
-    def _turned_on_with(self, i: int) -> bool:
-        """Whether the function makes an input require grad that this one may be a view of."""
-        infos = enumerate(self.call.meta.input_info)
-        return any(info.turned_on and self._counter(j) == self._counter(i) for j, info in infos)
 
     def _repeat(self, step: ReplayStep) -> None:
         source, variable, name = self.source, self._variable(step.source), self._name(step.source)
@@ -300,28 +301,16 @@ class Epilogue:
             case Look():
                 source.line(f"{variable}.grad_fn", f"reading grad_fn makes autograd regenerate it for {name}", name)
             case Count():
-                self._count(step)
+                self._bump(step.source, step.count, _COUNTED.get(step.source.kind, _COUNTED_RESULT))
             case Leave():
                 left = self.results[("left", step.source.index)]
                 fact = f"{name} is written before it is given another storage"
                 source.line(f"{variable}.data.copy_({left})", fact, name)
             case Write(source=Ref(kind="input", index=index)):
-                self._write_back(index, self.call.meta.input_info[index], step.shape)
+                self._write_back(index, self.infos[index], step.shape)
             case Write(value=value):
                 fact = f"{name} is a detached alias that was written with gradients"
                 source.line(f"{variable}.copy_({self.results[(value.kind, value.index)]})", fact, name)
-
-    def _count(self, step: Count) -> None:
-        bump, name = self.source.bind("increment_version", functional.increment_version), self._name(step.source)
-        fact = f"eager increments the version of {name} separately"
-        if step.source.kind == "member":
-            fact = f"{name} was written through its storage"
-        elif step.source.kind == "input":
-            fact = f"eager increments the version of {name} for a write that does not change its value"
-        elif step.source.kind in ("output", "base"):
-            fact = f"{name} was written after these views of it were taken; autograd refuses to use some of them"
-        listed = ", ".join([self._variable(step.source)] * step.count)
-        self.source.line(f"{bump}(({listed},))", fact, name)
 
     def _hook(self, step: Hook) -> None:
         source, refs = self.source, (step.source, *step.others)
@@ -358,7 +347,7 @@ class Epilogue:
     def _name(self, ref: Ref) -> str:
         """The user's name of a tensor."""
         if ref.kind == "input":
-            return str(self.call.graph_inputs[ref.index])
+            return str(self.call.graph_inputs[ref.index]) + ref.path
         if ref.kind == "member":
             return self._variable(ref)
         return self._names.get(ref) or f"a view, {self._variable(ref)},"
@@ -398,7 +387,8 @@ class Epilogue:
         name = step.operator.overloadpacket.__name__
         arguments = [self._argument(value) for value in step.args]
         arguments += keywords((key, self._argument(value)) for key, value in step.kwargs)
-        if name == "resize_" and step.source in self._turned_on:  # in eager it did not yet require grad
+        turned_on = step.source.kind == "input" and self.infos[step.source.index].turned_on
+        if name == "resize_" and turned_on:  # in eager it did not yet require grad
             return f"{base}.requires_grad_(False).resize_({', '.join(arguments)}).requires_grad_()"
         if name.removesuffix("_") in _METHODS:
             return f"{base}.{name}({', '.join(arguments)})"
@@ -417,77 +407,73 @@ class Epilogue:
 
     def _write_back(self, i: int, info: InputAliasInfo, shape: tuple[int, ...] | None = None) -> None:
         """Metadata first, since the new data has the new shape, unless `shape` is the shape that the input has here."""
-        variable, name = self.inputs[i], str(self.call.graph_inputs[i])
+        variable, ref = self.inputs[i], Ref("input", i)
         new = self.results.get(("mutation", i), "") + ("" if shape is None else f".view({shape})")
-        moves = [step for step in self.call.meta.replay if isinstance(step, Move) and step.source == Ref("input", i)]
-        bumps = self.call.meta.replayed_writes[Ref("input", i)] - 1 + self._counted_in_graph(i)  # it includes this step
+        moved = {step.source for step in self.call.meta.replay if isinstance(step, Move)}
+        bumps = self.call.meta.replayed_writes[ref] - 1 + self._counted_in_graph(i)  # it includes this step
         if info.mutates_storage_metadata:
-            fact = f"{name} is given another storage"
             leaf = isinstance(self.call, Split) and info.requires_grad and info.is_leaf  # `set_` ends its gradients
             if info.assigns_data and info.requires_grad and not leaf:
-                looked = f"if {name} is a view, autograd must regenerate its grad_fn before its storage changes"
-                self.source.line(f"{variable}.grad_fn", looked, name)
-            if info.assigns_data or leaf:
-                self.source.line(f"{variable}.data = {new}", fact, name)
-            else:
-                self.source.line(f"with {self.source.use(torch.no_grad)}(): {variable}.set_({new})", fact, name)
-                bumps += 1
-        elif info.mutates_metadata and not moves:
-            where = self._layout(info.layout_after, new)
-            text = f"{variable}.as_strided_({where})"
+                looked = "if {} is a view, autograd must regenerate its grad_fn before its storage changes"
+                self._of_input(i, f"{variable}.grad_fn", looked)
+            assigns = info.assigns_data or leaf
+            text = f"{variable}.data = {new}"
+            if not assigns:
+                text = f"with {self.source.use(torch.no_grad)}(): {variable}.set_({new})"
+            self._of_input(i, text, "{} is given another storage")
+            bumps += not assigns
+        elif info.mutates_metadata and ref not in moved:
+            text = f"{variable}.as_strided_({self._layout(info.layout_after, new)})"
             if info.mutations_hidden_from_autograd and info.requires_grad:
                 text = f"with {self.source.bind('no_grad', torch.no_grad)}(): {text}"
-            self.source.line(text, f"{name} changes its shape or strides", name)
+            self._of_input(i, text, "{} changes its shape or strides")
             bumps += 1
         if info.written_back:
             bumps += self._copy(i, new, counted=info.version_bumps > bumps)
-        self._bump(i, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
-        for path, count in self._written_parts(i):
-            self._bump(i, count - info.written_by_parts, f"eager increments the version of {{}} {count} times", path)
+        self._bump(ref, info.version_bumps - bumps, f"eager writes {{}} {info.version_bumps} times")
+        for part, count in self._written_parts(i):
+            self._bump(part, count - info.written_by_parts, f"eager increments the version of {{}} {count} times")
 
-    @functools.cached_property
     def _gives_history(self) -> bool:
         """Whether a write makes an input require grad, and with it perhaps other views of the same tensor."""
-        infos = self.call.meta.input_info
-        return any(info.mutates_data and info.requires_grad_after and not info.requires_grad for info in infos)
+        return any(info.mutates_data and info.requires_grad_after and not info.requires_grad for info in self.infos)
 
-    def _written_parts(self, i: int) -> Iterator[tuple[str, int]]:
-        """(Path, version bumps) of each part of a subclass that is written, without those that a replay makes."""
-        for path, count in self.call.meta.input_info[i].written_parts:
-            yield path, count - self.call.meta.replayed_writes[Ref("input", i, path)]
+    def _written_parts(self, i: int) -> Iterator[tuple[Ref, int]]:
+        """(Part, version bumps) of each part of a subclass that is written, without those that a replay makes."""
+        for path, count in self.infos[i].written_parts:
+            part = Ref("input", i, path)
+            yield part, count - self.call.meta.replayed_writes[part]
 
     def _copy(self, i: int, new: str, counted: bool) -> int:
         """`counted`: whether eager counts this write. Returns the number of version increments made here."""
-        variable, name, info = self.inputs[i], str(self.call.graph_inputs[i]), self.call.meta.input_info[i]
-        hidden, unseen = info.mutations_hidden_from_autograd, info.unseen
+        variable, info = self.inputs[i], self.infos[i]
         if info.written_by_parts:
-            for path, count in self._written_parts(i):
+            for part, count in self._written_parts(i):
                 data = ".detach()" if count else ".data"  # a write to the whole does not bump those of the parts
-                self.source.line(f"{variable}{path}{data}.copy_({new}{path})", f"{name}{path} is written", name)
+                text = f"{self._variable(part)}{data}.copy_({new}{part.path})"
+                self._of_input(i, text, f"{{}}{part.path} is written")
             return 0
+        tracked = info.requires_grad or info.requires_grad_after
+        bumps, text, how = 1, f"{variable}.copy_({new})", "{} is written"
         if info.inference:
-            fact = f"{name} is an inference tensor, which is written in inference mode only"
-            self.source.line(f"with {self.source.use(torch.inference_mode)}(): {variable}.copy_({new})", fact, name)
-            return 0
-        if not counted and (unseen or not info.requires_grad_after):
-            self.source.line(f"{variable}.data.copy_({new})", f"{name} is written through .data", name)
-            return 0
-        if unseen and (info.requires_grad or info.requires_grad_after or self._gives_history):
-            how = "through a detached alias" if hidden else "under no_grad"
-            self.source.line(f"{variable}.detach().copy_({new})", f"{name} is written {how}", name)
+            bumps, how = 0, "{} is an inference tensor, which is written in inference mode only"
+            text = f"with {self.source.use(torch.inference_mode)}(): {text}"
+        elif not counted and (info.unseen or not info.requires_grad_after):
+            bumps, text, how = 0, f"{variable}.data.copy_({new})", "{} is written through .data"
+        elif info.unseen and (tracked or self._gives_history()):
+            text = f"{variable}.detach().copy_({new})"
+            how += " through a detached alias" if info.mutations_hidden_from_autograd else " under no_grad"
         elif info.requires_grad_after and not self.call.meta.grad_enabled:
-            mode, fact = self.source.use(torch.enable_grad), f"{name} is written where the function turns grad mode on"
-            self.source.line(f"with {mode}(): {variable}.copy_({new})", fact, name)
-        else:
-            self.source.line(f"{variable}.copy_({new})", f"{name} is written", name)
-        return 1
+            text = f"with {self.source.use(torch.enable_grad)}(): {text}"
+            how += " where the function turns grad mode on"
+        self._of_input(i, text, how)
+        return bumps
 
-    def _bump(self, i: int, count: int, fact: str, path: str = "") -> None:
-        """Emit `count` increments, if any, of the version of an input or of its part at `path`."""
+    def _bump(self, ref: Ref, count: int, fact: str) -> None:
+        """Emit `count` increments, if any, of the version of a tensor. `fact` has {} for its name."""
         if count > 0:
-            variable, name = self.inputs[i] + path, str(self.call.graph_inputs[i]) + path
-            bump = self.source.bind("increment_version", functional.increment_version)
-            self.source.line(f"{bump}(({', '.join([variable] * count)},))", fact.format(name), name)
+            bump, name = self.source.bind("increment_version", functional.increment_version), self._name(ref)
+            self.source.line(f"{bump}(({', '.join([self._variable(ref)] * count)},))", fact.format(name), name)
 
     def node(self) -> None:
         """Write the line, right after the call, that keeps the autograd node of the call."""
@@ -502,7 +488,7 @@ class Epilogue:
     def _tracked(self) -> list[str]:
         """The results that have the autograd node of the call."""
         slots = enumerate(self.call.slots if isinstance(self.call, Split) else ())
-        return [f"out[{k}]" for k, slot in slots if slot.differentiable and not slot.hidden]
+        return [f"out[{k}]" for k, slot in slots if slot.differentiable]
 
     def hear(self) -> None:
         """Give the backward access to the tensors on which the caller can register hooks."""
@@ -576,7 +562,7 @@ class Epilogue:
         """A view of an input with a symbolic size: it gets the layout of the graph's result."""
         variable = self.source.fresh(name.replace("output", "out"))
         text = f"{self.inputs[i]}.as_strided({self._layout(fact.layout, own)})"
-        if not fact.requires_grad and self.call.meta.input_info[i].requires_grad_after:
+        if not fact.requires_grad and self.infos[i].requires_grad_after:
             text += ".detach()"
         self.source.line(f"{variable} = {text}", f"{name} is {fact.output_type.value}", name)
         return variable

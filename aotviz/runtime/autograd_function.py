@@ -241,7 +241,7 @@ class Writer:
         return True
 
     def _value(self, slot: Slot, value: str) -> str:
-        if returned.is_returned_view(self.call, self.outer, slot, value):
+        if returned.is_returned_view(self.call, slot, value):
             why = "the graph returns a view here; without detach(), autograd would treat the output as a view and "
             why += "forbid writes to it"
         elif returned.is_returned_before(self.call, self.outer, slot, value):
@@ -254,10 +254,9 @@ class Writer:
 
     def _backward(self) -> None:
         source, call = self.source, self.call
-        heard = cuts.uncut(call, self.lowered.cut)
-        if heard:
-            found = [(i, call.hooked_results[i]) for i in heard]
-            passed = tuple((i, call.called(one.ref), one.slots, cuts.why_whole(call, one)) for i, one in found)
+        heard = [(i, one, cuts.why_whole(call, one)) for i, one in enumerate(call.hooked_results) if one.slots]
+        passed = tuple((i, call.called(one.ref), one.slots, why) for i, one, why in heard if why)
+        if passed:
             fact = "raise if one of these has a hook: it would miss gradients that flow inside the graph"
             source.line(
                 f"{source.use(call_differs.refuse_hooks)}(ctx.hooked_results, {literal(passed)}, gradients)", fact

@@ -111,7 +111,8 @@ class WrittenSince:
     def __call__(self, ctx: Any, error: RuntimeError) -> RuntimeError:
         if WRITTEN not in str(error):
             return error
-        position = written_since(ctx, error)
+        saved = enumerate(autograd_nodes.saved_with_hooks(ctx))
+        position = next((place for place, one in saved if _is_written(one, str(error))), None)
         return error if position is None else self.at(position)
 
     def others(self, ctx: Any, error: RuntimeError) -> list[Any]:
@@ -163,14 +164,6 @@ def refuse_deterministic(name: str) -> None:
         f"{name} was compiled while torch.use_deterministic_algorithms was off, but its backward runs while "
         "it is on. Turn it on before the call, so that the call is compiled with deterministic algorithms."
     )
-
-
-def written_since(ctx: Any, error: RuntimeError) -> int | None:
-    """The position of the saved tensor that was written afterwards, so that autograd raised `error`."""
-    written = (
-        place for place, saved in enumerate(autograd_nodes.saved_with_hooks(ctx)) if _is_written(saved, str(error))
-    )
-    return next(written, None)
 
 
 def _unwritten(saved: Any) -> Any:

@@ -83,19 +83,15 @@ def _slots(call: Split) -> dict[Ref, tuple[int, bool]]:
     """The slots of results that the caller gets as the node returns them, or that are the only view of a slot."""
     if call.wrapping is not None:  # its slots are parts of the results
         return {}
-    known = {(slot.kind, slot.index): n for n, slot in enumerate(call.slots) if slot.differentiable and not slot.hidden}
-    found = {}
+    known = {(slot.kind, slot.index): n for n, slot in enumerate(call.slots) if slot.differentiable}
+    found = {Ref(kind, index): (n, False) for (kind, index), n in known.items() if kind == "output"}
     infos = call.meta.output_info
     bases = [info.base_index for info in infos if info.output_type in ALIASES_OF_INTERMEDIATES]
     for index, info in enumerate(infos):
-        own = known.get(("output", index))
-        if own is not None and info.made is None and not info.new_leaf:
-            if info.output_type is not OutputType.alias_of_input:
-                found[Ref("output", index)] = own, False
-        elif info.output_type is OutputType.alias_of_intermediate_save_as_output and bases.count(info.base_index) == 1:
-            base = None if info.base_index is None else known.get(("base", info.base_index))
-            if base is not None and info.same_object_as is None:
-                found[Ref("output", index)] = base, True
+        base = known.get(("base", -1 if info.base_index is None else info.base_index))
+        is_first = info.output_type is OutputType.alias_of_intermediate_save_as_output and info.same_object_as is None
+        if base is not None and is_first and bases.count(info.base_index) == 1:
+            found[Ref("output", index)] = base, True
     return found
 
 
@@ -107,7 +103,7 @@ class Cut:
         self.places = places(call)
         self.tangents = {tangent.slot: position for position, tangent in enumerate(call.tangents)}
         at = {place.slot: place for place in reversed(self.places)}
-        others = {n for n, slot in enumerate(call.slots) if slot.differentiable and not slot.hidden} - set(at)
+        others = {n for n, slot in enumerate(call.slots) if slot.differentiable} - set(at)
         self.order = [*sorted(others), *sorted(at, key=lambda slot: len(at[slot].through))]
 
     def node(self, out: Sequence[Any]) -> Any:
@@ -123,10 +119,8 @@ class Cut:
     def look(self, _gradient: Any) -> None:
         """Called first in each backward through the node, before the hooks on the first result: check the others for
         hooks."""
-        if torch.compiler.is_compiling():  # compiled autograd runs the hooks itself
-            return
         node = autograd_nodes.current_node()
-        if node is None:
+        if node is None or torch.compiler.is_compiling():  # compiled autograd runs the hooks itself
             return
         if node.cutting is not None:  # left by a backward that failed
             node.cutting.end()
@@ -144,10 +138,8 @@ class Cut:
     @dynamo.traced_as(does_nothing)
     def keep(self, gradient: Any) -> None:
         """Called after the hooks on the first result."""
-        if torch.compiler.is_compiling():
-            return
         node = autograd_nodes.current_node()
-        if node is not None and node.cutting is not None:
+        if node is not None and node.cutting is not None and not torch.compiler.is_compiling():
             node.cutting.came[self.order[0]] = gradient
 
     # Prevents a warning by `torch.save`.
@@ -203,7 +195,6 @@ class Cutting:
         ] = {}  # where the backward has been cut, and the gradient to continue with
         self.asked: list[str] = []  # names of those that torch.autograd.grad asks for
         self._asked = asked
-        self._hooks = hooks
         self._surrounded = [(slot, known) for slot, known in hooks.items() if slot != cut.order[0]]
         for slot, known in self._surrounded:
             known.surround(partial(self._before, slot), partial(self._after, slot))
@@ -230,9 +221,7 @@ class Cutting:
         passed = any(self.came.get(other) is not None for other in place.through)
         if not passed and (waiting is None or outside is None):
             return None
-        whole = outside
-        if passed:
-            whole = self.cut.part(autograd_nodes.current_node(), self, place, outside)
+        whole = self.cut.part(autograd_nodes.current_node(), self, place, outside) if passed else outside
         if whole is None:
             return None
         if passed and listening.is_among(self._asked):
@@ -273,9 +262,3 @@ class Cutting:
             gradient = whole if place.is_view or gradient is None else gradient
             self.given[slot] = place, gradient
         self.came[slot] = gradient
-
-
-def uncut(call: Split, cut: Cut | None) -> list[int]:
-    """The positions in `call.hooked_results` at which a hook is refused, because the backward cannot be cut there."""
-    found = {place.position for place in cut.places} if cut is not None else set()
-    return [position for position, one in enumerate(call.hooked_results) if one.slots and position not in found]

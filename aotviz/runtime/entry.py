@@ -40,8 +40,11 @@ class Entry:
             source.indent()
             leaves = source.bind("leaves_of", pytree.arg_tree_leaves)
             source.line(f"args = {leaves}(*args, **kwargs)", "the arguments are nested")
-            self._check_count()
-            self._lift("args")
+            count = len(self.call.descriptors) - self.lifted
+            message = literal(f"{self.call.name} was compiled for {count} inputs; this call has ")
+            fact = "a call with another number of inputs needs another program"
+            source.line(f"if len(args) != {count}: raise TypeError({message} + str(len(args)))", fact)
+            self._lift("*args")
             return None
         names = [source.fresh(d.name) for d in self.call.descriptors[self.lifted :]]
         source.line(f"def {function}({', '.join(names)}):", _CALLED, comment=False)
@@ -51,17 +54,10 @@ class Entry:
         self._lift(", ".join(names))
         return None
 
-    def _check_count(self) -> None:
-        count = len(self.call.descriptors) - self.lifted
-        message = literal(f"{self.call.name} was compiled for {count} inputs; this call has ")
-        fact = "a call with another number of inputs needs another program"
-        self.source.line(f"if len(args) != {count}: raise TypeError({message} + str(len(args)))", fact)
-
     def _lift(self, rest: str) -> None:
         if not self.lifted:
             return
         parameters = self.source.bind("parameters", self.call.convention.parameters)
-        rest = "*args" if rest == "args" else rest
         self.source.line(f"args = [*{parameters}(), {rest}]", "parameters and buffers are inputs of the graph")
 
     def result(self, expressions: list[str]) -> str:

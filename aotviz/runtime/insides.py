@@ -8,6 +8,7 @@ whole is kept too, so that a write to it is noticed as in eager.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -104,8 +105,5 @@ def _same_class(plan: RuntimeSubclass, gradient: Gradient, inputs: Mapping[Input
 
 def _spans(names: list[str], plans: tuple[RuntimePlan, ...], nodes: list[Any]) -> list[tuple[str, RuntimePlan, Any]]:
     """(name, plan, fake values of its parts) of each whole tensor."""
-    found, position = [], 0
-    for name, plan in zip(names, plans, strict=True):
-        found.append((name, plan, graphs.values(nodes[position : position + plan.count])))
-        position += plan.count
-    return found
+    left = iter(nodes)
+    return [(name, plan, graphs.values([*islice(left, plan.count)])) for name, plan in zip(names, plans, strict=True)]

@@ -42,11 +42,10 @@ def _tensors(nodes: list[fx.Node]) -> list[torch.Tensor]:
     return [value for value in graphs.values(nodes) if isinstance(value, torch.Tensor)]
 
 
-def is_returned_view(graph: GraphCall, call: GraphCall, slot: Slot, value: str) -> bool:
+def is_returned_view(graph: GraphCall, slot: Slot, value: str) -> bool:
     """Whether the graph computes a result as a view, while eager returns a tensor that is not a view.
 
-    `value` is the expression for a slot of `call`, which is `graph` in the caller's terms. A subclass is built from its
-    parts, and is not a view.
+    `value` is the expression for a slot of the caller. A subclass is built from its parts, and is not a view.
     """
     if slot.hidden or slot.kind == "mutation" or not value.startswith("out["):
         return False

@@ -256,7 +256,7 @@ class _Wrapper:
                 made = self.source.bind("as_inference_tensor", runtime.as_inference_tensor)
                 self.source.line(f"{name} = {made}({text})", "eager computes it in inference mode")
                 text = name
-            elif not self.apply and returned.is_returned_view(self.inner, self.call, slot, text):
+            elif not self.apply and returned.is_returned_view(self.inner, slot, text):
                 name = self.source.fresh("own")
                 self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager returns none")
                 text = name

@@ -90,10 +90,9 @@ def _returned(call: Split) -> dict[int, fx.Node]:
     """{slot: node} for the nodes whose values the caller gets as they are, and can register hooks on."""
     if call.wrapping is not None:  # its slots are inner tensors of the results
         return {}
-    infos = call.meta.output_info
     return {
         number: node
         for number, (slot, node) in enumerate(zip(call.slots, graphs.outputs(call.forward_module.graph), strict=False))
-        if slot.kind == "output" and slot.differentiable and not slot.hidden and isinstance(node, fx.Node)
-        if infos[slot.index].made is None and not infos[slot.index].new_leaf and not operators.is_view(node.target)
+        if slot.kind == "output" and slot.differentiable
+        if isinstance(node, fx.Node) and not operators.is_view(node.target)
     }
