@@ -103,12 +103,13 @@ def parts_of(facts: Facts, place: int) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     top = timeline.span_of(facts, place)
     if top is None:
-        for stage in facts.data.compilations[place].stages:
-            if not stage.replayed and stage.elapsed_ns > 0:
+        for stage in facts.timed_stages(place):
+            if stage.elapsed_ns > 0:
                 found[part_of(stage.name) or AOT] += stage.elapsed_ns / 1e9
         return found
     for span, part in timeline.by_part(top):
         found[part] += span.own_seconds
+    found[BACKEND] = max(0.0, found[BACKEND] - facts.of_our_backend.get(place, 0.0))
     took, told = facts.seconds(place), sum(found.values())
     if took and told > COVERED * took:
         return {part: spent * took / told for part, spent in found.items()}
