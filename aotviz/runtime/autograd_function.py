@@ -14,7 +14,7 @@ from itertools import groupby
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.absent import is_tangent, tangent_number
+from aotviz.ir.absent import is_tangent, runs, tangent_number
 from aotviz.ir.forms import Slot, Tangent
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
@@ -29,8 +29,7 @@ from aotviz.runtime import (
     tangents,
     unreached_inputs,
 )
-from aotviz.runtime.capturable import capturable
-from aotviz.runtime.captured_backward import CapturedBackward
+from aotviz.runtime.captured_backward import capturable
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.runtime.lowered import LoweredSplit
@@ -70,15 +69,13 @@ def _positions(numbers: Sequence[int]) -> str:
     >>> _positions([0, 1]), _positions([0, 1, 2, 3]), _positions([0, 4, 5, 6, 7, 9])
     ('(0, 1)', 'range(4)', '(0, *range(4, 8), 9)')
     """
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     parts: list[str] = []
-    for run in runs:
+    for run in runs(numbers):
         start = f"{run[0]}, " if run[0] else ""
         parts += [f"range({start}{run[-1] + 1})"] if len(run) > 3 else map(str, run)
-    if len(runs) == 1 and len(runs[0]) > 3:
-        return parts[0]
-    listed = ", ".join(part if part.isdigit() else f"*{part}" for part in parts)
-    return f"({listed},)" if len(parts) == 1 else f"({listed})"
+    if len(parts) == 1:
+        return f"({parts[0]},)" if parts[0].isdigit() else parts[0]
+    return f"({', '.join(part if part.isdigit() else f'*{part}' for part in parts)})"
 
 
 class Writer:
@@ -97,7 +94,7 @@ class Writer:
         """Returns the name of the class's `apply`."""
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
-        function = source.bind("Function", capturable(CapturedBackward(self.lowered)))
+        function = source.bind("Function", capturable(self.lowered))
         with source.block(f"class {name}({function}):", _SEEN, comment=False):
             if runtime.HAS_BOXED_GRADIENTS:
                 text = "boxed_grads_call = True  # `gradients` is a list that may be emptied"
@@ -287,7 +284,11 @@ class Writer:
         self._differentiable(names)
         if self.insides is not None:
             names = self.insides.tangents(names)
-        self._refuse_deterministic()
+        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators check it themselves
+            deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
+            refuse = source.use(call_differs.refuse_deterministic)
+            fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
+            source.line(f"if {deterministic}(): {refuse}({self.outer.name!r})", fact)
         self._partial(names, whole)
         if self.tensors:
             explained = source.bind("written_since", call_differs.WrittenSince(call))
@@ -329,14 +330,6 @@ class Writer:
         fact = "under vmap (is_grads_batched=True), the backward graph runs operator by operator"
         source.line(f"if {source.bind('batched', runtime.batched)}(): run = {backward}.plain", fact)
         self._run(written)
-
-    def _refuse_deterministic(self) -> None:
-        source, call = self.source, self.call
-        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators check it themselves
-            deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
-            refuse = source.use(call_differs.refuse_deterministic)
-            fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
-            source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 
     def _partial(self, names: list[str], whole: list[str]) -> None:
         """The path of a backward with missing gradients. `whole` are the names of the gradients before unwrapping."""
@@ -433,8 +426,8 @@ class Writer:
         arguments: list[str] = []
         found = [(kind, i) for kind, i in partial_backward.sources(self.call) if kind != "generator"]
         # The place in a run of saved tensors, or of saved symbols, minus that in the list is the same in each run.
-        runs = groupby(enumerate(found), lambda one: (one[1][0], one[1][1] - one[0], one[1][1] < self.tensors))
-        for (kind, _, is_tensor), run in runs:
+        grouped = groupby(enumerate(found), lambda one: (one[1][0], one[1][1] - one[0], one[1][1] < self.tensors))
+        for (kind, _, is_tensor), run in grouped:
             numbers = [i for _, (_, i) in run]
             if kind == "tangent":
                 arguments += (names[i] for i in numbers)

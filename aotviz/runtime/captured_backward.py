@@ -1,35 +1,60 @@
-"""The backward of a compiled call, as torch's compiled autograd captures it into its graph of the whole backward.
+"""The backward of a compiled call, as compiled autograd captures it into its graph of the whole backward.
 
-It runs the backward graph operator by operator, so that the compiler of the whole backward can fuse these with their
-surroundings. As usual, nothing is computed from missing gradients (`partial_backward.py`). A backward that cannot be
-part of another graph runs as compiled, between two graphs, and Dynamo reports the reason for the graph break.
+Compiled autograd makes one graph of a whole backward. For a Python Function, torch's lets Dynamo trace `backward`; the
+only other kind that it knows is torch's own compiled calls. A call that aotviz compiled enters the graph as one
+function, which Dynamo does not trace into. It runs the backward graph operator by operator, so that the compiler of the
+whole backward can fuse these with their surroundings. As usual, nothing is computed from missing gradients
+(`partial_backward.py`). A backward that cannot be part of another graph runs as compiled, between two graphs, and
+Dynamo reports the reason for the graph break. For all that, torch's handling of Functions and hooks is changed for
+nodes that are `Capturable`, and for no others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx as fx
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from aotviz.ir import effects, graphs
-from aotviz.ir.forms import Split
+from aotviz.ir.forms import Split, Tangent
 from aotviz.ir.refusals import Refused
 from aotviz.runtime import gradient_hooks
-from aotviz.runtime.capturable import Inlined, Run, Taken, as_compiled
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lowered import LoweredSplit
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
+from aotviz.torch_private import compiled_autograd as torchs
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_enabled
+from aotviz.torch_private.dispatch import without_modes
+from aotviz.torch_private.runtime import HAS_BOXED_GRADIENTS as BOXED
+from aotviz.torch_private.runtime import skipped
+
+Method = Callable[..., Any]
 
 _ONE_NODE = "compiled autograd sees the whole call as one node, and hooks run before it"
 
 
+@dataclass(frozen=True)
+class Inlined:
+    """The graph of one backward, to be copied into a larger graph."""
+
+    name: str  # of the program that it belongs to
+    module: fx.GraphModule
+    sources: Sequence[tuple[str, int]]  # per placeholder: ("saved" | "tangent", position)
+    symbols: int  # how many of the saved values, the last ones, are sizes
+    tangents: Sequence[Tangent]
+    tensors: Sequence[int]  # the inputs of the forward that are tensors
+    hold: Callable[[Any, Sequence[Any]], None] | None  # keeps, given (node, saved tensors), what other gradients need
+
+
 class CapturedBackward:
-    """The captured backward of one program."""
+    """How the backward of one program is captured."""
 
     def __init__(self, lowered: LoweredSplit) -> None:
         call = lowered.call
@@ -48,14 +73,15 @@ class CapturedBackward:
         self._modules: dict[Pattern, Any] = {}
 
     def sizes(self, node: Any) -> Sequence[int]:
-        """The saved sizes, followed by the shapes of results if they vary."""
+        """The saved sizes of a call, given its node, followed by the shapes of results if they vary."""
         if self._why_beside:
             return ()
         shapes = getattr(node, "shapes", ())
         return [int(n) for n in (*getattr(node, "symbols", ()), *(n for shape in shapes for n in shape))]
 
     def refuse_parts(self, node: Any, came: Sequence[bool]) -> None:
-        """Refuse a hook on a result, or `torch.autograd.grad` of one, that would get only a part of its gradient."""
+        """Refuse a hook on a result, or `torch.autograd.grad` of one, that would get only a part of its gradient.
+        `came` says for each result if it has a gradient."""
         asked = gradient_hooks.asked_for()
         listening = getattr(node, "hooked_results", ())
         for (slots, name), there in zip(self._heard, listening, strict=True):
@@ -70,15 +96,14 @@ class CapturedBackward:
         hooks = getattr(node, "hooks_of_results", ())
         return position in self._cut_at and bool(hooks) and not hooks[self._cut_at.index(position)].users()
 
-    def taken(self, node: Any, came: Sequence[bool]) -> Taken:
-        """How the backward of one call is captured."""
+    def taken(self, node: Any, came: Sequence[bool]) -> tuple[Sequence[bool], str]:
+        """For each input, whether it gets a gradient; and why the backward runs as it is between two graphs, "" if
+        `inside` is in the graph."""
         pattern = tuple(came[slot] for slot in self._slots)
-        why = self._why_beside
-        why = why or self.why_as_it_is(node) or self._why_mixed(pattern)
         reached = [True] * self._inputs
         if not self._is_wrapping:
             reached = [result is not None for result in graphs.outputs(self._partial.part(pattern).module.graph)]
-        return Taken(as_compiled if why else self.inside, reached, why)
+        return reached, self._why_beside or self.why_as_it_is(node) or self._why_mixed(pattern)
 
     def why_as_it_is(self, node: Any) -> str:
         """Why this run of the backward cannot be part of a larger graph; "" if nothing speaks against it."""
@@ -99,7 +124,7 @@ class CapturedBackward:
         return ""
 
     def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | str:
-        """The graph, to be copied into a larger one, or why the backward must run as it is."""
+        """The graph for these gradients, to be copied into a larger one, or why the backward must run as it is."""
         pattern = tuple(came[slot] for slot in self._slots)
         why = self._why_beside or self._checks or self.why_as_it_is(node) or self._why_mixed(pattern)
         if why:
@@ -117,7 +142,7 @@ class CapturedBackward:
         )
 
     @functools.cached_property
-    def inside(self) -> Run:
+    def inside(self) -> Method:
         """The function that is a node of the graph."""
         partial, symbols = self._partial, self._symbols
 
@@ -162,3 +187,105 @@ def _why_beside(call: Split, generators: Generators | None) -> str:
     if not all(isinstance(saved.value, (int, torch.SymInt)) for saved in call.saved[call.saved_tensor_count :]):
         return "it reads a value that is neither a tensor nor a size"
     return ""
+
+
+class Capturable(torch.autograd.Function):
+    """A Function whose backward compiled autograd captures as `captured` says."""
+
+    captured: CapturedBackward
+
+    @staticmethod
+    @skipped  # the backward may run inside a compiled function, where Dynamo would trace this frame
+    def _compiled_autograd_key(ctx: Any) -> tuple[int, ...]:
+        """The key of a graph of compiled autograd. Each backward reads it before anything is captured."""
+        _install()
+        kind: Any = torchs.function_of(ctx)
+        other = kind.__base__  # another number, for a backward that must run as it is
+        number = torchs.number_of(other if kind.captured.why_as_it_is(ctx) else kind)
+        return (number, *kind.captured.sizes(ctx))
+
+
+def capturable(lowered: LoweredSplit) -> type[torch.autograd.Function]:
+    """The base class of one program's Function."""
+    return type("Function", (Capturable,), {"captured": CapturedBackward(lowered)})
+
+
+def sizes_vary(node: Any) -> bool:
+    """Whether it is the backward of a compiled forward, ours or torch's, that saves tensors of symbolic sizes."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return False
+    function = torchs.function_of(node)
+    return function.captured.varies if issubclass(function, Capturable) else torchs.has_marked_sizes(function)
+
+
+@functools.cache
+def _install() -> None:
+    from aotviz.torch_private.backward_capture import wrap_methods  # loads compiled autograd, which is in use here
+
+    wrap_methods(_noting_the_node, _where_a_gradient_comes, _as_captured)
+
+
+def _noting_the_node(otherwise: Method) -> Method:
+    """Called first for each node, even if the node does not run because only its incoming gradient is wanted."""
+
+    @functools.wraps(otherwise)
+    def set_node_origin(self: Any, *given: Any) -> Any:
+        self.aotviz_node = given[-1] if isinstance(given[-1], torch.autograd.function.BackwardCFunction) else None
+        return otherwise(self, *given)
+
+    return set_node_origin
+
+
+def _where_a_gradient_comes(otherwise: Method) -> Method:
+    """A hook on a tensor. Torch fails on a None gradient, which its own nodes never pass to a tensor with hooks. Ours
+    do if no gradient reaches an input, and eager does not call its hooks then."""
+
+    @functools.wraps(otherwise)
+    def captured(self: Any, inputs: list[Any], number: int, position: int) -> Any:
+        kind: Any = object if self.aotviz_node is None else torchs.function_of(self.aotviz_node)
+        if issubclass(kind, Capturable):
+            kind.captured.refuse_parts(self.aotviz_node, [gradient is not None for gradient in inputs])
+        return inputs if inputs[position] is None else otherwise(self, inputs, number, position)
+
+    return captured
+
+
+def _as_captured(otherwise: Method) -> Method:
+    """The backward of a Python Function."""
+
+    @functools.wraps(otherwise)
+    def proxy_call_backward(
+        self: Any, inputs: Any, metadatas: Any, saved: Any, position: int, node: Any, *others: Any
+    ) -> Any:
+        kind: Any = torchs.function_of(node)
+        if not issubclass(kind, Capturable):
+            return otherwise(self, inputs, metadatas, saved, position, node, *others)
+        came = [gradient is not None for gradient in inputs]
+        with without_modes():
+            kind.captured.refuse_parts(node, came)
+            reached, why = kind.captured.taken(node, came)
+        given, gradients = self.to_proxy(saved), self.to_proxy(inputs)
+        if why:
+            run: Any = torch.compiler.disable(as_compiled, reason=why)
+            arguments: tuple[Any, ...] = (self.hooks_proxy[position], given, gradients)
+        else:
+            run = torch.compiler.allow_in_graph(kind.captured.inside)
+            arguments = (given, [self.to_proxy(size) for size in torchs.sizes_of(node)], gradients)
+        results = self.fx_tracer.create_proxy("call_function", run, arguments, {})
+        with disable_proxy_modes_tracing():
+            made = [
+                torch.empty(about[3], dtype=about[2], layout=about[0], device=about[1]) if about and there else None
+                for about, there in zip(metadatas, reached, strict=True)
+            ]
+            self.bind_objects_to_proxies(made, results)
+        return tuple(made)
+
+    return proxy_call_backward
+
+
+def as_compiled(node: Any, saved: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """Run the backward as the engine would. The saved tensors are given, because the graph has already
+    unpacked them."""
+    context = node if torch.is_grad_enabled() else torchs.Context(node, saved)
+    found: tuple[Any, ...] = torchs.function_of(node).backward(context, *([list(gradients)] if BOXED else gradients))
+    return found

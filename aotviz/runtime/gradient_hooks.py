@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 from weakref import ref
@@ -219,29 +218,20 @@ def hear_only_gradients(*results: torch.Tensor) -> None:
             HooksOfAResult.on(result)
 
 
-@dataclass(frozen=True, slots=True)
-class ListeningBefore:
-    """The hooks on a tensor before a call that changes it in place; they stay on the `grad_fn` that it had."""
-
-    hooks: Any  # hooks that are registered later are added here, and stay there too; None if there were none
-    retains: bool
-
-
-def listening_before(tensor: torch.Tensor) -> ListeningBefore:
-    return ListeningBefore(autograd_nodes.gradient_hooks(tensor), tensor.retains_grad)
-
-
-_NOTHING = ListeningBefore(None, False)
+def listening_before(tensor: torch.Tensor) -> tuple[Any, bool]:
+    """The hooks on a tensor before a call that changes it in place, None if there are none, and whether it retains its
+    gradient. Hooks that are registered later are added to these, and stay with them on the `grad_fn` that it had."""
+    return autograd_nodes.gradient_hooks(tensor), tensor.retains_grad
 
 
 class Listening:
     """Tells whether a tensor has a gradient hook, even if the tensor is freed: its hooks outlive it."""
 
-    __slots__ = ("before", "hooks", "tensor")
+    __slots__ = ("hooks", "hooks_before", "retained_before", "tensor")
 
-    def __init__(self, tensor: torch.Tensor, waits: bool = False, before: ListeningBefore = _NOTHING) -> None:
+    def __init__(self, tensor: torch.Tensor, waits: bool = False, before: tuple[Any, bool] = (None, False)) -> None:
         self.tensor = ref(tensor)
-        self.before = before
+        self.hooks_before, self.retained_before = before
         self.hooks = autograd_nodes.gradient_hooks(tensor)
         if self.hooks is None and autograd_graph.grad_fn(tensor) is not None:  # start them as its first hook would
             self.hooks = HooksOfAResult.on(tensor, waits)
@@ -249,13 +239,13 @@ class Listening:
     def hears(self) -> bool:
         """Whether a hook was registered, or the gradient retained, since the call."""
         hooks = self.hooks
-        stay = self.before.hooks is not None and hooks is self.before.hooks
+        stay = self.hooks_before is not None and hooks is self.hooks_before
         if hooks and not stay and (not isinstance(hooks, HooksOfAResult) or hooks.users()):
             return True
         tensor = self.as_it_was()
         if tensor is None or self.hooks is None:
             return tensor is not None and listens(tensor)
-        return tensor.retains_grad and not self.before.retains
+        return tensor.retains_grad and not self.retained_before
 
     def as_it_was(self) -> torch.Tensor | None:
         """The tensor, if it still has the same hooks; with another `grad_fn`, it has others."""

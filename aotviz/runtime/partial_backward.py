@@ -25,15 +25,15 @@ from typing import Any
 import torch
 
 from aotviz.ir import absent, graphs
-from aotviz.ir.forms import BackwardRequest, Split, Tangent
+from aotviz.ir.forms import Compiled, Split, Tangent
 from aotviz.ir.partition_functions import is_generator
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.runtime.call_differs import WrittenSince
-from aotviz.runtime.deferred_stages import DeferredStages, LazyBackward
+from aotviz.runtime.deferred_stages import LazyBackward
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.tangents import in_layout
 from aotviz.runtime.unreached_inputs import UnreachedInputs
-from aotviz.torch_private import runtime
+from aotviz.torch_private import autograd_nodes, runtime
 from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.tensors import write_count
 
@@ -83,29 +83,23 @@ class _Part:
         self.compiled: LazyBackward | None = None
 
 
-Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str, str], BackwardRequest]
+Compile = Callable[[Any, tuple[int, ...], tuple[int, ...], str, str], Compiled]
 
 
 class PartialBackward:
-    """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles from a
-    graph, the inputs of the whole backward that it takes, the positions of its donated inputs, the reason, and the name
-    of the part."""
+    """The backward of one program, for any pattern of gradients. `compile` is given a graph, the inputs of the whole
+    backward that it takes, the positions of its donated inputs, the reason, and the name of the part."""
 
-    def __init__(
-        self,
-        call: Split,
-        request: Request,
-        late: DeferredStages,
-        generators: Generators | None,
-        compiled: Callable[[], None],
-    ) -> None:
-        self._request, self._late, self._generators, self._compiled = request, late, generators, compiled
+    def __init__(self, call: Split, compile: Compile, generators: Generators | None) -> None:
+        self._compile, self._generators = compile, generators
         self.module, self.tangents = call.backward_module, call.tangents
         self._donated, self._autocast = call.donated, call.meta.autocast
         self._names = [str(call.slots[tangent.slot].descriptor) for tangent in call.tangents]
         self.sources = sources(call)
         self._written_since = WrittenSince(call)
         self._tensors = call.saved_tensor_count
+        read = {position for kind, position in self.sources if kind == "saved"}
+        self._for_a_second_derivative = frozenset(range(self._tensors)) - read  # no gradient reads these
         self._parts: dict[Pattern, _Part] = {}
         self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can no longer come -> saved values
         self._lock = threading.RLock()
@@ -129,7 +123,10 @@ class PartialBackward:
         return result
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
-        saved = self._saved(ctx, pattern, part)
+        saved = self.saved(ctx, pattern)
+        for position, tensor in enumerate(saved):
+            if tensor is None and (position in part.read or position >= self._tensors):
+                raise self._written_since.at(position)
         given = {
             "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
             "tangent": self.laid_out(getattr(ctx, "shapes", ()), part, tangents),
@@ -140,47 +137,50 @@ class PartialBackward:
             self.hold(pattern, ctx, saved)
         return [given[kind][position] for kind, position in part.sources]
 
-    def _saved(self, ctx: Any, pattern: Pattern, part: _Part) -> list[Any]:
-        """The saved tensors; None for one that this pattern does not read and that is freed, or was written since."""
+    def saved(self, ctx: Any, pattern: Sequence[bool]) -> list[Any]:
+        """The saved tensors, and the subclasses that they are parts of; None for one that is freed, or was written
+        since."""
+        if not self._tensors:
+            return []
         parted = getattr(ctx, "parted", None)
         if parted is None:
             try:
                 return list(ctx.saved_tensors)
             except RuntimeError as error:
-                found = self._written_since.others(ctx, error)
-        else:
-            gone, held = parted
-            if any(there and i in gone for i, there in enumerate(pattern)):
-                _ = ctx.saved_tensors  # raises
-            found = [None if entry is None or write_count(entry[0]) != entry[1] else entry[0] for entry in held]
-        for position, tensor in enumerate(found):
-            if tensor is None and (position in part.read or position >= self._tensors):
-                raise self._written_since.at(position)
-        return found
+                return self._written_since.others(ctx, error)
+        gone, held = parted
+        if any(there and i in gone for i, there in enumerate(pattern)):
+            _ = ctx.saved_tensors  # raises
+        return [None if entry is None or write_count(entry[0]) != entry[1] else entry[0] for entry in held]
+
+    def lost(self, ctx: Any, position: int) -> Exception:
+        """The error for a saved tensor that is None in `saved`, and that is read."""
+        if hasattr(ctx, "parted") and ctx.parted[1][position] is None:
+            _ = ctx.saved_tensors  # raises: a backward of other results freed it
+        return self._written_since.at(position)
+
+    def unread(self, ctx: Any, position: int) -> Any:
+        """What stands for such a tensor where it is not read."""
+        if hasattr(ctx, "parted"):
+            entry = ctx.parted[1][position]
+            return None if entry is None else entry[0]
+        return autograd_nodes.saved_with_hooks(ctx)[position].data
 
     def hold(self, pattern: Pattern, ctx: Any, saved: Sequence[Any]) -> None:
         """See Note [One output after the other]."""
-        parted = getattr(ctx, "parted", None)
-        gone = self._gone(pattern) if parted is None else self._gone(pattern) | parted[0]
+        gone = self._gone(pattern)
+        if hasattr(ctx, "parted"):
+            gone |= ctx.parted[0]
         needed = self._needed(gone)
-        if not needed:
-            ctx.parted = (gone, [None] * len(saved))
-            return
-        needed |= self._for_a_second_derivative
-        # The tensors that the graph takes are followed by the subclasses that they are parts of.
-        kept = ((i in needed or i >= self._tensors) and tensor is not None for i, tensor in enumerate(saved))
-        held = [(t, write_count(t)) if keep else None for t, keep in zip(saved, kept, strict=True)]
+        if needed:  # also the subclasses that the tensors are parts of
+            needed |= self._for_a_second_derivative | frozenset(range(self._tensors, len(saved)))
+        held = [(t, write_count(t)) if i in needed and t is not None else None for i, t in enumerate(saved)]
         ctx.parted = (gone, held)
 
     def _gone(self, pattern: Pattern) -> frozenset[int]:
         """The tangents that can no longer come after those of a pattern."""
         found = frozenset[int]()
         return found.union(*(group for group, there in zip(self._sharing, pattern, strict=True) if there))
-
-    @functools.cached_property
-    def _for_a_second_derivative(self) -> frozenset[int]:
-        """The saved tensors that no gradient reads, only a gradient of a gradient."""
-        return frozenset(range(self._tensors)) - {position for kind, position in self.sources if kind == "saved"}
 
     @functools.cached_property
     def _sharing(self) -> list[frozenset[int]]:
@@ -224,12 +224,12 @@ class PartialBackward:
         came = ", ".join(name for name, there in zip(self._names, pattern, strict=True) if there)
         why = f"the backward was first called with the gradients of {came} only"
 
-        def request(keeps: bool) -> BackwardRequest:
+        def compile(keeps: bool) -> Compiled:
             given = () if keeps else donated
             name = f"backward {''.join(map(str, map(int, pattern)))} donating {absent.short(given)}"
-            return self._request(part.module, tuple(part.inputs), given, why, name)
+            return self._compile(part.module, tuple(part.inputs), given, why, name)
 
-        return LazyBackward(request, self._late, bool(donated), part.plain, self._compiled)
+        return LazyBackward(compile, bool(donated), part.plain)
 
     def laid_out(self, varying: Iterable[Sequence[Any]], part: _Part, tangents: list[Any]) -> list[Any]:
         """The tangents in the layout of the graph; None for those that it does not read. Empties `tangents`. `varying`

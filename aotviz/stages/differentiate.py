@@ -21,7 +21,7 @@ from aotviz.tracing.second_order import GradientTrace
 def run(request: GradientRequest) -> TracedCall:
     forward = GradientTrace(request)
     call = forward.outer
-    descriptors = tuple(argument.descriptor for argument in forward.arguments)
+    descriptors = forward.descriptors
     names = [str(call.graph_inputs[i]) for i in request.at_hand.differentiated]
     by = [call.called(request.wanted)] if request.wanted is not None else list(map(str, call.graph_inputs))
     outputs = tuple(PlainOutput(index, f"gradient of {by[place]}") for index, place in enumerate(forward.positions))

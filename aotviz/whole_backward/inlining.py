@@ -16,7 +16,7 @@ import torch.fx as fx
 from torch.autograd.function import BackwardCFunction
 
 from aotviz.ir import graphs
-from aotviz.runtime.capturable import Capturable, Inlined
+from aotviz.runtime.captured_backward import Capturable, Inlined
 from aotviz.runtime.partial_backward import is_dynamic
 from aotviz.torch_private import backward_capture
 from aotviz.torch_private import compiled_autograd as torchs
