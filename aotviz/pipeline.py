@@ -323,7 +323,7 @@ class ObservedDeferredStages:
         call: TracedCall = run(GRADIENT, request, observer)
         program = resume(call, observer)
         trace: Any = call.forward  # a GradientTrace
-        return GradientProgram(program.function, trace.positions, trace.passed, trace.ends, trace.reads)
+        return GradientProgram(program.function, trace.positions, tuple(trace.passed), tuple(trace.ends), trace.reads)
 
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
         call: JointCall = traced_again(source)

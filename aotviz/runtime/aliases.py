@@ -506,14 +506,10 @@ class Epilogue:
 
     def hear(self) -> None:
         """Give the backward access to the tensors on which the caller can register hooks."""
-        wait, listed = self._waiting(), ""
-        for one in self._heard:
-            if one.slots or one.ref.kind == "output":
-                listening = self.source.use(gradient_hooks.Listening)
-                listed += f"{listening}({self._variable(one.ref)}{self._before(one.ref, wait)}), "
-            else:  # an argument: the caller has the tensor
-                listed += f"{self.source.use(gradient_hooks.Held)}({self._variable(one.ref)}), "
-        if listed:
+        if self._heard:
+            wait, listening = self._waiting(), self.source.use(gradient_hooks.Listening)
+            given = (f"{self._variable(one.ref)}{self._before(one.ref, wait)}" for one in self._heard)
+            listed = "".join(f"{listening}({one}), " for one in given)
             fact = "the backward checks these tensors for hooks"
             self.source.line(f"if node is not None: node.hooked_results = ({listed})", fact)
 

@@ -15,7 +15,7 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.absent import is_tangent, runs, tangent_number
-from aotviz.ir.forms import Slot, Tangent
+from aotviz.ir.forms import Slot
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
 from aotviz.runtime import (
@@ -182,8 +182,8 @@ class Writer:
             source.line(f"ctx.save_for_backward({', '.join([kept, *wholes])})", "the backward needs these")
         if self.symbols:
             source.line(f"ctx.symbols = out[{last}:]", "the backward needs these sizes")
-        if self._dynamic():
-            shapes = "".join(f"out[{tangent.slot}].shape, " for tangent in self._dynamic())
+        dynamic = filter(partial_backward.is_dynamic, self.call.tangents)
+        if shapes := "".join(f"out[{tangent.slot}].shape, " for tangent in dynamic):
             source.line(f"ctx.shapes = ({shapes})", "a missing gradient is zeros of this shape")
         self._hold()
 
@@ -412,14 +412,13 @@ class Writer:
         for name, tangent in zip(names, self.call.tangents, strict=True):
             subject = str(self.call.slots[tangent.slot].descriptor)
             if partial_backward.is_dynamic(tangent):
-                source.line(f"{name} = {_in_order(name, tangent.order)}", fact, subject)
+                laid_out = f"{name}.contiguous()"
+                if tangent.order != tuple(range(len(tangent.order))):
+                    laid_out = f"{source.use(tangents.dense)}({name}, {tangent.order})"
+                source.line(f"{name} = {laid_out}", fact, subject)
             elif tangent.size:
                 again = f"{name} = {source.use(tangents.restrided)}({name}, {tangent.size}, {tangent.stride})"
                 source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
-
-    def _dynamic(self) -> list[Tangent]:
-        """Tangents whose layout is known only at run time."""
-        return [tangent for tangent in self.call.tangents if partial_backward.is_dynamic(tangent)]
 
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its order, found by name. Consecutive saved tensors become one slice."""
@@ -438,11 +437,3 @@ class Writer:
             low, high = numbers[0] - first, numbers[-1] - first + 1
             arguments.append(f"*{where}" if (low, high) == (0, count) else f"*{where}[{low}:{high}]")
         return arguments
-
-
-def _in_order(name: str, order: tuple[int, ...]) -> str:
-    """The expression for a dense tensor with this order of dimensions in memory, the outermost first."""
-    if order == tuple(range(len(order))):
-        return f"{name}.contiguous()"
-    back = tuple(order.index(i) for i in range(len(order)))
-    return f"{name}.permute({order}).contiguous().permute({back})"

@@ -14,15 +14,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from aotviz.ir import effects, graphs
-from aotviz.ir.forms import Split, Tangent
+from aotviz.ir.forms import Split
 from aotviz.ir.refusals import Refused
 from aotviz.runtime import gradient_hooks
 from aotviz.runtime.generators import Generators
@@ -40,19 +38,6 @@ Method = Callable[..., Any]
 _ONE_NODE = "compiled autograd sees the whole call as one node, and hooks run before it"
 
 
-@dataclass(frozen=True)
-class Inlined:
-    """The graph of one backward, to be copied into a larger graph."""
-
-    name: str  # of the program that it belongs to
-    module: fx.GraphModule
-    sources: Sequence[tuple[str, int]]  # per placeholder: ("saved" | "tangent", position)
-    symbols: int  # how many of the saved values, the last ones, are sizes
-    tangents: Sequence[Tangent]
-    tensors: Sequence[int]  # the inputs of the forward that are tensors
-    hold: Callable[[Any, Sequence[Any]], None] | None  # keeps, given (node, saved tensors), what other gradients need
-
-
 class CapturedBackward:
     """How the backward of one program is captured."""
 
@@ -61,14 +46,14 @@ class CapturedBackward:
         self.name, self._why_beside = call.name, _why_beside(call, lowered.generators)
         self._checks = "it first checks what was written since" if call.kept_and_written or call.reshaped else ""
         self._may_be_random = not call.meta.deterministic and call.options.backend != "eager"
-        self._partial, self._autocast = lowered.partial, call.meta.autocast
+        self.partial, self._autocast = lowered.partial, call.meta.autocast
         self._is_wrapping = call.wrapping is not None
         self._heard = [(one.slots, call.called(one.ref)) for one in call.hooked_results]
         self._cut_at = tuple(lowered.cut.order) if lowered.cut is not None else ()
         self._inputs, self._together = len(call.outer.graph_inputs), call.outer.together
-        self._tensors = [i for i, info in enumerate(call.outer.meta.input_info) if info.is_tensor]
+        self.tensors = [i for i, info in enumerate(call.outer.meta.input_info) if info.is_tensor]
         self._slots = [tangent.slot for tangent in call.outer.tangents]
-        self._symbols = len(call.saved) - call.saved_tensor_count
+        self.symbols = len(call.saved) - call.saved_tensor_count  # the last ones of the saved values are sizes
         self.varies = any(saved.varying_dims for saved in call.saved)
         self._modules: dict[Pattern, Any] = {}
 
@@ -99,11 +84,10 @@ class CapturedBackward:
     def taken(self, node: Any, came: Sequence[bool]) -> tuple[Sequence[bool], str]:
         """For each input, whether it gets a gradient; and why the backward runs as it is between two graphs, "" if
         `inside` is in the graph."""
-        pattern = tuple(came[slot] for slot in self._slots)
-        reached = [True] * self._inputs
+        pattern, reached = self.pattern(came), [True] * self._inputs
         if not self._is_wrapping:
-            reached = [result is not None for result in graphs.outputs(self._partial.part(pattern).module.graph)]
-        return reached, self._why_beside or self.why_as_it_is(node) or self._why_mixed(pattern)
+            reached = [result is not None for result in graphs.outputs(self.partial.part(pattern).module.graph)]
+        return reached, self._why_not(node, pattern)
 
     def why_as_it_is(self, node: Any) -> str:
         """Why this run of the backward cannot be part of a larger graph; "" if nothing speaks against it."""
@@ -118,33 +102,24 @@ class CapturedBackward:
             return "a result of it, from which another result was computed, has a hook"
         return ""
 
-    def _why_mixed(self, pattern: Pattern) -> str:
-        if any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together):
+    def _why_not(self, node: Any, pattern: Pattern) -> str:
+        why = self._why_beside or self.why_as_it_is(node)
+        if not why and any(0 < sum(pattern[i] for i in group) < len(group) for group in self._together):
             return "a custom autograd.Function receives gradients for only some of its results"
-        return ""
+        return why
 
-    def inlined(self, node: Any, came: Sequence[bool]) -> Inlined | str:
-        """The graph for these gradients, to be copied into a larger one, or why the backward must run as it is."""
-        pattern = tuple(came[slot] for slot in self._slots)
-        why = self._why_beside or self._checks or self.why_as_it_is(node) or self._why_mixed(pattern)
-        if why:
-            return why
-        if not any(pattern):
-            return "no gradient comes in"
-        return Inlined(
-            self.name,
-            self._module(pattern),
-            self._partial.part(pattern).sources,
-            self._symbols,
-            self._partial.tangents,
-            self._tensors,
-            None if all(pattern) else functools.partial(self._partial.hold, pattern),
-        )
+    def why_not_copied(self, node: Any, pattern: Pattern) -> str:
+        """Why its graph for these gradients cannot be copied into a larger one; "" if it can."""
+        return self._checks or self._why_not(node, pattern) or ("" if any(pattern) else "no gradient comes in")
+
+    def pattern(self, came: Sequence[bool]) -> Pattern:
+        """Which tangents come in. `came` says for each result if it has a gradient."""
+        return tuple(came[slot] for slot in self._slots)
 
     @functools.cached_property
     def inside(self) -> Method:
         """The function that is a node of the graph."""
-        partial, symbols = self._partial, self._symbols
+        partial, symbols = self.partial, self.symbols
 
         def backward(saved: Sequence[Any], sizes: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
             tangents = [gradients[tangent.slot] for tangent in partial.tangents]
@@ -157,16 +132,16 @@ class CapturedBackward:
                 "tangent": partial.laid_out(shapes, part, tangents),
             }
             with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
-                return tuple(self._module(pattern)(*(given[kind][position] for kind, position in part.sources)))
+                return tuple(self.module(pattern)(*(given[kind][position] for kind, position in part.sources)))
 
         return backward
 
-    def _module(self, pattern: Pattern) -> Any:
+    def module(self, pattern: Pattern) -> Any:
         """The graph for some of the gradients. Saved tensors may have other strides than in the trace, so views are
         reshapes."""
         module = self._modules.get(pattern)
         if module is None:
-            module = self._modules[pattern] = graphs.copy(self._partial.part(pattern).module)
+            module = self._modules[pattern] = graphs.copy(self.partial.part(pattern).module)
             for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
                 node.target = torch.ops.aten.reshape.default
             module.recompile()

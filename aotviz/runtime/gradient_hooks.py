@@ -269,24 +269,6 @@ class Listening:
         return None if moved else tensor
 
 
-class Held:
-    """A tensor, as long as the caller holds it and it has the same `grad_fn`. Cheaper than `Listening`."""
-
-    __slots__ = ("_node", "_tensor")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor, self._node = ref(tensor), _number(tensor)
-
-    def held(self) -> torch.Tensor | None:
-        """The tensor, if it still exists."""
-        tensor = self._tensor()
-        return tensor if tensor is not None and _number(tensor) == self._node else None
-
-    def hears(self) -> bool:
-        """False: a freed tensor's hooks are not checked."""
-        return False
-
-
 def asked_for() -> Sequence[Any]:
     """The tensors or gradient edges whose gradients the running backward returns. Empty if it accumulates into `.grad`
     of leaves, or runs in another thread than its caller."""

@@ -144,14 +144,14 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
 def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
     """A copy with these strides, or a dense one with this order of dimensions. The context of a DTensor has its
     strides, which its class does not convert."""
-    made = _dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
+    made = dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
     wanted = [n for n in stride if n is not None]
     if len(wanted) < len(stride) or made.stride() == tuple(wanted):
         return made
     return made.new_empty_strided(made.shape, wanted).copy_(made)  # of a result that is not dense
 
 
-def _dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:
+def dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:
     """`value` in dense memory with this order of dimensions, the outermost first, still connected to its `grad_fn`."""
     return value.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
 
@@ -176,7 +176,7 @@ def in_layout(tensor: Any, tangent: Tangent) -> Any:
     if _lies_as(tensor, tangent):
         return tensor
     if tangent.order:
-        return _dense(tensor, tangent.order)
+        return dense(tensor, tangent.order)
     return restrided(tensor, tangent.size, tangent.stride)
 
 
@@ -216,7 +216,7 @@ def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) 
     if tensor.layout is not torch.strided:
         raise RuntimeError(
             f"the backward received a gradient of layout {tensor.layout}; it was compiled for dense ones. "
-            "Convert it with .to_dense() before backward()."
+            "Convert it with .todense() before backward()."
         )
     made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)

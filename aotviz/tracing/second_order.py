@@ -48,7 +48,7 @@ from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.random_numbers import run_with_rng_state
-from aotviz.tracing import fakes, functional, saved_values, views
+from aotviz.tracing import fakes, functional, views
 from aotviz.tracing.backward import Autocasts, trace_gradients
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
@@ -92,8 +92,8 @@ class GradientTrace:
         self.open = call.forward.open
         # Results that a second derivative flows through, and those of them where it ends:
         # see Note [Where a second derivative leaves the gradients]
-        self.passed: tuple[Ref, ...] = ()
-        self.ends: tuple[Ref, ...] = ()
+        self.passed: dict[Ref, torch.Tensor] = {}
+        self.ends: dict[Ref, torch.Tensor] = {}
         self._taken = False
         self.reads: frozenset[int] | None = None  # the inputs that the graph closed last reads, by position
         self.open.reopen()
@@ -128,8 +128,8 @@ class GradientTrace:
         with ExitStack() as stack:
             forward: Any = self
             while isinstance(forward, GradientTrace):
-                for ref in forward.ends:
-                    node, number, *_ = forward._place(ref)
+                for value in forward.ends.values():
+                    node, number, *_ = _edge(value)
                     stop = node.register_prehook(
                         lambda gradients, own=number: tuple(None if i == own else g for i, g in enumerate(gradients))
                     )
@@ -172,21 +172,14 @@ class GradientTrace:
         self.positions, self.outputs = tuple(gradients), list(gradients.values())
         if again:
             nodes = set().union(*map(functional.nodes_below, self.outputs))
-            places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the edge may still be that of an input
-            self.passed = tuple(r for r, place in places.items() if place.node in nodes and place not in forward.edges)
-            self.ends = tuple(ref for ref in self.passed if ref in request.held)
+            known = {"input": enumerate(forward.args), "output": enumerate(forward.outputs)}
+            known["member"] = forward.members.items()
+            values = {Ref(kind, i): v for kind, pairs in known.items() for i, v in pairs if isinstance(v, torch.Tensor)}
+            passed = {ref: value for ref, value in values.items() if _edge(value).node in nodes}
+            self.passed = {ref: v for ref, v in passed.items() if _edge(v) not in forward.edges}  # no input as it was
+            self.ends = {ref: value for ref, value in self.passed.items() if ref in request.held}
             self._refuse_hooks_on_results(nodes)
         return came
-
-    def _value(self, ref: Ref) -> Any:
-        forward = self.call.forward
-        known: dict[str, Any] = {"input": forward.args, "output": forward.outputs, "member": forward.members}
-        return known[ref.kind][ref.index]
-
-    def _place(self, ref: Ref) -> GradientEdge:
-        """The gradient edge of a result of the forward."""
-        value = self._value(ref)
-        return GradientEdge(functional.grad_fn(value), value.output_nr)
 
     def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
         """Raise if a second derivative would flow through a result on which the function registers a hook."""
@@ -233,9 +226,8 @@ class GradientTrace:
                 value, how = fakes.shell(self.open.fake_mode, value), PlainTensorMeta()
             none = (None,) * how.count
             yield Argument(str(outer.graph_inputs[index]), none, value, how, forward.edges[index], is_leaf)
-        for ref in self.ends:
-            value = functional.inner(self._value(ref))
-            yield Argument(outer.called(ref), (None,), value, edge=self._place(ref), is_leaf=False)
+        for ref, value in self.ends.items():
+            yield Argument(outer.called(ref), (None,), functional.inner(value), edge=_edge(value), is_leaf=False)
 
     def _output_info(self) -> tuple[OutputAliasInfo, ...]:
         first: dict[int, int] = {}
@@ -279,6 +271,10 @@ class GradientTrace:
             return GradientTrace(self.request).take()
         self._taken = True
         return self
+
+
+def _edge(result: torch.Tensor) -> GradientEdge:
+    return GradientEdge(functional.grad_fn(result), result.output_nr)
 
 
 class Extraction:
@@ -427,9 +423,8 @@ def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], Join
         origins = _origins(call, [name for name in names if name not in inputs])
         closed_from = call.forward.closed_from()
         origins.update((name, closed_from[name].name) for name in drawn if name in closed_from)
-    differentiated, passed = tuple(call.differentiated), tuple(saved_values.passed(call))
     unpacked = {**call.unpacked, **drawn}
-    return AtHand(traced, tuple(saved), unpacked, inputs, origins, call.kept, differentiated, passed)
+    return AtHand(traced, tuple(saved), unpacked, inputs, origins, call.kept, tuple(call.differentiated))
 
 
 def _drawn_again(call: Split) -> dict[str, tuple[fx.GraphModule, list[str]]]:
