@@ -127,12 +127,9 @@ class CapturedBackward:
             part = partial.part(pattern)
             rest = iter(sizes[symbols:])
             shapes = [[next(rest) for _ in tangent.size] for tangent in partial.tangents if is_dynamic(tangent)]
-            given = {
-                "saved": [*saved, *sizes[:symbols]],
-                "tangent": partial.laid_out(shapes, part, tangents),
-            }
+            arguments = partial.arguments(part, [*saved, *sizes[:symbols]], tangents, shapes)
             with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
-                return tuple(self.module(pattern)(*(given[kind][position] for kind, position in part.sources)))
+                return tuple(self.module(pattern)(*arguments))
 
         return backward
 

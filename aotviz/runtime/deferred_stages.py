@@ -55,13 +55,12 @@ class LazyBackward:
             return self.plain
         try:
             known = self.keeping if keep else self.discarding
-            if known is not None:
-                return known
-            compiled = self.compile(keep)
-            if keep or not self.donates:
-                self.keeping = compiled
-            if not keep or not self.donates:
-                self.discarding = compiled
-            return compiled
+            if known is None:
+                known = self.compile(keep)
+                if keep or not self.donates:
+                    self.keeping = known
+                if not keep or not self.donates:
+                    self.discarding = known
+            return known
         finally:
             self.lock.release()

@@ -75,8 +75,6 @@ class _Part:
         self.inputs = [names.index(node.name) for node in graphs.placeholders(self.module.graph)]  # of the whole's
         self.sources = [whole.sources[i] for i in self.inputs]
         self.read = {position for kind, position in self.sources if kind == "saved"}
-        laid_out = {position for kind, position in self.sources if kind == "tangent"}
-        self.tangents = [tangent if i in laid_out else None for i, tangent in enumerate(whole.tangents)]
         results = graphs.outputs(self.module.graph)
         self.plain = boxed(self.module)
         self.only_plain = all(result is None for result in results)
@@ -127,15 +125,11 @@ class PartialBackward:
         for position, tensor in enumerate(saved):
             if tensor is None and (position in part.read or position >= self._tensors):
                 raise self._written_since.at(position)
-        given = {
-            "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
-            "tangent": self.laid_out(getattr(ctx, "shapes", ()), part, tangents),
-        }
-        if self._generators is not None:
-            given["generator"] = self._generators.backward(ctx.random, True)
+        random = () if self._generators is None else self._generators.backward(ctx.random, True)
         if not keep:
             self.hold(pattern, ctx, saved)
-        return [given[kind][position] for kind, position in part.sources]
+        values = [*saved[: self._tensors], *getattr(ctx, "symbols", ())]
+        return self.arguments(part, values, tangents, getattr(ctx, "shapes", ()), random)
 
     def saved(self, ctx: Any, pattern: Sequence[bool]) -> list[Any]:
         """The saved tensors, and the subclasses that they are parts of; None for one that is freed, or was written
@@ -231,18 +225,21 @@ class PartialBackward:
 
         return LazyBackward(compile, bool(donated), part.plain)
 
-    def laid_out(self, varying: Iterable[Sequence[Any]], part: _Part, tangents: list[Any]) -> list[Any]:
-        """The tangents in the layout of the graph; None for those that it does not read. Empties `tangents`. `varying`
-        are the shapes of the dynamic ones."""
-        made: list[Any] = []
+    def arguments(
+        self, part: _Part, saved: Sequence[Any], tangents: list[Any], varying: Iterable[Any], random: Sequence[Any] = ()
+    ) -> list[Any]:
+        """The inputs of the graph of a part, tangents in its layout. Empties `tangents`. `saved` are the saved tensors
+        and numbers, `varying` the shapes of the dynamic tangents."""
         shapes = iter(varying)
-        for tangent, known, read in zip(tangents, self.tangents, part.tangents, strict=True):
-            shape = next(shapes) if is_dynamic(known) else known.size
-            if read is None:
-                made.append(None)
-            else:
-                if tangent is None:
-                    tangent = torch.zeros(shape, dtype=known.dtype, device=known.device)
-                made.append(in_layout(tangent, known))
+        sizes = [next(shapes) if is_dynamic(known) else known.size for known in self.tangents]
+
+        def tangent(position: int) -> torch.Tensor:
+            known, came = self.tangents[position], tangents[position]
+            if came is None:
+                came = torch.zeros(sizes[position], dtype=known.dtype, device=known.device)
+            return in_layout(came, known)
+
+        given = {"saved": saved.__getitem__, "tangent": tangent, "generator": random.__getitem__}
+        found = [given[kind](position) for kind, position in part.sources]
         tangents.clear()
-        return made
+        return found
