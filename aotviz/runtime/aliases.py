@@ -333,8 +333,7 @@ class Epilogue:
         waiting = self._waiting()
         for variable, ref in zip(variables, refs, strict=True):
             if ref in waiting:
-                on = source.bind("hooks_on", gradient_hooks.HooksOfAResult.on)
-                source.line(f"if {variable}.grad_fn is not None: {on}({variable}, True)", fact)
+                source.line(f"{source.bind('hooks_on', gradient_hooks.HooksOfAResult.on)}({variable}, True)", fact)
         if step.method == "register_multi_grad_hook":
             register, mode = source.use(torch.autograd.graph.register_multi_grad_hook), literal(step.args[1])
             hook = source.bind(getattr(step.args[0], "__name__", "hook"), step.args[0])

@@ -138,14 +138,14 @@ class HooksOfAResult(dict[Any, Any]):
         self._moved: dict[Any, Any] | None = None
         self._registered = False  # whether a user's hook was ever registered
 
-    @classmethod
-    def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
-        """The hooks of a tensor; starts them if none was registered yet."""
-        known = autograd_nodes.gradient_hooks(tensor)
-        if isinstance(known, cls):
-            return known
-        hooks = cls(tensor, Waiting(tensor) if waits else None)
-        start_gradient_hooks(tensor, hooks)
+    @staticmethod
+    def on(tensor: torch.Tensor, waits: bool = False) -> Any:
+        """The hooks of a tensor. If none was registered yet and it has a `grad_fn`, this starts them, as its first hook
+        would."""
+        hooks = autograd_nodes.gradient_hooks(tensor)
+        if hooks is None and autograd_graph.grad_fn(tensor) is not None:
+            hooks = HooksOfAResult(tensor, Waiting(tensor) if waits else None)
+            start_gradient_hooks(tensor, hooks)
         return hooks
 
     def are_of(self, tensor: torch.Tensor) -> bool:
@@ -214,8 +214,7 @@ def _number(tensor: torch.Tensor) -> int | None:
 def hear_only_gradients(*results: torch.Tensor) -> None:
     """Do not call hooks on results of one call if only another result gets a gradient."""
     for result in results:
-        if autograd_nodes.gradient_hooks(result) is None and result.grad_fn is not None:
-            HooksOfAResult.on(result)
+        HooksOfAResult.on(result)
 
 
 def listening_before(tensor: torch.Tensor) -> tuple[Any, bool]:
@@ -232,9 +231,7 @@ class Listening:
     def __init__(self, tensor: torch.Tensor, waits: bool = False, before: tuple[Any, bool] = (None, False)) -> None:
         self.tensor = ref(tensor)
         self.hooks_before, self.retained_before = before
-        self.hooks = autograd_nodes.gradient_hooks(tensor)
-        if self.hooks is None and autograd_graph.grad_fn(tensor) is not None:  # start them as its first hook would
-            self.hooks = HooksOfAResult.on(tensor, waits)
+        self.hooks = HooksOfAResult.on(tensor, waits)
 
     def hears(self) -> bool:
         """Whether a hook was registered, or the gradient retained, since the call."""

@@ -26,11 +26,16 @@ A gradient reads values of the forward, so its own derivative continues there: i
 result on the way, where hooks are called, gradients are retained, and `torch.autograd.grad` may ask for them. So the
 new call takes such results as arguments, with the `grad_fn` that the first call gave them, and its derivative ends
 there. The engine continues from the results to the first call's node, and through that call's own backward.
+
+Note [Tangents of another context]
+The first backward converts a subclass of another context than it was compiled for. What a custom backward does with
+such a tangent, and whether the result has a `grad_fn`, may depend on the context: that of `DTensor.from_local` is not
+differentiable for other placements. So the gradients are traced for the tangent that came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -43,7 +48,7 @@ from torch.autograd.graph import GradientEdge
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, parts_of
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
-from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, SubclassLayout, flat_results, laid_out, made_by, plan
+from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_out, made_by, plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
@@ -145,7 +150,10 @@ class GradientTrace:
         outputs, incoming, cuts = [], [], []
         for tangent, present, layout in zip_longest(outer.tangents, request.tangents, request.layouts):
             if present is not None:
-                fake, slot = tangent.value if layout is None else self._other(layout), outer.slots[tangent.slot]
+                slot, fake = outer.slots[tangent.slot], tangent.value
+                if layout is not None:  # see Note [Tangents of another context]
+                    parts = [self._placeholder("tangents_other", *part) for part in layout.parts]
+                    fake = made_by(layout.plan, iter(parts))
                 incoming.append(self.open.functional(fake).requires_grad_(present))
                 outputs.append(forward.value(slot.kind, slot.index))
                 how, edge = plan(fake), functional.edge(incoming[-1])
@@ -153,10 +161,13 @@ class GradientTrace:
                 came.append(Argument(f"tangent of {slot.descriptor}", nodes, fake, how, edge, False))
         for ref in request.given:
             outputs.append(forward.value(ref.kind, ref.index))
-            node, fake = self._whole(functional.inner(outputs[-1]))
+            value = functional.inner(outputs[-1])
+            size = tuple(value.shape)
+            stride = strides_in(range(len(size)), size)
+            fake = self._placeholder("tangents_whole", size, stride, value.dtype, value.device)
             incoming.append(whole := self.open.functional(fake))
             cuts.append(outputs[-1].register_hook(lambda _, whole=whole: whole))  # the whole gradient there
-            came.append(Argument(f"gradient of {outer.called(ref)}", (node,), fake))
+            came.append(Argument(f"gradient of {outer.called(ref)}", (self.open.node_of(fake),), fake))
         mark_backward([output.grad_fn for output in outputs])
         edges = {i: forward.edges[i] for i in self.at_hand.differentiated}
         if request.wanted is not None:
@@ -193,21 +204,10 @@ class GradientTrace:
                 "called. Register the hook on the gradient that you get, or run this part in eager"
             )
 
-    def _other(self, layout: SubclassLayout) -> Any:
-        """A placeholder for a tangent with another context than the first backward was compiled for. That backward
-        converts such a tangent. What a custom backward does with it, and whether the result has a `grad_fn`, may depend
-        on the context: that of `DTensor.from_local` is not differentiable for other placements."""
-        parts = [fakes.empty_like_layout(self.open.fake_mode, *part) for part in layout.parts]
-        for part in parts:
-            self.open.placeholder("tangents_other", part)
-        return made_by(layout.plan, iter(parts))
-
-    def _whole(self, value: torch.Tensor) -> tuple[fx.Node, torch.Tensor]:
-        """A placeholder for the whole gradient of a result, contiguous."""
-        size = tuple(value.shape)
-        stride = strides_in(range(len(size)), size)
-        fake = fakes.empty_like_layout(self.open.fake_mode, size, stride, value.dtype, value.device)
-        return self.open.placeholder("tangents_whole", fake), fake
+    def _placeholder(self, name: str, *layout: Any) -> torch.Tensor:
+        fake = fakes.empty_like_layout(self.open.fake_mode, *layout)
+        self.open.placeholder(name, fake)
+        return fake
 
     def _arguments(self, came: Sequence[Argument]) -> Iterator[Argument]:
         """See Note [What the new call takes]; `runtime.double_backward` passes them in the same order."""
@@ -417,12 +417,8 @@ def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], Join
     names = (*(one.name for one in saved), *call.unpacked)
     placeholders = graphs.placeholders(call.forward_module.graph)[: len(call.graph_inputs)]
     inputs = {node.name: index for index, node in enumerate(placeholders) if node.name in names}
-    if isinstance(call.forward, StoredTrace):
-        origins = call.forward.origins
-    else:
-        origins = _origins(call, [name for name in names if name not in inputs])
-        closed_from = call.forward.closed_from()
-        origins.update((name, closed_from[name].name) for name in drawn if name in closed_from)
+    made = [name for name in names if name not in inputs]
+    origins = call.forward.origins if isinstance(call.forward, StoredTrace) else _origins(call, made, drawn)
     unpacked = {**call.unpacked, **drawn}
     return AtHand(traced, tuple(saved), unpacked, inputs, origins, call.kept, tuple(call.differentiated))
 
@@ -440,12 +436,13 @@ def _drawn_again(call: Split) -> dict[str, tuple[fx.GraphModule, list[str]]]:
     return found
 
 
-def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
-    """Map nodes of the forward to the trace's nodes that have the same value, if that is certain."""
+def _origins(call: Split, names: Sequence[str], drawn: Iterable[str]) -> dict[str, str]:
+    """Map nodes of the forward, and random values, to the trace's nodes that have the same value, if that is
+    certain."""
     traced = {node.name for node in call.graph_module.graph.nodes}
     forward = {node.name: node for node in call.forward_module.graph.nodes}
     closed_from = call.forward.closed_from()
-    found = {}
+    found = {name: closed_from[name].name for name in drawn if name in closed_from}
     for name in names:
         node = forward.get(name)
         if node is None:  # a pack hook that ignores its argument
@@ -453,10 +450,7 @@ def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
         if name not in traced and node.target is torch.ops.aten.clone.default:
             node = graphs.argument(node)  # the old value of an input that the call overwrites
         origin = closed_from.get(node.name) if node.name in traced else None
-        same = (
-            origin is not None and origin.target is node.target and _alike(origin.meta.get("val"), node.meta.get("val"))
-        )
-        if origin is not None and (same or node.op != "call_function"):  # otherwise a pass has replaced the node
+        if origin is not None and (node.op != "call_function" or _alike(origin, node)):  # or a pass has replaced it
             found[name] = origin.name
     return found
 
@@ -475,10 +469,12 @@ def _as_traced(value: Any, node: fx.Node | None) -> Any:
     return now if differ else value
 
 
-def _alike(first: Any, second: Any) -> bool:
+def _alike(one: fx.Node, other: fx.Node) -> bool:
+    first, second = one.meta.get("val"), other.meta.get("val")
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        return symbolic_sizes.statically_equal(first.shape, second.shape) and first.dtype == second.dtype
-    return type(first) is type(second)
+        same = symbolic_sizes.statically_equal(first.shape, second.shape) and first.dtype == second.dtype
+        return same and one.target is other.target
+    return type(first) is type(second) and one.target is other.target
 
 
 def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: set[str]) -> list[fx.Node]:
