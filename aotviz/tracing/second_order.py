@@ -121,7 +121,7 @@ class GradientTrace:
             self.flat += zip(one.nodes, laid_out(one.value, one.plan), parts, strict=True)
         self._extraction = self._shown = Extraction(self, self.open.nodes_of(self.outputs))
 
-    def differentiated(self, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts) -> Any:
+    def differentiated(self, outputs: Mapping[int, Any], edges: Sequence[Any], autocast: Autocasts) -> Any:
         """As that of a Run. The backward writes to no input: one that does so is not differentiated twice."""
         with self._differentiating():
             return *trace_gradients(self.open, outputs, edges, autocast), ()
