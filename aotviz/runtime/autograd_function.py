@@ -226,9 +226,8 @@ class Writer:
             fact = "a second derivative needs these"
             keep = source.bind("kept", double_backward.kept)
             parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
-            kept = "".join(f"{parts[i]}, " for i in call.kept)
-            owners = "".join(f"inputs[{i}], " for i in self.lowered.with_history.owners)
-            source.line(f"ctx.kept = {keep}(({kept}){f', ({owners})' if owners else ''})", fact)
+            kept = [*(parts[i] for i in call.kept), *(f"inputs[{i}]" for i in self.lowered.with_history.owners)]
+            source.line(f"ctx.kept = {keep}({', '.join(kept)})", fact)
 
     def _non_differentiable(self, slot: Slot) -> bool:
         if slot.hidden or slot.differentiable:

@@ -60,9 +60,10 @@ class Gradients:
         self._count, self._slots = len(infos), len(outer.slots)
         self.inputs = wanted  # the inputs that get a gradient, as autograd sees them
         self._names = [str(outer.graph_inputs[i]) for i in wanted]
-        self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
         self.owners = _owners(call)  # the subclasses among the inputs whose parts are kept
-        self._owner_names = [str(outer.graph_inputs[i]) for i in self.owners]
+        self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
+        self._kept_names += [str(outer.graph_inputs[i]) for i in self.owners]
+        self._kept_count = len(call.kept)
         self._heard = [(one.ref, call.called(one.ref)) for one in call.hooked_results] if call.wrapping is None else []
         self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
@@ -160,13 +161,12 @@ class Gradients:
                 raise self._plain.lost(ctx, position)
             values[position] = self._plain.unread(ctx, position)
         values += symbols
-        kept, owners, versions = getattr(ctx, "kept", ((), (), ()))
-        names = (*self._kept_names, *self._owner_names)
-        for place, (name, tensor, version) in enumerate(zip(names, (*kept, *owners), versions, strict=True)):
-            if write_count(tensor) != version and (place >= len(kept) or program.may_read(len(values) + place)):
+        kept, count = getattr(ctx, "kept", ()), self._kept_count
+        for place, (name, (tensor, version)) in enumerate(zip(self._kept_names, kept, strict=True)):
+            if write_count(tensor) != version and (place >= count or program.may_read(len(values) + place)):
                 raise Refused("written before the backward", name, self.name)
+        values += [tensor for tensor, _ in kept[:count]]
         # The offsets of a jagged tensor stay the same object: torch names the ragged size after it.
-        values += kept
         return [v.detach() if isinstance(v, torch.Tensor) and _can_require_grad(v) else v for v in values]
 
     def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:
@@ -227,11 +227,9 @@ class Gradients:
         return found
 
 
-def kept(
-    tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor] = ()
-) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], list[int]]:
-    """Tensors, the subclasses that some are parts of, and the current version of each."""
-    return tensors, owners, [write_count(tensor) for tensor in (*tensors, *owners)]
+def kept(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
+    """Tensors, and the current version of each."""
+    return [(tensor, write_count(tensor)) for tensor in tensors]
 
 
 def _owners(call: Split) -> list[int]:
