@@ -99,7 +99,7 @@ class PartialBackward:
         read = {position for kind, position in self.sources if kind == "saved"}
         self._for_a_second_derivative = frozenset(range(self._tensors)) - read  # no gradient reads these
         self._parts: dict[Pattern, _Part] = {}
-        self._needed = functools.cache(self._read_without)
+        self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can no longer come -> saved values
         self._lock = threading.RLock()
         self._count = len(graphs.outputs(call.backward_module.graph))
         self.inputs = UnreachedInputs(call)
@@ -184,11 +184,14 @@ class PartialBackward:
         numbers = {f"tangents_{i + 1}": i for i in range(count)}
         return [frozenset(numbers[other] for other in shared.get(name, ())) for name in numbers]
 
-    def _read_without(self, gone: frozenset[int]) -> frozenset[int]:
+    def _needed(self, gone: frozenset[int]) -> frozenset[int]:
         """The saved values that gradients which may still come would read."""
-        count = len(self.tangents)
-        alone = (tuple(i == position for i in range(count)) for position in range(count) if position not in gone)
-        return frozenset[int]().union(*(self.part(pattern).read for pattern in alone))
+        needed = self._held.get(gone)
+        if needed is None:
+            count = len(self.tangents)
+            alone = (tuple(i == position for i in range(count)) for position in range(count) if position not in gone)
+            needed = self._held[gone] = frozenset[int]().union(*(self.part(pattern).read for pattern in alone))
+        return needed
 
     def part(self, pattern: Pattern) -> _Part:
         with self._lock:
