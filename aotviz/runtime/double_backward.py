@@ -64,7 +64,9 @@ class Gradients:
         self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
         self._kept_names += [str(outer.graph_inputs[i]) for i in self.owners]
         self._kept_count = len(call.kept)
-        self._heard = [(one.ref, call.called(one.ref)) for one in call.hooked_results] if call.wrapping is None else []
+        self._heard: list[tuple[Ref, str]] = []  # the name of a result; "" for an argument, whose hooks are not checked
+        for one in call.hooked_results if call.wrapping is None else ():
+            self._heard.append((one.ref, call.called(one.ref) if one.slots or one.ref.kind == "output" else ""))
         self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
@@ -179,7 +181,7 @@ class Gradients:
             tensor = listening.held()
             if tensor is not None and tensor.requires_grad:
                 found.setdefault(ref, tensor)
-            elif ref not in found and listening.hears():
+            elif name and ref not in found and listening.hears():
                 hooked[ref] = name
         return found, hooked
 

@@ -148,14 +148,10 @@ class HooksOfAResult(dict[Any, Any]):
             start_gradient_hooks(tensor, hooks)
         return hooks
 
-    def are_of(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor still has the `grad_fn` that it had when these hooks were started."""
-        return _number(tensor) == self._node
-
     def _of_its_new_node(self) -> dict[Any, Any] | None:
         """The hooks of the tensor's new `grad_fn`, if it has one, and no hook was ever registered with the first."""
         tensor = self._tensor()
-        if self._moved is None and not self._registered and tensor is not None and not self.are_of(tensor):
+        if self._moved is None and not self._registered and tensor is not None and _number(tensor) != self._node:
             self._moved = OrderedDict()  # handles keep a weak reference to it
             start_gradient_hooks(tensor, self._moved)
         return self._moved
@@ -226,10 +222,10 @@ def listening_before(tensor: torch.Tensor) -> tuple[Any, bool]:
 class Listening:
     """Tells whether a tensor has a gradient hook, even if the tensor is freed: its hooks outlive it."""
 
-    __slots__ = ("hooks", "hooks_before", "retained_before", "tensor")
+    __slots__ = ("_node", "hooks", "hooks_before", "retained_before", "tensor")
 
     def __init__(self, tensor: torch.Tensor, waits: bool = False, before: tuple[Any, bool] = (None, False)) -> None:
-        self.tensor = ref(tensor)
+        self.tensor, self._node = ref(tensor), _number(tensor)
         self.hooks_before, self.retained_before = before
         self.hooks = HooksOfAResult.on(tensor, waits)
 
@@ -262,8 +258,7 @@ class Listening:
     def held(self) -> torch.Tensor | None:
         """The tensor, if it still has the same `grad_fn`."""
         tensor = self.as_it_was()
-        moved = tensor is not None and isinstance(self.hooks, HooksOfAResult) and not self.hooks.are_of(tensor)
-        return None if moved else tensor
+        return tensor if tensor is not None and _number(tensor) == self._node else None
 
 
 def asked_for() -> Sequence[Any]:
