@@ -239,6 +239,7 @@ class PartialBackward:
                 came = torch.zeros(sizes[position], dtype=known.dtype, device=known.device)
             return in_layout(came, known)
 
+        given: dict[str, Callable[[int], Any]]
         given = {"saved": saved.__getitem__, "tangent": tangent, "generator": random.__getitem__}
         found = [given[kind](position) for kind, position in part.sources]
         tangents.clear()

@@ -174,22 +174,24 @@ class GradientTrace:
             edges = {0: forward.value(request.wanted.kind, request.wanted.index)}
         again = not request.given and request.wanted is None  # a cut is not differentiated a second time
         with self._differentiating():
-            how = {"allow_unused": True, "retain_graph": True, "create_graph": again}
-            found = torch.autograd.grad(outputs, list(edges.values()), incoming, **how) if outputs else ()
+            options = {"allow_unused": True, "retain_graph": True, "create_graph": again}
+            found = torch.autograd.grad(outputs, list(edges.values()), incoming, **options) if outputs else ()
         for cut in cuts:
             cut.remove()
         self.open.close_effects()
         gradients = {i: gradient for i, gradient in zip(edges, found, strict=False) if gradient is not None}
         self.positions, self.outputs = tuple(gradients), list(gradients.values())
         if again:
-            nodes = set().union(*map(functional.nodes_below, self.outputs))
-            known = {"input": enumerate(forward.args), "output": enumerate(forward.outputs)}
-            known["member"] = forward.members.items()
-            values = {Ref(kind, i): v for kind, pairs in known.items() for i, v in pairs if isinstance(v, torch.Tensor)}
-            passed = {ref: value for ref, value in values.items() if _edge(value).node in nodes}
+            below = set[Any]().union(*map(functional.nodes_below, self.outputs))
+            known = {"input": dict(enumerate(forward.args)), "output": dict(enumerate(forward.outputs))}
+            known["member"] = forward.members
+            values = {
+                Ref(kind, i): v for kind, of in known.items() for i, v in of.items() if isinstance(v, torch.Tensor)
+            }
+            passed = {ref: value for ref, value in values.items() if _edge(value).node in below}
             self.passed = {ref: v for ref, v in passed.items() if _edge(v) not in forward.edges}  # no input as it was
             self.ends = {ref: value for ref, value in self.passed.items() if ref in request.held}
-            self._refuse_hooks_on_results(nodes)
+            self._refuse_hooks_on_results(below)
         return came
 
     def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
