@@ -183,13 +183,13 @@ class GradientTrace:
         self.positions, self.outputs = tuple(gradients), list(gradients.values())
         if again:
             below = set[Any]().union(*map(functional.nodes_below, self.outputs))
-            known = {"input": dict(enumerate(forward.args)), "output": dict(enumerate(forward.outputs))}
-            known["member"] = forward.members
-            values = {
-                Ref(kind, i): v for kind, of in known.items() for i, v in of.items() if isinstance(v, torch.Tensor)
-            }
-            passed = {ref: value for ref, value in values.items() if _edge(value).node in below}
-            self.passed = {ref: v for ref, v in passed.items() if _edge(v) not in forward.edges}  # no input as it was
+            results = [(Ref("input", i), value) for i, value in enumerate(forward.args)]
+            results += [(Ref("output", i), value) for i, value in enumerate(forward.outputs)]
+            results += [(Ref("member", i), value) for i, value in forward.members.items()]
+            for ref, value in results:
+                edge = _edge(value) if isinstance(value, torch.Tensor) else None
+                if edge is not None and edge.node in below and edge not in forward.edges:  # no input as it was
+                    self.passed[ref] = value
             self.ends = {ref: value for ref, value in self.passed.items() if ref in request.held}
             self._refuse_hooks_on_results(below)
         return came
