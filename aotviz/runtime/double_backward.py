@@ -45,9 +45,9 @@ def _can_require_grad(tensor: torch.Tensor) -> bool:
 class Gradients:
     """The differentiable gradients of one program."""
 
-    def __init__(self, call: Split, at_hand: AtHand, late: DeferredStages, plain: PartialBackward) -> None:
+    def __init__(self, call: Split, at_hand: AtHand, late: DeferredStages, partial: PartialBackward) -> None:
         self.name, self._options = call.name, call.options
-        self.at_hand, self._late, self._plain = at_hand, late, plain
+        self.at_hand, self._late, self._partial = at_hand, late, partial
         self._saved_count = call.saved_tensor_count
         self._known: dict[Any, GradientProgram | Exception] = {}
         self._passed: dict[Any, Sequence[Ref]] = {}  # pattern -> results that a second derivative flows through
@@ -97,7 +97,7 @@ class Gradients:
             self._passed[came, layouts] = program.passed
             self._known[came, (), None, program.ends, layouts] = program  # the same, whatever other results are held
             found = self._gradients(program, [*values, *(held[ref] for ref in program.ends)])
-        self._plain.inputs.after_a_second(ctx, found)
+        self._partial.inputs.after_a_second(ctx, found)
         return found
 
     def without_history(
@@ -151,7 +151,7 @@ class Gradients:
     def _saved(self, ctx: Any, tangents: Sequence[Any]) -> list[Any]:
         """As PartialBackward's."""
         pairs = zip(tangents, self._tangents, strict=True)
-        return self._plain.saved(
+        return self._partial.saved(
             ctx, [tangent is not None for tangent, known in pairs for _ in known.parts or (known,)]
         )
 
@@ -160,8 +160,8 @@ class Gradients:
         values = saved[: self._saved_count]
         for position in (i for i, one in enumerate(saved) if one is None):
             if position >= self._saved_count or program.may_read(position):
-                raise self._plain.lost(ctx, position)
-            values[position] = self._plain.unread(ctx, position)
+                raise self._partial.lost(ctx, position)
+            values[position] = self._partial.unread(ctx, position)
         values += symbols
         kept, count = getattr(ctx, "kept", ()), self._kept_count
         for place, (name, (tensor, version)) in enumerate(zip(self._kept_names, kept, strict=True)):
