@@ -157,11 +157,9 @@ class Gradients:
 
     def _read(self, ctx: Any, program: GradientProgram, saved: list[Any], symbols: Sequence[Any]) -> list[Any]:
         """The values of the forward. Raises if one that the program reads was freed, or written since."""
-        values = saved[: self._saved_count]
-        for position in (i for i, one in enumerate(saved) if one is None):
-            if position >= self._saved_count or program.may_read(position):
-                raise self._partial.lost(ctx, position)
-            values[position] = self._partial.unread(ctx, position)
+        self._partial.refuse_lost(ctx, saved, program.may_read)
+        tensors = enumerate(saved[: self._saved_count])
+        values = [self._partial.unread(ctx, i) if one is None else one for i, one in tensors]
         values += symbols
         kept, count = getattr(ctx, "kept", ()), self._kept_count
         for place, (name, (tensor, version)) in enumerate(zip(self._kept_names, kept, strict=True)):

@@ -122,9 +122,7 @@ class PartialBackward:
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
         saved = self.saved(ctx, pattern)
-        for position, tensor in enumerate(saved):
-            if tensor is None and (position in part.read or position >= self._tensors):
-                raise self._written_since.at(position)
+        self.refuse_lost(ctx, saved, part.read.__contains__)
         random = () if self._generators is None else self._generators.backward(ctx.random, True)
         if not keep:
             self.hold(pattern, ctx, saved)
@@ -147,11 +145,13 @@ class PartialBackward:
             _ = ctx.saved_tensors  # raises
         return [None if entry is None or write_count(entry[0]) != entry[1] else entry[0] for entry in held]
 
-    def lost(self, ctx: Any, position: int) -> Exception:
-        """The error for a saved tensor that is None in `saved`, and that is read."""
-        if hasattr(ctx, "parted") and ctx.parted[1][position] is None:
-            _ = ctx.saved_tensors  # raises: a backward of other results freed it
-        return self._written_since.at(position)
+    def refuse_lost(self, ctx: Any, saved: Sequence[Any], reads: Callable[[int], bool]) -> None:
+        """Raise if a saved tensor that is None is read, or is a subclass that others are parts of."""
+        for position, tensor in enumerate(saved):
+            if tensor is None and (position >= self._tensors or reads(position)):
+                if hasattr(ctx, "parted") and ctx.parted[1][position] is None:
+                    _ = ctx.saved_tensors  # raises: a backward of other results freed it
+                raise self._written_since.at(position)
 
     def unread(self, ctx: Any, position: int) -> Any:
         """What stands for such a tensor where it is not read."""
