@@ -216,7 +216,7 @@ def restrided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) 
     if tensor.layout is not torch.strided:
         raise RuntimeError(
             f"the backward received a gradient of layout {tensor.layout}; it was compiled for dense ones. "
-            "Convert it with .todense() before backward()."
+            "Convert it with .to_dense() before backward()."
         )
     made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)
