@@ -378,7 +378,7 @@ ELSEWHERE = {
     "runtime/call_differs.py": (8, CALL),
     "runtime/captured_backward.py": (2, CALL),
     "runtime/cuts.py": (3, CALL),
-    "runtime/double_backward.py": (7, CALL),
+    "runtime/double_backward.py": (6, CALL),
     "stages/flatten.py": (4, ARGUMENT),
     "stages/random_state.py": (1, GRAPH),
     "stages/saved_hooks.py": (2, GRAPH),

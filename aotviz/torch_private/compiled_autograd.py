@@ -1,4 +1,4 @@
-"""Functions and their nodes, as torch's compiled autograd sees them; see `runtime/capturable.py`."""
+"""Functions and their nodes, as torch's compiled autograd sees them; see `runtime/captured_backward.py`."""
 
 from __future__ import annotations
 

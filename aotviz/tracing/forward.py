@@ -24,6 +24,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.descriptors import InputDescriptor, parts_of
+from aotviz.ir.forms import Tangent
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, line_in, refuse, translated
 from aotviz.ir.view_and_mutation import InputAliasInfo, Ref
@@ -44,7 +45,7 @@ from aotviz.tracing import (
     user_calls,
 )
 from aotviz.tracing.arguments import Arguments
-from aotviz.tracing.backward import Autocasts, TracedTangent, trace_gradients
+from aotviz.tracing.backward import Autocasts, trace_gradients
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.events import Event, MetadataOp, TensorNumber, Viewed
 from aotviz.tracing.fakes import asks_for_values, rng_preserved, strays
@@ -247,8 +248,8 @@ class Run(Results):
         return patched(self.ledger, open=bool(self.ledger.placed))
 
     def differentiated(
-        self, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts
-    ) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...], LateWrites]:
+        self, outputs: Mapping[int, Any], edges: Sequence[Any], autocast: Autocasts
+    ) -> tuple[tuple[Tangent, ...], tuple[Any, ...], tuple[Any, ...], LateWrites]:
         """What `trace_gradients` returns, and what the backward writes to inputs.
 
         Raises:
