@@ -31,7 +31,7 @@ def viewed(result: TensorNumber, source: TensorNumber, **changes: Any) -> Viewed
     return dataclasses.replace(event, **changes)
 
 
-class Table:
+class Table(replay.States):
     """The states of tensors by hand: all are plain views or owners, and nothing requires grad."""
 
     def __init__(self, views: set[TensorNumber]) -> None:

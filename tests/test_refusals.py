@@ -389,7 +389,7 @@ ELSEWHERE = {
     "tracing/facts_of_outputs.py": (10, SORTED),
     "tracing/forward.py": (2, ERROR),
     "tracing/hidden_aliases.py": (1, STATEMENT),
-    "tracing/late_writes.py": (2, GRAPH),
+    "tracing/late_writes.py": (1, GRAPH),
     "tracing/ledger.py": (4, STATEMENT),
     "tracing/open_trace.py": (3, STATEMENT),
     "tracing/overlap.py": (1, STATEMENT),

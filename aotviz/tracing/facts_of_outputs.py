@@ -29,10 +29,10 @@ from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.python_state.contents import contents
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, registered_hooks, replay, views
-from aotviz.tracing.events import Path, TensorNumber, TracedHook, Viewed
+from aotviz.tracing import functional, registered_hooks, replay
+from aotviz.tracing.events import Path, TensorNumber, TracedHook
 from aotviz.tracing.ran import Ran
-from aotviz.tracing.tensor_states import TensorStates
+from aotviz.tracing.views import frozen, layout
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
@@ -72,36 +72,28 @@ def _hidden_tensor(value: object, steps: int) -> str:
     return ""
 
 
-def classified(ran: Ran) -> OutputFacts:
-    """Sort the outputs into the eight output types, by the origin of their memory in the ledger."""
-    return _Classifier(ran).facts()
-
-
-class _Classifier:
-    """What is collected while the outputs are sorted, one after the other."""
+class Classifier:
+    """Sorts the outputs into the eight output types, one after the other, by the origin of their memory in the
+    ledger."""
 
     def __init__(self, ran: Ran) -> None:
         self.ran, self.ledger, self.args, self.outputs = ran, ran.ledger, ran.args, ran.outputs
-        self.input_info, self.output_names, self.input_names = ran.input_info, ran.output_names, ran.program.names
-        ledger, args, members, outputs = ran.ledger, ran.args, ran.members, ran.outputs
-        tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        number = self.number = ledger.number
+        self.input_info, self.output_names = ran.input_info, ran.output_names
+        tensors = [(i, a) for i, a in enumerate(ran.args) if isinstance(a, torch.Tensor)]
+        number = self.number = ran.ledger.number
         inputs = {number(part): Ref("input", i, path) for i, a in tensors for path, part in parts_by_path(a)}
         wholes = {number(a): Ref("input", i) for i, a in tensors}
-        self.named = {**inputs, **wholes, **{number(m): Ref("member", p) for p, m in members.items()}}
-        self.members = list(map(number, members.values()))
+        self.named = {**inputs, **wholes, **{number(m): Ref("member", p) for p, m in ran.members.items()}}
         self.input_of_storage = {functional.storage(a): i for i, a in tensors}
         self.first_output: dict[TensorNumber, int] = {}
-        for index, output in enumerate(outputs):
+        for index, output in enumerate(ran.outputs):
             if isinstance(output, torch.Tensor):
                 self.first_output.setdefault(number(output), index)
         self.bases: list[torch.Tensor] = []
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[torch.Tensor] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
-        self.leaf_views: list[
-            torch.Tensor
-        ] = []  # views that were made to require grad inside, while their base does not
+        self.leaf_views: list[torch.Tensor] = []  # views made to require grad inside, while their base does not
         self.rewritten: dict[TensorNumber, Ref] = {}  # detached alias with a grad_fn -> the base that has it
         self.histories: dict[TensorNumber, Ref] = {}  # view with a grad_fn of its own -> the base that has it
 
@@ -130,12 +122,16 @@ class _Classifier:
             slots=slots,
             views=list(map(number, self.views)),
             histories=self.histories,
-            moved=[*moved, *self.members, *(event.tensor for *_, event in self.ran.moved_parts())],
+            moved=[
+                *moved,
+                *map(number, self.ran.members.values()),
+                *(event.tensor for *_, event in self.ran.moved_parts()),
+            ],
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(number, self.leaf_views)),
             written=written | self.rewritten,
             left={one for one, left in self.ledger.left.items() if left is not None},
         )
-        steps, refs = replay.Builder(self.ledger, TensorStates(self.ledger.tensors), wanted).build()
+        steps, refs = replay.Builder(self.ledger, replay.States(self.ledger.tensors), wanted).build()
         leaving = {key for key, ref in refs.items() if ref.kind != "base"}
         deferred = next((hook.number for hook in self.ledger.traced_hooks if self._is_deferred(hook, leaving)), None)
         made = {number(view): refs[number(view)] for view in self.views}
@@ -197,7 +193,7 @@ class _Classifier:
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
             _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)
-        where = views.layout(output)
+        where = layout(output)
         if not functional.is_functional(output):  # from the closure: the graph holds it as a constant
             return replace(plain, requires_grad=output.requires_grad, layout=where)
         info = replace(
@@ -230,12 +226,8 @@ class _Classifier:
         known_base = base_of(output)
         base = output if known_base is None else known_base
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
-            source = self._input_name(self._input_index(root))
+            source = self._input_name(root)
             raise Refused("detached alias is written", f"output {self.first_output[self.number(output)]}", source)
-
-    def _input_name(self, index: int | None) -> str:
-        known = index is not None and index < len(self.input_names)
-        return repr(self.input_names[index or 0]) if known else "an input"
 
     def _path(self, output: torch.Tensor, stop: Callable[[TensorNumber], bool]) -> tuple[torch.Tensor, Path]:
         """As `Log.path`, with the tensors themselves."""
@@ -255,6 +247,10 @@ class _Classifier:
     def _input_index(self, tensor: torch.Tensor) -> int | None:
         ref = self.named.get(self.number(tensor))
         return ref.index if ref and ref.kind == "input" else self.input_of_storage.get(functional.storage(tensor))
+
+    def _input_name(self, tensor: torch.Tensor) -> str:
+        index = self._input_index(tensor)
+        return "an input" if index is None else self.ran.program.name(index)
 
     def _own(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """An output that the graph returns."""
@@ -307,21 +303,18 @@ class _Classifier:
                 return replace(info, output_type=OutputType.alias_of_input, base_index=source)
             if source is not None and not is_subclass(output) and self.input_info[source].mutates_data:
                 name = f"output {self.first_output[self.number(output)]}"
-                raise Refused("symbolic view of a subclass", name, self._input_name(source))
+                raise Refused("symbolic view of a subclass", name, self._input_name(root))
         tangent = functional.grad_fn(output) is not None
         return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
 
     def _view(
-        self,
-        info: OutputAliasInfo,
-        output: torch.Tensor,
-        kind: OutputType,
-        base: int | None,
-        path: Path,
+        self, info: OutputAliasInfo, output: torch.Tensor, kind: OutputType, base: int | None, path: Path
     ) -> OutputAliasInfo:
         self.views.append(output)
-        info = replace(info, output_type=kind, base_index=base, view_chain=tuple(_view_step(*step) for step in path))
-        return replace(info, new_leaf=self._turned_on(output, path))
+        steps = ((event, frozen(event.args), k if event.several else None) for event, k in path)
+        chain = tuple(ViewStep(event.operator, args, item, not event.mode.grad) for event, args, item in steps)
+        new_leaf = self._turned_on(output, path)
+        return replace(info, output_type=kind, base_index=base, view_chain=chain, new_leaf=new_leaf)
 
     def _turned_on(self, output: torch.Tensor, path: Path) -> bool:
         """Whether a view is a leaf made to require grad inside, or a view of one. The wrapper turns these on."""
@@ -379,8 +372,3 @@ def _is_new_leaf(view: torch.Tensor) -> bool:
     base = base_of(view)
     tracked = base is not None and base.requires_grad
     return view.requires_grad and not tracked and functional.grad_fn(view) is None
-
-
-def _view_step(event: Viewed, item: int) -> ViewStep:
-    arguments = tuple(map(views.frozen, event.args))
-    return ViewStep(event.operator, arguments, item if event.several else None, not event.mode.grad)

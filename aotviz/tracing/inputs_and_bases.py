@@ -44,10 +44,8 @@ class InputsAndBases:
         views count: the leaf itself does not change."""
         ran, argument = self.ran, self.ran.args[position]
         written = [ran.args[j] for j in self.counting_with(position)]
-        if ran.input_info[position].is_leaf:
-            return views_of_no_grad_bases.used_view(ran.ledger, ran.open.graph, argument, written)
-        node, _ = ran.graph_input(position)
-        return views_of_no_grad_bases.used_after(ran.ledger, ran.open.graph, node, argument, written)
+        node = None if ran.input_info[position].is_leaf else ran.graph_input(position)[0]
+        return views_of_no_grad_bases.used_after(ran.ledger, ran.open.graph, argument, written, node)
 
     def lose_views(self) -> dict[int, tuple[int, ...]]:
         """The inputs whose gradients depend on their base, with the other inputs whose writes bump their version
@@ -76,7 +74,7 @@ class InputsAndBases:
         ran, found = self.ran, None
         for unseen, base, view in self.turned_bases():
             node, graph, moved = ran.graph_input(view)[0], ran.open.graph, [ran.args[base]]
-            if unseen is not None and views_of_no_grad_bases.used_after(ran.ledger, graph, node, ran.args[view], moved):
+            if unseen is not None and views_of_no_grad_bases.used_after(ran.ledger, graph, ran.args[view], moved, node):
                 found = unseen
         return found
 

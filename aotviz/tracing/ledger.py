@@ -16,7 +16,6 @@ shape that does not fit. A metadata op that autograd does not see is itself such
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -75,8 +74,6 @@ class Ledger(Log):
         self.open = False
         self.meets_subclass = False  # an operator was called with one
         self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
-        self._writes: Counter[TensorNumber] = Counter()  # tensor -> number of operators whose write eager counts
-        self.uncounted_writes: Counter[TensorNumber] = Counter()  # the same, of those whose write eager does not count
         self.placed: set[TensorNumber] = set()  # tensors with an `as_strided` in the chain of views that led to them
         self.storages: dict[TensorNumber, int] = {}  # argument -> the key of its storage
         self.sizes_before: dict[TensorNumber, Any] = {}  # argument -> the bytes of its storage
@@ -155,7 +152,7 @@ class Ledger(Log):
         number = self.numbered(tensor)
         self.assigned.append(number)
         if given:
-            self.add(Wrote(number, mode_now()))
+            self.add(Wrote(number, mode_now(), counts=False))
         elif base_of(tensor) is None and not self.is_viewed(number):
             self.part(number)
         else:
@@ -170,32 +167,25 @@ class Ledger(Log):
             if self._after_move or self._orphans:
                 self._note_use(args)
             return False
-        first, rest = args[0], args[1:]
         if kind == "view":
-            return self._note_view(operator, first, rest, kwargs, result, node)
+            return self._note_view(operator, args, kwargs, result, node)
         if kind == "move":
-            if functional.is_functional(first):
-                self._note_move(operator, first, rest, kwargs, node)
+            if functional.is_functional(args[0]):
+                self._note_move(operator, args, kwargs, node)
             return True
         if self._after_move or self._orphans:
-            self._note_use(rest)
+            self._note_use(args[1:])
         for tensor in operators.written(operator, args, kwargs):
             if functional.is_functional(tensor):
-                self.note_write(operator, tensor, node, (*rest, *kwargs.values()))
+                self.note_write(operator, tensor, node, (*args[1:], *kwargs.values()))
                 if operators.counts_unseen(operator):
                     functional.increment_version((tensor,))
         return True
 
     def _note_view(
-        self,
-        operator: Any,
-        first: Any,
-        rest: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        result: Any,
-        node: fx.Node | None,
+        self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: fx.Node | None
     ) -> bool:
-        several = isinstance(result, (list, tuple))
+        first, several = args[0], isinstance(result, (list, tuple))
         made = tuple(result) if several else (result,)
         fresh = (functional.is_functional(r) and r is not first and self.origin(self.number(r)) is None for r in made)
         if not (functional.is_functional(first) and made and all(fresh)):
@@ -212,9 +202,8 @@ class Ledger(Log):
             stale = self._is_stale(source) if given is None else given.order != overlap.hinted(given.start).order
             if stale or good_for is not GradFn.STALE:  # autograd sets their base only later
                 self._after_move.update((r, GradFn.WRONG if stale else good_for) for r in results)
-        place, named = layout(first), {name: self._as_data(value) for name, value in kwargs.items()}
-        said = self._as_data(rest)
-        self.add(Viewed(results, layouts, source, place, operator, said, named, several, detaches, mode_now(), node))
+        said = self._as_data(args[1:]), {name: self._as_data(value) for name, value in kwargs.items()}
+        self.add(Viewed(results, layouts, source, layout(first), operator, *said, several, detaches, mode_now(), node))
         return True
 
     def note_write(self, operator: Any, tensor: torch.Tensor, node: fx.Node | None, others: Iterable[Any] = ()) -> None:
@@ -226,9 +215,7 @@ class Ledger(Log):
         differentiable = mode.grad and _require_grad(tensor, *others)
         if differentiable and self._misplaces_gradients(number):
             raise Refused("as_strided in a chain of views", "a tensor")
-        counts = operators.counts_writes(operator)
-        self.add(Wrote(number, mode, operator, node, layout(self.tensors[root]), counts))
-        (self._writes if counts else self.uncounted_writes)[number] += 1
+        self.add(Wrote(number, mode, operator, node, layout(self.tensors[root]), operators.counts_writes(operator)))
         if differentiable and number in self._after_move and not self._is_repeated(number):
             self.unrepeatable = self.moved_view()
 
@@ -239,12 +226,9 @@ class Ledger(Log):
             inside = self.origin(self.number(one))
             if inside is not None and operators.aliasing(operator) == "view":
                 self.remove(inside)
-        made = self.events[first:]
-        for event in made:
+        for event in self.events[first:]:
             self.below.update(event.results if isinstance(event, Viewed) else ())
             self.events_below.add(event)
-            if isinstance(event, Wrote) and event.counts:
-                self._writes[event.tensor] -= 1
         self.note(operator, args, kwargs, result)
 
     def resize_storage(self, tensor: torch.Tensor, size: Any, after: fx.Node) -> None:
@@ -272,21 +256,14 @@ class Ledger(Log):
             if not overlap.covers(layout(tensor), where):
                 self._resized.add(number)
 
-    def _note_move(
-        self,
-        operator: Any,
-        tensor: torch.Tensor,
-        rest: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        node: fx.Node | None,
-    ) -> None:
+    def _note_move(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], node: fx.Node | None) -> None:
         """See Note [Views changed in place]."""
-        number, mode, where = self.numbered(tensor), mode_now(), layout(tensor)
-        sets, tracked = operators.sets_storage(operator), tensor.requires_grad
+        tensor, mode, sets = args[0], mode_now(), operators.sets_storage(operator)
+        number, where, tracked = self.numbered(tensor), layout(tensor), tensor.requires_grad
         if sets:
             self.parted.append((len(self.events), number, "alias is given another storage"))
-        named = {name: self._as_data(value) for name, value in kwargs.items()}
-        moved = MetadataOp(number, operator, self._as_data(rest), named, mode, node, where, tracked, sets)
+        said = self._as_data(args[1:]), {name: self._as_data(value) for name, value in kwargs.items()}
+        moved = MetadataOp(number, operator, *said, mode, node, where, tracked, sets)
         self.add(moved)
         given = self.given.get(number)
         if given is not None:
@@ -299,9 +276,8 @@ class Ledger(Log):
             if mode.grad and tracked:
                 self._moved_views.append(moved)
             # The version counter is bumped only after the op.
-            self._after_move[number] = operators.version(tensor) + 1 if mode.grad else GradFn.STALE
-            if sets:
-                self._after_move[number] = GradFn.WRONG
+            seen = operators.version(tensor) + 1 if mode.grad else GradFn.STALE
+            self._after_move[number] = GradFn.WRONG if sets else seen
             return
         for event in self.views():  # views of it keep their layout
             stale = (r for r in event.results if base_of(self.tensors[r]) is not None and self.root(r) == number)
@@ -350,26 +326,19 @@ class Ledger(Log):
         """
         tensor: Any = args[0] if args else None
         number = self.number(tensor)
-        if (
-            self.origin(number) is None
-            or operators.aliasing(operator) != "view"
-            or not functional.is_functional(tensor)
-        ):
+        if self.origin(number) is None or operators.aliasing(operator) != "view" or not functional.is_plain(tensor):
             return None
-        strided = torch.ops.aten.as_strided.default
-        if (operator is not strided and number not in self.placed) or is_subclass(tensor):
+        if operator is not torch.ops.aten.as_strided.default and number not in self.placed:
             return None
         root = self.owner(tensor)
-        if is_subclass(root):  # a part of one, such as the values of a jagged tensor
-            return None
         moved = {event.tensor for event in self.metadata_ops()}
-        if root.dtype != tensor.dtype or moved.intersection((number, self.number(root))):
+        # A subclass is the owner of a part, such as the values of a jagged tensor.
+        if is_subclass(root) or root.dtype != tensor.dtype or moved.intersection((number, self.number(root))):
             return None
         results = geometry(operator, tensor.dtype, layout(tensor), args[1:], kwargs)
         if results is None:
             return None
-        several = isinstance(results, list)
-        return root, results if isinstance(results, list) else [results], several
+        return (root, results, True) if isinstance(results, list) else (root, [results], False)
 
     def _misplaces_gradients(self, tensor: TensorNumber) -> bool:
         """Whether a write goes through `as_strided` of a tensor that does not begin where its storage begins. Its
@@ -401,11 +370,6 @@ class Ledger(Log):
             where = Layout(*(found[k] if event.several else found))
         return where
 
-    def views_of(self, base: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors made by the function that autograd knows as views of `base`."""
-        made = (self.tensors[result] for event in self.views() for result in event.results)
-        return [one for one in made if base_of(one) is base]
-
     def writes_of(self, tensor: torch.Tensor) -> int:
         """The number of operators that wrote this very tensor, not a view of it.
 
@@ -414,9 +378,15 @@ class Ledger(Log):
         """
         number = self.number(tensor)
         if not torch.is_inference_mode_enabled():
-            return self._writes[number]
+            own = (event for event in self.changes_of.get(number, ()) if event not in self.events_below)
+            return sum(isinstance(event, Wrote) and event.counts for event in own)
         counted = (event for _, event in self.changes() if event not in self.events_below and event.counts)
         return sum(self._counts_for(event.tensor, number) for event in counted)
+
+    def uncounted_writes_of(self, number: TensorNumber) -> int:
+        """The same, of operators whose write eager does not count."""
+        writes = (event for event in self.changes_of.get(number, ()) if isinstance(event, Wrote))
+        return sum(event.operator is not None and not event.counts for event in writes)
 
     def _counts_for(self, alias: TensorNumber, tensor: TensorNumber) -> bool:
         source, path = self.path(alias, lambda one: one == tensor)

@@ -64,16 +64,28 @@ def _leaf_or_view(finds: Callable[[Asked], Iterator[tuple[bool, str]]]) -> Condi
 # While an input's facts are read.
 OF_INPUT: Conditions[Seen] = (
     ("view whose base does not require grad", _input(facts_of_inputs.loses_gradients)),
-    ("alias is given another storage", _input(facts_of_inputs.is_set_to_itself, "{} and what it is set to")),
+    (
+        "alias is given another storage",
+        _input(lambda one: one.is_set and not one.replaced and one.before != one.value, "{} and what it is set to"),
+    ),
     ("overlapping write", _input(facts_of_inputs.writes_twice, "an alias of {}")),
     ("resized after a write", _input(facts_of_inputs.resized_after_a_write)),
-    ("set_ before a write", _input(facts_of_inputs.set_before_a_write)),
+    ("set_ before a write", _input(lambda one: one.replaced and one.has_new_grad_fn)),
     ("old storage is written", _input(facts_of_inputs.old_storage_is_shared)),
     ("inference tensor is used", _input(facts_of_inputs.raises_in_eager)),
-    ("storage is resized", _input(facts_of_inputs.resizes_another_storage, "{}, which set_ gives another storage")),
     (
         "storage is resized",
-        _input(facts_of_inputs.fills_and_writes, "{}, which torch.ops.fsdp.copy_ and another operator write"),
+        _input(
+            lambda one: one.is_set and storage_sizes.resizes(one.ledger, one.argument),
+            "{}, which set_ gives another storage",
+        ),
+    ),
+    (
+        "storage is resized",
+        _input(
+            lambda one: one.changed and storage_sizes.is_filled(one.ledger, one.argument),
+            "{}, which torch.ops.fsdp.copy_ and another operator write",
+        ),
     ),
 )
 
@@ -119,10 +131,7 @@ OF_MEMBERS: Conditions[Members] = (
     ("alias is given another storage", shared_memory.is_set_elsewhere),
 )
 OF_STORAGES: Conditions[Members] = (("subclasses without a common base", shared_memory.are_subclasses),)
-OF_ROOT: Conditions[Rooted] = (
-    ("view whose base does not require grad", shared_memory.has_a_base),
-    ("view whose base does not require grad", shared_memory.is_used_with_its_base),
-)
+OF_ROOT: Conditions[Rooted] = (("view whose base does not require grad", shared_memory.loses_its_grad_fn),)
 OF_GROUPS: Conditions[Grouped] = (
     ("view is resized", shared_memory.resizes_a_view),
     *_leaf_or_view(shared_memory.ends_another),

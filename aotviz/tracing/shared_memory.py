@@ -73,7 +73,7 @@ def _passes(forward: Ran, places: tuple[int, ...], others: tuple[int, ...]) -> b
     ledger, graph, args = forward.ledger, forward.open.graph, forward.args
     return any(
         _share_history(forward, used, changed)
-        and views_of_no_grad_bases.used_after(ledger, graph, forward.graph_input(used)[0], args[used], [args[changed]])
+        and views_of_no_grad_bases.used_after(ledger, graph, args[used], [args[changed]], forward.graph_input(used)[0])
         for used in places
         for changed in others
     )
@@ -193,16 +193,12 @@ class Rooted:
     beside: Sequence[torch.Tensor] = ()  # the other roots, if this one is written
 
 
-def has_a_base(one: Rooted) -> Iterator[Names]:
-    """It is a view with a `grad_fn` of its own, which a write replaces."""
-    if functional.is_view_with_history(one.root) and (one.moves or not has_no_root(one.root)):
-        yield one.name
-
-
-def is_used_with_its_base(one: Rooted) -> Iterator[Names]:
-    """A view with a `grad_fn` of its own is written, and its base used too, whose `grad_fn` would include it."""
+def loses_its_grad_fn(one: Rooted) -> Iterator[Names]:
+    """It is a view with a `grad_fn` of its own, which a write replaces; or its base is used too, whose `grad_fn` would
+    include that write."""
     base = base_of(one.root)
-    if base is not None and any(other is base or base_of(other) is base for other in one.beside):
+    replaced = functional.is_view_with_history(one.root) and (one.moves or not has_no_root(one.root))
+    if replaced or (base is not None and any(other is base or base_of(other) is base for other in one.beside)):
         yield one.name
 
 
