@@ -27,7 +27,7 @@ GRAD = Mode(grad=True, inference=False)
 
 
 def viewed(result: TensorNumber, source: TensorNumber, **changes: Any) -> Viewed:
-    event = Viewed((result,), (ROW,), source, SQUARE, aten.view.default, ([6],), {}, False, False, GRAD)
+    event = Viewed((result,), (ROW,), source, SQUARE, aten.view.default, ((6,),), {}, False, False, GRAD)
     return dataclasses.replace(event, **changes)
 
 

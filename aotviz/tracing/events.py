@@ -246,10 +246,3 @@ class Log:
     def counts_apart(self, alias: TensorNumber) -> bool:
         """Whether an alias has its own version counter: `.data` returned it, or a subclass took it."""
         return alias in self.read_data or alias in self.below
-
-
-def numbers_in(event: Viewed | MetadataOp) -> list[TensorNumber]:
-    """The tensors among an operator's other arguments."""
-    given = (*event.args, *event.kwargs.values())
-    flat = (one for value in given for one in (value if isinstance(value, (list, tuple)) else (value,)))
-    return [one for one in flat if isinstance(one, TensorNumber)]

@@ -153,7 +153,10 @@ def unrepeatable(one: Seen) -> MetadataOp | None:
 
 
 def loses_gradients(one: Seen) -> bool:
-    return one.given is not None and one.given.loses_some(one.moved) and torch.is_grad_enabled()
+    """Whether eager loses some of its gradients, and the trace loses others: the wrapper repeats the ops after the
+    graph. Or else it bumps the version counter before the graph, and all gradients are lost."""
+    given = one.given
+    return given is not None and given.used_after and (given.used or one.moved) and torch.is_grad_enabled()
 
 
 def writes_twice(one: Seen) -> bool:
@@ -171,16 +174,14 @@ def resized_after_a_write(one: Seen) -> bool:
     shrinks = math.prod(map(hint, lies.size)) < math.prod(map(hint, one.fake.shape))
     written: list[Layout] = []
     for _, event in ledger.changes():
-        if isinstance(event, Wrote) and ledger.root(event.tensor) == one.number:
-            written.append(event.where or lies)
-        elif isinstance(event, Wrote) or event.tensor != one.number:
-            continue
-        elif written and (grows or shrinks):
-            return True
-        elif event.operator is torch.ops.aten.resize_.default:
+        if isinstance(event, Wrote):
+            written += [event.where or lies] if ledger.root(event.tensor) == one.number else []
+        elif written and event.tensor == one.number:
+            resized = event.operator is torch.ops.aten.resize_.default
             with dispatch.without_modes():
-                if not all(views.contiguous(where) or overlap.covers(lies, where) for where in written):
-                    return True
+                gaps = resized and not all(views.contiguous(where) or overlap.covers(lies, where) for where in written)
+            if grows or shrinks or gaps:
+                return True
     return False
 
 
@@ -192,15 +193,10 @@ def old_storage_is_shared(one: Seen) -> bool:
 
 def raises_in_eager(one: Seen) -> bool:
     """Whether an inference tensor is written outside of inference mode. Only a detached alias of it can be written."""
-    return one.is_inference and any(_writes_outside(event, one) for _, event in one.ledger.changes())
-
-
-def _writes_outside(event: MetadataOp | Wrote, one: Seen) -> bool:
-    written = one.ledger.tensors[event.tensor]
-    if event.mode.inference or functional.storage(written) != functional.storage(one.argument):
-        return False
-    made = one.ledger.origin(event.tensor)
-    return made is None or not made.detaches
+    ledger, storage = one.ledger, functional.storage
+    outside = {event.tensor for _, event in ledger.changes() if one.is_inference and not event.mode.inference}
+    made = (ledger.origin(alias) for alias in outside if storage(ledger.tensors[alias]) == storage(one.argument))
+    return any(event is None or not event.detaches for event in made)
 
 
 def of_stand_in(argument: torch.Tensor, fake: torch.Tensor, was: Before) -> InputAliasInfo:

@@ -32,7 +32,7 @@ from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, registered_hooks, replay
 from aotviz.tracing.events import Path, TensorNumber, TracedHook
 from aotviz.tracing.ran import Ran
-from aotviz.tracing.views import frozen, layout
+from aotviz.tracing.views import layout
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
@@ -110,7 +110,7 @@ class Classifier:
         written = {key: Ref("mutation", i) for key, i in tensors if self.input_info[i].mutation_type is out}
         for base in self.bases:  # a write to a detached alias of the whole input also writes the input
             root, path = self.ledger.path(number(base))
-            if number(base) in self.rewritten and root in written and base.numel() == self.tensor(root).numel():
+            if number(base) in self.rewritten and root in written and base.numel() == self.ledger.tensors[root].numel():
                 given = self.input_info[written[root].index]
                 uncounted = given.version_bumps and any(self.ledger.counts_apart(event.results[k]) for event, k in path)
                 if given.mutations_hidden_from_autograd and not uncounted:
@@ -144,9 +144,6 @@ class Classifier:
         pairs = zip(self.bases, self.first_view, strict=True)
         base_info = (IntermediateBase(view, base.requires_grad and number(base) in tracked) for base, view in pairs)
         return OutputFacts(tuple(infos), tuple(self.bases), tuple(base_info), steps, deferred)
-
-    def tensor(self, number: TensorNumber) -> torch.Tensor:
-        return self.ledger.tensors[number]
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
@@ -232,14 +229,18 @@ class Classifier:
     def _path(self, output: torch.Tensor, stop: Callable[[TensorNumber], bool]) -> tuple[torch.Tensor, Path]:
         """As `Log.path`, with the tensors themselves."""
         number, path = self.ledger.path(self.number(output), stop)
-        return self.tensor(number) if path else output, path
+        return self.ledger.tensors[number] if path else output, path
+
+    def _path_above(self, alias: torch.Tensor) -> tuple[torch.Tensor, Path]:
+        own = self.number(alias)
+        return self._path(alias, lambda one: one != own and self._stands_alone(one))
 
     def _stands_alone(self, number: TensorNumber) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
         event = self.ledger.origin(number)
         if number in self.named or event is None:
             return True
-        tensor = self.tensor(number)
+        tensor = self.ledger.tensors[number]
         if base_of(tensor) is None and tensor.requires_grad and functional.grad_fn(tensor) is not None:
             return True  # a detached alias that was written with a value that has a `grad_fn`
         return not event.mode.grad and autograd_graph.from_custom_function(functional.grad_fn(tensor))
@@ -272,8 +273,7 @@ class Classifier:
 
     def _alias_with_history(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
-        own = self.number(output)
-        root, path = self._path(output, lambda one: one != own and self._stands_alone(one))
+        root, path = self._path_above(output)
         named = self.number(root) in self.named
         if not named and not replay.replayable(path):
             return self._not_replayable(info, output, root)
@@ -311,14 +311,14 @@ class Classifier:
         self, info: OutputAliasInfo, output: torch.Tensor, kind: OutputType, base: int | None, path: Path
     ) -> OutputAliasInfo:
         self.views.append(output)
-        steps = ((event, frozen(event.args), k if event.several else None) for event, k in path)
-        chain = tuple(ViewStep(event.operator, args, item, not event.mode.grad) for event, args, item in steps)
+        steps = ((event, k if event.several else None) for event, k in path)
+        chain = tuple(ViewStep(event.operator, event.args, item, not event.mode.grad) for event, item in steps)
         new_leaf = self._turned_on(output, path)
         return replace(info, output_type=kind, base_index=base, view_chain=chain, new_leaf=new_leaf)
 
     def _turned_on(self, output: torch.Tensor, path: Path) -> bool:
         """Whether a view is a leaf made to require grad inside, or a view of one. The wrapper turns these on."""
-        for view in (*(self.tensor(event.results[k]) for event, k in path), output):
+        for view in (*(self.ledger.tensors[event.results[k]] for event, k in path), output):
             if _is_new_leaf(view):
                 if len(self.ledger.marks_of(self.number(view))) > 1:
                     raise Refused("a new leaf is returned", "an output")
@@ -351,8 +351,7 @@ class Classifier:
 
     def _need_memory(self, alias: torch.Tensor, output: torch.Tensor) -> None:
         """Let the graph return the memory of a detached alias, unless the wrapper has it already."""
-        own = self.number(alias)
-        root, _ = self._path(alias, lambda one: one != own and self._stands_alone(one))
+        root, _ = self._path_above(alias)
         number = self.number(root)
         if self.ledger.origin(number) is not None and number not in self.named:
             raise Refused("stale view", "an alias of an alias, each with its own grad_fn")

@@ -52,7 +52,7 @@ from aotviz.tracing.late_writes import LateWrites
 from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.program import Known, Program, WithMembers
-from aotviz.tracing.ran import Ran, names_of_move
+from aotviz.tracing.ran import Ran, told_of_move
 from aotviz.tracing.results import Results
 from aotviz.tracing.run_listener import RunListener
 from aotviz.tracing.views_of_no_grad_bases import Watch
@@ -126,9 +126,8 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
 
 
 def _refused_move(event: MetadataOp, opened: OpenTrace, given: Arguments) -> Refused:
-    if event.sets_storage:
-        return Refused("alias is given another storage", "a view and its base")
-    return Refused("metadata op on a view", *names_of_move(event, opened, given))
+    sets, names = told_of_move(event, opened, given)
+    return Refused("alias is given another storage" if sets else "metadata op on a view", *names)
 
 
 def _called(given: Arguments, opened: OpenTrace) -> Run | Known:

@@ -28,7 +28,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
-from aotviz.torch_private import dispatch, operators
+from aotviz.torch_private import dispatch, operators, pytree
 from aotviz.torch_private.tensors import base_of, storage_key
 from aotviz.tracing import functional, overlap
 from aotviz.tracing.argument_state import ArgumentState, Kind
@@ -42,7 +42,6 @@ from aotviz.tracing.events import (
     TracedHook,
     Viewed,
     Wrote,
-    numbers_in,
 )
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.hidden_aliases import HiddenAliases
@@ -106,7 +105,8 @@ class Ledger(Log):
         return known
 
     def _as_data(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in value):
+        """An argument with numbers in place of tensors, and tuples in place of lists."""
+        if isinstance(value, (list, tuple)):
             return tuple(map(self._as_data, value))
         return self.numbered(value) if isinstance(value, torch.Tensor) else value
 
@@ -117,13 +117,15 @@ class Ledger(Log):
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
         """Called before the run with each argument, and the tensor that was passed for it."""
-        number = self.numbered(argument) if functional.is_functional(argument) else self.number(argument)
-        if functional.is_functional(argument) and functional.has_storage(passed):
+        if not functional.is_functional(argument):
+            return
+        number = self.numbered(argument)
+        if functional.has_storage(passed):
             self.storages[number] = storage_key(passed)
             self.sizes_before[number] = passed.untyped_storage().nbytes()
         if is_subclass(argument):
             self.of_subclasses.update(map(self.numbered, (argument, *parts(argument))))
-        if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
+        elif passed.requires_grad:
             where = layout(argument)
             given = self.given[number] = ArgumentState(Kind.of(passed), as_view, where, overlap.hinted(where).order)
             if given.kind is Kind.ORPHAN:
@@ -164,8 +166,7 @@ class Ledger(Log):
         """Called after each operator, with its node. Returns whether the operator concerns aliases."""
         kind = operators.aliasing(operator)
         if kind == "plain" or not args:
-            if self._after_move or self._orphans:
-                self._note_use(args)
+            self._note_use(args)
             return False
         if kind == "view":
             return self._note_view(operator, args, kwargs, result, node)
@@ -173,8 +174,7 @@ class Ledger(Log):
             if functional.is_functional(args[0]):
                 self._note_move(operator, args, kwargs, node)
             return True
-        if self._after_move or self._orphans:
-            self._note_use(args[1:])
+        self._note_use(args[1:])
         for tensor in operators.written(operator, args, kwargs):
             if functional.is_functional(tensor):
                 self.note_write(operator, tensor, node, (*args[1:], *kwargs.values()))
@@ -212,7 +212,8 @@ class Ledger(Log):
         root, path = self.path(number)
         if self._resized.intersection((number, *(event.source for event, _ in path))):
             raise Refused("resized after a write", "a view")
-        differentiable = mode.grad and _require_grad(tensor, *others)
+        values = (value for value in (tensor, *others) if isinstance(value, torch.Tensor))
+        differentiable = mode.grad and any(value.requires_grad for value in values)
         if differentiable and self._misplaces_gradients(number):
             raise Refused("as_strided in a chain of views", "a tensor")
         self.add(Wrote(number, mode, operator, node, layout(self.tensors[root]), operators.counts_writes(operator)))
@@ -285,17 +286,16 @@ class Ledger(Log):
 
     def _note_use(self, args: tuple[Any, ...]) -> None:
         """Autograd reads the `grad_fn` of each argument, which must be eager's."""
-        if not torch.is_grad_enabled():
+        if not (self._after_move or self._orphans) or not torch.is_grad_enabled():
             return
-        for argument in args:
-            for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
-                number = self.number(tensor)
-                if number in self._after_move and self._is_stale(number) and tensor.requires_grad:
-                    self.unrepeatable = self.moved_view()
-                if self._orphans and isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                    root = self.root(number)
-                    if root in self._orphans:
-                        self.given[root].use()
+        for tensor in pytree.tree_leaves(args):
+            number = self.number(tensor)
+            if number in self._after_move and self._is_stale(number) and tensor.requires_grad:
+                self.unrepeatable = self.moved_view()
+            if self._orphans and isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                root = self.root(number)
+                if root in self._orphans:
+                    self.given[root].use()
 
     def _is_stale(self, tensor: TensorNumber) -> bool:
         """Whether a view in `_after_move` will have another `grad_fn` than in eager at its next use."""
@@ -364,7 +364,10 @@ class Ledger(Log):
         None if it is not known."""
         where, dtype = start or layout(self.tensors[root]), self.tensors[root].dtype
         for event, k in path:
-            found = geometry(event.operator, dtype, where, event.args, event.kwargs) if not numbers_in(event) else None
+            given = pytree.tree_leaves([event.args, dict(event.kwargs)])
+            if any(isinstance(one, TensorNumber) for one in given):
+                return None
+            found = geometry(event.operator, dtype, where, event.args, event.kwargs)
             if found is None or (event.several and k >= len(found)):
                 return None
             where = Layout(*(found[k] if event.several else found))
@@ -380,18 +383,17 @@ class Ledger(Log):
         if not torch.is_inference_mode_enabled():
             own = (event for event in self.changes_of.get(number, ()) if event not in self.events_below)
             return sum(isinstance(event, Wrote) and event.counts for event in own)
-        counted = (event for _, event in self.changes() if event not in self.events_below and event.counts)
-        return sum(self._counts_for(event.tensor, number) for event in counted)
+        count = 0
+        for event in (event for _, event in self.changes() if event.counts and event not in self.events_below):
+            source, path = self.path(event.tensor, lambda one: one == number)
+            apart = (e.operator is torch.ops.aten.view.dtype or self.counts_apart(e.results[k]) for e, k in path)
+            count += source == number and not any(apart)
+        return count
 
     def uncounted_writes_of(self, number: TensorNumber) -> int:
         """The same, of operators whose write eager does not count."""
         writes = (event for event in self.changes_of.get(number, ()) if isinstance(event, Wrote))
         return sum(event.operator is not None and not event.counts for event in writes)
-
-    def _counts_for(self, alias: TensorNumber, tensor: TensorNumber) -> bool:
-        source, path = self.path(alias, lambda one: one == tensor)
-        apart = (e.operator is torch.ops.aten.view.dtype or self.counts_apart(e.results[k]) for e, k in path)
-        return source == tensor and not any(apart)
 
     def moved_views(self) -> list[torch.Tensor]:
         """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
@@ -405,7 +407,3 @@ class Ledger(Log):
 
 def mode_now() -> Mode:
     return Mode(torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-
-
-def _require_grad(*values: Any) -> bool:
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)

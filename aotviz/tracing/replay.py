@@ -13,7 +13,6 @@ All other metadata ops come before the write.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +40,7 @@ from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.events import Hooked, Log, Marked, MetadataOp, Path, TensorNumber, Viewed, Wrote
-from aotviz.tracing.views import frozen, layout, plain
+from aotviz.tracing.views import layout, plain
 
 _Arguments = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]  # of an operator: by position, by name
 
@@ -162,8 +161,6 @@ class Builder:
 
     def _count_writes(self) -> None:
         """Bump version counters that eager bumped more often than the replay does."""
-        if not self.apart:
-            return
         replayed = count_writes(self.steps)
         for tensor in self.apart:
             ref = self.refs[tensor]
@@ -192,12 +189,8 @@ class Builder:
         return not self.needed.isdisjoint(event.results)
 
     def _need(self, tensor: TensorNumber) -> None:
-        while tensor not in self.refs and tensor not in self.needed:
-            event = self.log.origin(tensor)
-            if event is None:
-                return
-            self.needed.add(tensor)
-            tensor = event.source
+        _, path = self.log.path(tensor, lambda one: one in self.refs or one in self.needed)
+        self.needed.update(event.results[k] for event, k in path)
 
     def _moved_with_history(self) -> list[TensorNumber]:
         """Views of inputs that were moved in grad mode: autograd then gives the input another `grad_fn`."""
@@ -250,8 +243,9 @@ class Builder:
         for position, event in enumerate(self.log.events):
             if isinstance(event, Wrote) and event not in self.log.events_below:
                 root, path = self.log.path(event.tensor)
+                base, _ = self.log.path(event.tensor, lambda one: not self.states.is_view(one))  # to autograd
                 unseen = any(self.log.counts_apart(step.results[k]) for step, k in path)
-                for key in {self._autograd_root(event.tensor), *([] if unseen else [root])} & set(last):
+                for key in {base, *([] if unseen else [root])} & set(last):
                     last[key] = position
                     seen[key] = position if event.mode.grad and self.states.requires_grad(event.tensor) else seen[key]
             elif isinstance(event, MetadataOp) and event.mode.grad and seen.get(event.tensor, -1) >= 0:
@@ -279,15 +273,6 @@ class Builder:
             return False
         self.shapes[key] = then.size
         return True
-
-    def _autograd_root(self, tensor: TensorNumber) -> TensorNumber:
-        """The tensor that autograd considers its base."""
-        while self.states.is_view(tensor):
-            event = self.log.origin(tensor)
-            if event is None:
-                break
-            tensor = event.source
-        return tensor
 
     def _write_at(self, writes: Mapping[int, list[tuple[TensorNumber, Ref]]], position: int) -> None:
         for key, value in writes.get(position, ()):
@@ -321,7 +306,7 @@ class Builder:
                 return
             apart = [k for k, result in enumerate(event.results) if result in self.log.below]
             taken = tuple(self._variable() if k in apart else one for k, one in enumerate(targets))
-            arguments, seen = _arguments(event), None if apart else value
+            arguments, seen = (event.args, tuple(event.kwargs.items())), None if apart else value
             self._take(event, source, event.operator, arguments, taken, event.several, seen)
             self.apart += (event.results[k] for k in apart)
             self.steps += (Data(taken[k], targets[k], mode.grad, mode.inference, value) for k in apart)
@@ -332,12 +317,10 @@ class Builder:
 
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()` and not `.data`, which has its own version counter."""
-        if self.log.counts_apart(event.results[0]):
-            return False
-        root, path = self.log.path(event.source)
-        sources = (event.source for event, _ in reversed(path))
-        shares = functools.partial(self.states.shares_counter, event.results[0])
-        return any(map(shares, (event.source, root, *sources)))
+        alias = event.results[0]
+        _, path = self.log.path(alias)
+        shared = (self.states.shares_counter(alias, step.source) for step, _ in reversed(path))
+        return not self.log.counts_apart(alias) and any(shared)
 
     def _strided(self, event: Viewed, source: Ref, result: TensorNumber, where: Layout) -> None:
         if self.states.is_view(result) and not event.several:
@@ -378,7 +361,8 @@ class Builder:
         # The wrapper calls requires_grad_() before the graph, on this tensor or on one that this is a view of.
         later = self.log.events[position + 1 :]
         grad = mode.grad and (event.tracked or not any(isinstance(e, Marked) and e.on for e in later))
-        self.steps.append(Move(source, event.operator, *_arguments(event), grad, mode.inference))
+        kwargs = tuple(event.kwargs.items())
+        self.steps.append(Move(source, event.operator, event.args, kwargs, grad, mode.inference))
 
     def _hook(self, event: Hooked) -> None:
         refs = [self.refs.get(tensor) for tensor in event.tensors]
@@ -386,11 +370,6 @@ class Builder:
         if len(found) < len(refs):
             raise Refused("hook on an alias", "an output")
         self.steps.append(Hook(found[0], tuple(found[1:]), event.method, event.arguments))
-
-
-def _arguments(event: Viewed | MetadataOp) -> _Arguments:
-    """The arguments of an operator after the tensor, and its keyword arguments, without lists."""
-    return tuple(map(frozen, event.args)), tuple((name, frozen(value)) for name, value in event.kwargs.items())
 
 
 def written_down(event: Viewed | MetadataOp) -> bool:

@@ -22,10 +22,10 @@ class Results(Ran):
     turned: MetadataOp | None  # after it, gradients of another input go to other elements; see inputs_and_bases.py
 
 
-def differentiates_after_a_move(ran: Results) -> Iterator[MetadataOp]:
+def differentiates_after_a_move(ran: Results) -> Iterator[tuple[bool, Names]]:
     """The metadata op after which gradients would differ from eager's."""
     event = ran.turned or ran.ledger.unrepeatable
-    yield from () if event is None else (event,)
+    yield from () if event is None else (ran.told_of(event),)
 
 
 def gains_a_leaf(ran: Results) -> Iterator[Names]:

@@ -16,6 +16,7 @@ becomes a view of its storage: a group of one.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -175,7 +176,7 @@ def resizes_a_view(one: Grouped) -> Iterator[Names]:
                 yield repr(str(call.graph_inputs[place]))
 
 
-def ends_another(one: Grouped) -> Iterator[tuple[bool, str]]:
+def ends_another(one: Grouped) -> Iterator[tuple[bool, Names]]:
     """A write ends the autograd graph of another input, or of its views, and the two are not in one group."""
     group_of = {place: places for places in one.groups for place in places}
     for position, others in one.call.forward.program.known.no_grad_views.items() if one.groups else ():
@@ -205,15 +206,13 @@ def loses_its_grad_fn(one: Rooted) -> Iterator[Names]:
 def has_overlapping_parts(call: TracedCall) -> Iterator[Names]:
     """A write to one input changes a part of another, which is a subclass. Views of one subclass are fine."""
     args, infos = call.forward.program.args, call.meta.input_info
-    seen: list[tuple[int, str, torch.Tensor]] = []
-    for position, value in enumerate(args) if any(map(is_subclass, args)) else ():
-        for path, part in parts_by_path(value) if isinstance(value, torch.Tensor) else ():
-            name = f"{call.graph_inputs[position]}{path}"
-            for other, other_name, known in seen:
-                written = infos[position].mutates_data or infos[other].mutates_data
-                apart = other == position or functional.storage(value) != functional.storage(args[other])
-                inner = is_subclass(value) or is_subclass(args[other])
-                same = written and apart and inner and functional.storage(part) == functional.storage(known)
-                if same and overlap.overlap(part, known):
-                    yield f"{other_name} and {name}"
-            seen.append((position, name, part))
+    subclassed = any(map(is_subclass, args))
+    tensors = [(p, one) for p, one in enumerate(args) if subclassed and isinstance(one, torch.Tensor)]
+    parts = [(p, f"{call.graph_inputs[p]}{path}", part) for p, one in tensors for path, part in parts_by_path(one)]
+    for (one, name, part), (other, other_name, known) in itertools.combinations(parts, 2):
+        written = infos[one].mutates_data or infos[other].mutates_data
+        apart = one == other or functional.storage(args[one]) != functional.storage(args[other])
+        inner = is_subclass(args[one]) or is_subclass(args[other])
+        same = written and apart and inner and functional.storage(part) == functional.storage(known)
+        if same and overlap.overlap(part, known):
+            yield f"{name} and {other_name}"

@@ -108,7 +108,7 @@ def used_after(
 
     Recreating the view in the wrapper after the call is not a use: autograd then looks at the user's tensors.
     """
-    writes = list(_writes(ledger, others))
+    writes = list(writes_of(ledger, others))
     place = {node: k for k, node in enumerate(graph.nodes)} if writes else {}
     views = {event.node for event in ledger.views()}
 
@@ -126,13 +126,6 @@ def used_after(
     return False
 
 
-def written_after_move(ledger: Ledger, tensor: torch.Tensor, others: Sequence[Any]) -> MetadataOp | None:
-    """The first metadata op on one of the `others` after which this tensor is written in grad mode."""
-    moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, MetadataOp)]
-    writes = [number for number, event in _writes(ledger, [tensor]) if isinstance(event, Wrote) and event.mode.grad]
-    return moves[0][1] if moves and writes and writes[-1] > moves[0][0] else None
-
-
 def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> bool:
     """Whether a view taken under no_grad, of this tensor or of a view of it, is used in grad mode or returned."""
     unseen, sources = list[Viewed](), [ledger.number(tensor)]
@@ -142,7 +135,7 @@ def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> 
             sources += event.results
         else:
             unseen.append(event)
-    if unseen and any(True for _ in _writes(ledger, [tensor])):
+    if unseen and any(True for _ in writes_of(ledger, [tensor])):
         return True  # after a write, the view is recomputed, and its users are those of another node
     for event in unseen:
         if event.node is None or not returned.isdisjoint(event.results):
@@ -156,7 +149,7 @@ def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> 
     return False
 
 
-def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, MetadataOp | Wrote]]:
+def writes_of(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, MetadataOp | Wrote]]:
     """The events that write or move one of these inputs, with their numbers."""
     known = set(map(ledger.number, tensors))
     return ((number, event) for number, event in ledger.changes() if known and ledger.root(event.tensor) in known)
