@@ -27,7 +27,7 @@ import difflib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx as fx
 
@@ -42,7 +42,6 @@ from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.live.structured_trace import Moment
 from aotviz.lowerings import Lowering, lowering_named
-from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Once, Session, live
 from aotviz.recording.guard_texts import told, told_all
 from aotviz.recording.store import Store
@@ -53,6 +52,9 @@ from aotviz.torch_private import configs, dynamo, dynamo_failures, graph_modes, 
 from aotviz.torch_private.tensors import without_ended_transforms
 from aotviz.torch_private.what_follows import Follows
 from aotviz.tracing import fakes
+
+if TYPE_CHECKING:
+    from aotviz.reading.recording import Recording
 
 # aotviz's own; all except the first four go to the pipeline
 OPTIONS = tuple(

@@ -27,8 +27,13 @@ def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
 
 def copied(graph: fx.Graph) -> fx.Graph:
     made = operators.empty_copy(graph)
-    output = made.output(made.graph_copy(graph, {}))
-    output.meta = dict(output_node(graph).meta)
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        new = copies[node] = made.create_node(node.op, node.target, name=node.name, type_expr=node.type)
+        new.args = fx.map_arg(node.args, copies.__getitem__)  # `create_node` would flatten them, which takes longer
+        if node.kwargs:
+            new.kwargs = fx.map_arg(node.kwargs, copies.__getitem__)
+        new.meta.update(node.meta)
     return made
 
 

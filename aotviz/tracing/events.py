@@ -208,7 +208,7 @@ class Log:
 
     def changes(self) -> Iterator[tuple[int, MetadataOp | Wrote]]:
         """The events that write or move a tensor, with their positions."""
-        return ((k, event) for k, event in enumerate(self.events) if isinstance(event, MetadataOp | Wrote))
+        return ((k, event) for k, event in enumerate(self.events) if isinstance(event, (MetadataOp, Wrote)))
 
     def writes(self) -> Iterator[tuple[int, Wrote]]:
         return ((k, event) for k, event in self.changes() if isinstance(event, Wrote))

@@ -73,7 +73,7 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
         self.tensor_attrs: dict[Any, str] = {}
         self.keeps_stacks = keeps_stacks
         self.half = ""  # "is_forward" or "is_backward", the partitioners' tags
-        self._lines: dict[tuple[Any, int], str] = {}
+        self._lines: dict[tuple[Any, int], str] = {}  # (code, instruction) -> line
         self._stacks: dict[str, str] = {}  # nodes of one place share one string, which is hashed and kept once
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
@@ -123,7 +123,7 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
         return self._stacks.setdefault(text, text)
 
     def _line(self, frame: types.FrameType) -> str:
-        key = (frame.f_code, frame.f_lineno)
+        key = (frame.f_code, frame.f_lasti)  # Python has to compute `f_lineno`
         text = self._lines.get(key)
         if text is None:
             code = frame.f_code
