@@ -109,7 +109,8 @@ def _tell(left: dynamo_failures.Left) -> None:
     through = left.backend if isinstance(left.backend, Backend) else named(name, None, None)
     said = not_traced.said(left)
     if not through.session.stores() or _told.is_new(said.reason, through.session):
-        _warn(said.sentence, said.place)
+        if left.part != "frame":  # of a graph break torch does not warn either
+            _warn(said.sentence, said.place)
         not_traced.tell(said, left.function, through.lowering.options(**through.options), through.session)
 
 
