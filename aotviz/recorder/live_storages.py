@@ -39,7 +39,7 @@ class LiveStorages(TorchDispatchMode):
         """Note what is left after the last operator."""
         if self._is_open:
             last = self.ran[-1]
-            self.ran[-1] = last._replace(after=self._alive())
+            self.ran[-1] = Ran(last.operator, last.alive, self._alive(), last.of_graph)
             self._is_open = False
 
     def _alive(self) -> tuple[Made, ...]:
