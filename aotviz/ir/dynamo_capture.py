@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from itertools import starmap
 from types import CodeType
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from aotviz.ir.handed_over import HandedOver
 from aotviz.ir.user_warnings import callers
 from aotviz.torch_private import dynamo, what_follows
 from aotviz.torch_private.what_follows import NOTHING, Follows
@@ -132,6 +133,8 @@ class Capture:
     guards: Guards
     kept: str = ""  # what Dynamo's own cache has to do with it, if caching_precompile is set
     earlier: bool = False  # an earlier process captured it
+    handed_over: HandedOver = field(default_factory=HandedOver)
+    returned: tuple[str, ...] = ()  # inputs that the function returns
 
 
 def captured_earlier(graph: CapturedGraph, kept: str) -> Capture:
