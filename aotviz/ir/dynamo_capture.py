@@ -122,14 +122,14 @@ class Capture:
     stack: str  # the same in the format of a traceback
     compile_id: str  # e.g. "0/1"
     graph: fx.Graph
-    elapsed_ns: int  # since Dynamo began with the function; 0 if unknown
-    restarts: tuple[str, ...]  # Dynamo's reasons for starting again, in no particular order
-    attempts: int  # how often it started
-    broken: bool  # the graph ends at a graph break, not where the function returns
-    ended: str  # Dynamo's reason why the graph ends there
-    ended_at: str  # the user's frames at the end of the graph, in the format of a traceback
-    symbols: tuple[Symbol, ...]
     guards: Guards
+    elapsed_ns: int = 0  # since Dynamo began with the function; 0 if unknown
+    restarts: tuple[str, ...] = ()  # Dynamo's reasons for starting again, in no particular order
+    attempts: int = 1  # how often it started
+    broken: bool = False  # the graph ends at a graph break, not where the function returns
+    ended: str = ""  # Dynamo's reason why the graph ends there
+    ended_at: str = ""  # the user's frames at the end of the graph, in the format of a traceback
+    symbols: tuple[Symbol, ...] = ()
     kept: str = ""  # what Dynamo's own cache has to do with it, if caching_precompile is set
     earlier: bool = False  # an earlier process captured it
 
@@ -144,13 +144,6 @@ def captured_earlier(graph: CapturedGraph, kept: str) -> Capture:
         stack=f'  File "{file}", line {line}, in {graph.function}',
         compile_id=graph.compile_id,
         graph=graph.module.graph,
-        elapsed_ns=0,
-        restarts=(),
-        attempts=1,
-        broken=False,
-        ended="",
-        ended_at="",
-        symbols=(),
         guards=Guards(None, graph.compile_id),
         kept=kept,
         earlier=True,

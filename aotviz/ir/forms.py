@@ -30,7 +30,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.signature import GraphSignature
-from aotviz.ir.subclass_meta import RuntimePlan, SubclassLayout, Wrapping
+from aotviz.ir.subclass_meta import Plan, SubclassLayout, Wrapping
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 from aotviz.torch_private.fake_tensors import FakeTensorMode
@@ -89,20 +89,7 @@ class Convention:
 
 Next = TypeVar("Next", bound="Form")
 Compiled = Callable[[list[Any]], Any]  # takes the graph's inputs in a list, which it may empty
-
-
-class Surroundings(Protocol):
-    """The state of the process, in which a function is traced again."""
-
-    def again(self) -> AbstractContextManager[None]: ...
-
-
-class _Same:
-    def again(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-SAME = _Same()  # nothing is restored
+Surroundings = Callable[[], AbstractContextManager[None]]  # restores the state in which a function is traced again
 
 
 class StoredGraphs(Protocol):
@@ -156,7 +143,7 @@ class Request(Form):
     follows: Follows = field(default=NOTHING, kw_only=True)  # for a graph from Dynamo
     # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
-    surroundings: Surroundings = field(default=SAME, kw_only=True)
+    surroundings: Surroundings = field(default=nullcontext, kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
         """Each argument by the function's name for it."""
@@ -188,7 +175,7 @@ class FlatCall(Form):
     convention: Convention
     static_inputs: tuple[int, ...]
     given_fakes: bool = field(default=False, kw_only=True)  # whether the caller passed fake tensors
-    surroundings: Surroundings = field(default=SAME, kw_only=True)
+    surroundings: Surroundings = field(default=nullcontext, kw_only=True)
     number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
     follows: Follows = field(default=NOTHING, kw_only=True)  # as in Request
 
@@ -379,7 +366,7 @@ class SavedTensor:
         return tuple(dim for dim, size in enumerate(self.value.shape) if symbolic_sizes.is_symbolic(size))
 
 
-def _parts(plans: Sequence[RuntimePlan | None]) -> list[range]:
+def _parts(plans: Sequence[Plan | None]) -> list[range]:
     """The positions of the values of each plan, one after the other; None stands for one value."""
     counts = [1 if plan is None else plan.count for plan in plans]
     return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]

@@ -1,8 +1,8 @@
 """Check that a form is consistent. This runs after every stage in tests, and with `debug=True`.
 
 Each error names the stage that returned the form, so that a broken stage is found at once and not three stages later.
-What a form promises is listed below, for each class of forms, as a text and whether it holds. A test breaks each promise
-once, and fails if a promise was added that it does not break.
+What a form promises is listed below for each class, as a text and whether it holds. A test breaks each promise once,
+and fails if a promise was added that it does not break.
 """
 
 from __future__ import annotations

@@ -25,8 +25,6 @@ from aotviz.ir.subclass_meta import (
     OpaqueMeta,
     PlainTensorMeta,
     Plan,
-    RuntimePlan,
-    RuntimeSubclass,
     SubclassCreationMeta,
     SubclassMeta,
     Wrapping,
@@ -62,7 +60,7 @@ class SubclassParts(Wrapping):
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         for variable, one, descriptor in zip(variables, self.meta.inputs, self.graph_inputs, strict=True):
-            if isinstance(one, RuntimeSubclass):
+            if isinstance(one, SubclassCreationMeta):
                 differs = " or ".join(_types_differ(emit, variable, one))
                 message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled."
                 fact = f"the graph takes the inner tensors of {descriptor}"
@@ -87,7 +85,7 @@ class SubclassParts(Wrapping):
                     index, leads = self.shared[number, path]
                     results[k] = inputs[index] + leads
             name = str(slot.descriptor)
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 made.append(results[0])
             elif not recorded and self._only_parts(slot):
                 made.append(_side_by_side(emit, one, results, name))
@@ -108,7 +106,7 @@ class SubclassParts(Wrapping):
         """Convert incoming gradients of another tensor class."""
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
             subject = str(self.slots[tangent.slot].descriptor)
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 tangents.expect_plain(emit, name, subject)
                 continue
             fact = f"the backward was compiled for the gradient of {subject} as {_spoken(one)}"
@@ -122,7 +120,7 @@ class SubclassParts(Wrapping):
         """The parts of the incoming gradients; None for each part of a missing one."""
         found: list[str] = []
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 found.append(name)
                 continue
             subject = str(self.slots[tangent.slot].descriptor)
@@ -140,7 +138,7 @@ class SubclassParts(Wrapping):
         made = []
         grouped = zip(self.meta.gradients, self.gradients, _results(values, self.meta.gradients), strict=True)
         for one, gradient, results in grouped:
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 made += results
                 continue
             name = str(gradient.descriptor)
@@ -150,31 +148,31 @@ class SubclassParts(Wrapping):
         return made
 
 
-def _results(values: str, plans: Sequence[RuntimePlan | None]) -> Iterator[list[str]]:
+def _results(values: str, plans: Sequence[Plan | None]) -> Iterator[list[str]]:
     """For each plan, the expressions of its values among a graph's results. A missing gradient is one value, None."""
     numbers = count()
     for one in plans:
         yield [f"{values}[{next(numbers)}]" for _ in range(1 if one is None else one.count)]
 
 
-def _spoken(one: RuntimeSubclass) -> str:
+def _spoken(one: SubclassCreationMeta) -> str:
     return f"a {one.type.__name__}"
 
 
-def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | None = None) -> list[str]:
+def _types_differ(emit: Emitter, value: str, one: Plan, plain: type | None = None) -> list[str]:
     """Tests that a value has another type than planned. Plain tensors inside are tested only if their type is given."""
     nested: list[str] = []
     kind = None if isinstance(one, OpaqueMeta) else plain
-    if isinstance(one, RuntimeSubclass):
+    if isinstance(one, SubclassCreationMeta):
         kind = one.type
         inner = [_types_differ(emit, value + attribute(name), part, plain) for name, part in one.attrs]
         nested = [test for tests in inner for test in tests]
     return [] if kind is None else [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
 
 
-def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
+def _contexts_differ(emit: Emitter, value: str, one: Plan) -> list[str]:
     """Tests that a value has another context. A class without a context at compile time has none at run time."""
-    if not isinstance(one, RuntimeSubclass):
+    if not isinstance(one, SubclassCreationMeta):
         return []
     nested = [test for name, part in one.attrs for test in _contexts_differ(emit, value + attribute(name), part)]
     if one.context is None:
@@ -183,7 +181,7 @@ def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
     return [f"not {same}({value}, {context})", *nested]
 
 
-def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
+def _creation(emit: Emitter, one: Plan, values: Sequence[str]) -> str:
     """The expression that builds a value from its flat values."""
     if isinstance(one, PlainTensorMeta):
         return values[0]
@@ -201,13 +199,13 @@ def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
     return f"{known}.__tensor_unflatten__({{{', '.join(made)}}}, {given}, {size}, {stride})"
 
 
-def _side_by_side(emit: Emitter, one: RuntimeSubclass, values: list[str], name: str) -> str:
+def _side_by_side(emit: Emitter, one: SubclassCreationMeta, values: list[str], name: str) -> str:
     """A variable with the parts of a subclass as attributes, if the subclass itself is not needed."""
     leaves = dict(zip(one.paths(), values, strict=True))
     places = emit.bind("Places", SimpleNamespace)
 
-    def nested(plan: RuntimePlan, path: str) -> str:
-        if not isinstance(plan, RuntimeSubclass):
+    def nested(plan: Plan, path: str) -> str:
+        if not isinstance(plan, SubclassCreationMeta):
             return leaves.get(path, "None")
         parts = keywords((part, nested(inner, path + attribute(part))) for part, inner in plan.attrs)
         return f"{places}({', '.join(parts)})"
@@ -258,12 +256,7 @@ class _Inward:
         stay = [i for i, slot in enumerate(outer.slots) if not self._in_graph(slot)]
         renumbered = {old: new for new, old in enumerate(stay)}
         rewrite = SubclassParts(
-            SubclassMeta(
-                tuple(one.at_run_time() for one in self.plans),
-                tuple(self.slots[i].at_run_time() for i in stay),
-                tuple(one.at_run_time() for one in self.incoming),
-                tuple(None if one is None else one.at_run_time() for one in self.gradients),
-            ),
+            SubclassMeta(self.plans, tuple(self.slots[i] for i in stay), self.incoming, self.gradients),
             outer.graph_inputs,
             self._counted_by_caller(),
             tuple(outer.slots[i] for i in stay),
