@@ -29,17 +29,9 @@ class MergeDuplicates:
         return lambda *inputs: fn(*[inputs[p] for p in position])
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
-        for index, variable in enumerate(variables):
-            first = self.kept[self.position[index]]
-            if first == index:
-                continue
-            message = (
-                f"{self.names[index]!r} and {self.names[first]!r} were the same tensor when this was compiled, and one "
-                "of them is mutated; now they differ."
-            )
-            fact = "the same tensor is passed twice and mutated; this call must do the same"
-            differs = f"{variable} is not {variables[first]}"
-            call_differs.check(emit, differs, message, fact, self.names[index])
+        for index, place in enumerate(self.position):
+            if self.kept[place] != index:
+                call_differs.check_same(emit, self.names, variables, index, self.kept[place])
         return [variables[i] for i in self.kept]
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
