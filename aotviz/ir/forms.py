@@ -21,7 +21,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import torch
@@ -30,7 +29,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.signature import GraphSignature
-from aotviz.ir.subclass_meta import Plan, SubclassLayout, Wrapping
+from aotviz.ir.subclass_meta import SubclassLayout, Wrapping, spans
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 from aotviz.torch_private.fake_tensors import FakeTensorMode
@@ -233,9 +232,9 @@ class Slot:
     kind: str  # "mutation" | "left" | "output" | "base"; "gradient" in an export
     index: int
     descriptor: OutputDescriptor
-    differentiable: bool  # it receives a tangent
-    hidden: bool  # autograd must not see it: a TensorAlias
-    version: int | None  # its version in eager; None if the graph's own tensor may be shared
+    differentiable: bool = False  # it receives a tangent
+    hidden: bool = False  # autograd must not see it: a TensorAlias
+    version: int | None = None  # its version in eager; None if the graph's own tensor may be shared
     inference: bool = False  # an inference tensor, though the call does not run in inference mode
 
 
@@ -366,12 +365,6 @@ class SavedTensor:
         return tuple(dim for dim, size in enumerate(self.value.shape) if symbolic_sizes.is_symbolic(size))
 
 
-def _parts(plans: Sequence[Plan | None]) -> list[range]:
-    """The positions of the values of each plan, one after the other; None stands for one value."""
-    counts = [1 if plan is None else plan.count for plan in plans]
-    return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
-
-
 @dataclass(frozen=True)
 class Split(JointGraph):
     """A partitioned joint graph. The forward returns (slots, saved tensors, saved symbols)."""
@@ -397,13 +390,13 @@ class Split(JointGraph):
     def gradient_parts(self) -> list[range]:
         """The positions of each input's gradient among the results of the backward graph: several for a subclass."""
         plain = (None,) * len(graphs.outputs(self.backward_module.graph))
-        return _parts(plain if self.wrapping is None else self.wrapping.meta.gradients)
+        return spans(plain if self.wrapping is None else self.wrapping.meta.gradients)
 
     @property
     def input_parts(self) -> list[range]:
         """The positions of each input, as autograd sees it, among the inputs of the forward graph."""
         plain = (None,) * len(self.graph_inputs)
-        return _parts(plain if self.wrapping is None else self.wrapping.meta.inputs)
+        return spans(plain if self.wrapping is None else self.wrapping.meta.inputs)
 
     @property
     def saved_tensor_count(self) -> int:

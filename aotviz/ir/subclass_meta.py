@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -100,6 +101,12 @@ def plan(
     sizes = value.size(), value.stride()
     size, stride = (tuple(None if wrapper_subclasses.varies(n) else int(n) for n in numbers) for numbers in sizes)
     return SubclassCreationMeta(type(value), tuple(attrs), context, size, stride, tuple(symbols))
+
+
+def spans(plans: Sequence[Plan | None]) -> list[range]:
+    """The positions of the values of each plan, one after the other; None stands for one value."""
+    counts = [1 if plan is None else plan.count for plan in plans]
+    return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 TensorLayout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]  # size, stride, dtype, device

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, count
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +31,7 @@ from aotviz.ir.subclass_meta import (
     flat_results,
     leads_to_tensor,
     plan,
+    spans,
 )
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, ViewAndMutationMeta
 from aotviz.ir.wrapper_subclasses import parts_by_path
@@ -150,9 +151,7 @@ class SubclassParts(Wrapping):
 
 def _results(values: str, plans: Sequence[Plan | None]) -> Iterator[list[str]]:
     """For each plan, the expressions of its values among a graph's results. A missing gradient is one value, None."""
-    numbers = count()
-    for one in plans:
-        yield [f"{values}[{next(numbers)}]" for _ in range(1 if one is None else one.count)]
+    return ([f"{values}[{number}]" for number in span] for span in spans(plans))
 
 
 def _spoken(one: SubclassCreationMeta) -> str:
@@ -239,8 +238,7 @@ class _Inward:
         if isinstance(call, JointCall):
             self.incoming = tuple(plan(tangent.value) for tangent in call.tangents)
             self.gradients = tuple(None if one.value is None else plan(one.value) for one in call.gradients)
-        ends = accumulate(one.count for one in self.plans)
-        self.spans = [range(end - one.count, end) for one, end in zip(self.plans, ends, strict=True)]  # of the parts
+        self.spans = spans(self.plans)  # of the parts
 
     def call(self) -> GraphCall:
         outer = self.outer
@@ -265,11 +263,12 @@ class _Inward:
             self._shared(stay),
         )
         pairs = zip(outer.graph_inputs, self.plans, strict=True)
+        static = tuple(k for i in sorted({*outer.meta.static_input_indices}) for k in self.spans[i])
         return replace(
             outer,
             evidence=self._evidence(),
             graph_inputs=tuple(part for descriptor, one in pairs for part in parts_of(descriptor, one.paths())),
-            meta=self._meta(),
+            meta=replace(outer.meta, input_info=self.infos, static_input_indices=static),
             slots=inner,
             rewrites=(*outer.rewrites, rewrite),
             graph_module=self._graph(kept),
@@ -350,36 +349,25 @@ class _Inward:
             return number, True
         paths = list(self.plans[slot.index].paths())
         index = self.spans[slot.index].start + (paths.index(path) if path in paths else 0)
-        return index, not self._in_graph(slot) or (path in paths and self._infos()[index].mutated)
+        return index, not self._in_graph(slot) or (path in paths and self.infos[index].mutated)
 
-    def _infos(self) -> tuple[InputAliasInfo, ...]:
+    @cached_property
+    def infos(self) -> tuple[InputAliasInfo, ...]:
         infos: list[InputAliasInfo] = []
         for info, one, value in zip(self.outer.meta.input_info, self.plans, self.outer.forward.args, strict=True):
-            if isinstance(one, PlainTensorMeta):
-                infos.append(info)
-                continue
             inner = dict(parts_by_path(value))
-            infos += [_part_info(info, inner.get(path)) for path in one.paths()]
+            is_plain = isinstance(one, PlainTensorMeta)
+            infos += [info] if is_plain else [_part_info(info, inner.get(path)) for path in one.paths()]
         return tuple(infos)
-
-    def _meta(self) -> ViewAndMutationMeta:
-        static = set(self.outer.meta.static_input_indices)
-        return replace(
-            self.outer.meta,
-            input_info=self._infos(),
-            static_input_indices=tuple(k for i, span in enumerate(self.spans) if i in static for k in span),
-        )
 
     def _counted_by_caller(self) -> ViewAndMutationMeta:
         """A graph that writes a part of a subclass bumps the version of the part, not that of the whole."""
         extra = 1 if self.outer.options.graph_counts_writes else 0
         inside = self.outer.meta.in_graph_mutated_indices
-        infos = (
-            replace(info, version_bumps=info.version_bumps + extra)
-            if i in inside and isinstance(self.plans[i], SubclassCreationMeta)
-            else info
-            for i, info in enumerate(self.outer.meta.input_info)
-        )
+        infos = list(self.outer.meta.input_info)
+        for i in inside:
+            if isinstance(self.plans[i], SubclassCreationMeta):
+                infos[i] = replace(infos[i], version_bumps=infos[i].version_bumps + extra)
         return replace(self.outer.meta, input_info=tuple(infos))
 
     def _gradients(self, gradients: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
@@ -400,13 +388,11 @@ class _Inward:
         return module
 
     def _evidence(self) -> tuple[Reason, ...]:
-        reasons: list[Reason] = []
         descriptors = (*self.outer.graph_inputs, *(slot.descriptor for slot in self.outer.slots))
-        for descriptor, one in zip(descriptors, (*self.plans, *self.slots), strict=True):
-            if isinstance(one, SubclassCreationMeta):
-                listed = ", ".join(str(descriptor) + path for path in one.paths())
-                reasons.append(Reason(str(descriptor), f"it is a {one.type.__name__}; the graph has {listed}"))
-        return tuple(reasons)
+        named = zip(map(str, descriptors), (*self.plans, *self.slots), strict=True)
+        found = ((name, one) for name, one in named if isinstance(one, SubclassCreationMeta))
+        listed = ((name, one.type.__name__, ", ".join(name + path for path in one.paths())) for name, one in found)
+        return tuple(Reason(name, f"it is a {kind}; the graph has {parts}") for name, kind, parts in listed)
 
 
 def _part_info(whole: InputAliasInfo, part: Any) -> InputAliasInfo:
