@@ -158,38 +158,34 @@ class SyntheticBases:
             for position, member in group.same:
                 call_differs.check_same(emit, self.names, variables, position, member)
             self._refuse_hooks(emit, group, variables)
-            if isinstance(group, StorageGroup):
-                base, own = self._storage(emit, group, variables)
-                roots += own if group.tied else []
+            fact = f"{names} {'share memory' if group.apart else 'overlap'} and are written through "
+            if isinstance(group, TensorGroup) and group.itself is not None:
+                bases.append(variables[group.itself])
             else:
-                base = "" if group.itself is None else variables[group.itself]
-                if group.itself is None:
-                    base = emit.fresh("base")
-                    fact = f"{names} {self._relation(group)} and are written through one base"
-                    emit.line(f"{base} = {emit.bind('base_of', base_of)}({variables[group.source]})", fact, names)
-                self._check(emit, group, base, variables)
-            bases.append(base)
+                bases.append(emit.fresh("base"))
+                if isinstance(group, TensorGroup):
+                    found = f"{emit.bind('base_of', base_of)}({variables[group.source]})"
+                    fact += "one base"
+                else:
+                    whole = emit.bind("storage_as_tensor", storage_as_tensor)
+                    dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
+                    found = f"{whole}({variables[group.members[0]]}, {dtype}, {group.base_layout.size[0]})"
+                    fact += "their storage"
+                emit.line(f"{bases[-1]} = {found}", fact, names)
+            self._check(emit, group, bases[-1], variables)
+            if isinstance(group, StorageGroup) and group.tied:
+                roots += self._roots(emit, group, variables)
         return [*bases, *roots, *(variables[p] for p in self.others)]
 
     def _names(self, group: AnyGroup) -> str:
         return " and ".join(self.names[p] for p in group.members)
 
-    @staticmethod
-    def _relation(group: AnyGroup) -> str:
-        return "share memory" if group.apart else "overlap"
-
-    def _storage(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> tuple[str, list[str]]:
-        """Write the lines that find a group's storage and its roots. Returns their variables."""
+    def _roots(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> list[str]:
+        """Write the lines that find the roots of a group. Returns their variables."""
         names = self._names(group)
-        base, whole = emit.fresh("base"), emit.bind("storage_as_tensor", storage_as_tensor)
-        dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
-        fact = f"{names} {self._relation(group)} and are written through their storage"
-        length = group.base_layout.size[0]
-        emit.line(f"{base} = {whole}({variables[group.members[0]]}, {dtype}, {length})", fact, names)
-        self._check(emit, group, base, variables)
         roots: list[str] = []
         wrong: list[str] = []
-        for root in group.roots if group.tied else ():
+        for root in group.roots:
             variable = variables[root.members[0]] if root.itself is None else variables[root.itself]
             if root.itself is None:
                 viewed, variable = variable, emit.fresh("root")
@@ -203,11 +199,10 @@ class SyntheticBases:
             facts += f"{root.fake.requires_grad}, {where.size}, {where.stride}, {where.offset}"
             views = [variables[p] for p in root.members if p != root.itself]
             wrong.append(f"not {emit.bind('is_root', is_root)}({', '.join([variable, facts, *views])})")
-        if wrong:
-            message = f"{names} are views of other tensors than when this was compiled."
-            fact = f"{names} have the same bases as at compile time"
-            call_differs.check(emit, " or ".join(wrong), message, fact, names)
-        return base, roots
+        message = f"{names} are views of other tensors than when this was compiled."
+        fact = f"{names} have the same bases as at compile time"
+        call_differs.check(emit, " or ".join(wrong), message, fact, names)
+        return roots
 
     def _refuse_hooks(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
         """Emit a check: a hook on a view member would never fire, because its gradient flows to the base or a root."""
