@@ -66,11 +66,12 @@ class Rewrite(Protocol):
     """A change of the calling convention: for the traced call, and for run time.
 
     `inputs` writes the lines that turn the caller's variables into the rewritten ones, and returns these. `after` gets
-    both and writes the lines that follow the graph and the writes to its inputs.
+    both and writes the lines that follow the graph and the writes to its inputs, if there are any.
     """
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]: ...
-    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None: ...
+    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
+        return None
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.ir.forms import Emitter, Reason, Rewrite, TracedCall
 from aotviz.runtime import call_differs
 
 
 @dataclass(frozen=True)
-class MergeDuplicates:
+class MergeDuplicates(Rewrite):
     """Graph input k is user input `kept[k]`; user input i is graph input `position[i]`."""
 
     kept: tuple[int, ...]
@@ -33,9 +33,6 @@ class MergeDuplicates:
             if self.kept[place] != index:
                 call_differs.check_same(emit, self.names, variables, index, self.kept[place])
         return [variables[i] for i in self.kept]
-
-    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        """Nothing to do: the kept variable is the same object as its duplicate."""
 
 
 def run(call: TracedCall) -> TracedCall:

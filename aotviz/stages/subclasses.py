@@ -18,7 +18,7 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput, parts_of
-from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
+from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Rewrite, Slot, Tangent
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute, keywords, literal
 from aotviz.ir.subclass_meta import (
@@ -42,7 +42,7 @@ from aotviz.tracing.callers_layouts import known_layout
 
 
 @dataclass(frozen=True)
-class SubclassParts(Wrapping):
+class SubclassParts(Rewrite, Wrapping):
     """Graph inputs, slots, tangents and gradients are the parts of the caller's, in order."""
 
     meta: SubclassMeta
@@ -67,9 +67,6 @@ class SubclassParts(Wrapping):
                 fact = f"the graph takes the inner tensors of {descriptor}"
                 call_differs.check(emit, differs, message, fact, str(descriptor))
         return variables
-
-    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        """Nothing to do: the parts were written."""
 
     def unwrap(self, emit: Emitter, variables: list[str]) -> list[str]:
         """The graph's inputs, from the caller's tensors."""
