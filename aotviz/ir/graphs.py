@@ -36,11 +36,9 @@ def prefix(graph: fx.Graph, length: int) -> fx.Graph:
     """A copy of the first `length` nodes, without the placeholders of tangents, which were inserted later."""
     mapping: dict[fx.Node, fx.Node] = {}
     made = fx.Graph()
-    for node in graph.nodes:
-        if len(mapping) == length:
-            break
-        if not (node.op == "placeholder" and node.name.startswith("tangents_")):
-            mapping[node] = made.node_copy(node, mapping.__getitem__)
+    kept = (node for node in graph.nodes if not (node.op == "placeholder" and node.name.startswith("tangents_")))
+    for node in itertools.islice(kept, length):
+        mapping[node] = made.node_copy(node, mapping.__getitem__)
     return made
 
 
@@ -77,12 +75,10 @@ def _constant(root: torch.nn.Module, value: Any) -> str:
 
 def alone(graph: fx.Graph, result: fx.Node) -> fx.Graph:
     """A copy of what computes one node of a graph, and of the inputs that this takes."""
-    needed, stack = {result}, [result]
-    while stack:
-        for node in stack.pop().all_input_nodes:
-            if node not in needed:
-                needed.add(node)
-                stack.append(node)
+    needed = {result}
+    for node in reversed(graph.nodes):
+        if node in needed:
+            needed.update(node.all_input_nodes)
     made: fx.Graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:

@@ -103,6 +103,13 @@ def plan(
     return SubclassCreationMeta(type(value), tuple(attrs), context, size, stride, tuple(symbols))
 
 
+def tree(one: Plan, path: str = "") -> Iterator[tuple[str, Plan]]:
+    """(path, plan) of a value and of all that is inside it, from the outside in."""
+    yield path, one
+    for name, part in one.attrs if isinstance(one, SubclassCreationMeta) else ():
+        yield from tree(part, path + attribute(name))
+
+
 def spans(plans: Sequence[Plan | None]) -> list[range]:
     """The positions of the values of each plan, one after the other; None stands for one value."""
     counts = [1 if plan is None else plan.count for plan in plans]

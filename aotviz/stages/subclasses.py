@@ -32,6 +32,7 @@ from aotviz.ir.subclass_meta import (
     leads_to_tensor,
     plan,
     spans,
+    tree,
 )
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, ViewAndMutationMeta
 from aotviz.ir.wrapper_subclasses import parts_by_path
@@ -157,24 +158,17 @@ def _spoken(one: SubclassCreationMeta) -> str:
 
 def _types_differ(emit: Emitter, value: str, one: Plan, plain: type | None = None) -> list[str]:
     """Tests that a value has another type than planned. Plain tensors inside are tested only if their type is given."""
-    nested: list[str] = []
-    kind = None if isinstance(one, OpaqueMeta) else plain
-    if isinstance(one, SubclassCreationMeta):
-        kind = one.type
-        inner = [_types_differ(emit, value + attribute(name), part, plain) for name, part in one.attrs]
-        nested = [test for tests in inner for test in tests]
-    return [] if kind is None else [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
+    parts = ((path, part) for path, part in tree(one) if not isinstance(part, OpaqueMeta))
+    kinds = ((path, part.type if isinstance(part, SubclassCreationMeta) else plain) for path, part in parts)
+    return [f"type({value}{path}) is not {emit.bind(kind.__name__, kind)}" for path, kind in kinds if kind is not None]
 
 
 def _contexts_differ(emit: Emitter, value: str, one: Plan) -> list[str]:
     """Tests that a value has another context. A class without a context at compile time has none at run time."""
-    if not isinstance(one, SubclassCreationMeta):
-        return []
-    nested = [test for name, part in one.attrs for test in _contexts_differ(emit, value + attribute(name), part)]
-    if one.context is None:
-        return nested
-    same, context = emit.bind("same_context", tangents.same_context), emit.bind("context", one.context)
-    return [f"not {same}({value}, {context})", *nested]
+    plans = ((path, part) for path, part in tree(one) if isinstance(part, SubclassCreationMeta))
+    held = [(path, part.context) for path, part in plans if part.context is not None]
+    same = emit.bind("same_context", tangents.same_context) if held else ""
+    return [f"not {same}({value}{path}, {emit.bind('context', context)})" for path, context in held]
 
 
 def _creation(emit: Emitter, one: Plan, values: Sequence[str]) -> str:
