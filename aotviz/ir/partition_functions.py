@@ -408,10 +408,8 @@ def _is_its_own(node: fx.Node) -> bool:
 def _storage(node: fx.Node) -> Any:
     """The storage of a node's value, or None."""
     value = node.meta.get("val")
-    try:
-        return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
-    except NotImplementedError:
-        return None
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return StorageWeakRef(value.untyped_storage()) if strided else None
 
 
 def _key(argument: Any) -> Any:
@@ -420,8 +418,6 @@ def _key(argument: Any) -> Any:
         return type(argument), tuple(map(_key, argument))
     if isinstance(argument, dict):
         return tuple((name, _key(value)) for name, value in argument.items())
-    if isinstance(argument, slice):
-        return slice, _key(argument.start), _key(argument.stop), _key(argument.step)
     if isinstance(argument, float):
         return float, argument.hex()
     if isinstance(argument, SYMBOLIC):
