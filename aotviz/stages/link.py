@@ -6,6 +6,7 @@ graph runs, mutations are written back, views are recreated, the result goes out
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -186,26 +187,23 @@ class _Wrapper:
         self.source.line(f"grad_mode = {grad}()", fact)
         inference = self.source.bind("is_inference_mode_enabled", torch.is_inference_mode_enabled)
         self.source.line(f"{setter}(not {inference}())", "in inference mode, autograd records nothing")
-        self.source.line("try:", fact)
-        self.source.indent()
-        self._guarded(text, fact)
-        self.source.dedent()
+        with self.source.block("try:", fact):
+            self._guarded(text, fact)
         self.source.line(f"finally: {setter}(grad_mode)", fact)
 
     def _guarded(self, text: str, fact: str) -> None:
         """Write a line, without the saved tensor hooks and the autocast that are in the graphs."""
-        around: list[tuple[type, str, str]] = []
-        if isinstance(self.call, Split) and any(saved.hook for saved in self.call.saved):
-            around.append((saved_tensor_hooks.Off, "HooksOff", "the saved tensor hooks are part of the graphs"))
-        if self.call.meta.autocast:
-            why = "autocast was on at compile time; its casts are in the graph"
-            around.append((runtime.AutocastDisabled, "AutocastDisabled", why))
-        for context, hint, why in around:
-            self.source.line(f"with {self.source.bind(hint, context)}():", why)
-            self.source.indent()
-        self.source.line(text, fact)
-        for _ in around:
-            self.source.dedent()
+        source = self.source
+        with contextlib.ExitStack() as around:
+            if isinstance(self.call, Split) and any(saved.hook for saved in self.call.saved):
+                off = source.bind("HooksOff", saved_tensor_hooks.Off)
+                why = "the saved tensor hooks are part of the graphs"
+                around.enter_context(source.block(f"with {off}():", why))
+            if self.call.meta.autocast:
+                off = source.bind("AutocastDisabled", runtime.AutocastDisabled)
+                why = "autocast was on at compile time; its casts are in the graph"
+                around.enter_context(source.block(f"with {off}():", why))
+            source.line(text, fact)
 
     def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
         """Turn grad mode off, unless it makes no difference. In eager, autograd sees no parts of a subclass."""
@@ -218,13 +216,11 @@ class _Wrapper:
         fact = "nothing here requires grad, so autograd does not have to record"
         source.line(f"grad_mode = {grad}()", fact)
         source.line(f"if grad_mode: {setter}(False)", fact)
-        source.line("try:", fact)
-        source.indent()
-        self._guarded(f"out = {compiled}({arguments})", fact)
-        if self.wrapping is None and epilogue.only_writes():
-            epilogue.results, self.written = self._results(), True
-            epilogue.replay()
-        source.dedent()
+        with source.block("try:", fact):
+            self._guarded(f"out = {compiled}({arguments})", fact)
+            if self.wrapping is None and epilogue.only_writes():
+                epilogue.results, self.written = self._results(), True
+                epilogue.replay()
         source.line("finally:", "" if self.written else fact)
         source.line(f"    if grad_mode: {setter}(True)", "" if self.written else fact)
 
@@ -234,21 +230,21 @@ class _Wrapper:
         values = [f"out[{position}]" for position in range(len(self.call.slots))]
         if self.wrapping is not None and not self.apply:
             values = self.wrapping.wrap(self.source, "out", self.variables, recorded=False)
+
+        def named(hint: str, expression: str, fact: str) -> str:
+            name = self.source.fresh(hint)
+            self.source.line(f"{name} = {expression}", fact)
+            return name
+
         for text, slot in zip(values, self.call.slots, strict=True):
             if slot.inference:
-                name = self.source.fresh("inference")
                 made = self.source.bind("as_inference_tensor", runtime.as_inference_tensor)
-                self.source.line(f"{name} = {made}({text})", "eager computes it in inference mode")
-                text = name
+                text = named("inference", f"{made}({text})", "eager computes it in inference mode")
             elif not self.apply and returned.is_returned_view(self.inner, self.call, slot, text):
-                name = self.source.fresh("own")
-                self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager returns none")
-                text = name
+                text = named("own", f"{text}.detach()", "the graph returns a view where eager returns none")
             if slot.hidden and isinstance(self.call, Split):
-                name = self.source.fresh("alias")
-                unwrap = self.source.bind("unwrapped", unwrapped)
-                self.source.line(f"{name} = {unwrap}({text})", "unwrap what was hidden from autograd.Function")
-                text = name
+                unwrap = self.source.use(unwrapped)
+                text = named("alias", f"{unwrap}({text})", "unwrap what was hidden from autograd.Function")
             results[(slot.kind, slot.index)] = text
         return results
 
