@@ -63,14 +63,10 @@ def inlined(
         new = made[node] = graph.node_copy(node, made.__getitem__)
         new.meta["partitioner_tag"] = tag
         if node.op == "get_attr":
-            new.target = _constant(root, getattr(module, str(node.target)))
+            names = (f"_inlined_constant_{number}" for number in itertools.count())
+            new.target = next(name for name in names if not hasattr(root, name))
+            setattr(root, new.target, getattr(module, str(node.target)))
     return [made[result] if isinstance(result, fx.Node) else result for result in outputs(module.graph)]
-
-
-def _constant(root: torch.nn.Module, value: Any) -> str:
-    name = next(name for number in itertools.count() if not hasattr(root, name := f"_inlined_constant_{number}"))
-    setattr(root, name, value)
-    return name
 
 
 def alone(graph: fx.Graph, result: fx.Node) -> fx.Graph:

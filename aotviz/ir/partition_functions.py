@@ -70,9 +70,7 @@ def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
     """The partitioner that a region itself requests (`torch.compiler.nested_compile_region(options=...)`)."""
     config = call.meta.get("custom", {}).get("nested_region_config")
     chosen = getattr(config, "partitioner", None)
-    if chosen is None or callable(chosen):
-        return chosen
-    return named(chosen)
+    return chosen if chosen is None else named(chosen)
 
 
 def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -408,8 +406,9 @@ def _is_its_own(node: fx.Node) -> bool:
 def _storage(node: fx.Node) -> Any:
     """The storage of a node's value, or None."""
     value = node.meta.get("val")
-    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return StorageWeakRef(value.untyped_storage()) if strided else None
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return StorageWeakRef(value.untyped_storage())
 
 
 def _key(argument: Any) -> Any:
