@@ -26,7 +26,7 @@ import torch
 from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.forms import AtHand, GradientRequest, Split
 from aotviz.ir.refusals import Refused
-from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass, SubclassLayout
+from aotviz.ir.subclass_meta import PlainTensorMeta, SubclassCreationMeta, SubclassLayout
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.runtime import edges
 from aotviz.runtime.deferred_stages import DeferredStages, GradientProgram
@@ -237,4 +237,4 @@ def _owners(call: Split) -> list[int]:
         return []
     plans = call.wrapping.meta.inputs
     of_part = [i for i, plan in enumerate(plans) for _ in range(plan.count)]
-    return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], RuntimeSubclass)))
+    return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], SubclassCreationMeta)))

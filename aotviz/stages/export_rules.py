@@ -116,14 +116,12 @@ def _simple(call: TracedCall) -> None:
             raise ExportRefused(
                 f"{output} is {what}; aot_export_joint_simple does not take outputs that are aliases. Clone {output}."
             )
-    _flat(call.convention.in_spec, "arguments")
+    _flat(pytree.children(call.convention.in_spec)[0], "arguments")
     _flat(call.out_spec, "result")
 
 
 def _flat(spec: Any, what: str) -> None:
     """Refuse a pytree that is not one tuple or list of leaves."""
-    if what == "arguments":
-        spec = pytree.children(spec)[0]
     if pytree.kind(spec) not in (tuple, list) or not all(map(pytree.is_leaf_spec, pytree.children(spec))):
         raise ExportRefused(
             f"aot_export_joint_simple takes a function whose {what} is one flat tuple or list, and this is {spec}"

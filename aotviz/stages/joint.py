@@ -64,6 +64,12 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
             forward.open.node_of(part).meta["desc"] = descriptors.TangentInput(slot.descriptor)
     if kept:
         kept_by_name.hold_readers(forward.open.graph, kept, nodes)
+    mutations = ((slot.index, node) for slot, node in zip(slots, nodes, strict=True) if slot.kind == "mutation")
+    by_name = {
+        i
+        for i, node in mutations
+        if graphs.owner(node) in kept_owners and not kept_by_name.stands_for(node, forward.values_before[i])
+    }
     module = forward.closed([*nodes, *gradients])
     return call.then(
         JointCall,
@@ -74,17 +80,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
         tangents=tangents,
         hooked_results=heard,
         together=_together(outputs, passed),
-        kept_and_written=tuple(
-            sorted(
-                unseen
-                | {
-                    slot.index
-                    for slot, node in zip(slots, nodes, strict=True)
-                    if slot.kind == "mutation" and graphs.owner(node) in kept_owners
-                    if not kept_by_name.stands_for(node, forward.values_before[slot.index])
-                }
-            )
-        ),
+        kept_and_written=tuple(sorted(unseen | by_name)),
         late_writes=late,
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, Run) else (),
         gradients=tuple(

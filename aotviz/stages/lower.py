@@ -8,11 +8,13 @@ for the strides that the forward's compiler reports for its results.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import BackwardRequest, Compiled, GraphCall, LoweredBackward, Reason, Split
@@ -159,11 +161,9 @@ def _with_first_fake(
     """`compiled`, but if the caller asked for it, the first call returns fakes with the reported strides."""
     if not first_call_is_fake():
         return compiled
-    fakes = list(graphs.values(graphs.outputs(graph)))
-    for i, (value, stride) in enumerate(zip(fakes, strides, strict=False)):
-        if isinstance(value, torch.Tensor) and stride is not None:
-            fakes[i] = _restrided(value, tuple(stride), fake_mode)
-    first = [fakes]
+    values = graphs.values(graphs.outputs(graph))
+    made = itertools.zip_longest(values, strides[: len(values)])
+    first = [[_restrided(value, stride, fake_mode) for value, stride in made]]
 
     def call(args: list[Any]) -> Any:
         return compiled(args) if not first else first.pop()
@@ -185,23 +185,18 @@ def _facts(call: GraphCall, donated: Sequence[int]) -> CompilerFacts:
 
 def _as_reported(call: Split, strides: Sequence[Any]) -> tuple[Any, ...]:
     """The backward's inputs, with the strides that the compiled forward really gives to saved tensors."""
-    reported = {}
-    for node, stride in zip(graphs.outputs(call.forward_module.graph), strides, strict=False):
-        if stride is not None and hasattr(node, "name"):
-            reported[node.name] = tuple(s if isinstance(s, torch.SymInt) else int(s) for s in stride)
-    values = []
-    for node in graphs.placeholders(call.backward_module.graph):
-        value = node.meta["val"]
-        stride = reported.get(node.name)
-        if isinstance(value, torch.Tensor) and stride is not None:
-            value = _restrided(value, stride, call.fake_mode)
-        values.append(value)
-    return tuple(values)
+    results = zip(graphs.outputs(call.forward_module.graph), strides, strict=False)
+    reported = {node.name: stride for node, stride in results if isinstance(node, fx.Node)}
+    inputs = graphs.placeholders(call.backward_module.graph)
+    return tuple(_restrided(node.meta["val"], reported.get(node.name), call.fake_mode) for node in inputs)
 
 
-def _restrided(value: torch.Tensor, stride: tuple[Any, ...], fake_mode: FakeTensorMode) -> torch.Tensor:
-    """`value` with the strides that the compiler reports. Compilers report the numbers of the traced call. Comparing
-    these with symbolic strides would add guards on them."""
+def _restrided(value: Any, reported: Sequence[Any] | None, fake_mode: FakeTensorMode) -> Any:
+    """A tensor with the strides that the compiler reports, if it does. Compilers report the numbers of the traced call.
+    Comparing these with symbolic strides would add guards on them."""
+    if not isinstance(value, torch.Tensor) or reported is None:
+        return value
+    stride = tuple(s if isinstance(s, torch.SymInt) else int(s) for s in reported)
     if tuple(map(hint, value.stride())) == tuple(map(hint, stride)):
         return value
     if not all_concrete((*value.size(), *value.stride())):
