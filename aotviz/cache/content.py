@@ -90,8 +90,8 @@ class Content:
             return self.tensor(value)
         if registered_operators.is_operator(value):
             return self._operator(value)
-        if registered_operators.is_definition(value):
-            return self._operator(registered_operators.defined_by(value))
+        if (defined := registered_operators.defined_by(value)) is not None:
+            return self._operator(defined)
         if operators.is_higher_order(value) and is_versioned(type(value).__module__):
             return f"torch.ops.higher_order.{value}"
         if type(value).__module__ == "numpy":

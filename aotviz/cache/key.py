@@ -38,6 +38,7 @@ from aotviz.torch_private import (
     saved_tensor_hooks,
 )
 from aotviz.torch_private import surroundings_of_a_key as torchs
+from aotviz.torch_private.runtime import transforms_active
 from aotviz.torch_private.what_follows import NOTHING, Follows
 
 __all__ = ["Key", "Uncacheable", "inductors", "of_graph", "of_trace"]
@@ -228,7 +229,7 @@ def _refuse_surroundings() -> None:
     modes = torchs.active_modes()
     if modes:
         raise bypasses.MODE(f"a mode of class {modes[-1]} is active")
-    if torchs.transforms():
+    if transforms_active():
         raise bypasses.MODE("a transform of torch.func is active")
     overridden = registered_operators.overridden()
     if overridden:

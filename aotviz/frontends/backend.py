@@ -163,7 +163,7 @@ class Backend:
         if dynamo.id_for_next_process(gm) is not None:
             from aotviz.frontends import saved_functions  # loads what torch has for this, which few programs need
 
-            if saved_functions.is_wanted():
+            if saved_functions.is_for_file():
                 return saved_functions.compiled(self, gm, example_inputs)
         return self.compiled(gm, example_inputs)
 

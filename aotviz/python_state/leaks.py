@@ -74,12 +74,12 @@ def undone(name: str, roots: Sequence[object]) -> Iterator[None]:
 
     Args:
         name: the user's name of the function that is traced.
-        roots: objects of the user that the trace knows too, such as that function.
+        roots: objects of the user that the trace knows too, that function first.
 
     Raises:
         Refused: "tensor is kept", if tensors were found and the block itself has not failed.
     """
-    made, before = _Made(), reference_search.Before()
+    made, before = _Made(), reference_search.Before(roots[0])
     found: tuple[str, ...] = ()
     _thread.open.append(made)
     try:
@@ -103,15 +103,11 @@ def _taken_out(
     made: _Made, before: reference_search.Before, roots: Sequence[object], frames: Sequence[FrameType]
 ) -> tuple[str, ...]:
     """Remove the tensors; return descriptions of their places."""
-    if not _held_elsewhere(made, frames):
+    if not _held_elsewhere(made, frames) or not _held_elsewhere(made, frames, _custom_functions(made)):
         return ()
-    kept = _held_elsewhere(made, frames, _custom_functions(made))
-    if not kept or not reference_search.any_of(kept, roots):
-        return ()
-    kept.clear()
     gc.collect()  # what only cycles hold is not reachable
     kept = _held_elsewhere(made, frames)
-    return reference_search.taken_out(kept, before, roots)
+    return reference_search.taken_out(kept, before, roots) if kept else ()
 
 
 def _custom_functions(made: _Made) -> list[Node]:

@@ -26,25 +26,9 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 Pairs = Iterable[tuple[torch.Tensor, torch.Tensor]]  # (a tensor that is written, its new value)
+_Given = SimpleNamespace  # the arguments of a collective by their names, and as `kind` that of a reduction
 
 _REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")  # by their numbers in `ReduceOp`
-
-
-class _Given(SimpleNamespace):
-    """The arguments of a collective by their names, of which each has some."""
-
-    tensors: list[torch.Tensor]
-    tensor: torch.Tensor
-    input: torch.Tensor
-    output: torch.Tensor
-    input_tensor: torch.Tensor
-    output_tensor: torch.Tensor
-    inputs: list[torch.Tensor]
-    outputs: list[torch.Tensor]
-    input_split_sizes: list[int]
-    output_split_sizes: list[int]
-    root_rank: int
-    kind: str  # of a reduction
 
 
 def is_one(target: Any) -> bool:

@@ -50,11 +50,6 @@ def of_aot_autograd() -> dict[str, Any]:
     }
 
 
-def caches_are_off() -> bool:
-    """Whether torch's switch for all caches is off."""
-    return bool(inductor_config.force_disable_caches)
-
-
 def cuda_graphs() -> bool:
     """Whether Inductor makes CUDA graphs."""
     return bool(inductor_config.triton.cudagraphs)

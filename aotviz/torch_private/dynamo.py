@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ compilation = CompileContext.try_get
 """Returns an object that lives as long as the running compilation may compile anything; None outside any."""
 
 compile_id = CompileContext.current_compile_id
-"""Returns the number of the running compilation, as in "0/1"; None outside any."""
+"""Returns the number, as in "0/1", of what Dynamo compiles: a function, or the branch of a `torch.cond` in one of our
+traces. None outside any compilation."""
 
 
 def symbols() -> Iterator[tuple[str, str, str]]:
@@ -108,27 +110,20 @@ def recompile_reason() -> str:
 
 def calls(name: str, module: ModuleType) -> Iterator[dict[str, Any]]:
     """The variables of the calls of a function of torch's that this thread is in, from the innermost."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == name and frame.f_globals.get("__name__") == module.__name__:
             yield frame.f_locals
-        frame = frame.f_back
 
 
-def is_compiled_call(frame: FrameType) -> bool:
-    """Whether this is the call of a function that Dynamo compiles."""
-    return frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == eval_frame.__name__
-
-
-def is_program(frame: FrameType) -> bool:
-    """Whether this runs a program that AOTAutograd made."""
-    return str(frame.f_globals.get("__name__")).startswith(_AOT_AUTOGRAD)
-
-
-def is_export(frame: FrameType) -> bool:
-    """Whether this is the call of `torch.export.export`, or of `draft_export`."""
-    module = str(frame.f_globals.get("__name__"))
-    return module.startswith("torch.export") and frame.f_code.co_name in ("export", "draft_export")
+def called_in(frame: FrameType) -> str:
+    """What a function of torch's is called for in this frame: "export", the "call" of a function that Dynamo compiles,
+    the "program" that AOTAutograd made, or ""."""
+    module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
+    if module.startswith("torch.export") and name in ("export", "draft_export"):
+        return "export"
+    if module == eval_frame.__name__ and name == "compile_wrapper":
+        return "call"
+    return "program" if module.startswith(_AOT_AUTOGRAD) else ""
 
 
 def is_compile_error(error: BaseException) -> bool:
@@ -166,11 +161,6 @@ def compiling() -> bool:
     return TracingContext.try_get() is not None
 
 
-def at_work() -> bool:
-    """Whether Dynamo is compiling a function, or the branch of a `torch.cond` in one of our traces."""
-    return compile_id() is not None
-
-
 def functions_compiled() -> int:
     """How many functions Dynamo has compiled since its last reset; the rest of one after a break counts too."""
     return int(convert_frame.FRAME_COUNTER)
@@ -178,7 +168,7 @@ def functions_compiled() -> int:
 
 def changed_defaults() -> list[str]:
     """Defaults that Dynamo has changed, as the function being compiled does, since it began with that function."""
-    known = convert_frame.initial_global_state if at_work() else None
+    known = convert_frame.initial_global_state if compile_id() is not None else None
     differs = "" if known is None or known.check() else known.reason()
     names = {"default_dtype": "the default dtype", "deterministic_algorithms": "use_deterministic_algorithms"}
     return [names[word] for word in differs.split() if word in names]
@@ -188,11 +178,6 @@ def may_compile_again() -> bool:
     """Whether a function that has a program may get another; `torch.compiler.set_stance` can forbid that."""
     stances = ("default", "eager_then_compile", "aot_eager_then_compile")
     return eval_frame._stance.stance in stances and not config.error_on_recompile
-
-
-def recompile_limit() -> int:
-    """How many programs Dynamo keeps per function."""
-    return int(config.recompile_limit)
 
 
 def source(node: Any) -> Any:

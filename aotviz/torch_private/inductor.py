@@ -106,15 +106,17 @@ class InductorCompilers:
     ) -> Callable[..., Any]:
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
-        slots = _output_count(graph_module) if facts is None else facts.num_slots
+        slots = len(graph_module.graph.output_node().args[0]) if facts is None else facts.num_slots
         with (
             self._active(example_inputs),
-            _wrapper_settings(),
+            # Inductor itself applies these to a backward, but not to a forward.
+            config.patch(compile_fx.get_cpp_wrapper_config()) if config.cpp_wrapper else contextlib.nullcontext(),
             _memory_facts(graph_module, example_inputs),
             _tracked() as found,
             dynamo_timed("compile_fx.<locals>.fw_compiler_base"),  # torch's names in its timeline, here and below
         ):
-            _wake_workers(example_inputs)
+            if any(isinstance(one, torch.Tensor) and one.device.type in ("cuda", "xpu") for one in example_inputs):
+                AsyncCompile.wakeup()  # to start the processes that compile kernels takes a while
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
                 example_inputs,
@@ -174,7 +176,7 @@ class InductorCompilers:
                 "boxed_forward_device_index": extra.forward_device,
             }
             compiled.post_compile(example_inputs, constants, arguments)
-            setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+            _mark_replayed(compiled)
         made: Callable[..., Any] = compiled
         return made
 
@@ -217,11 +219,10 @@ class InductorCompilers:
         with config.patch(self.patches), V.set_fake_mode(fake_mode):
             yield
 
-    @contextlib.contextmanager
-    def around(self) -> Iterator[None]:
+    def around(self) -> contextlib.AbstractContextManager[Any]:
         """Must be active while the whole pipeline runs."""
-        with config.patch(self.patches):
-            yield
+        patched: contextlib.AbstractContextManager[Any] = config.patch(self.patches)
+        return patched
 
 
 class _MemoryFacts(_Pass):
@@ -281,7 +282,7 @@ def _tracked() -> Iterator[Callable[[Any], None]]:
     def found(compiled: Any) -> None:
         if counters["inductor"]["fxgraph_cache_hit"] > hits:
             with contextlib.suppress(AttributeError):
-                setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+                _mark_replayed(compiled)
 
     with contextlib.ExitStack() as stack:
         if level is not None:
@@ -290,31 +291,15 @@ def _tracked() -> Iterator[Callable[[Any], None]]:
         yield found
 
 
+def _mark_replayed(compiled: Any) -> None:
+    setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+
+
 def _facts() -> CompilerFacts | None:
     """The facts of the pipeline about the program that is being lowered."""
     context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     return facts if isinstance(facts, CompilerFacts) else None
-
-
-def _wrapper_settings() -> contextlib.AbstractContextManager[Any]:
-    """The settings for Inductor's C++ wrapper. Inductor applies them to a backward itself, but not to a forward."""
-    if not config.cpp_wrapper:
-        return contextlib.nullcontext()
-    patched: contextlib.AbstractContextManager[Any] = config.patch(compile_fx.get_cpp_wrapper_config())
-    return patched
-
-
-def _wake_workers(example_inputs: Sequence[Any]) -> None:
-    """Start the processes that compile kernels for a GPU, because this takes a while."""
-    devices = {value.device.type for value in example_inputs if isinstance(value, torch.Tensor)}
-    if not devices.isdisjoint(("cuda", "xpu")):
-        AsyncCompile.wakeup()
-
-
-def _output_count(graph_module: fx.GraphModule) -> int:
-    (node,) = graph_module.graph.find_nodes(op="output")
-    return len(node.args[0])
 
 
 def _accepted(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:

@@ -67,12 +67,9 @@ def saving_what_must_be(graph: fx.Graph) -> Iterator[None]:
     """At a memory budget of 0, torch's min-cut partitioner saves inputs only, also where a node must be saved. With the
     least budget above that, it saves those nodes, and nothing more."""
     must = any(node.meta.get("recompute") == CheckpointPolicy.MUST_SAVE for node in graph.nodes)
-    with config.patch(activation_memory_budget=LEAST_BUDGET) if must and not _budget() else contextlib.nullcontext():
+    budget = LEAST_BUDGET if must and not config.activation_memory_budget else config.activation_memory_budget
+    with config.patch(activation_memory_budget=budget):
         yield
-
-
-def _budget() -> float:
-    return float(config.activation_memory_budget)
 
 
 @contextlib.contextmanager

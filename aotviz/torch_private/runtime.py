@@ -67,16 +67,11 @@ def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
 
 def mark_dynamic(tensor: torch.Tensor, dims: Sequence[int]) -> None:
     """Tell Dynamo that these dimensions vary, so that later graphs are not specialized to them."""
-    known = getattr(tensor, _MARK, None)
-    if known is None:
-        setattr(tensor, _MARK, set(dims))
-    else:
-        known |= set(dims)
+    vars(tensor).setdefault(_MARK, set()).update(dims)
 
 
-_MARK = "_dynamo_propagated_dynamic_indices"
-if not versions.has("a mark of varying sizes has no guard"):
-    _MARK = "_dynamo_weak_dynamic_indices"
+_MARKS_SAVED = versions.has("a mark of varying sizes has no guard")
+_MARK = "_dynamo_propagated_dynamic_indices" if _MARKS_SAVED else "_dynamo_weak_dynamic_indices"
 
 
 def marked_dims(tensor: torch.Tensor) -> set[int]:
@@ -94,9 +89,6 @@ def mark_saved(values: Sequence[Any], dims: Sequence[tuple[int, tuple[int, ...]]
         for i, varying in dims:
             if values[i] is not None:
                 mark_dynamic(values[i], varying)
-
-
-_MARKS_SAVED = versions.has("a mark of varying sizes has no guard")
 
 
 def skipped(function: Any) -> Any:

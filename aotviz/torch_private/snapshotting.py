@@ -23,11 +23,6 @@ def device(tensor: torch.Tensor) -> torch.device:
     return getattr(tensor, "fake_device", None) or tensor.device
 
 
-def is_operator(target: Any) -> bool:
-    """Whether `str(target)` is the operator's own name, e.g. `aten.add.Tensor`."""
-    return isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
-
-
 # Behind Node's properties: every graph is read before and after every stage.
 arguments: Callable[[Any], tuple[Any, ...]] = attrgetter("_args")
 keywords: Callable[[Any], dict[str, Any]] = attrgetter("_kwargs")
