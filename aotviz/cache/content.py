@@ -30,7 +30,7 @@ from aotviz.cache import bypasses
 from aotviz.cache.bypasses import Uncacheable as Uncacheable
 from aotviz.cache.code_reads import attributes, global_names, is_outside, reads_elsewhere, used_whole
 from aotviz.cache.code_reads import is_versioned as is_versioned
-from aotviz.torch_private import compiled_autograd, operators, pytree, registered_operators
+from aotviz.torch_private import autograd_nodes, operators, pytree, registered_operators
 
 _BUILTIN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _CODE = (types.FunctionType, types.MethodType)
@@ -98,7 +98,7 @@ class Content:
             return _of_numpy(value)
         if type(value).__module__.startswith("triton."):
             return self._triton(value)
-        backward = compiled_autograd.backward_of_torchs(value)
+        backward = autograd_nodes.backward_of_torchs(value)
         if backward:
             return backward
         own = _uuid(value)

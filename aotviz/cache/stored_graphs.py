@@ -19,7 +19,7 @@ from aotviz.cache import bypasses
 from aotviz.cache.values import Broken, Reader, Writer, tabled
 from aotviz.ir.spelling import is_identifier
 from aotviz.torch_private import graph_nodes
-from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.modules import graph_module
 
 _OPCODES = ("placeholder", "call_function", "call_method", "get_attr", "output")
 _VALUE, _TENSOR_META = "val", "tensor_meta"  # the second is made from the first
@@ -193,7 +193,7 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
         raise Broken(f"a graph is damaged: {error}") from error
     finally:
         reader.nodes = before
-    return lazy_graph_module(root, graph)
+    return graph_module(root, graph)
 
 
 def _check_inputs(graph: fx.Graph) -> None:

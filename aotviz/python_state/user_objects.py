@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -32,11 +31,7 @@ _Container = list[object] | dict[object, object]
 _Noted = tuple[str, _Container, bool, _Container]  # (where, container, whether it may change without tensors, a copy)
 
 
-class Absent(Enum):
-    ABSENT = "there was no such attribute or item; giving an attribute a plain value once is not a change"
-
-
-ABSENT = Absent.ABSENT
+ABSENT = object()  # there was no such attribute or item; giving an attribute a plain value once is not a change
 
 
 @dataclass(frozen=True)

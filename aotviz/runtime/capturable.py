@@ -18,7 +18,7 @@ import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from aotviz.ir.forms import Tangent
-from aotviz.torch_private import compiled_autograd as torchs
+from aotviz.torch_private import autograd_nodes as torchs
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.torch_private.runtime import HAS_BOXED_GRADIENTS as BOXED
 from aotviz.torch_private.runtime import skipped

@@ -84,13 +84,9 @@ def symbols() -> Iterator[tuple[str, str, str]]:
     shapes = getattr(getattr(TracingContext.try_get(), "fake_mode", None), "shape_env", None)
     if shapes is None:
         return
-    held = getattr(shapes, "backed_var_to_val", None)
-    held = shapes.var_to_val if held is None else held  # the name in older releases
     for symbol, sources in shapes.var_to_sources.items():
-        for source in sources[:1]:
-            name = source.name() if callable(source.name) else source.name
-            if symbol in held:
-                yield str(symbol), str(name), str(held[symbol])
+        if sources and symbol in shapes.backed_var_to_val:
+            yield str(symbol), str(sources[0].name), str(shapes.backed_var_to_val[symbol])
 
 
 def numbered_files() -> list[tuple[str, int]]:
@@ -188,8 +184,7 @@ def source(node: Any) -> Any:
 
 def source_text(node: Any) -> str:
     """Dynamo's source expression of a graph input, such as "L['x']", or ""."""
-    name = getattr(source(node), "name", None)
-    return str((name() if callable(name) else name) or "")
+    return str(getattr(source(node), "name", None) or "")
 
 
 def example(node: Any) -> Any:

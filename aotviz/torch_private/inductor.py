@@ -3,8 +3,7 @@
 `compile_fx`, Inductor's entry point, calls torch's own AOTAutograd. Our pipeline replaces AOTAutograd, so it calls the
 other parts of Inductor itself: pre-grad passes on a graph from Dynamo, joint-graph passes before the partition, the
 min-cut partitioner with `compiler="inductor"`, then `compile_fx_forward` and `compile_fx_backward`. The state that
-these expect (config patches, a fake mode) is set up here. If the arguments of a function differ by release, `_accepted`
-passes only those that it takes.
+these expect (config patches, a fake mode) is set up here.
 
 Note [What Inductor's key leaves out]
 Inductor overwrites saved tensors that are donated to a backward, but the key of its cache does not say which ones these
@@ -92,18 +91,10 @@ class InductorCompilers:
             return table
 
     @_takes_lazy_graphs
-    def forward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compile the forward of a program that has a backward."""
-        return self._forward(graph_module, example_inputs, is_inference=False)
-
-    @_takes_lazy_graphs
-    def inference(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compile a program without a backward."""
-        return self._forward(graph_module, example_inputs, is_inference=True)
-
-    def _forward(
-        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any], is_inference: bool
+    def forward(
+        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any], is_inference: bool = False
     ) -> Callable[..., Any]:
+        """Compile the forward of a program that has a backward. `is_inference`: of one that has none."""
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         slots = len(graph_module.graph.output_node().args[0]) if facts is None else facts.num_slots
@@ -128,6 +119,10 @@ class InductorCompilers:
             )
             found(compiled)
         return compiled
+
+    @_takes_lazy_graphs
+    def inference(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return self.forward(graph_module, example_inputs, is_inference=True)
 
     @_takes_lazy_graphs
     def backward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -185,8 +180,9 @@ class InductorCompilers:
         passes = compile_fx._recursive_joint_graph_passes
         devices = compile_fx.get_inputs_devices(joint_inputs, graph_module)
         with self._active([*joint_inputs[0], *joint_inputs[1]]), compile_fx.get_cuda_device_context(graph_module):
-            arguments = _accepted(passes, skip_invoke_subgraph=True, input_device=next(iter(devices)))
-            return passes(graph_module, **arguments)
+            given = {"skip_invoke_subgraph": True, "input_device": next(iter(devices))}
+            taken = given.keys() & inspect.signature(passes).parameters  # an older release takes fewer
+            return passes(graph_module, **{name: given[name] for name in taken})
 
     def partition(self, graph_module: fx.GraphModule, joint_inputs: Any, **arguments: Any) -> tuple[Any, Any]:
         """Split the joint graph as Inductor would."""
@@ -300,9 +296,3 @@ def _facts() -> CompilerFacts | None:
     context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     return facts if isinstance(facts, CompilerFacts) else None
-
-
-def _accepted(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-    """Those of `arguments` that this release's `function` takes."""
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in arguments.items() if name in known}

@@ -25,6 +25,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.torch_private import script_objects
+from aotviz.torch_private.tracers import swapped
 
 remat_using_tags_for_fwd_loss_bwd_graph = rematerialization.remat_using_tags_for_fwd_loss_bwd_graph
 
@@ -88,15 +89,6 @@ def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], 
         yield
 
 
-@contextlib.contextmanager
-def _static(fake_mode: FakeTensorMode) -> Iterator[None]:
-    before, fake_mode.static_shapes = fake_mode.static_shapes, True
-    try:
-        yield
-    finally:
-        fake_mode.static_shapes = before
-
-
 def _objects_hold_nothing(graph: fx.Graph) -> dict[str, Any]:
     """The setting by which a partitioner counts objects as 0 bytes, if none of the graph is torchbind's. Without it the
     partitioner raises, because such an object may hold tensors; a mesh of devices holds none."""
@@ -115,7 +107,7 @@ def partitioning(graph: fx.Graph, fake_mode: FakeTensorMode, graphsafe_rng: bool
         torch.no_grad(),
         torch._C._DisableAutocast(),
         fake_mode,
-        _static(fake_mode),
+        swapped(fake_mode, static_shapes=True),
         _use_lazy_graph_module(True),
         config.patch(_objects_hold_nothing(graph)),
         config.patch(graphsafe_rng_functionalization=graphsafe_rng),  # see Note [Random states by value]

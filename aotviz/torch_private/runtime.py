@@ -14,9 +14,8 @@ from torch._dynamo.types import FrameAction, FrameExecStrategy
 from torch.autograd import forward_ad
 
 from aotviz.torch_private import versions
-from aotviz.torch_private.autograd_nodes import will_execute
-from aotviz.torch_private.compiled_autograd import function_of
-from aotviz.torch_private.tensors import set_write_counts
+from aotviz.torch_private.autograd_nodes import function_of, will_execute
+from aotviz.torch_private.tensors import set_write_counts, with_bits
 
 set_grad_enabled = torch._C._set_grad_enabled
 transforms_active = torch._C._are_functorch_transforms_active
@@ -111,8 +110,7 @@ def as_inference_tensor(tensor: torch.Tensor) -> torch.Tensor:
         made = tensor.new_empty(())
         where = tensor.storage_offset(), tensor.size(), tensor.stride()
         made.set_(tensor.untyped_storage(), *where)
-        made = made.conj() if tensor.is_conj() else made
-        return torch._neg_view(made) if tensor.is_neg() else made
+        return with_bits(made, tensor)
 
 
 def is_captured(node: Any) -> bool:

@@ -52,7 +52,7 @@ from aotviz.torch_private.dispatch import (
 )
 from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
-from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.modules import graph_module
 from aotviz.torch_private.operators import Operator
 from aotviz.torch_private.tensors import has_no_memory
 from aotviz.torch_private.tracers import items_kept, swapped
@@ -271,7 +271,7 @@ class OpenTrace:
 
     def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
         """A graph module over this trace's root (its constants), whose Python code is not generated yet."""
-        module = lazy_graph_module(self.tracer.root, graph)
+        module = graph_module(self.tracer.root, graph)
         if graph is self.graph:
             self._closed = weakref.ref(module)
         return module

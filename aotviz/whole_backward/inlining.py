@@ -18,8 +18,8 @@ from torch.autograd.function import BackwardCFunction
 from aotviz.ir import graphs
 from aotviz.runtime.capturable import Capturable, Inlined
 from aotviz.runtime.partial_backward import is_dynamic
+from aotviz.torch_private import autograd_nodes as torchs
 from aotviz.torch_private import backward_capture
-from aotviz.torch_private import compiled_autograd as torchs
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.whole_backward import steps
 
