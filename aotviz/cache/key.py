@@ -206,7 +206,7 @@ def _given(
         raise bypasses.GRAPH(f"the graph has {len(nodes)} inputs, and {len(inputs)} were given")
     found = []
     for position, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
-        if dynamo.holds_hooks(value):
+        if isinstance(value, dynamo.BackwardState):
             raise bypasses.HOOKS("the graph registers hooks that Dynamo sets after the forward")
         static = operators.is_static_input(value) or dynamo.is_static(node)
         symbolic = None if numbers is None else numbers[position]

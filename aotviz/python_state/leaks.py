@@ -20,7 +20,6 @@ import functools
 import gc
 import sys
 import threading
-import traceback
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
@@ -33,7 +32,7 @@ from torch.autograd.graph import Node
 from aotviz.ir import autograd_graph
 from aotviz.ir.refusals import Refused
 from aotviz.python_state import reference_search
-from aotviz.torch_private import functional_tensors
+from aotviz.torch_private import dispatch, functional_tensors
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.tensors import base_of, is_kept_by_autograd
 
@@ -86,7 +85,7 @@ def undone(name: str, roots: Sequence[object]) -> Iterator[None]:
         with functional_tensors.made(made.note):
             yield
     except BaseException as error:
-        found = _taken_out(made, before, roots, _frames(error))
+        found = _taken_out(made, before, roots, list(dispatch.frames_of(error)))
         if found:
             places = " and ".join(found)
             error.add_note(f"aotviz: tracing stored FakeTensors in {places}. They have been removed again.")
@@ -116,20 +115,6 @@ def _custom_functions(made: _Made) -> list[Node]:
     # To read the `grad_fn` of a view may make autograd regenerate it.
     nodes = autograd_graph.nodes_behind(tensor.grad_fn for tensor in alive if base_of(tensor) is None)
     return list(filter(autograd_graph.from_custom_function, nodes))
-
-
-def _frames(error: BaseException) -> list[FrameType]:
-    """The frames that an error, its causes and contexts keep alive together with their variables."""
-    found: list[FrameType] = []
-    seen: set[int] = set()
-    queue: list[BaseException | None] = [error]
-    while queue:
-        one = queue.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            found += [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
-            queue += [one.__cause__, one.__context__]
-    return found
 
 
 def _held_elsewhere(made: _Made, frames: Sequence[FrameType], nodes: Sequence[Node] = ()) -> list[FunctionalTensor]:

@@ -18,10 +18,11 @@ from torch._dynamo.backends import registry
 from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 from torch._dynamo.exc import Unsupported as Unsupported
 from torch._dynamo.guards import GuardBuilder
-from torch._dynamo.utils import counters, get_metrics_context
+from torch._dynamo.utils import counters as counters  # "unimplemented" has what Dynamo met and can't trace
+from torch._dynamo.utils import get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 from torch._logging import structured
-from torch.fx.experimental._backward_state import BackwardState
+from torch.fx.experimental._backward_state import BackwardState as BackwardState  # has hooks, set after the forward
 
 BackendFailed = BackendCompilerFailed
 CompileError = TorchDynamoException
@@ -58,19 +59,6 @@ def traced_as(other: Any) -> Callable[[Function], Function]:
     return decorate
 
 
-def unsupported() -> dict[str, int]:
-    """How often Dynamo has met each construct that it can't trace, with the text that it logs for it."""
-    return dict(counters["unimplemented"])
-
-
-def count_compilation(outcome: str) -> None:
-    """Count one more graph that goes through AOTAutograd, in the counter that DDPOptimizer and users read.
-
-    `outcome` is "total" when it begins, and "ok" when it is done.
-    """
-    counters["aot_autograd"][outcome] += 1
-
-
 compilation = CompileContext.try_get
 """Returns an object that lives as long as the running compilation may compile anything; None outside any."""
 
@@ -89,9 +77,8 @@ def symbols() -> Iterator[tuple[str, str, str]]:
             yield str(symbol), str(sources[0].name), str(shapes.backed_var_to_val[symbol])
 
 
-def numbered_files() -> list[tuple[str, int]]:
-    """The file names that torch's structured trace has numbered."""
-    return list(structured.INTERN_TABLE.items())
+numbered_files: Mapping[str, int] = structured.INTERN_TABLE
+"""The numbers of file names in torch's structured trace."""
 
 
 ENTRY = external_utils.__file__
@@ -216,11 +203,6 @@ def guard_empty_hooks() -> None:
             guards.add(guard.originating_source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
 
 
-def holds_hooks(value: Any) -> bool:
-    """Whether `value` is where Dynamo puts the hooks of a call, after its forward."""
-    return isinstance(value, BackwardState)
-
-
 def is_static(node: Any) -> bool:
     """Whether Dynamo marked a graph input as having the same memory in every call."""
     return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
@@ -229,11 +211,6 @@ def is_static(node: Any) -> bool:
 def mark_static(node: Any) -> None:
     """Mark a graph input as Dynamo does, so that `is_static` says so."""
     node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
-
-
-def keeps_for_next_process() -> bool:
-    """Whether Dynamo keeps its part of compiled functions for the next process."""
-    return bool(getattr(config, "caching_precompile", False))
 
 
 def id_for_next_process(graph_module: Any) -> str | None:
