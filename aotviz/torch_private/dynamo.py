@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import torch
 from torch._dynamo import config, convert_frame, eval_frame, exc, external_utils
 from torch._dynamo.backends import registry
-from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 from torch._dynamo.exc import Unsupported as Unsupported
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.utils import counters as counters  # "unimplemented" has what Dynamo met and can't trace
@@ -24,15 +23,13 @@ from torch._guards import CompileContext, DuplicateInputs, TracingContext
 from torch._logging import structured
 from torch.fx.experimental._backward_state import BackwardState as BackwardState  # has hooks, set after the forward
 
-BackendFailed = BackendCompilerFailed
-CompileError = TorchDynamoException
+BackendFailed, CompileError = exc.BackendCompilerFailed, exc.TorchDynamoException
 Function = TypeVar("Function", bound=Callable[..., Any])
 programs_of = eval_frame._debug_get_cache_entry_list
 _ISOLATED: dict[str, Any] = (
     {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
 )
 
-_GROUP = "torch_dynamo_backends"
 _AOT_AUTOGRAD = "torch._functorch._aot_autograd."  # the modules of it
 
 
@@ -41,7 +38,7 @@ def offer(name: str, where: str) -> None:
 
     An installed package does this by an entry point, which takes precedence.
     """
-    registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group=_GROUP))
+    registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group="torch_dynamo_backends"))
 
 
 def compiled(fn: Any, backend: Any, **options: Any) -> Any:
@@ -111,7 +108,7 @@ def called_in(frame: FrameType) -> str:
 
 def is_compile_error(error: BaseException) -> bool:
     """Whether torch could not compile a function."""
-    return isinstance(error, TorchDynamoException) or type(error).__module__ == exc.__name__
+    return isinstance(error, CompileError) or type(error).__module__ == exc.__name__
 
 
 def compile_call() -> dict[str, Any] | None:

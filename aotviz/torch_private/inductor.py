@@ -21,7 +21,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -41,8 +41,6 @@ from aotviz.torch_private import versions
 from aotviz.torch_private.context import CompilerFacts
 from aotviz.torch_private.inductor_results import REPLAYED, fits
 
-C = TypeVar("C", bound=Callable[..., Any])
-
 _KERNELS_ONLY = 2  # Inductor's cheapest level of provenance tracking
 # The class of passes that have a uuid. Older releases have one class for all kinds of passes.
 _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)
@@ -54,11 +52,6 @@ def folder_of_key(key: str) -> Path | None:
     """Where Inductor's cache has what is under a key: two levels below `fxgraph` in its folder. None if unknown."""
     find = getattr(FxGraphCache, "_get_tmp_dir_for_key", None)
     return None if find is None else Path(find(key))
-
-
-def _takes_lazy_graphs(compiler: C) -> C:
-    vars(compiler)["takes_lazy_graphs"] = True
-    return compiler
 
 
 class InductorCompilers:
@@ -90,7 +83,6 @@ class InductorCompilers:
             table: Mapping[Any, Any] = select_decomp_table()
             return table
 
-    @_takes_lazy_graphs
     def forward(
         self, graph_module: fx.GraphModule, example_inputs: Sequence[Any], is_inference: bool = False
     ) -> Callable[..., Any]:
@@ -120,11 +112,9 @@ class InductorCompilers:
             found(compiled)
         return compiled
 
-    @_takes_lazy_graphs
     def inference(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return self.forward(graph_module, example_inputs, is_inference=True)
 
-    @_takes_lazy_graphs
     def backward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
@@ -221,6 +211,10 @@ class InductorCompilers:
         return patched
 
 
+for _compiler in (InductorCompilers.forward, InductorCompilers.inference, InductorCompilers.backward):
+    vars(_compiler)["takes_lazy_graphs"] = True
+
+
 class _MemoryFacts(_Pass):
     """A pass that runs before fusion, and before the user's own pass, if there is one."""
 
@@ -247,7 +241,9 @@ def _memory_facts(
     """
     nodes = [node for one in module.modules() if isinstance(one, fx.GraphModule) for node in one.graph.nodes]
     calls_methods = any(_METHOD in (node.target, *node.args[:2]) for node in nodes)
-    offsets = _offsets(inputs) if any(_reads_offsets(node.target) for node in nodes) else ()
+    # What these operators read depends on where in its storage a tensor begins.
+    reads = any(text in str(node.target) for node in nodes for text in ("as_strided", "storage_offset"))
+    offsets = _offsets(inputs) if reads else ()
     if donated is None and not calls_methods and not offsets:
         return contextlib.nullcontext()
     before = config._pre_fusion_custom_pass
@@ -256,11 +252,6 @@ def _memory_facts(
         told = told.__call__  # a bare function, like the user's own, keeps the graph out of the cache
     patched: contextlib.AbstractContextManager[Any] = config.patch(_pre_fusion_custom_pass=told)
     return patched
-
-
-def _reads_offsets(target: Any) -> bool:
-    """Whether what an operator reads depends on where in its storage a tensor begins."""
-    return any(text in str(target) for text in ("as_strided", "storage_offset"))
 
 
 def _offsets(inputs: Sequence[Any]) -> tuple[tuple[int, str], ...]:
