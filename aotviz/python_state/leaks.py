@@ -23,6 +23,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain
 from types import CellType, FrameType, FunctionType
 from typing import cast
 
@@ -137,8 +138,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.inside: dict[int, object] = {}  # id -> object found on the walk
-        self.met: Counter[int] = Counter()  # id -> number of references found on the walk
-        self.below: dict[int, list[int]] = {}  # id -> ids of the objects that it refers to
+        self.below: dict[int, list[int]] = {}  # id -> ids of the objects that it refers to, one for each reference
         self.roots: set[int] = set()
         self.add([])
         self.own = self._references(*self.inside)  # the count of an object that only `inside` refers to
@@ -170,24 +170,18 @@ class _Count:
                     if key in skipped or not _leads_on(kind):
                         continue
                     self.add(item)
-                self.met[key] += 1
                 below.append(key)
-                if key not in self.below and not isinstance(item, FunctionalTensor):
+                if key not in self.below:
                     self.below[key] = []
                     queue.append(key)
 
     def walk_added(self) -> None:
-        """Count the references that wrapper subclasses, and views taken in inference mode, have to tensors."""
-        for key, item in list(self.inside.items()):
-            if not isinstance(item, FunctionalTensor):
-                self.walk(item)
-            elif (base := functional_tensors.inference_base(item)) is not None:
-                self.add(base)
-                self.met[id(base)] += 1
-                self.below[key] = [id(base)]
+        for item in list(self.inside.values()):
+            self.walk(item)
 
     def tensors_held_elsewhere(self) -> list[FunctionalTensor]:
-        queue = [key for key in self.inside if key not in self.roots and self._is_held_elsewhere(key)]
+        met = Counter(chain.from_iterable(self.below.values()))
+        queue = [key for key in self.inside if key not in self.roots and self._is_held_elsewhere(key, met[key])]
         reached = set(queue)
         while queue:
             for key in self.below.get(queue.pop(), ()):
@@ -196,17 +190,21 @@ class _Count:
                     queue.append(key)
         return [tensor for key in reached if isinstance(tensor := self.inside[key], FunctionalTensor)]
 
-    def _is_held_elsewhere(self, key: int) -> bool:
+    def _is_held_elsewhere(self, key: int, met: int) -> bool:
         item = self.inside[key]
         if not isinstance(item, (*_CONTAINERS, torch.Tensor)):
             return False  # an object of ours
         by_autograd = isinstance(item, torch.Tensor) and is_kept_by_autograd(item)
         del item
-        return self._references(key) > self.own + self.met[key] + by_autograd
+        return self._references(key) > self.own + met + by_autograd
 
 
 def _referents(holder: object) -> list[object]:
-    """The objects that an object refers to. For a function, only its closure: the globals are not its own."""
+    """The objects that an object refers to. For a function, only its closure: the globals are not its own. For a tensor
+    of the trace, only that of which it is a view taken in inference mode."""
+    if isinstance(holder, FunctionalTensor):
+        base = functional_tensors.inference_base(holder)
+        return [] if base is None else [base]
     if isinstance(holder, FunctionType):
         return [] if holder.__closure__ is None else [holder.__closure__]
     return gc.get_referents(holder)

@@ -263,7 +263,7 @@ def _offsets(inputs: Sequence[Any]) -> tuple[tuple[int, str], ...]:
 @contextlib.contextmanager
 def _tracked() -> Iterator[Callable[[Any], None]]:
     """Let Inductor record which nodes a kernel computes. Yields a function that marks results from Inductor's cache."""
-    level = getattr(config.trace, "provenance_tracking_level", None)
+    level = config.trace.provenance_tracking_level or _KERNELS_ONLY
     hits = counters["inductor"]["fxgraph_cache_hit"]
 
     def found(compiled: Any) -> None:
@@ -271,10 +271,7 @@ def _tracked() -> Iterator[Callable[[Any], None]]:
             with contextlib.suppress(AttributeError):
                 _mark_replayed(compiled)
 
-    with contextlib.ExitStack() as stack:
-        if level is not None:
-            stack.enter_context(config.patch({"trace.provenance_tracking_level": level or _KERNELS_ONLY}))
-            stack.enter_context(inductor_debug.reset_provenance_globals())
+    with config.patch({"trace.provenance_tracking_level": level}), inductor_debug.reset_provenance_globals():
         yield found
 
 

@@ -14,16 +14,14 @@ This file is imported when Dynamo gives a graph an id, which it does only in the
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch._C._dynamo.eval_frame import _reset_precompile_entries
-from torch._dynamo import config
 from torch._dynamo.aot_compile import aot_compile_fullgraph
 from torch._dynamo.aot_compile_types import SerializableCallable as SerializableCallable
 from torch._dynamo.bytecode_transformation import _unique_id_counter
@@ -63,13 +61,6 @@ def skip_names(count: int) -> None:
     in another process brings names with it."""
     while names_made() < count:
         next(_unique_id_counter)
-
-
-@contextlib.contextmanager
-def switched_off() -> Iterator[None]:
-    """Dynamo keeps nothing for a function that is compiled in this block, and has nothing of it."""
-    with config.patch(caching_precompile=False):
-        yield
 
 
 def wrapping() -> tuple[Any, Mapping[str, Any]] | None:
