@@ -49,9 +49,13 @@ from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
 
 MOST_NAMED = 3  # compilations of one cause
 UNLOGGED = (
-    "torch's log says nothing about errors that came later, when the compiled programs ran: look at what the job "
+    "torch's log has no errors that came later, when the compiled programs ran: if the job failed, look at what it "
     "printed, or run it under `aotviz.watch()`"
 )
+FAULTLESS = {  # by where the rows come from
+    "log": "This log shows no fault in compiling",
+    "watch": "Nothing went wrong while this was watched",
+}
 
 
 def all_rows(recording: Recorded) -> tuple[RecordingData, Sequence[str]]:
@@ -249,18 +253,19 @@ def _never_called(facts: Facts) -> list[Point]:
 
 
 def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
-    """Said first of a log where nothing needs attention. It has no error of a compiled program that runs, and not what
-    was computed, which may differ from eager's."""
+    """Said first of a log or a watch where nothing needs attention. A log has no error of a compiled program that runs;
+    neither has what was computed, which may differ from eager's."""
     if (
-        facts.source != "log"
+        facts.source not in FAULTLESS
         or not facts.data.compilations
         or not overviews.is_healthy(points)
         or any(point.fix for point in points)
     ):
         return []
-    told = "Nothing is wrong with how this was compiled: no graph broke, nothing was compiled again, and nothing failed"
+    told = f"{FAULTLESS[facts.source]}: no graph broke, nothing was compiled again, and nothing failed"
+    unlogged = (_without_backward(facts), UNLOGGED) if facts.source == "log" else ()
     unlike = _unlike_eager(facts)
-    text = sentence(told, _without_backward(facts), UNLOGGED, *(point.text for point in unlike))
+    text = sentence(told, *unlogged, *(point.text for point in unlike))
     if not unlike:
         return [Point(text)]
     fix = functools.reduce(Advice.together_with, (point.fix for point in unlike))

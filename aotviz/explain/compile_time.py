@@ -20,7 +20,7 @@ from aotviz.explain.cures.registry import NO_ADVICE
 from aotviz.explain.explanation import Point, counted, seconds, sentence
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.rows import GRAPH_LINE, Facts
-from aotviz.explain.time_parts import AOT, CAPTURE, GUARDS, KERNELS, UNKNOWN, part_of
+from aotviz.explain.time_parts import AOT, BACKEND, CAPTURE, GUARDS, KERNELS, UNKNOWN, part_of
 from aotviz.recording.dynamo_stage import REST
 from aotviz.recording.sources import UNKNOWN as NO_LINE
 from aotviz.recording.sources import SourceLine, module_path
@@ -37,7 +37,14 @@ MOST_TOLD = 3
 GENERATED = "<eval_with_key>"  # the file of a graph's own code, which a captured backward is
 UNROLLED = 200  # operators of one line in one graph: the line stands in a loop
 COVERED = 0.95  # of a compilation's time: events that last longer are all of it
-PARTS = {CAPTURE: "capture", GUARDS: "guards", AOT: "aotautograd", KERNELS: "kernels", UNKNOWN: "other"}
+PARTS = {  # its columns
+    CAPTURE: "capture",
+    GUARDS: "guards",
+    BACKEND: "backend",
+    AOT: "aotautograd",
+    KERNELS: "kernels",
+    UNKNOWN: "other",
+}
 
 Operator = tuple[SourceLine, str, str]  # its line, the path of its module, the class of that
 
@@ -96,15 +103,13 @@ def parts_of(facts: Facts, place: int) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     top = timeline.span_of(facts, place)
     if top is None:
-        for stage in facts.data.compilations[place].stages:
-            if not stage.replayed and stage.elapsed_ns > 0:
+        for stage in facts.timed_stages(place):
+            if stage.elapsed_ns > 0:
                 found[part_of(stage.name) or AOT] += stage.elapsed_ns / 1e9
         return found
-    spans = [(top, UNKNOWN)]
-    for span, above in spans:  # it grows
-        part = part_of(span.name) or above if span.count else above
+    for span, part in timeline.by_part(top):
         found[part] += span.own_seconds
-        spans += [(child, part) for child in span.children.values()]
+    found[BACKEND] = max(0.0, found[BACKEND] - facts.of_our_backend.get(place, 0.0))
     took, told = facts.seconds(place), sum(found.values())
     if took and told > COVERED * took:
         return {part: spent * took / told for part, spent in found.items()}

@@ -75,7 +75,8 @@ def by_kind(facts: Facts) -> dict[str, list[int]]:
     """The places of the exports and of the compilations, as far as there are any."""
     found: dict[str, list[int]] = {}
     for place, compilation in enumerate(facts.data.compilations):
-        found.setdefault("export" if compilation.kind in EXPORTS else "compilation", []).append(place)
+        if place not in facts.told_twice:
+            found.setdefault("export" if compilation.kind in EXPORTS else "compilation", []).append(place)
     return dict(sorted(found.items(), reverse=True))
 
 

@@ -118,12 +118,12 @@ def _lower(title: str) -> str:
 
 
 def _healthy(facts: Facts) -> str:
-    compiled = facts.data.compilations
+    compiled = [one for place, one in enumerate(facts.data.compilations) if place not in facts.told_twice]
     if not compiled:
         return sentence("Nothing was compiled", *facts.data.notes)
     asked = [one for one in facts.data.cache_lookups if one.cache == "aotviz"]
     hits = [one for one in asked if one.outcome == "hit"]
-    spent = sum(map(facts.seconds, range(len(compiled))))
+    spent = facts.total_seconds
     if asked and len(hits) == len(asked) == len(compiled):
         saved = sum(one.saved_ns for one in hits) / 1e9
         told = f"Nothing was compiled: {len(hits)} of {len(asked)} from the cache"

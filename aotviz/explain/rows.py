@@ -26,6 +26,7 @@ from aotviz.recording.schema import (
     Origin,
     RecordingData,
     ShapeRecord,
+    StageRecord,
 )
 from aotviz.recording.sources import SourceLine, innermost, user_frames
 from aotviz.recording.spoken import spoken
@@ -38,6 +39,7 @@ class HasOrigin(Protocol):
 
 Row = TypeVar("Row", bound=HasOrigin)
 EXPORTS = EXPORT, DRAFT = "export", "draft export"  # kinds of compilations
+COMPILE_ID = re.compile(r"\[([^\[\]\s]+)\]$")  # Dynamo's, at the end of the name of a compilation of our own
 PACKAGES = "/site-packages/"
 TIMED = ("duration_us", "entire_frame_compile_time_s")  # of one compilation, the best known first
 
@@ -216,13 +218,37 @@ class Facts:
         return ("frame", compilation.frame) if compilation.frame >= 0 else ("log", compilation.log)
 
     def seconds(self, place: int) -> float:
-        """The time of a compilation with its backward; 0 if the log does not say."""
-        compilation = self.data.compilations[place]
-        if not compilation.compile_id:
-            return sum(stage.elapsed_ns for stage in compilation.stages if not stage.replayed) / 1e9
+        """The time of a compilation with its backward, without that of others inside it; 0 if the log does not say."""
+        if not self.data.compilations[place].compile_id:
+            return sum(stage.elapsed_ns for stage in self.timed_stages(place)) / 1e9
         metrics = self.about(place, self.data.metrics)
         said = sum((_seconds(record) for record in metrics if record.kind != "runtime"), 0.0)
-        return max(0.0, (said or self._of_events.get(place, 0.0)) - self._inside.get(place, 0.0))
+        inside = self._inside.get(place, 0.0) + self.of_our_backend.get(place, 0.0)
+        return max(0.0, (said or self._of_events.get(place, 0.0)) - inside)
+
+    def timed_stages(self, place: int) -> list[StageRecord]:
+        """The stages of a compilation of our own that ran, but for Dynamo's if torch tells of it as well."""
+        stages = self.data.compilations[place].stages
+        return [one for one in stages if not one.replayed and (one.name != "dynamo" or place not in self.told_twice)]
+
+    @cached_property
+    def told_twice(self) -> dict[int, int]:
+        """Compilations of our own backend -> Dynamo's of the same, in a watch, which gets both."""
+        theirs = {(one.compile_id, one.reset): place for place, one in enumerate(self.data.compilations)}
+        found = {}
+        for place, one in enumerate(self.data.compilations):
+            named = None if one.compile_id else COMPILE_ID.search(one.name)
+            if named is not None and (named[1], one.reset) in theirs:
+                found[place] = theirs[named[1], one.reset]
+        return found
+
+    @cached_property
+    def of_our_backend(self) -> dict[int, float]:
+        """The seconds of each of Dynamo's compilations that our own backend tells of itself."""
+        found: dict[int, float] = defaultdict(float)
+        for place, theirs in self.told_twice.items():
+            found[theirs] += self.seconds(place)
+        return found
 
     @cached_property
     def total_seconds(self) -> float:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 
 UNKNOWN = "not accounted for"
-CAPTURE, GUARDS, AOT, KERNELS = "capture by Dynamo", "guards", "AOTAutograd", "kernels"
+CAPTURE, GUARDS, BACKEND, AOT, KERNELS = "capture by Dynamo", "guards", "backend", "AOTAutograd", "kernels"
 PARTS = (  # of the time: what the names of events and stages begin with, or have in them
     (
         KERNELS,
         re.compile(r"inductor|triton|compile_file|async_compile|code_?gen|scheduler|graphlowering|^lower|kernel"),
     ),
     (AOT, re.compile(r"aot|joint|partition|min_cut|backward_compile|_compile_bw")),
+    (BACKEND, re.compile(r"backend_compile|call_user_compiler")),
     (GUARDS, re.compile(r"guard")),
     (CAPTURE, re.compile(r"entire_frame_compile|bytecode|dynamo|convert_frame|pgo")),
 )
-ORDER = (CAPTURE, AOT, GUARDS, KERNELS, UNKNOWN)
+ORDER = (CAPTURE, BACKEND, AOT, GUARDS, KERNELS, UNKNOWN)
 
 
 def part_of(name: str) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from aotviz.explain import explained_tables
 from aotviz.explain.explanation import Explanation, Point, seconds, sentence
 from aotviz.explain.rows import Facts
+from aotviz.explain.time_parts import UNKNOWN, part_of
 from aotviz.recording.dynamo_stage import plain_name
 from aotviz.recording.schema import EventTable
 
@@ -101,6 +102,15 @@ def span_of(facts: Facts, place: int) -> Span | None:
         facts.memory["tree"] = tree(facts)
     top: Span = facts.memory["tree"]
     return top.children.get(_label(facts, place))
+
+
+def by_part(top: Span) -> Iterator[tuple[Span, str]]:
+    """Each span of a tree with the part of the compile time that it is: by its own name, or that of a span around."""
+    spans = [(top, UNKNOWN)]
+    for span, above in spans:  # it grows
+        part = part_of(span.name) or above if span.count else above
+        yield span, part
+        spans += [(child, part) for child in span.children.values()]
 
 
 def spent(facts: Facts, place: int, pattern: re.Pattern[str]) -> float:
@@ -204,24 +214,31 @@ def figure(facts: Facts, only: int | None = None) -> Figure:
 
 
 def explain_all(facts: Facts, only: int | None = None) -> Explanation:
-    """The total, and the events with the most time of their own."""
+    """The total, its parts, and of each part the event with the most time of its own."""
     top, apart = compiling(facts, only)
     if not top.seconds:
         return Explanation("This recording contains no times.", ())
-    own: dict[str, float] = defaultdict(float)
-    for span, _ in top.walk():
+    parts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # the seconds of its events, by name
+    for span, part in by_part(top):
         if span.count:  # it is an event
-            own[span.name] += span.own_seconds
-    longest = sorted(own.items(), key=lambda item: -item[1])[:5]
-    shares = ((name, value, value / top.seconds) for name, value in longest)
-    told = ", ".join(f"{name} {seconds(value)} ({part:.0%})" for name, value, part in shares if part >= LEAST)
-    points = [Point(sentence(f"Of {seconds(top.seconds)} of compiling, most was spent in: {told}"))]
+            parts[part][span.name] += span.own_seconds
+    told = [
+        f"{part} {seconds(took)} ({took / top.seconds:.0%}, {_longest(parts[part])})"
+        for took, part in sorted(((sum(own.values()), part) for part, own in parts.items()), reverse=True)
+        if took >= LEAST * top.seconds
+    ]
+    points = [Point(sentence(f"Of {seconds(top.seconds)} of compiling: {'; '.join(told)}"))]
     if apart.seconds >= NOTABLE:
         names = ", ".join(f"{one.name} {seconds(one.seconds)}" for one, depth in apart.walk() if depth == 1)
         points.append(
             Point(sentence(f"Before and between the compilations, {seconds(apart.seconds)} went to: {names}"))
         )
     return Explanation(f"Compiling took {seconds(top.seconds)}", tuple(points))
+
+
+def _longest(own: dict[str, float]) -> str:
+    name, took = max(own.items(), key=lambda item: item[1])
+    return f"all in `{name}`" if took == sum(own.values()) else f"{seconds(took)} of it in `{name}`"
 
 
 def compiling(facts: Facts, only: int | None = None) -> tuple[Span, Span]:

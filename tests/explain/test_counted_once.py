@@ -72,6 +72,6 @@ def test_what_other_threads_do_meanwhile_is_no_time_of_its_own() -> None:
     assert timeline.tree(facts).seconds == 13
     texts = timeline.explain_all(facts).sentences
     assert texts == [
-        "Of 8.0 s of compiling, most was spent in: wait 5.0 s (62%), dynamo 3.0 s (38%).",
+        "Of 8.0 s of compiling: capture by Dynamo 8.0 s (100%, 5.0 s of it in `wait`).",
         "Before and between the compilations, 5.0 s went to: late 2.0 s, early 2.0 s, later 1.0 s.",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_a_training_that_never_ran_backward_is_told_so(tmp_path: Path, backend: 
             result.sum().backward()
 
     first = logged(program, tmp_path).explain().sentences[0]
-    assert "Nothing is wrong with how this was compiled" in first
+    assert "This log shows no fault in compiling" in first
     assert (run == "no backward") == ("or the job ended before it" in first)
 
 
@@ -91,7 +92,7 @@ def test_a_backward_that_takes_sizes_is_compiled_at_once_and_nothing_is_said_of_
         torch.compile(layer, backend="aot_eager", dynamic=True)(torch.ones(4, 3)).sum().backward()
 
     explained = logged(program, tmp_path).explain()
-    assert "Nothing is wrong with how this was compiled" in explained.sentences[0]
+    assert "This log shows no fault in compiling" in explained.sentences[0]
     assert "no backward" not in str(explained).lower()
 
 
@@ -111,3 +112,18 @@ def test_settings_of_aotautograd_are_compared(tmp_path: Path) -> None:
     assert {name for name in first if first[name] != second[name]} == {
         "torch._functorch.config.activation_memory_budget"
     }
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aotviz_eager"])
+def test_a_watch_in_which_nothing_went_wrong_says_so_first_and_what_took_the_time(backend: str) -> None:
+    torch._dynamo.reset()
+    with aotviz.watch() as watch:
+        torch.compile(torch.sin, backend=backend)(torch.ones(3))
+    first, second = watch.explain().sentences
+    assert first.startswith("Nothing went wrong while this was watched: no graph broke")
+    spent = watch.overview().times
+    assert spent["AOTAutograd"] > 0  # of our backend, its own stages
+    assert re.search(rf"of compiling: .*{'backend' if backend == 'aotviz_eager' else 'AOTAutograd'} \d", second)
+    assert watch.explain().title.startswith("1 compilation of 1 function")
+    took = next(row.seconds for row in watch.timeline().itertuples() if row.depth == 0)
+    assert watch.overview().seconds <= 1.1 * took  # the two records of our backend are counted once

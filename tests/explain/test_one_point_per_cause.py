@@ -144,7 +144,7 @@ def test_failures_come_first_and_then_what_costs_most(tmp_path) -> None:
     rest = [(point.kind == "cache", -point.seconds) for point in ranked[len(failed) :]]
     assert rest == sorted(rest)  # misses of caches last
     assert rest[0][1] < 0
-    assert any("most was spent in" in point.text for point in points[remarks:])
+    assert any("s of compiling: " in point.text for point in points[remarks:])
 
 
 def test_cache_misses_of_four_ranks_are_one_point_for_each_cause(tmp_path) -> None:
