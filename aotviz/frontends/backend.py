@@ -166,7 +166,7 @@ class Backend:
         if dynamo.id_for_next_process(gm) is not None:
             from aotviz.frontends import saved_functions  # loads what torch has for this, which few programs need
 
-            if saved_functions.is_wanted():
+            if saved_functions.is_for_file():
                 return saved_functions.compiled(self, gm, example_inputs)
         return self.compiled(gm, example_inputs)
 
@@ -342,7 +342,8 @@ class _Graph:
     ) -> Program:
         """Compile the graph, or load it from the cache, if its key is `asked`. After an `eager_after` error, record
         that it ran in eager, unless refusals are raised."""
-        dynamo.count_compilation("total")
+        counted = dynamo.counters["aot_autograd"]  # which DDPOptimizer and users read
+        counted["total"] += 1
         in_eager, session = None if self.raises else self.place, self.session()
         try:
             with self.lowering.around():
@@ -354,9 +355,9 @@ class _Graph:
                     session.keep(program)
         except Exception as error:
             if not scalars.asks_for_restart(error):
-                dynamo.count_compilation("not_ok")
+                counted["not_ok"] += 1
             raise
-        dynamo.count_compilation("ok")
+        counted["ok"] += 1
         return program
 
 

@@ -190,7 +190,7 @@ def _ended(reason: str) -> str:
     """Dynamo's reason why a graph ends. Of a graph that ends before the line from which Dynamo can resume, the reason
     is a word of Dynamo's own: the construct that it met since the last graph, if it was one."""
     global _unsupported
-    earlier, _unsupported = _unsupported, dynamo.unsupported()
+    earlier, _unsupported = _unsupported, dict(dynamo.counters["unimplemented"])
     new = [text for text, count in _unsupported.items() if count > earlier.get(text, 0)]
     return new[0] if reason == "step_unsupported" and len(new) == 1 else reason
 

@@ -13,7 +13,7 @@ import torch.fx as fx
 
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.torch_private import graph_nodes, operators, pytree
-from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
+from aotviz.torch_private.modules import graph_module
 
 
 def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
@@ -22,7 +22,7 @@ def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
     Unless `lazy`, its Python code is generated at once, and its class is plain `fx.GraphModule`.
     """
     graph = copied(module.graph)
-    return lazy_graph_module(module, graph) if lazy else plain_graph_module(module, graph)
+    return graph_module(module, graph, lazy)
 
 
 def copied(graph: fx.Graph) -> fx.Graph:

@@ -26,7 +26,7 @@ from aotviz.runtime import gradient_hooks
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.lowered import LoweredSplit
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
-from aotviz.torch_private import compiled_autograd as torchs
+from aotviz.torch_private import autograd_nodes as torchs
 from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.torch_private.dispatch import without_modes

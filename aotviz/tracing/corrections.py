@@ -43,11 +43,11 @@ from typing import Any
 import torch
 
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
 from aotviz.torch_private.operators import Operator
 from aotviz.torch_private.tensors import is_dense
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
 from aotviz.tracing.views import contiguous, layout, order_of
@@ -124,7 +124,7 @@ def _settled(
     def traced(*args: Any, **kwargs: Any) -> Any:
         if running.inside or is_certain(*args):
             return NotImplemented
-        with patched(running, inside=True):
+        with swapped(running, inside=True):
             result = operator(*args, **kwargs)
         first, *others = result if isinstance(result, tuple) else (result,)
         if first is not None:  # None for a gradient that is not needed

@@ -26,7 +26,7 @@ from aotviz.ir.view_and_mutation import (
     ViewStep,
 )
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
-from aotviz.python_state.contents import contents
+from aotviz.python_state.user_objects import contents
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, registered_hooks, replay

@@ -29,10 +29,9 @@ from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, line_in, refuse, translated
 from aotviz.ir.view_and_mutation import InputAliasInfo, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import pytree
 from aotviz.torch_private.tensors import base_of
-from aotviz.torch_private.tracers import telling_of_compilation
+from aotviz.torch_private.tracers import swapped, telling_of_compilation
 from aotviz.tracing import (
     arguments,
     facts_of_inputs,
@@ -140,7 +139,7 @@ def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
     watching = user_calls.BeforeEachCall(watch.look) if watch.is_needed else nullcontext()
     telling = telling_of_compilation() if known.is_compiling else nullcontext()
     grad_mode = torch.is_grad_enabled()
-    with patched(opened.ledger, open=True):
+    with swapped(opened.ledger, open=True):
         with watching, telling:
             result = program.fn(*given.args)
         watch.look()
@@ -243,7 +242,7 @@ class Run(Results):
 
     def placing_views(self) -> AbstractContextManager[None]:
         """If the function wrote through `as_strided`, so do its gradients, and the ledger must watch these too."""
-        return patched(self.ledger, open=bool(self.ledger.placed))
+        return swapped(self.ledger, open=bool(self.ledger.placed))
 
     def differentiated(
         self, outputs: Mapping[int, Any], edges: Sequence[Any], autocast: Autocasts

@@ -19,8 +19,8 @@ from torch.autograd.function import BackwardCFunction
 from aotviz.ir import graphs
 from aotviz.runtime.captured_backward import Capturable
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
+from aotviz.torch_private import autograd_nodes as torchs
 from aotviz.torch_private import backward_capture
-from aotviz.torch_private import compiled_autograd as torchs
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.whole_backward import steps
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aotviz.ir import forms
 from aotviz.ir.view_and_mutation import OutputType
-from aotviz.python_state.patched import patched
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import corrections, forward
 from aotviz.tracing.argument_state import Kind
 from aotviz.tracing.forward import Run
@@ -108,8 +108,8 @@ def noted() -> Iterator[set[str]]:
     plain_run, plain_retraced = forward.run, forms.TracedCall.retraced
     plain_strides, plain_misfits = corrections.changing_strides, corrections.misfits
     with (
-        patched(forward, run=run),
-        patched(forms.TracedCall, retraced=retraced),
-        patched(corrections, changing_strides=changing_strides, misfits=misfits),
+        swapped(forward, run=run),
+        swapped(forms.TracedCall, retraced=retraced),
+        swapped(corrections, changing_strides=changing_strides, misfits=misfits),
     ):
         yield met
