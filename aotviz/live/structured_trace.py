@@ -21,15 +21,17 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aotviz.live import exported, failed_guards
-from aotviz.live.watched import WatchedLog
 from aotviz.recorder import calls
 from aotviz.recording.noted_calls import NotedCall
 from aotviz.torch_private import dynamo, exporting, runtime, torchs_log
+
+if TYPE_CHECKING:
+    from aotviz.live.watched import WatchedLog
 
 LOGGER = logging.getLogger("torch.__trace")
 FAILED_GUARDS = "aotviz_failed_guards"  # our own record: all guards that fail for a call; torch names only the first

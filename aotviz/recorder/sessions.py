@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,7 +22,6 @@ from aotviz import __version__
 from aotviz.ir.forms import Executable, Request
 from aotviz.ir.user_warnings import users_line
 from aotviz.pipeline import Observer, Observers
-from aotviz.reading.recording import Recording
 from aotviz.recorder import call_errors
 from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.torchs_trace import TorchsTrace
@@ -31,6 +30,9 @@ from aotviz.recording.store import Store
 from aotviz.runtime.lowered import Program
 from aotviz.torch_private import dynamo, inductor_results, torchs_log
 from aotviz.traced import CallsOriginal
+
+if TYPE_CHECKING:
+    from aotviz.reading.recording import Recording
 
 
 class _Thread(threading.local):
@@ -254,6 +256,8 @@ class CompiledCallable(Inspected):
 
 def live(store: Store) -> Recording:
     """A recording that always shows the current content of a store."""
+    from aotviz.reading.recording import Recording  # a third of all our modules, which no compilation needs
+
     return Recording(store, producer())
 
 

@@ -115,14 +115,12 @@ def _simple(call: TracedCall) -> None:
             raise ExportRefused(
                 f"{output} is {what}; aot_export_joint_simple does not take outputs that are aliases. Clone {output}."
             )
-    _flat(call.convention.in_spec, "arguments")
+    _flat(call.convention.in_spec.children()[0], "arguments")
     _flat(call.out_spec, "result")
 
 
 def _flat(spec: Any, what: str) -> None:
     """Refuse a pytree that is not one tuple or list of leaves."""
-    if what == "arguments":
-        spec = spec.children()[0]
     if spec.type not in (tuple, list) or not all(child.is_leaf() for child in spec.children()):
         raise ExportRefused(
             f"aot_export_joint_simple takes a function whose {what} is one flat tuple or list, and this is {spec}"

@@ -1,5 +1,5 @@
 """Nodes of the autograd graph, the hooks on them, the engine that runs them, and how torch's compiled autograd sees
-the nodes of Functions (`runtime/capturable.py`).
+the nodes of Functions (`runtime/captured_backward.py`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -129,7 +130,7 @@ def overridden() -> str:
     for registered in sorted(torch.library._impls - _of_torch):
         namespace, operator, key = registered.split("/")
         key = key or "CompositeImplicitAutograd"
-        places = [where for name, where in _kernels(f"{namespace}::{operator}") if name == key]
+        places = (where for name, where in _kernels(f"{namespace}::{operator}") if name == key)
         if namespace in TORCHS and not key.startswith(_BACKENDS) and any(map(_is_users, places)):
             return f"{namespace}::{operator} for {key}"
         _of_torch.add(registered)
@@ -143,6 +144,7 @@ def inductors_decompositions() -> Iterator[tuple[str, Any]]:
     yield from ((str(operator), function) for operator, function in decompositions.items())
 
 
+@functools.cache  # thousands of kernels are registered in some thirty files
 def _is_users(where: str) -> bool:
     return where.endswith(".py") and not os.path.realpath(where).startswith(_HOME)
 

@@ -25,8 +25,9 @@ from torch.autograd.graph import Node
 from torch.fx.experimental import proxy_tensor
 
 from aotviz.ir import autograd_graph, effects, graphs, user_code
+from aotviz.ir.subclass_meta import plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
-from aotviz.ir.wrapper_subclasses import is_subclass, leaves, ragged
+from aotviz.ir.wrapper_subclasses import is_subclass, ragged
 from aotviz.python_state import leaks, randomness
 from aotviz.python_state.garbage import counted_as_old
 from aotviz.torch_private import (
@@ -73,7 +74,7 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
         self.tensor_attrs: dict[Any, str] = {}
         self.keeps_stacks = keeps_stacks
         self.half = ""  # "is_forward" or "is_backward", the partitioners' tags
-        self._lines: dict[tuple[Any, int], str] = {}
+        self._lines: dict[tuple[Any, int], str] = {}  # (code, instruction) -> line
         self._stacks: dict[str, str] = {}  # nodes of one place share one string, which is hashed and kept once
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
@@ -123,7 +124,7 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
         return self._stacks.setdefault(text, text)
 
     def _line(self, frame: types.FrameType) -> str:
-        key = (frame.f_code, frame.f_lineno)
+        key = (frame.f_code, frame.f_lasti)  # Python has to compute `f_lineno`
         text = self._lines.get(key)
         if text is None:
             code = frame.f_code
@@ -239,9 +240,11 @@ class OpenTrace:
 
     def node_of(self, value: Any) -> Any:
         """The node that computes `value`. A constant is returned as itself; a subclass gives the nodes of its
-        leaves."""
+        flat values."""
         if is_subclass(value):
-            return tuple(map(self.node_of, leaves(value)))
+            nodes: list[Any] = []
+            plan(value, lambda part: nodes.append(self.node_of(part)))
+            return tuple(nodes)
         if isinstance(value, torch.Tensor):
             slot = proxy_tensor.get_proxy_slot(value, self.tracer, None)
             if slot is not None:

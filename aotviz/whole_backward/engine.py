@@ -29,7 +29,7 @@ from aotviz.ir.autograd_graph import nodes_behind
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import briefly
 from aotviz.options import Options
-from aotviz.runtime.capturable import Capturable, sizes_vary
+from aotviz.runtime.captured_backward import Capturable, sizes_vary
 from aotviz.torch_private import autograd_nodes, backward_capture, backward_engine, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
 from aotviz.whole_backward import current_node

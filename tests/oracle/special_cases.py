@@ -37,7 +37,10 @@ OF_A_RUN: dict[str, tuple[str, Callable[[Run], bool]]] = {
     "is_compiling": ("runs again: it asks for a value", lambda run: run.program.known.is_compiling),
     "retains_graph": ("runs again: it differentiates inside", lambda run: run.program.known.retains_graph),
     "deferred_hooks": ("runs again: a hook is on a result", lambda run: bool(run.program.known.deferred_hooks)),
-    "unrepeatable": ("gradients of a moved view are refused", lambda run: run.unrepeatable is not None),
+    "unrepeatable": (
+        "gradients of a moved view are refused",
+        lambda run: (run.turned or run.ledger.unrepeatable) is not None,
+    ),
     "orphan": (
         "an argument is a view without a root",
         lambda run: any(one.kind is Kind.ORPHAN for one in run.ledger.given.values()),
