@@ -128,5 +128,4 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("widgets/parts.py", "_counts: getattr; rows: getattr"): "a kind of rows that is in LISTS",
     ("widgets/static_files.py", "read: /; read: read_bytes"): OWN,
     ("widgets/subshells.py", "answer_where_asked: setattr"): OWN,
-    ("pipeline.py", "_each.tell: methodcaller"): OWN,
 }
