@@ -323,8 +323,7 @@ class ObservedDeferredStages:
         call: TracedCall = run(GRADIENT, request, observer)
         program = resume(call, observer)
         trace: Any = call.forward  # a GradientTrace
-        of_a_result = request.wanted is not None
-        return GradientProgram(program.function, trace.positions, of_a_result, trace.passed, trace.ends, trace.reads)
+        return GradientProgram(program.function, trace.positions, tuple(trace.passed), tuple(trace.ends), trace.reads)
 
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
         call: JointCall = traced_again(source)

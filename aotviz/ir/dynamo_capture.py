@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from itertools import starmap
 from types import CodeType
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from aotviz.ir.handed_over import HandedOver
 from aotviz.ir.user_warnings import callers
 from aotviz.torch_private import dynamo, what_follows
 from aotviz.torch_private.what_follows import NOTHING, Follows
@@ -130,6 +131,8 @@ class Capture:
     symbols: tuple[Symbol, ...] = ()
     kept: str = ""  # what Dynamo's own cache has to do with it, if caching_precompile is set
     earlier: bool = False  # an earlier process captured it
+    handed_over: HandedOver = field(default_factory=HandedOver)
+    returned: tuple[str, ...] = ()  # inputs that the function returns
 
 
 def captured_earlier(graph: CapturedGraph, kept: str) -> Capture:
@@ -187,7 +190,7 @@ def _ended(reason: str) -> str:
     """Dynamo's reason why a graph ends. Of a graph that ends before the line from which Dynamo can resume, the reason
     is a word of Dynamo's own: the construct that it met since the last graph, if it was one."""
     global _unsupported
-    earlier, _unsupported = _unsupported, dynamo.unsupported()
+    earlier, _unsupported = _unsupported, dict(dynamo.counters["unimplemented"])
     new = [text for text, count in _unsupported.items() if count > earlier.get(text, 0)]
     return new[0] if reason == "step_unsupported" and len(new) == 1 else reason
 

@@ -421,7 +421,6 @@ class AtHand:
     origins: Mapping[str, str]  # name of another saved or unpacked value -> name of the trace's node
     kept: tuple[int, ...]
     differentiated: tuple[int, ...]
-    passed: tuple[Ref, ...]  # results that a second derivative may pass
 
 
 @dataclass(frozen=True)

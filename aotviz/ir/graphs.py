@@ -13,7 +13,7 @@ import torch.fx as fx
 
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.torch_private import graph_nodes, operators, pytree
-from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
+from aotviz.torch_private.modules import graph_module
 
 
 def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
@@ -22,13 +22,18 @@ def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
     Unless `lazy`, its Python code is generated at once, and its class is plain `fx.GraphModule`.
     """
     graph = copied(module.graph)
-    return lazy_graph_module(module, graph) if lazy else plain_graph_module(module, graph)
+    return graph_module(module, graph, lazy)
 
 
 def copied(graph: fx.Graph) -> fx.Graph:
     made = operators.empty_copy(graph)
-    output = made.output(made.graph_copy(graph, {}))
-    output.meta = dict(output_node(graph).meta)
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        new = copies[node] = made.create_node(node.op, node.target, name=node.name, type_expr=node.type)
+        new.args = fx.map_arg(node.args, copies.__getitem__)  # `create_node` would flatten them, which takes longer
+        if node.kwargs:
+            new.kwargs = fx.map_arg(node.kwargs, copies.__getitem__)
+        new.meta.update(node.meta)
     return made
 
 

@@ -26,7 +26,8 @@ _STAND_INS = (FakeTensor, FunctionalTensor)
 
 def is_subclass(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor subclass whose parts a trace can see."""
-    return isinstance(value, torch.Tensor) and bool(is_traceable_wrapper_subclass(value))
+    is_tensor = isinstance(value, torch.Tensor) and not isinstance(value, _STAND_INS)
+    return is_tensor and bool(is_traceable_wrapper_subclass(value))
 
 
 def closed_class(value: Any) -> str:
@@ -79,7 +80,7 @@ def parts(value: Any) -> Iterator[torch.Tensor]:
 
 def is_functional(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether a trace follows a tensor, or a part of it."""
-    return any(isinstance(part, FunctionalTensor) for part in parts(value))
+    return isinstance(value, FunctionalTensor) or (is_subclass(value) and any(map(is_functional, parts(value))))
 
 
 def mapped(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:

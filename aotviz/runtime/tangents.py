@@ -16,6 +16,7 @@ import torch
 
 from aotviz.ir.forms import Emitter, Tangent
 from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, Plan, SubclassCreationMeta, SubclassLayout, made_by
+from aotviz.ir.subclass_meta import plan as plan_of
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
 from aotviz.torch_private.tensors import has_no_memory
 
@@ -107,9 +108,10 @@ def as_tangent(gradient: Any, expected: Expected) -> Any:
                 "Convert it before backward()."
             )
         return made
+    came = plan_of(gradient)
     raise RuntimeError(
-        f"the gradient of {expected.name} is {_described(gradient)}, and the backward was compiled for "
-        f"{_planned(plan)}. Convert the gradient before backward(), or give {type(gradient).__name__} a method "
+        f"the gradient of {expected.name} is {_planned(came)}, and the backward was compiled for {_planned(plan)}. "
+        f"Convert the gradient before backward(), or give {type(gradient).__name__} a method "
         "__coerce_same_metadata_as_tangent__(context, type) that does."
     )
 
@@ -142,14 +144,14 @@ def _converted(value: Any, plan: Plan) -> Any:
 def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
     """A copy with these strides, or a dense one with this order of dimensions. The context of a DTensor has its
     strides, which its class does not convert."""
-    made = _dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
+    made = dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
     wanted = [n for n in stride if n is not None]
     if len(wanted) < len(stride) or made.stride() == tuple(wanted):
         return made
     return made.new_empty_strided(made.shape, wanted).copy_(made)  # of a result that is not dense
 
 
-def _dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:
+def dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:
     """`value` in dense memory with this order of dimensions, the outermost first, still connected to its `grad_fn`."""
     return value.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
 
@@ -174,7 +176,7 @@ def in_layout(tensor: Any, tangent: Tangent) -> Any:
     if _lies_as(tensor, tangent):
         return tensor
     if tangent.order:
-        return _dense(tensor, tangent.order)
+        return dense(tensor, tangent.order)
     return restrided(tensor, tangent.size, tangent.stride)
 
 
@@ -194,14 +196,6 @@ class _InLayout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0], None
-
-
-def _described(value: Any) -> str:
-    if not is_subclass(value):
-        return "a plain tensor" if isinstance(value, torch.Tensor) else repr(value)
-    names, context = anatomy(value)
-    parts = ", ".join(f"{name} {_described(getattr(value, name))}" for name in names)
-    return f"a {type(value).__name__} ({parts}; context {context!r})"
 
 
 def _planned(plan: Plan) -> str:

@@ -48,17 +48,16 @@ def _split(call: Split, late: DeferredStages) -> LoweredSplit:
     facts = _facts(call, call.donated)
     compiled, reported = _compiled(call, call.forward_module, call.options.fw_compiler, facts)
     values = _as_reported(call, reported)
-    whole, part = _requests(call, values, facts)
-    plain = modules.boxed(call.backward_module)
-    traced = Traced(call, late)
-    backward = LazyBackward(whole, late, bool(call.donated), plain, traced.forget)
+    traced = Traced(call, late.traced_again)
+    whole, part = _compilers(call, values, facts, late, traced.forget)
+    backward = LazyBackward(whole, bool(call.donated), modules.boxed(call.backward_module))
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
     saved = [replace(one, value=known.get(one.name, one.value)) for one in call.saved]
-    with_history = Gradients(call, at_hand(call, saved, traced), late)
     makers = generators_of(call.forward_module.graph)
     generators = Generators(makers) if makers else None
-    partly = PartialBackward(call, part, late, generators, traced.forget)
+    partly = PartialBackward(call, part, generators)
+    with_history = Gradients(call, at_hand(call, saved, traced), late, partly)
     return LoweredSplit(
         call.options,
         call,
@@ -84,25 +83,28 @@ def _compiled(call: GraphCall, module: Any, compiler: Any, facts: CompilerFacts)
         return _with_first_fake(compiled, module.graph, reported, call.fake_mode), reported
 
 
-def _requests(
-    call: Split, values: tuple[Any, ...], facts: CompilerFacts
-) -> tuple[Callable[[bool], BackwardRequest], Callable[..., BackwardRequest]]:
-    """Functions that request the whole backward, which may have to keep its saved tensors, and a part of it. They do
-    not keep the call's trace alive."""
+def _compilers(
+    call: Split, values: tuple[Any, ...], facts: CompilerFacts, late: DeferredStages, compiled: Callable[[], None]
+) -> tuple[Callable[[bool], Compiled], Callable[..., Compiled]]:
+    """Functions that compile the whole backward, which may have to keep its saved tensors, and a part of it, and then
+    call `compiled`. They do not keep the call's trace alive."""
     options, whole, may_donate, stored = call.options, call.backward_module, call.donated, call.stored
     context = (call.fake_mode, facts, current())
 
-    def request(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> BackwardRequest:
-        reason = Reason("backward", why)
-        return BackwardRequest(options, module, values, donated, context, why, part, stored, evidence=(reason,))
+    def compile(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> Compiled:
+        evidence = (Reason("backward", why),)
+        request = BackwardRequest(options, module, values, donated, context, why, part, stored, evidence=evidence)
+        made = late.backward(request).compiled
+        compiled()
+        return made
 
-    def of_whole(keep: bool) -> BackwardRequest:
+    def of_whole(keep: bool) -> Compiled:
         why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
         donated = () if keep else may_donate
-        return request(whole, values, donated, why, "backward" if donated else "backward that keeps")
+        return compile(whole, values, donated, why, "backward" if donated else "backward that keeps")
 
-    def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str, part: str) -> BackwardRequest:
-        return request(module, tuple(values[i] for i in inputs), donated, why, part)
+    def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str, part: str) -> Compiled:
+        return compile(module, tuple(values[i] for i in inputs), donated, why, part)
 
     return of_whole, of_part
 

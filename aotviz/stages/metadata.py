@@ -58,7 +58,7 @@ def run(call: FlatCall) -> TracedCall:
         forward.describe(call.descriptors)
         refuse(rules.OF_CALL, bases)
         asking = {**asking, **bases.lose_views()}
-        forward = replace(forward, unrepeatable=bases.turned() or forward.unrepeatable)
+        forward = replace(forward, turned=bases.turned())
     no_grad_views = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if no_grad_views != known.no_grad_views:
         forward = forward.rerun(known=replace(known, no_grad_views=no_grad_views))

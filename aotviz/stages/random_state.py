@@ -25,9 +25,9 @@ import torch.fx as fx
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import operators, pytree, random_numbers
 from aotviz.torch_private.random_numbers import rng_decompositions
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import functional
 from aotviz.tracing.forward import Run
 from aotviz.tracing.program import WithMembers
@@ -48,7 +48,7 @@ class PhiloxState:
         def with_state(*inputs: Any) -> Any:
             *users, seed, offset = inputs
             counting = random_numbers.counting(functional.inner(seed), functional.inner(offset))
-            with counting as drawn, patched(_tracing, is_on=True):
+            with counting as drawn, swapped(_tracing, is_on=True):
                 result = fn(*users)
                 after = drawn()
             with torch.no_grad():
