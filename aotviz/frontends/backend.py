@@ -27,7 +27,7 @@ import difflib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx as fx
 
@@ -42,7 +42,6 @@ from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
 from aotviz.live.structured_trace import Moment
 from aotviz.lowerings import Lowering, lowering_named
-from aotviz.reading.recording import Recording
 from aotviz.recorder.sessions import Once, Session, live
 from aotviz.recording.guard_texts import told, told_all
 from aotviz.recording.store import Store
@@ -53,6 +52,9 @@ from aotviz.torch_private import configs, dynamo, dynamo_failures, graph_modes, 
 from aotviz.torch_private.tensors import without_ended_transforms
 from aotviz.torch_private.what_follows import Follows
 from aotviz.tracing import fakes
+
+if TYPE_CHECKING:
+    from aotviz.reading.recording import Recording
 
 # aotviz's own; all except the first four go to the pipeline
 OPTIONS = tuple(
@@ -164,7 +166,7 @@ class Backend:
         if dynamo.id_for_next_process(gm) is not None:
             from aotviz.frontends import saved_functions  # loads what torch has for this, which few programs need
 
-            if saved_functions.is_wanted():
+            if saved_functions.is_for_file():
                 return saved_functions.compiled(self, gm, example_inputs)
         return self.compiled(gm, example_inputs)
 
@@ -340,7 +342,8 @@ class _Graph:
     ) -> Program:
         """Compile the graph, or load it from the cache, if its key is `asked`. After an `eager_after` error, record
         that it ran in eager, unless refusals are raised."""
-        dynamo.count_compilation("total")
+        counted = dynamo.counters["aot_autograd"]  # which DDPOptimizer and users read
+        counted["total"] += 1
         in_eager, session = None if self.raises else self.place, self.session()
         try:
             with self.lowering.around():
@@ -352,9 +355,9 @@ class _Graph:
                     session.keep(program)
         except Exception as error:
             if not scalars.asks_for_restart(error):
-                dynamo.count_compilation("not_ok")
+                counted["not_ok"] += 1
             raise
-        dynamo.count_compilation("ok")
+        counted["ok"] += 1
         return program
 
 

@@ -21,15 +21,17 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aotviz.live import exported, failed_guards
-from aotviz.live.watched import WatchedLog
 from aotviz.recorder import calls
 from aotviz.recording.noted_calls import NotedCall
 from aotviz.torch_private import dynamo, exporting, runtime, torchs_log
+
+if TYPE_CHECKING:
+    from aotviz.live.watched import WatchedLog
 
 LOGGER = logging.getLogger("torch.__trace")
 FAILED_GUARDS = "aotviz_failed_guards"  # our own record: all guards that fail for a call; torch names only the first
@@ -146,7 +148,7 @@ def _is_enabled(level: int) -> bool:
 def said_before() -> Iterator[tuple[dict[str, Any], str | None]]:
     """The records that torch writes only once: its version, and the numbered file names that later records use."""
     yield _artifact("torch_version", {"pytorch_version": torch.__version__})
-    for text, number in dynamo.numbered_files():
+    for text, number in list(dynamo.numbered_files.items()):
         yield {"str": [text, number]}, None
 
 

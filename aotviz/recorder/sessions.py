@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,15 +22,17 @@ from aotviz import __version__
 from aotviz.ir.forms import Executable, Request
 from aotviz.ir.user_warnings import users_line
 from aotviz.pipeline import Observer, Observers
-from aotviz.reading.recording import Recording
 from aotviz.recorder import call_errors
 from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.torchs_trace import TorchsTrace
 from aotviz.recording import progress_line
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import Program
-from aotviz.torch_private import dynamo, kernel_count, torchs_log
+from aotviz.torch_private import dynamo, inductor_results, torchs_log
 from aotviz.traced import CallsOriginal
+
+if TYPE_CHECKING:
+    from aotviz.reading.recording import Recording
 
 
 class _Thread(threading.local):
@@ -254,6 +256,8 @@ class CompiledCallable(Inspected):
 
 def live(store: Store) -> Recording:
     """A recording that always shows the current content of a store."""
+    from aotviz.reading.recording import Recording  # a third of all our modules, which no compilation needs
+
     return Recording(store, producer())
 
 
@@ -307,4 +311,4 @@ def _added(store: Store, stores: list[Store]) -> Iterator[None]:
         stores.remove(store)
 
 
-progress_line.attach(kernel_count.generated)
+progress_line.attach(inductor_results.kernels_generated)

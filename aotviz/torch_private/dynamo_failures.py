@@ -42,8 +42,6 @@ from aotviz.torch_private import runtime, versions
 
 _DIFFERENTIATING = (TransformType.Grad, TransformType.Jvp)
 _OWN_ERRORS = (InternalTorchDynamoError, TorchRuntimeError, AssertionError, IndexError)  # of Dynamo's own capture
-REASON = "The backward of a torch.autograd.Function is lost under a torch.func transform"
-FAILED = "Dynamo failed"
 
 
 class Left(NamedTuple):
@@ -67,7 +65,16 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
     def call_apply(self: Any, tx: InstructionTranslator, args: Any, kwargs: Any) -> Any:
         if _differentiates() and is_one(_innermost(tx.output.compiler_fn)):
             with _telling(tell, lambda _: _left(tx, self.fn_cls.__name__, lost=True)):
-                _refuse(self.fn_cls)
+                name = self.fn_cls.__name__
+                unimplemented(
+                    gb_type="The backward of a torch.autograd.Function is lost under a torch.func transform",
+                    context=f"{name}.apply",
+                    explanation=f"Dynamo would trace the forward of {name} without its backward, and torch.func would "
+                    "differentiate that forward instead.",
+                    hints=[
+                        "The call of the transform runs in eager. `aotviz.aot_function` compiles it with the backward."
+                    ],
+                )
         return traced(self, tx, args, kwargs)
 
     kind.call_apply = call_apply
@@ -81,7 +88,7 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
 
     def breaks_or_raises(break_graph: Callable[[], Any]) -> Any:
         tx = InstructionTranslator.current_tx()
-        if is_one(_innermost(tx.output.compiler_fn)) and (runtime.transforms_active() or not _must_raise(tx)):
+        if _may_break(tx, is_one):
             with _telling(tell, lambda error: _left(tx, str(error))):
                 break_graph()
         raises(break_graph)
@@ -126,8 +133,7 @@ def _broken_where_it_fails(
         try:
             return fake_value(node, tx, *args)
         except observed as error:
-            inside = runtime.transforms_active()
-            if not is_one(_innermost(tx.output.compiler_fn)) or (_must_raise(tx) and not inside):
+            if not _may_break(tx, is_one):
                 raise
             said = f"Dynamo failed to run FX node with fake tensors: {error}"
         with _telling(tell, lambda error: _left(tx, str(error))):
@@ -163,8 +169,9 @@ def _left(tx: InstructionTranslator, why: str, lost: bool = False) -> Left:
     return Left(_innermost(tx.output.compiler_fn), name, place, why, "transform" if inside else "call", lost)
 
 
-def _must_raise(tx: InstructionTranslator) -> bool:
-    return bool(tx.one_graph or utils._get_error_on_graph_break())
+def _may_break(tx: InstructionTranslator, is_one: Callable[[Any], bool]) -> bool:
+    must_raise = tx.one_graph or utils._get_error_on_graph_break()
+    return is_one(_innermost(tx.output.compiler_fn)) and bool(runtime.transforms_active() or not must_raise)
 
 
 def _is_torchs(file: str) -> bool:
@@ -202,7 +209,7 @@ def _frame_or_eager(
             tell(Left(backend, name, place, str(error), "frame" if is_break else "function"))
             if is_break:
                 raise
-            raise Unsupported(str(error), FAILED) from error
+            raise Unsupported(str(error), "Dynamo failed") from error
         finally:
             left = torch._C._dispatch_tls_local_exclude_set() - before
             while left.raw_repr():
@@ -227,15 +234,3 @@ def _differentiates() -> bool:
     """Whether the trace is inside a transform that differentiates."""
     levels = torch._C._functorch.get_interpreter_stack() or ()
     return any(level.key() in _DIFFERENTIATING for level in levels)
-
-
-def _refuse(function: type[torch.autograd.Function]) -> None:
-    unimplemented(
-        gb_type=REASON,
-        context=f"{function.__name__}.apply",
-        explanation=f"Dynamo would trace the forward of {function.__name__} without its backward, and torch.func would "
-        "differentiate that forward instead.",
-        hints=[
-            "The call of the transform runs in eager. `aotviz.aot_function` compiles it with the backward.",
-        ],
-    )
