@@ -8,10 +8,12 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._export import config
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
 from torch._subclasses.functional_tensor import FunctionalTensorMode as FunctionalTensorMode
 
+from aotviz.torch_private import versions
 from aotviz.torch_private.tracers import swapped
 
 has_data_mutation: Callable[[torch.Tensor], bool] = torch._functionalize_has_data_mutation  # type: ignore[attr-defined]
@@ -31,6 +33,15 @@ bases: Callable[[FunctionalTensorMode], Any] = attrgetter("_storage_to_base")
 def inference_base(tensor: FunctionalTensor) -> torch.Tensor | None:
     """The tensor whose memory a view taken in inference mode shares, or None."""
     return tensor._inference_mode_base
+
+
+def without_bases() -> contextlib.AbstractContextManager[None]:
+    """Inside, and before torch 2.13, no view has an `inference_base`: those releases know the base only of a view whose
+    tensor was made in inference mode too, and fail at others with a KeyError."""
+    if versions.has("a base may be made outside inference mode"):
+        return contextlib.nullcontext()
+    patch: contextlib.AbstractContextManager[None] = config.patch(enable_auto_functionalized_v2_for_export=False)
+    return patch
 
 
 def held(tensor: FunctionalTensor) -> FakeTensor:

@@ -34,6 +34,7 @@ SUPPORTED = {  # (major, minor): is it tested in CI
 SINCE = {  # features that aotviz or its tests depend on, and the first release with each
     "CUDA graphs are decided by graph": (2, 12),
     "a trace takes generators": (2, 13),
+    "a base may be made outside inference mode": (2, 13),
     "calls of regions are numbered": (2, 13),
     "a failing linear algebra is an effect": (2, 13),
     "a backward inside is found by itself": (2, 13),

@@ -190,6 +190,7 @@ class OpenTrace:
                 enter(torch.autograd.set_detect_anomaly(True, check_nan=False))
             enter(self.fake_mode)
             enter(enable_python_dispatcher())
+            enter(functional_tensors.without_bases())
             enter(self.functional_mode)
             enter(self._make_fx.decomposing())
             enter(self._proxies)
