@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from operator import methodcaller
 from typing import Any
 
 from aotviz.ir import graphs, refusals, verify
@@ -185,43 +186,23 @@ class Observer:
         return self
 
 
+def _each(told: str) -> Callable[..., None]:
+    def tell(self: Observers, *what: Any) -> None:
+        for one in self.observers:
+            methodcaller(told, *what)(one)
+
+    return tell
+
+
 class Observers(Observer):
     """Calls each of several observers, in order."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
 
-    def before(self, stage: str, argument: Form) -> None:
-        for one in self.observers:
-            one.before(stage, argument)
-
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
-        for one in self.observers:
-            one.after(stage, argument, result, elapsed_ns)
-
-    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
-        for one in self.observers:
-            one.failed(stage, argument, error)
-
-    def explained(self, error: BaseException) -> None:
-        for one in self.observers:
-            one.explained(error)
-
-    def ran_in_eager(self, reason: str, place: str) -> None:
-        for one in self.observers:
-            one.ran_in_eager(reason, place)
-
-    def withdraw(self) -> None:
-        for one in self.observers:
-            one.withdraw()
-
-    def looked_up(self, lookup: LookUp) -> None:
-        for one in self.observers:
-            one.looked_up(lookup)
-
-    def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
-        for one in self.observers:
-            one.replayed(request, program, recorded)
+    before, after, failed, explained = map(_each, ("before", "after", "failed", "explained"))
+    ran_in_eager, withdraw = map(_each, ("ran_in_eager", "withdraw"))
+    looked_up, replayed = map(_each, ("looked_up", "replayed"))
 
     def recorded(self) -> bytes | None:
         return next((found for one in self.observers if (found := one.recorded()) is not None), None)
@@ -302,7 +283,7 @@ def traced_again(source: FlatCall | GradientRequest, last: Role = Role.GRAPH) ->
     """Trace a program again with the same stages, to a JointCall, or to the form after the stages with the role `last`;
     see Note [Traced once more] in tracing/second_order.py."""
     stages = prepare(Role.FORWARD) if isinstance(source, FlatCall) else GRADIENT
-    with source.surroundings.again() if isinstance(source, FlatCall) else nullcontext():
+    with source.surroundings() if isinstance(source, FlatCall) else nullcontext():
         call: TracedCall = run(stages, source, Observer())
         return run(tail_for(call, last), call, Observer())
 
@@ -323,8 +304,7 @@ class ObservedDeferredStages:
         call: TracedCall = run(GRADIENT, request, observer)
         program = resume(call, observer)
         trace: Any = call.forward  # a GradientTrace
-        of_a_result = request.wanted is not None
-        return GradientProgram(program.function, trace.positions, of_a_result, trace.passed, trace.ends, trace.reads)
+        return GradientProgram(program.function, trace.positions, tuple(trace.passed), tuple(trace.ends), trace.reads)
 
     def traced_again(self, source: FlatCall | GradientRequest) -> JointCall:
         call: JointCall = traced_again(source)

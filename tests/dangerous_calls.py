@@ -116,7 +116,7 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
         "Stage._value: eval; Stage._value: getattr",
     ): "questions of the teacher's or student's own notebook, never of a paper",
     ("torch_private/registered_operators.py", "libraries: read_bytes"): SEAM,
-    ("torch_private/stored_values.py", "expression_of: sympify; holds: sympify; number_of: sympify"): CACHE,
+    ("torch_private/stored_values.py", "expression_of: sympify; number_of: sympify"): CACHE,
     ("torch_private/untraced.py", "_files: glob; _files: iterdir"): SEAM,
     ("torch_private/versions.py", "_resolved: import_module; names: read_text; names: with_name"): SEAM,
     ("tracing/fakes.py", "SymbolGuards.__init__: compile"): PROGRAM,

@@ -27,11 +27,11 @@ GRAD = Mode(grad=True, inference=False)
 
 
 def viewed(result: TensorNumber, source: TensorNumber, **changes: Any) -> Viewed:
-    event = Viewed((result,), (ROW,), source, SQUARE, aten.view.default, ([6],), {}, False, False, GRAD)
+    event = Viewed((result,), (ROW,), source, SQUARE, aten.view.default, ((6,),), {}, False, False, GRAD)
     return dataclasses.replace(event, **changes)
 
 
-class Table:
+class Table(replay.States):
     """The states of tensors by hand: all are plain views or owners, and nothing requires grad."""
 
     def __init__(self, views: set[TensorNumber]) -> None:

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ import aotviz
 from aotviz.frontends.export import aot_export_joint_simple, aot_export_joint_with_descriptors, aot_export_module
 from aotviz.ir.refusals import Refused
 from aotviz.lowerings import run_graph
-from aotviz.python_state import leaks, reference_search
+from aotviz.python_state import leaks
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from tests.tiers import slow
 
@@ -351,9 +352,10 @@ LEAVING_NOTHING: dict[str, tuple[Any, ...]] = {
 
 @pytest.fixture
 def searched(monkeypatch):
-    """The tensors for which the objects of the process are searched."""
-    found: list[Any] = []
-    monkeypatch.setattr(reference_search, "any_of", lambda kept, roots: found.append(kept))
+    """What is said before each search of the objects of the process, which begins with a collection."""
+    found: list[str] = []
+    noted = SimpleNamespace(get_referents=gc.get_referents, collect=lambda: found.append("collected"))
+    monkeypatch.setattr(leaks, "gc", noted)
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch._functorch import config
@@ -9,6 +11,7 @@ from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 import aotviz
+from aotviz.ir.refusals import RanInEager
 from aotviz.lowerings import run_graph
 from aotviz.torch_private.partitioners import default_partition
 from tests.doors import alone
@@ -212,6 +215,39 @@ def test_save_on_cpu_is_as_in_eager():
     with save_on_cpu():
         out = f(*inputs)
     close(torch.autograd.grad(out, inputs), torch.autograd.grad(fn(*inputs), inputs))
+
+
+def inside_save_on_cpu(x):
+    with save_on_cpu():
+        y = x.exp().sin()
+    return y.sum()
+
+
+def inside_hooks_of_the_users(x):
+    with saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+        y = x.exp().sin()
+    return y.sum()
+
+
+@pytest.mark.parametrize("function", [inside_save_on_cpu, inside_hooks_of_the_users])
+def test_hooks_inside_a_compiled_function_run_in_eager_and_the_recording_says_so(function):
+    """Dynamo cannot trace what enters the hooks, and resumes no graph below it: nothing of the function is compiled."""
+    torch._dynamo.reset()
+    compiled, (x, *_) = aotviz.compile(function, backend="eager", cache=False), leaves()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RanInEager)
+        for _ in range(2):
+            close(torch.autograd.grad(compiled(x), x), torch.autograd.grad(function(x), x))
+    (told,) = [one for one in compiled.recording if one.data.error is not None]
+    line = function.__code__.co_firstlineno + 1
+    assert told.data.error.ran_in_eager
+    assert told.data.error.place.startswith(f"{__file__}:{line} ")
+    said = " ".join(str(compiled.explain()).split())
+    name = f"The rest of `{function.__name__}` after line {line}"
+    assert f"{name} [0] ran in eager: it enters a context manager that torch cannot compile" in said
+    assert "Enter it outside the compiled function." in said
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        aotviz.compile(function, backend="eager", fullgraph=True, cache=False)(x)
 
 
 def test_under_torch_compile_hooks_are_inlined_too():

@@ -180,6 +180,115 @@ def test_two_forwards_and_a_hook_between_two_parts() -> None:
     assert not found
 
 
+class Broken(nn.Module):
+    """A function of two graphs, with what the second one gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(8, 32), nn.Linear(32, 16), nn.Linear(16, 4)
+
+
+class OneBreak(Broken):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh()
+        torch._dynamo.graph_break()
+        return self.third(self.second(hidden).sigmoid()).square().mean()
+
+
+class TwoBreaks(Broken):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh()
+        torch._dynamo.graph_break()
+        hidden = self.second(hidden).sigmoid()
+        torch._dynamo.graph_break()
+        return self.third(hidden).square().mean()
+
+
+class ReadTwice(Broken):
+    """What the first graph makes is read by both of the others, so its gradient is a sum."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh()
+        torch._dynamo.graph_break()
+        other = self.second(hidden).sigmoid()
+        torch._dynamo.graph_break()
+        return self.third(other).square().mean() + (hidden * hidden).mean()
+
+
+class NotSaved(Broken):
+    """No backward reads what the first graph hands on, and a view of it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x) + 1
+        halves = hidden[:, :16]
+        torch._dynamo.graph_break()
+        added = hidden[:, 16:] + halves
+        torch._dynamo.graph_break()
+        return (added + 1).sum() + x.square().sum()
+
+
+class SharedWeight(Broken):
+    """Both graphs read a weight, whose gradients are added up."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh()
+        torch._dynamo.graph_break()
+        return (hidden @ self.first.weight).square().mean()
+
+
+class Inside(Broken):
+    """The break is in a module inside: what its graphs hand on, the outer function does not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.inner(self.first(x).tanh())
+        return self.third(self.second(hidden).sigmoid()).square().mean()
+
+
+class Inner(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.exp() + 1
+        torch._dynamo.graph_break()
+        return y.neg() + 2
+
+
+BROKEN = [OneBreak, TwoBreaks, ReadTwice, NotSaved, SharedWeight, Inside]
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("whole", [False, True], ids=["each backward", "a captured backward"])
+def test_the_plan_of_graphs_between_breaks_is_what_is_measured_after_each_node(kind: Any, whole: bool) -> None:
+    torch.manual_seed(0)
+    model, x, compiler = kind(), torch.linspace(-1, 1, 128).view(16, 8), Watching()
+    forward = aotviz.compile(model, backend=compiler)
+    if whole:
+        recording, plan, found = stepped(compiler, lambda: forward(x), model, sgd, [x])
+        assert not found
+    else:
+        with aotviz.record() as recording:
+            for _ in range(2):
+                model.zero_grad()
+                forward(x).backward()
+        model.zero_grad()
+        compiler.mode = LiveStorages([x, *model.parameters()])
+        held = forward(x)
+        held.backward()
+        compiler.mode.close()
+        plan = recording.step_memory()
+        rows, found = measured_bytes.compared(plan, compiler.mode.ran)
+        assert not found
+        assert len(rows) > 10
+    graphs = [one for one in recording if one.kind == "training"]
+    assert len(plan.pieces) == len(graphs) + 2 * whole
+    assert len(graphs) == 1 + {TwoBreaks: 2, ReadTwice: 2, NotSaved: 2, Inside: 3}.get(kind, 1)
+    assert sum(one.nbytes for one in plan.all_holders if one.kind == "parameter") == sum(
+        one.nbytes for one in model.parameters() if one.grad is not None
+    )
+
+
 def test_a_file_has_the_same_plan(tmp_path: Path) -> None:
     recording, plan, _ = measured(*MODELS["a perceptron"](), adamw)
     recording.save(tmp_path / "step.aotviz")

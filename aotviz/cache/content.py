@@ -30,7 +30,7 @@ from aotviz.cache import bypasses
 from aotviz.cache.bypasses import Uncacheable as Uncacheable
 from aotviz.cache.code_reads import attributes, global_names, is_outside, reads_elsewhere, used_whole
 from aotviz.cache.code_reads import is_versioned as is_versioned
-from aotviz.torch_private import compiled_autograd, operators, pytree, registered_operators
+from aotviz.torch_private import autograd_nodes, operators, pytree, registered_operators
 
 _BUILTIN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _CODE = (types.FunctionType, types.MethodType)
@@ -90,15 +90,15 @@ class Content:
             return self.tensor(value)
         if registered_operators.is_operator(value):
             return self._operator(value)
-        if registered_operators.is_definition(value):
-            return self._operator(registered_operators.defined_by(value))
+        if (defined := registered_operators.defined_by(value)) is not None:
+            return self._operator(defined)
         if operators.is_higher_order(value) and is_versioned(type(value).__module__):
             return f"torch.ops.higher_order.{value}"
         if type(value).__module__ == "numpy":
             return _of_numpy(value)
         if type(value).__module__.startswith("triton."):
             return self._triton(value)
-        backward = compiled_autograd.backward_of_torchs(value)
+        backward = autograd_nodes.backward_of_torchs(value)
         if backward:
             return backward
         own = _uuid(value)

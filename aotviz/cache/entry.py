@@ -19,6 +19,7 @@ from dataclasses import fields, replace
 from typing import Annotated, Any
 
 import msgspec
+from torch.fx.experimental.symbolic_shapes import guard_bool
 
 from aotviz.cache import declared, meshes, stored_graphs
 from aotviz.cache.values import Broken, Reader, Writer
@@ -171,7 +172,7 @@ class Reading:
         """The form that is lowered, for this call. Its guards become those of the call's program. `stacks` as in
         `packed`, in this process."""
         for condition in self._guards:
-            stored_values.add_guard(condition, self._env)
+            guard_bool(self._env.create_symboolnode(condition))
         reader, main = self._reader, self.main
         reader.learn_of_data(main.from_data, main.checks)
         reader.check_fakes()

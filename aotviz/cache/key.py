@@ -38,6 +38,7 @@ from aotviz.torch_private import (
     saved_tensor_hooks,
 )
 from aotviz.torch_private import surroundings_of_a_key as torchs
+from aotviz.torch_private.runtime import transforms_active
 from aotviz.torch_private.what_follows import NOTHING, Follows
 
 __all__ = ["Key", "Uncacheable", "inductors", "of_graph", "of_trace"]
@@ -205,7 +206,7 @@ def _given(
         raise bypasses.GRAPH(f"the graph has {len(nodes)} inputs, and {len(inputs)} were given")
     found = []
     for position, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
-        if dynamo.holds_hooks(value):
+        if isinstance(value, dynamo.BackwardState):
             raise bypasses.HOOKS("the graph registers hooks that Dynamo sets after the forward")
         static = operators.is_static_input(value) or dynamo.is_static(node)
         symbolic = None if numbers is None else numbers[position]
@@ -228,7 +229,7 @@ def _refuse_surroundings() -> None:
     modes = torchs.active_modes()
     if modes:
         raise bypasses.MODE(f"a mode of class {modes[-1]} is active")
-    if torchs.transforms():
+    if transforms_active():
         raise bypasses.MODE("a transform of torch.func is active")
     overridden = registered_operators.overridden()
     if overridden:

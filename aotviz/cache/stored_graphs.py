@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
 
 from aotviz.cache import bypasses
 from aotviz.cache.values import Broken, Reader, Writer, tabled
 from aotviz.ir.spelling import is_identifier
-from aotviz.torch_private import graph_nodes, stored_values
-from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private import graph_nodes
+from aotviz.torch_private.modules import graph_module
 
 _OPCODES = ("placeholder", "call_function", "call_method", "get_attr", "output")
 _VALUE, _TENSOR_META = "val", "tensor_meta"  # the second is made from the first
@@ -141,7 +142,7 @@ def _steps(values: list[Any]) -> list[Any]:
 def _columns(nodes: list[fx.Node], writer: Writer, shape_env: Any) -> dict[str, list[Any]]:
     """For each kind of metadata its different values, and for each node the position among these."""
     found = {name: {node: node.meta[name] for node in nodes if name in node.meta} for name in _KEPT}
-    bound = ((node, stored_values.bindings(node, shape_env)) for node in nodes)
+    bound = ((node, resolve_unbacked_bindings(shape_env, node.meta.get("unbacked_bindings"))) for node in nodes)
     found[_BINDINGS] = {node: bindings for node, bindings in bound if bindings}
     return {
         name: tabled([writer.pack(held[node]) if node in held else _NOTHING for node in nodes])
@@ -192,7 +193,7 @@ def unpack(packed: Any, reader: Reader) -> fx.GraphModule:
         raise Broken(f"a graph is damaged: {error}") from error
     finally:
         reader.nodes = before
-    return lazy_graph_module(root, graph)
+    return graph_module(root, graph)
 
 
 def _check_inputs(graph: fx.Graph) -> None:

@@ -20,7 +20,7 @@ from aotviz.ir import autograd_graph
 from aotviz.ir.forms import TracedCall
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import autograd_nodes
-from aotviz.torch_private.compiled_autograd import function_of
+from aotviz.torch_private.autograd_nodes import function_of
 from aotviz.torch_private.fake_tensors import FakeTensor
 from aotviz.torch_private.modules import hooks_of
 from aotviz.tracing import functional

@@ -11,6 +11,7 @@ symbols; both processes number these by their first occurrence among the inputs.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -18,8 +19,10 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx as fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from aotviz.cache import bypasses, declared, names
 from aotviz.cache.meshes import Meshes
@@ -122,7 +125,7 @@ class Writer:
         real = script_objects.real(value)
         if distributed.is_shared(real):
             return ["M", real is not value, *self._meshes.packed(real)]
-        if stored_values.is_symbol(value):
+        if isinstance(value, sympy.Symbol):
             return ["S", self.expression(value)]
         key = stored_values.key_of_a_path(value)
         if key is not None:
@@ -137,10 +140,9 @@ class Writer:
         return named or ["g", *_name_of(value)]
 
     def _spec(self, spec: Any) -> Any:
-        if pytree.is_leaf_spec(spec):
+        if spec.is_leaf():
             return ["leaf"]
-        kind, context, children = pytree.taken_apart(spec)
-        return ["spec", self.pack(kind), self.pack(context), *map(self._spec, children)]
+        return ["spec", self.pack(spec.type), self.pack(spec.context), *map(self._spec, spec.children())]
 
     def _number(self, value: Any) -> Any:
         kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
@@ -149,7 +151,7 @@ class Writer:
     def expression(self, found: Any) -> Any:
         """An expression of sympy, such as a condition on sizes."""
         for symbol in sorted(found.free_symbols - self._symbols.keys(), key=lambda one: (len(one.name), one.name)):
-            if stored_values.is_from_data(symbol):
+            if free_unbacked_symbols(symbol):
                 self._symbols[symbol] = self._count + len(self._from_data)
                 self._from_data.append(symbol)
         try:
@@ -166,8 +168,8 @@ class Writer:
             kind, lower, upper, is_size, equal = stored_values.facts_of_data(symbol, shape_env)
             known = None if equal is None else self.expression(equal)
             facts.append([kind, self.expression(lower), self.expression(upper), is_size, known])
-            for condition, message in stored_values.checks_of_data([symbol], shape_env):
-                checks.append([self.expression(condition), str(message)])
+            for one in shape_env.deferred_runtime_asserts.get(symbol, ()):  # the program checks these when it runs
+                checks.append([self.expression(one.expr), str(one.msg)])
         return facts, checks
 
     def _tensor(self, value: Any) -> Any:
@@ -312,7 +314,7 @@ class Reader:
         return self.graph(packed)
 
     def _spec(self, kind: Any, context: Any, *children: Any) -> Any:
-        return pytree.put_together(self.read(kind), self.read(context), [self.read(one) for one in children])
+        return pytree.TreeSpec(self.read(kind), self.read(context), [self.read(one) for one in children])
 
     def _subclass(self, module: str, path: str, context: Any, size: Any, stride: Any, *parts: Any) -> Any:
         kind = self._global(module, path)
@@ -336,7 +338,7 @@ class Reader:
             known = None if equal is None else self.expression(equal)
             stored_values.tell_of_data(symbol, env, self.expression(lower), self.expression(upper), is_size, known)
         for condition, message in checks:
-            stored_values.check_of_data(self.expression(condition), message, env)
+            env.guard_or_defer_runtime_assert(self.expression(condition), message)
 
     def check_fakes(self) -> None:
         """Make one fake of each layout, so that none fails when it is read later. Call it once all symbols are known.
@@ -349,7 +351,8 @@ class Reader:
         known = range(len(self._counts))
         if len(storages) != len(places) or any(where + number not in known for number, where in enumerate(storages)):
             raise Broken("a fake tensor has no storage")
-        with stored_values.without_guards(self.fake_mode.shape_env):
+        env = self.fake_mode.shape_env
+        with contextlib.nullcontext() if env is None else env.suppress_guards():
             for place in range(len(layouts)):
                 self.read(["F", first[place]])
 

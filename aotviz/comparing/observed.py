@@ -27,8 +27,7 @@ import torch
 from aotviz.ir import autograd_graph
 from aotviz.ir.autograd_graph import leaves_behind
 from aotviz.ir.refusals import Refused
-from aotviz.ir.storages import inside
-from aotviz.ir.wrapper_subclasses import anatomy, ragged
+from aotviz.ir.wrapper_subclasses import anatomy, inside, ragged
 from aotviz.runtime.debug_checks import tolerance
 from aotviz.torch_private import tensors
 from aotviz.torch_private.pytree import tree_flatten, tree_unflatten

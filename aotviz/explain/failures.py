@@ -89,7 +89,8 @@ def found(facts: Facts, only: int | None = None, ran_in_eager: bool | None = Non
             words, title = f" because {brief}{called}", f"{which} failed: {brief}"
             where, code, fix = str(fake), fake.code, export_cures.FAKE_RAISES.said()
         if in_eager:
-            text, fix, title = f"{named} ran in eager: {reason}", NO_ADVICE, f"{which} ran in eager: {reason}"
+            text, title = f"{named} ran in eager: {reason}", f"{which} ran in eager: {reason}"
+            fix = break_cures.CONTEXT.said() if reason.startswith(graph_breaks.ENTERED) else NO_ADVICE
             title = title if len(title) <= LONG else ""
         elif found is not None:
             title = f"{which} failed: {found.brief}"

@@ -131,7 +131,8 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.CALLED,
     ),
     (
-        r"[Uu]nsupported context manager|context manager|that the function `[\w.]{1,200}\.__enter__`",
+        r"[Uu]nsupported context manager|context manager|"
+        r"that the function `(?:[\w.]{1,200}\.__enter__|save_on_cpu\.__init__)`",
         ENTERED,
         break_cures.CONTEXT,
     ),

@@ -21,7 +21,7 @@ from aotviz.recording.schema import NONE
 MOST_NODES = 5000
 _KINDS = ("training", "inference", "compiled autograd")
 
-_known: weakref.WeakKeyDictionary[Recorded, tuple[Hashable, dict[str, PeakRecord | None]]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Recorded, tuple[Hashable, dict[str, list[PeakRecord]]]] = weakref.WeakKeyDictionary()
 
 
 def of_all(recording: Recorded) -> list[PeakRecord]:
@@ -37,7 +37,7 @@ def of_all(recording: Recorded) -> list[PeakRecord]:
 
 
 def of_one(recording: Recorded, compilation_id: str) -> list[PeakRecord]:
-    """Of one compilation; nothing if it has no plan of memory, or is no longer there."""
+    """Of one compilation, for each device; nothing if it has no plan of memory, or is no longer there."""
     return [record for one in recording.compilations if one.id == compilation_id for record in _of(recording, one)]
 
 
@@ -49,17 +49,18 @@ def _of(recording: Recorded, compilation: Compilation) -> list[PeakRecord]:
     records = known[1]
     if compilation.id not in records:
         records[compilation.id] = _made(compilation)
-    record = records[compilation.id]
-    return [] if record is None else [record]
+    return records[compilation.id]
 
 
-def _made(compilation: Compilation) -> PeakRecord | None:
+def _made(compilation: Compilation) -> list[PeakRecord]:
     if compilation.kind not in _KINDS:
-        return None
+        return []
     try:
-        changes = compilation.peak_changes()
+        first = compilation.peak_changes()
     except (LookupError, ValueError):  # no graph that runs; or a size that is not known
-        return None
+        return []
+    devices = first.memory.devices
+    others = [one for one in devices if one != first.counted.device] if len(devices) > 1 else []
     beside: list[str] = []
     data = compilation.data
     if data.log == NONE and not data.sizes:  # a log does not say what is saved
@@ -67,14 +68,20 @@ def _made(compilation: Compilation) -> PeakRecord | None:
             beside = compilation.beside_eager().sentences
     inductor: list[str] = []
     with contextlib.suppress(LookupError, ValueError):  # another backend; or a text that is no Python
-        inductor = InductorMemory(changes.memory, inductor_memory.texts(data.stages)).sentences
-    return PeakRecord(
-        compilation.id,
-        changes.memory.peak.nbytes,
-        [
-            PeakChange(one.kind, one.what, one.saves, one.peak, one.at, one.recompute_ms, one.source, list(one.values))
-            for one in changes
-        ],
-        beside,
-        inductor,
-    )
+        inductor = InductorMemory(first.memory, inductor_memory.texts(data.stages)).sentences
+    return [
+        PeakRecord(
+            compilation.id,
+            found.counted.device,
+            found.counted.peak.nbytes,
+            [
+                PeakChange(
+                    one.kind, one.what, one.saves, one.peak, one.at, one.recompute_ms, one.source, list(one.values)
+                )
+                for one in found
+            ],
+            beside,
+            inductor,
+        )
+        for found in (first, *(compilation.peak_changes(device=one) for one in others))
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable
 
-from aotviz.recording import step_memory, step_record
+from aotviz.recording import step_memory, step_pieces, step_record
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.findings import StepRecord
 from aotviz.recording.holders import Recorded
@@ -22,22 +22,25 @@ _known: weakref.WeakKeyDictionary[Recorded, tuple[Hashable, StepRecord | None]] 
 
 
 def is_there(recording: Recorded) -> bool:
-    """Whether the recording seems to have a step in pieces: a forward, and its captured backward or an optimizer step.
+    """Whether the recording seems to have a step in pieces: a forward, and its captured backward or an optimizer step,
+    or a forward of several graphs.
 
     It is asked at each revision, so no plan is made here, and each compilation is read once.
     """
     own = [one for one in recording.compilations if one.outline.log == NONE and one.outline.error is None]
     if not any(one.kind == "training" for one in own):
         return False
-    if any(one.kind == step_memory.CAPTURED for one in own):
+    if any(one.kind == step_pieces.CAPTURED for one in own):
         return True
     known = _reads.setdefault(recording, {})
-    return any(_reads_gradients(one, known) for one in own if one.kind == "inference")
+    return len(own) > 1 and any(_is_a_further_piece(one, known) for one in own)
 
 
-def _reads_gradients(one: Compilation, known: dict[str, tuple[int, bool]]) -> bool:
+def _is_a_further_piece(one: Compilation, known: dict[str, tuple[int, bool]]) -> bool:
+    """Whether it is an optimizer step, or the graph after a break."""
     if known.get(one.id, (NONE,))[0] != one.revision:
-        known[one.id] = one.revision, step_memory.reads_gradients(one)
+        is_one = one.kind == "inference" and step_pieces.reads_gradients(one)
+        known[one.id] = one.revision, is_one or bool(step_pieces.handed(one).of_call)
     return known[one.id][1]
 
 

@@ -36,7 +36,7 @@ from aotviz.cache.carried import Carried
 from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns, not_traced
 from aotviz.frontends.compiling import compile_program, guard_duplicates, lock, ran_in_eager
 from aotviz.frontends.requests import graph_request, readable
-from aotviz.ir import dynamo_capture, partition_functions, symbolic_sizes
+from aotviz.ir import dynamo_capture, handed_over, partition_functions, symbolic_sizes
 from aotviz.ir.dynamo_capture import Capture, CapturedGraph
 from aotviz.ir.forms import Reason, Request
 from aotviz.ir.refusals import RanInEager, in_words
@@ -111,7 +111,8 @@ def _tell(left: dynamo_failures.Left) -> None:
     through = left.backend if isinstance(left.backend, Backend) else named(name, None, None)
     said = not_traced.said(left)
     if not through.session.stores() or _told.is_new(said.reason, through.session):
-        _warn(said.sentence, said.place)
+        if left.part != "frame":  # of a graph break torch does not warn either
+            _warn(said.sentence, said.place)
         not_traced.tell(said, left.function, through.lowering.options(**through.options), through.session)
 
 
@@ -165,7 +166,7 @@ class Backend:
         if dynamo.id_for_next_process(gm) is not None:
             from aotviz.frontends import saved_functions  # loads what torch has for this, which few programs need
 
-            if saved_functions.is_wanted():
+            if saved_functions.is_for_file():
                 return saved_functions.compiled(self, gm, example_inputs)
         return self.compiled(gm, example_inputs)
 
@@ -245,7 +246,12 @@ def _compile(
     asked = None if dynamo.changed_defaults() else backend.asked(original, example_inputs, about.follows)
     graph = _Graph(backend, about, example_inputs)
     eager = _in_eager(original)
-    request = replace(graph.request(example_inputs, _failed_guards()), captured=captured)
+    request = graph.request(example_inputs, _failed_guards())
+    names = request.input_names or ()
+    if captured is not None:
+        returned = tuple(names[i] for i in about.follows.returned if i < len(names))
+        captured = replace(captured, handed_over=handed_over.look(original, names), returned=returned)
+    request = replace(request, captured=captured)
     try:
         program = graph.compiled(request, asked)
     except NotImplementedError as error:
@@ -253,7 +259,7 @@ def _compile(
             raise
         reason, where = in_words(error)
         _warn(f"{graph.function} runs in eager because aotviz refused its graph: {reason}", where or graph.place)
-        return _telling(eager, captured)
+        return _telling(eager, captured, about.name, names)
     guard_duplicates(original, request, program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
     further = _Further(graph, original, len(request.named), fakes.symbols_of(program.call.args))
@@ -274,7 +280,7 @@ def _compile(
     def checked(*inputs: Any) -> Any:
         return compiled(*inputs) if same_memory_layout is None or same_memory_layout(inputs) else otherwise(inputs)
 
-    return _telling(runtime.skipped(compiled if same_memory_layout is None else checked), captured)
+    return _telling(runtime.skipped(compiled if same_memory_layout is None else checked), captured, about.name, names)
 
 
 def _in_eager(module: fx.GraphModule) -> Callable[..., Any]:
@@ -288,17 +294,22 @@ def _in_eager(module: fx.GraphModule) -> Callable[..., Any]:
     return runtime.skipped(run)
 
 
-def _telling(compiled: Callable[..., Any], captured: Capture | None) -> Callable[..., Any]:
-    """The same function, but its first call passes Dynamo's guards to the recordings. Dynamo makes the guards after the
-    backend has returned."""
+def _telling(
+    compiled: Callable[..., Any], captured: Capture | None, name: str, input_names: Sequence[str]
+) -> Callable[..., Any]:
+    """The same function, but its first call passes Dynamo's guards to the recordings, and notes what is handed over.
+    Dynamo makes the guards after the backend has returned."""
     if captured is None or not captured.guards.waiting:
         return compiled
     guards = captured.guards
 
     def telling(*inputs: Any) -> Any:
-        if guards.waiting:
-            guards.look()
-        return compiled(*inputs)
+        if not guards.waiting:
+            return compiled(*inputs)
+        guards.look()
+        results = compiled(*inputs)
+        handed_over.note(name, input_names, inputs, results)
+        return results
 
     return runtime.skipped(telling)
 
@@ -331,7 +342,8 @@ class _Graph:
     ) -> Program:
         """Compile the graph, or load it from the cache, if its key is `asked`. After an `eager_after` error, record
         that it ran in eager, unless refusals are raised."""
-        dynamo.count_compilation("total")
+        counted = dynamo.counters["aot_autograd"]  # which DDPOptimizer and users read
+        counted["total"] += 1
         in_eager, session = None if self.raises else self.place, self.session()
         try:
             with self.lowering.around():
@@ -343,9 +355,9 @@ class _Graph:
                     session.keep(program)
         except Exception as error:
             if not scalars.asks_for_restart(error):
-                dynamo.count_compilation("not_ok")
+                counted["not_ok"] += 1
             raise
-        dynamo.count_compilation("ok")
+        counted["ok"] += 1
         return program
 
 

@@ -239,7 +239,8 @@ def _part(
     lowering, graph = through.lowering.for_graph(module, inputs)
     options = _options(through, lowering, symbols is not None)
     with lowering.around():
-        moved = cpu_scalars.moves(module.graph, inputs) if lowering.name == "inductor" and configs.cuda_graphs() else {}
+        has_cuda_graphs = lowering.name == "inductor" and configs.inductor_config.triton.cudagraphs
+        moved = cpu_scalars.moves(module.graph, inputs) if has_cuda_graphs else {}
     inputs = [one.to(moved[i]) if i in moved else one for i, one in enumerate(inputs)]
     request = graph_request(graph, tuple(inputs), options, part.title)
     request = replace(request, symbols=symbols, evidence=tuple(Reason(part.title, text) for text in reasons))

@@ -357,7 +357,7 @@ class Keeper(Observer):
 
     def _save(self, program: Program) -> None:
         lowered = program.lowered
-        origins = lowered.with_history.origins if isinstance(lowered, LoweredSplit) else {}
+        origins = lowered.with_history.at_hand.origins if isinstance(lowered, LoweredSplit) else {}
         forward, code = self._stored(lowered.compiled_forward)
         elapsed = time.perf_counter_ns() - self._began_ns
         call, stacks, inputs = lowered.call, self._asked.stacks, (self._symbols, self._meshes)

@@ -116,7 +116,7 @@ def compile(
 
 
 def _by_dynamo(fn: Any, wrap: Callable[[], Any]) -> Any:
-    if not dynamo.keeps_for_next_process():
+    if not dynamo.config.caching_precompile:
         return wrap()
     from aotviz.frontends import precompiled  # loads what Dynamo has for this, which few programs need
 

@@ -11,9 +11,10 @@ Only `entered` gives access to the pipeline. A contract in pyproject.toml forbid
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch.fx as fx
@@ -159,19 +160,13 @@ def ran_in_eager(request: Request, session: Session, error: Exception, place: st
 def repeatable(request: Request) -> Request:
     """A request that can still be traced again when the call is over and its arguments are freed."""
     bare = replace(request, args=(), kwargs={}, named=(), captured=None, evidence=())
-    return replace(request, surroundings=_Surroundings(bare, context.Surroundings()))
+    return replace(request, surroundings=functools.partial(_again, bare, context.Surroundings()))
 
 
-@dataclass(frozen=True)
-class _Surroundings:
-    """Those of a request, which has no arguments here."""
-
-    request: Request
-    modes: context.Surroundings
-
-    @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
-        with self.modes.again(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the first trace has already shown the warnings
-            with lock, sessions.tracing(), put_back.kept(self.request):
-                yield
+@contextlib.contextmanager
+def _again(request: Request, modes: context.Surroundings) -> Iterator[None]:
+    """Restore the surroundings of a request, which has no arguments here."""
+    with modes.again(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first trace has already shown the warnings
+        with lock, sessions.tracing(), put_back.kept(request):
+            yield

@@ -25,7 +25,7 @@ def compiled_in_pieces(module: Any, inputs: Sequence[Any], compile_piece: Compil
     if not isinstance(module, fx.GraphModule):
         return None
     nodes = zip(module.graph.find_nodes(op="placeholder"), inputs, strict=False)
-    holders = [node for node, value in nodes if dynamo.holds_hooks(value)]
+    holders = [node for node, value in nodes if isinstance(value, dynamo.BackwardState)]
     registering = {user for node in holders for user in node.users}
     if not registering:
         return None

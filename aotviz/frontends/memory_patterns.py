@@ -100,7 +100,7 @@ class Patterns:
 
     def _add(self, inputs: Inputs, difference: str) -> None:
         reasons = self._reasons(inputs, difference)
-        limit, count = dynamo.recompile_limit(), 1 + len(self.further) + len(self.in_eager)
+        limit, count = dynamo.config.recompile_limit, 1 + len(self.further) + len(self.in_eager)
         try:
             if count >= limit:
                 self.is_full = True

@@ -1,8 +1,9 @@
 """Records what Dynamo leaves to eager because it would be wrong, or because Dynamo fails at it.
 
 Dynamo loses the backward of a custom `autograd.Function` inside a transform of torch.func, and fails at some programs.
-For aotviz's backends that part runs in eager (torch_private/dynamo_failures.py). If nothing of the function is left to
-compile, no compilation would say so: this does.
+For aotviz's backends that part runs in eager (torch_private/dynamo_failures.py). Where a graph breaks and cannot be
+resumed, as inside of `with torch.autograd.graph.save_on_cpu()`, Dynamo runs all of the function in eager. If nothing of
+it is left to compile, no compilation would say so: this does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from aotviz.explain import graph_breaks
 from aotviz.ir.forms import Form
 from aotviz.options import Options
 from aotviz.recorder.sessions import Session
@@ -43,6 +45,9 @@ class Said(NamedTuple):
 
 def said(left: dynamo_failures.Left) -> Said:
     place = dynamo_stage.plain_name(left.place)
+    if left.part == "frame":
+        why = f"{graph_breaks.meaning(left.why)[0]}, and Dynamo cannot resume the graph there"
+        return Said(f"{dynamo_stage.rests_named(f'`{left.function}`')} runs in eager: {why}", why, place)
     if left.lost:
         why = f"Dynamo would lose the backward of {left.why} inside it"
     else:

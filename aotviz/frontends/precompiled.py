@@ -69,7 +69,7 @@ def compiled(fn: Any, wrap: Callable[[], Any]) -> Any:
         stacklevel=3,
     )
     precompiled.forget(fn)
-    with precompiled.switched_off():
+    with dynamo.config.patch(caching_precompile=False):
         return wrap()
 
 

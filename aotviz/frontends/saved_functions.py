@@ -30,9 +30,9 @@ from aotviz.frontends import shared_code
 from aotviz.frontends.backend import Backend, named
 from aotviz.ir import dynamo_capture
 from aotviz.live.structured_trace import Moment
-from aotviz.torch_private.saved_functions import SerializableCallable, is_wanted
+from aotviz.torch_private.precompiled import SerializableCallable, is_for_file
 
-__all__ = ["CannotBeSaved", "SavedFunction", "compiled", "is_wanted"]
+__all__ = ["CannotBeSaved", "SavedFunction", "compiled", "is_for_file"]
 
 _OF_A_PROCESS = ("cache", "record", "on_stage")  # options that are not for who loads the file
 

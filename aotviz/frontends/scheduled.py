@@ -17,7 +17,7 @@ from aotviz.ir import graphs
 from aotviz.ir.partition_functions import Halves
 from aotviz.recording.schedules import Schedule
 from aotviz.torch_private import operators
-from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.modules import graph_module
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class _Relisting:
         if "desc" in output.meta and len(output.meta["desc"] or ()) != len(results):
             described = [*output.meta["desc"]][: len(self._results)]
             output.meta["desc"] = described + [None] * (len(results) - len(described))
-        return lazy_graph_module(module, graph)
+        return graph_module(module, graph)
 
     def _is_only_here(self, node: fx.Node) -> bool:
         """Not so of what the forward drew, and a partitioner leaves in the backward although nothing reads it."""

@@ -9,6 +9,7 @@ value, because the rest of the graph was traced for these, above all each `view`
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -20,19 +21,23 @@ from aotviz.ir.symbolic_sizes import all_concrete, has_hint, hint, statically_eq
 _SUM = torch.ops.aten.add.Tensor
 
 
+def runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Ascending numbers, grouped where each follows the one before.
+
+    >>> runs([0, 1, 2, 5])
+    [[0, 1, 2], [5]]
+    """
+    return [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+
+
 def short(numbers: Sequence[int]) -> str:
     """Some ascending numbers as text, with "-" for runs.
 
     >>> short([0, 1, 2, 5])
     '0-2,5'
     """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "nothing"
+    ends = ((run[0], run[-1]) for run in runs(numbers))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends) or "nothing"
 
 
 def without(module: fx.GraphModule, absent: Set[str]) -> fx.GraphModule:

@@ -34,22 +34,17 @@ def unmaterialized(bwd: fx.GraphModule) -> str:
         source = "".join(linecache.getlines(filename))
         if "set_materialize_grads(False)" not in source:
             continue
-        kinds = _classes(source)
         for line in dict.fromkeys(found):
-            around = [kind for kind in kinds if kind[0] <= line <= kind[1]]
-            if around and around[-1][3]:
-                return around[-1][2]
+            around = [kind for kind in _classes(source) if kind.lineno <= line <= (kind.end_lineno or 0)]
+            if around and "set_materialize_grads(False)" in ast.unparse(around[-1]):
+                return around[-1].name
     return ""
 
 
 @functools.lru_cache(16)
-def _classes(source: str) -> tuple[tuple[int, int, str, bool], ...]:
-    """(first line, last line, name, whether it has the call) of each class, outer ones first."""
+def _classes(source: str) -> tuple[ast.ClassDef, ...]:
+    """The classes of a file, outer ones first."""
     try:
-        program = ast.parse(source)
+        return tuple(one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ClassDef))
     except SyntaxError:
         return ()
-    kinds = [one for one in ast.walk(program) if isinstance(one, ast.ClassDef)]
-    return tuple(
-        (one.lineno, one.end_lineno or 0, one.name, "set_materialize_grads(False)" in ast.unparse(one)) for one in kinds
-    )

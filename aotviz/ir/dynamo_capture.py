@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from itertools import starmap
 from types import CodeType
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from aotviz.ir.handed_over import HandedOver
 from aotviz.ir.user_warnings import callers
 from aotviz.torch_private import dynamo, what_follows
 from aotviz.torch_private.what_follows import NOTHING, Follows
@@ -68,10 +69,8 @@ class Guards:
                 listener(found)
 
     def _find(self) -> list[Guard] | None:
-        if self._code is None:
-            return None
         try:
-            for program in dynamo.programs_of(self._code):
+            for program in () if self._code is None else dynamo.programs_of(self._code):
                 if str(program.compile_id) == self._compile_id:
                     return list(_guards(program.guard_manager.root))
         except Exception:  # this release keeps its guards elsewhere
@@ -122,16 +121,18 @@ class Capture:
     stack: str  # the same in the format of a traceback
     compile_id: str  # e.g. "0/1"
     graph: fx.Graph
-    elapsed_ns: int  # since Dynamo began with the function; 0 if unknown
-    restarts: tuple[str, ...]  # Dynamo's reasons for starting again, in no particular order
-    attempts: int  # how often it started
-    broken: bool  # the graph ends at a graph break, not where the function returns
-    ended: str  # Dynamo's reason why the graph ends there
-    ended_at: str  # the user's frames at the end of the graph, in the format of a traceback
-    symbols: tuple[Symbol, ...]
     guards: Guards
+    elapsed_ns: int = 0  # since Dynamo began with the function; 0 if unknown
+    restarts: tuple[str, ...] = ()  # Dynamo's reasons for starting again, in no particular order
+    attempts: int = 1  # how often it started
+    broken: bool = False  # the graph ends at a graph break, not where the function returns
+    ended: str = ""  # Dynamo's reason why the graph ends there
+    ended_at: str = ""  # the user's frames at the end of the graph, in the format of a traceback
+    symbols: tuple[Symbol, ...] = ()
     kept: str = ""  # what Dynamo's own cache has to do with it, if caching_precompile is set
     earlier: bool = False  # an earlier process captured it
+    handed_over: HandedOver = field(default_factory=HandedOver)
+    returned: tuple[str, ...] = ()  # inputs that the function returns
 
 
 def captured_earlier(graph: CapturedGraph, kept: str) -> Capture:
@@ -144,13 +145,6 @@ def captured_earlier(graph: CapturedGraph, kept: str) -> Capture:
         stack=f'  File "{file}", line {line}, in {graph.function}',
         compile_id=graph.compile_id,
         graph=graph.module.graph,
-        elapsed_ns=0,
-        restarts=(),
-        attempts=1,
-        broken=False,
-        ended="",
-        ended_at="",
-        symbols=(),
         guards=Guards(None, graph.compile_id),
         kept=kept,
         earlier=True,
@@ -165,10 +159,9 @@ def capture(graph_module: Any) -> Capture | None:
         return None
     code: CodeType = call["code"]
     reason = getattr(graph_module, "compile_subgraph_reason", None)
-    inside = starts_in_module(graph_module)
-    function = _function(graph_module) if inside else code.co_name
-    begins = place(graph_module).partition(" in ")[0] if inside else ""
-    begins = begins or f"{code.co_filename}:{code.co_firstlineno}"
+    function, begins = code.co_name, f"{code.co_filename}:{code.co_firstlineno}"
+    if starts_in_module(graph_module):
+        function, begins = _function(graph_module), place(graph_module).partition(" in ")[0] or begins
     file, _, line = begins.rpartition(":")
     began = call.get("start_time_ns")
     called, ended_at = callers(), getattr(reason, "user_stack", None)
@@ -197,24 +190,22 @@ def _ended(reason: str) -> str:
     """Dynamo's reason why a graph ends. Of a graph that ends before the line from which Dynamo can resume, the reason
     is a word of Dynamo's own: the construct that it met since the last graph, if it was one."""
     global _unsupported
-    earlier, _unsupported = _unsupported, dynamo.unsupported()
+    earlier, _unsupported = _unsupported, dict(dynamo.counters["unimplemented"])
     new = [text for text, count in _unsupported.items() if count > earlier.get(text, 0)]
     return new[0] if reason == "step_unsupported" and len(new) == 1 else reason
 
 
 def _guards(root: Any) -> Iterator[Guard]:
     """All guards of a tree, in the order of checking."""
-    waiting = [root]
+    waiting, found = [root], []
     while waiting:
         node = waiting.pop()
         source = "" if node is root else node.get_source()
-        for guard in node.get_leaf_guards():
-            for text in guard.verbose_code_parts():
-                yield Guard(type(guard).__name__, source, text)
+        found += [(source, guard) for guard in node.get_leaf_guards()]
         waiting += reversed(children(node))
-    for guard in root.get_epilogue_lambda_guards():
-        for text in guard.verbose_code_parts():
-            yield Guard(type(guard).__name__, "", text)
+    found += [("", guard) for guard in root.get_epilogue_lambda_guards()]
+    for source, guard in found:
+        yield from (Guard(type(guard).__name__, source, text) for text in guard.verbose_code_parts())
 
 
 def children(node: Any) -> list[Any]:
@@ -233,10 +224,8 @@ def _function(graph_module: Any) -> str:
     inside = starts_in_module(graph_module)
     called = _variables().get("fn" if inside else "self") if inside or function == "forward" else None
     if isinstance(called, torch.nn.Module):
-        function = type(called).__name__
-    elif inside:
-        function = getattr(called, "__name__", function)
-    return str(function)
+        return type(called).__name__
+    return str(getattr(called, "__name__", function) if inside else function)
 
 
 def place(graph_module: Any) -> str:

@@ -16,7 +16,8 @@ nothing reads are outputs meanwhile, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch.fx as fx
@@ -63,12 +64,14 @@ def operators(graph: fx.Graph) -> list[str]:
 
 
 def close(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
-    """Close the effects traced so far: create tokens where they were discovered, and sink `last`. Edits `graph`."""
+    """Close the effects: create tokens in place of those that are inputs, and sink `last`. Edits `graph`."""
     for node in graph.find_nodes(op="placeholder"):
-        if str(node.target).startswith(_DISCOVERED):
+        if str(node.target).startswith(tuple(_LIFTED.values())):
             _make_in_place_of(node)
     if last:
-        _sink(graph, last)
+        sink = graph.call_function(SINK_TOKENS, (list(last),))
+        sink.meta["val"] = None
+        sink.meta["partitioner_tag"] = last[0].meta.get("partitioner_tag", "is_forward")
 
 
 def lift(graph: fx.Graph, slots: int) -> tuple[int, int]:
@@ -81,12 +84,11 @@ def lift(graph: fx.Graph, slots: int) -> tuple[int, int]:
     places = {"is_forward": slots, "is_backward": len(results)}
     for tag in reversed(_LIFTED):  # outputs at the end first, so that the other position stays valid
         made = [node for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN) if _tag(node) == tag]
-        for node in made:
-            _replace_by_input(graph, node, tag)
+        inputs = graphs.placeholders(graph)
+        tangents = [one for one in inputs if "tangents" in str(one.target)]
+        _as_inputs(graph, made, tag, tangents[0] if tag == "is_forward" and tangents else inputs[-1].next)
         sinks = [node for node in graph.find_nodes(op="call_function", target=SINK_TOKENS) if _tag(node) == tag]
-        last = [token for sink in sinks for token in sink.args[0]]
-        for sink in sinks:
-            graph.erase_node(sink)
+        last = _without(graph, sinks)
         last += [node for node in collectives.unread(graph) if _tag(node) == tag]
         counts[tag] = len(last)
         results[places[tag] : places[tag]] = last
@@ -100,22 +102,12 @@ def lift_first(graph: fx.Graph) -> tuple[list[str], list[str]]:
 
     Edits `graph`, and returns the names of both.
     """
-    (output,) = graph.find_nodes(op="output")
-    inputs: list[str] = []
-    for node in graph.find_nodes(op="call_function", target=MAKE_TOKEN):
-        with graph.inserting_before(next(iter(graph.nodes))):
-            token = graph.placeholder(_LIFTED["is_forward"])
-        token.meta = {"val": node.meta["val"]}
-        node.replace_all_uses_with(token)
-        graph.erase_node(node)
-        inputs.insert(0, token.name)
-    last: list[fx.Node] = []
-    for sink in graph.find_nodes(op="call_function", target=SINK_TOKENS):
-        last += sink.args[0]
-        graph.erase_node(sink)
-    output.args = ((*last, *output.args[0]),)
-    output.meta["desc"] = [*[None] * len(last), *(output.meta.get("desc") or ())]
-    return inputs, [node.name for node in last]
+    made = graph.find_nodes(op="call_function", target=MAKE_TOKEN)
+    inputs = _as_inputs(graph, list(made), "is_forward", next(iter(graph.nodes)))
+    last = _without(graph, graph.find_nodes(op="call_function", target=SINK_TOKENS))
+    described = graphs.output_node(graph).meta.get("desc") or ()
+    graphs.set_outputs(graph, (*last, *graphs.outputs(graph)), [*[None] * len(last), *described])
+    return [node.name for node in inputs], [node.name for node in last]
 
 
 def close_around(module: fx.GraphModule, count: int) -> None:
@@ -134,12 +126,8 @@ def unlift(half: fx.GraphModule, at: int, count: int) -> None:
     results = list(output.args[0])
     last = [node for node in results[at : at + count] if node is not None and not collectives.communicates(node.target)]
     output.args = (tuple(results[:at] + results[at + count :]),)
-    for node in graph.find_nodes(op="placeholder"):
-        if str(node.target).startswith(tuple(_LIFTED.values())):
-            _make_in_place_of(node)
-    if last:
-        with graph.inserting_before(output):
-            _sink(graph, last)
+    with graph.inserting_before(output):
+        close(graph, last)
     half.recompile()
 
 
@@ -147,16 +135,23 @@ def _tag(node: fx.Node) -> str:
     return str(node.meta.get("partitioner_tag", "is_forward"))
 
 
-def _replace_by_input(graph: fx.Graph, node: fx.Node, tag: str) -> None:
-    """Replace a token that the graph creates by a graph input."""
-    inputs = graphs.placeholders(graph)
-    tangents = [one for one in inputs if "tangents" in str(one.target)]
-    before = tangents[0] if tag == "is_forward" and tangents else inputs[-1].next
+def _as_inputs(graph: fx.Graph, made: Sequence[fx.Node], tag: str, before: fx.Node) -> list[fx.Node]:
+    """Replace tokens that the graph creates by graph inputs in front of a node."""
     with graph.inserting_before(before):
-        token = graph.placeholder(_LIFTED[tag])
-    token.meta = dict(node.meta)
-    node.replace_all_uses_with(token)
-    graph.erase_node(node)
+        tokens = [graph.placeholder(_LIFTED[tag]) for _ in made]
+    for token, node in zip(tokens, made, strict=True):
+        token.meta = dict(node.meta)
+        node.replace_all_uses_with(token)
+        graph.erase_node(node)
+    return tokens
+
+
+def _without(graph: fx.Graph, sinks: Collection[fx.Node]) -> list[Any]:
+    """Erase these sinks. Returns the tokens that they took."""
+    taken: list[Any] = [sink.args[0] for sink in sinks]
+    for sink in sinks:
+        graph.erase_node(sink)
+    return list(itertools.chain.from_iterable(taken))
 
 
 def _make_in_place_of(node: fx.Node) -> None:
@@ -171,9 +166,3 @@ def _make_in_place_of(node: fx.Node) -> None:
     node.graph.erase_node(node)
     if not made.users:
         made.graph.erase_node(made)
-
-
-def _sink(graph: fx.Graph, last: Sequence[fx.Node]) -> None:
-    sink = graph.call_function(SINK_TOKENS, (list(last),))
-    sink.meta["val"] = None
-    sink.meta["partitioner_tag"] = last[0].meta.get("partitioner_tag", "is_forward")

@@ -21,7 +21,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import torch
@@ -30,7 +29,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.signature import GraphSignature
-from aotviz.ir.subclass_meta import RuntimePlan, SubclassLayout, Wrapping
+from aotviz.ir.subclass_meta import SubclassLayout, Wrapping, spans
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
 from aotviz.torch_private.fake_tensors import FakeTensorMode
@@ -67,11 +66,12 @@ class Rewrite(Protocol):
     """A change of the calling convention: for the traced call, and for run time.
 
     `inputs` writes the lines that turn the caller's variables into the rewritten ones, and returns these. `after` gets
-    both and writes the lines that follow the graph and the writes to its inputs.
+    both and writes the lines that follow the graph and the writes to its inputs, if there are any.
     """
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]: ...
-    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None: ...
+    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -89,20 +89,7 @@ class Convention:
 
 Next = TypeVar("Next", bound="Form")
 Compiled = Callable[[list[Any]], Any]  # takes the graph's inputs in a list, which it may empty
-
-
-class Surroundings(Protocol):
-    """The state of the process, in which a function is traced again."""
-
-    def again(self) -> AbstractContextManager[None]: ...
-
-
-class _Same:
-    def again(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-SAME = _Same()  # nothing is restored
+Surroundings = Callable[[], AbstractContextManager[None]]  # restores the state in which a function is traced again
 
 
 class StoredGraphs(Protocol):
@@ -156,7 +143,7 @@ class Request(Form):
     follows: Follows = field(default=NOTHING, kw_only=True)  # for a graph from Dynamo
     # If the caller knows: per flat argument, the dimensions whose sizes are symbols; (0,) for a symbolic number
     symbols: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
-    surroundings: Surroundings = field(default=SAME, kw_only=True)
+    surroundings: Surroundings = field(default=nullcontext, kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
         """Each argument by the function's name for it."""
@@ -188,7 +175,7 @@ class FlatCall(Form):
     convention: Convention
     static_inputs: tuple[int, ...]
     given_fakes: bool = field(default=False, kw_only=True)  # whether the caller passed fake tensors
-    surroundings: Surroundings = field(default=SAME, kw_only=True)
+    surroundings: Surroundings = field(default=nullcontext, kw_only=True)
     number: int = field(default_factory=next_number, kw_only=True)  # torch's, of the program
     follows: Follows = field(default=NOTHING, kw_only=True)  # as in Request
 
@@ -246,9 +233,9 @@ class Slot:
     kind: str  # "mutation" | "left" | "output" | "base"; "gradient" in an export
     index: int
     descriptor: OutputDescriptor
-    differentiable: bool  # it receives a tangent
-    hidden: bool  # autograd must not see it: a TensorAlias
-    version: int | None  # its version in eager; None if the graph's own tensor may be shared
+    differentiable: bool = False  # it receives a tangent
+    hidden: bool = False  # autograd must not see it: a TensorAlias
+    version: int | None = None  # its version in eager; None if the graph's own tensor may be shared
     inference: bool = False  # an inference tensor, though the call does not run in inference mode
 
 
@@ -379,12 +366,6 @@ class SavedTensor:
         return tuple(dim for dim, size in enumerate(self.value.shape) if symbolic_sizes.is_symbolic(size))
 
 
-def _parts(plans: Sequence[RuntimePlan | None]) -> list[range]:
-    """The positions of the values of each plan, one after the other; None stands for one value."""
-    counts = [1 if plan is None else plan.count for plan in plans]
-    return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
-
-
 @dataclass(frozen=True)
 class Split(JointGraph):
     """A partitioned joint graph. The forward returns (slots, saved tensors, saved symbols)."""
@@ -410,13 +391,13 @@ class Split(JointGraph):
     def gradient_parts(self) -> list[range]:
         """The positions of each input's gradient among the results of the backward graph: several for a subclass."""
         plain = (None,) * len(graphs.outputs(self.backward_module.graph))
-        return _parts(plain if self.wrapping is None else self.wrapping.meta.gradients)
+        return spans(plain if self.wrapping is None else self.wrapping.meta.gradients)
 
     @property
     def input_parts(self) -> list[range]:
         """The positions of each input, as autograd sees it, among the inputs of the forward graph."""
         plain = (None,) * len(self.graph_inputs)
-        return _parts(plain if self.wrapping is None else self.wrapping.meta.inputs)
+        return spans(plain if self.wrapping is None else self.wrapping.meta.inputs)
 
     @property
     def saved_tensor_count(self) -> int:
@@ -440,7 +421,6 @@ class AtHand:
     origins: Mapping[str, str]  # name of another saved or unpacked value -> name of the trace's node
     kept: tuple[int, ...]
     differentiated: tuple[int, ...]
-    passed: tuple[Ref, ...]  # results that a second derivative may pass
 
 
 @dataclass(frozen=True)

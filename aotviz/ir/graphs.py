@@ -13,7 +13,7 @@ import torch.fx as fx
 
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.torch_private import graph_nodes, operators, pytree
-from aotviz.torch_private.modules import lazy_graph_module, plain_graph_module
+from aotviz.torch_private.modules import graph_module
 
 
 def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
@@ -22,7 +22,7 @@ def copy(module: fx.GraphModule, lazy: bool = True) -> fx.GraphModule:
     Unless `lazy`, its Python code is generated at once, and its class is plain `fx.GraphModule`.
     """
     graph = copied(module.graph)
-    return lazy_graph_module(module, graph) if lazy else plain_graph_module(module, graph)
+    return graph_module(module, graph, lazy)
 
 
 def copied(graph: fx.Graph) -> fx.Graph:
@@ -41,11 +41,9 @@ def prefix(graph: fx.Graph, length: int) -> fx.Graph:
     """A copy of the first `length` nodes, without the placeholders of tangents, which were inserted later."""
     mapping: dict[fx.Node, fx.Node] = {}
     made = fx.Graph()
-    for node in graph.nodes:
-        if len(mapping) == length:
-            break
-        if not (node.op == "placeholder" and node.name.startswith("tangents_")):
-            mapping[node] = made.node_copy(node, mapping.__getitem__)
+    kept = (node for node in graph.nodes if not (node.op == "placeholder" and node.name.startswith("tangents_")))
+    for node in itertools.islice(kept, length):
+        mapping[node] = made.node_copy(node, mapping.__getitem__)
     return made
 
 
@@ -70,24 +68,18 @@ def inlined(
         new = made[node] = graph.node_copy(node, made.__getitem__)
         new.meta["partitioner_tag"] = tag
         if node.op == "get_attr":
-            new.target = _constant(root, getattr(module, str(node.target)))
+            names = (f"_inlined_constant_{number}" for number in itertools.count())
+            new.target = next(name for name in names if not hasattr(root, name))
+            setattr(root, new.target, getattr(module, str(node.target)))
     return [made[result] if isinstance(result, fx.Node) else result for result in outputs(module.graph)]
-
-
-def _constant(root: torch.nn.Module, value: Any) -> str:
-    name = next(name for number in itertools.count() if not hasattr(root, name := f"_inlined_constant_{number}"))
-    setattr(root, name, value)
-    return name
 
 
 def alone(graph: fx.Graph, result: fx.Node) -> fx.Graph:
     """A copy of what computes one node of a graph, and of the inputs that this takes."""
-    needed, stack = {result}, [result]
-    while stack:
-        for node in stack.pop().all_input_nodes:
-            if node not in needed:
-                needed.add(node)
-                stack.append(node)
+    needed = {result}
+    for node in reversed(graph.nodes):
+        if node in needed:
+            needed.update(node.all_input_nodes)
     made: fx.Graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:

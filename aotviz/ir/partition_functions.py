@@ -70,9 +70,7 @@ def region_partitioner(call: fx.Node) -> Callable[..., Any] | None:
     """The partitioner that a region itself requests (`torch.compiler.nested_compile_region(options=...)`)."""
     config = call.meta.get("custom", {}).get("nested_region_config")
     chosen = getattr(config, "partitioner", None)
-    if chosen is None or callable(chosen):
-        return chosen
-    return named(chosen)
+    return chosen if chosen is None else named(chosen)
 
 
 def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -110,11 +108,15 @@ def drawing_once(
     recomputed unless the backward reads them itself, `not_recomputed_from` of those from which nothing is, and which
     are not recomputed either; see Note [Recomputing from an input]. Edits the tags of `joint` that partitioners use.
     """
-    _hold_random_in_backward(joint)
-    several = {node.name: node.meta["val"] for node in joint.graph.nodes if _is_unread(node)}
+    several: dict[str, Any] = {}
     for node in joint.graph.nodes:
-        if node.name in several:
-            node.meta["val"] = several[node.name][0]  # torch takes a node without users for one tensor
+        if operators.is_random(node.target):
+            if node.meta.get("partitioner_tag") == "is_backward":
+                node.meta["partitioner_tag"] = BACKWARD_ONLY
+            value = node.meta.get("val")
+            if isinstance(value, (tuple, list)) and all(not user.users for user in node.users):
+                several[node.name] = value
+                node.meta["val"] = value[0]  # torch takes a node without users for one tensor
     forward, backward = cut(joint)
     _save_items(forward, backward, results)
     _name_states(forward, backward, [node for node in joint.graph.nodes if must_recompute(node)])
@@ -132,7 +134,11 @@ def drawing_once(
     for node in again:
         if node.name not in by_state:
             _read_saved(forward, backward, results, first[node.name], node)
-    return _draw_from_state(joint, forward, backward, results, by_state) if by_state else (forward, backward)
+    if by_state:
+        forward, backward = _draw_from_state(joint, forward, backward, results, by_state)
+    forward.recompile()
+    backward.recompile()
+    return forward, backward
 
 
 def _recompute_from_none(
@@ -175,12 +181,6 @@ def _computed_from(node: fx.Node) -> Iterator[fx.Node]:
             yield user
 
 
-def _is_unread(node: fx.Node) -> bool:
-    """Whether a random node has several results and none is read."""
-    several = isinstance(node.meta.get("val"), (tuple, list))
-    return several and operators.is_random(node.target) and all(not user.users for user in node.users)
-
-
 def draws(module: fx.GraphModule, node: fx.Node) -> bool:
     """Whether a node draws random numbers, itself or in a graph that it runs."""
     if operators.is_random(node.target) or node.target is run_and_save_rng_state:
@@ -209,7 +209,6 @@ def _read_saved(
     if again not in (read for _, read in pairs):
         backward.graph.erase_node(again)
     backward.graph.eliminate_dead_code()
-    backward.recompile()
 
 
 def _save_items(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
@@ -237,10 +236,7 @@ def _save_items(forward: fx.GraphModule, backward: fx.GraphModule, results: int)
             backward.graph.erase_node(read)
         kept[place : place + 1] = added
         backward.graph.erase_node(whole)
-    if tuples:
-        graphs.set_outputs(forward.graph, (*returned[:results], *kept))
-        forward.recompile()
-        backward.recompile()
+    graphs.set_outputs(forward.graph, (*returned[:results], *kept))
 
 
 def _item(first: fx.Node, like: fx.Node) -> fx.Node:
@@ -325,13 +321,6 @@ def _tensors(kept: Sequence[Any]) -> Iterator[fx.Node]:
     return (one for one in kept if isinstance(one, fx.Node) and isinstance(one.meta.get("val"), torch.Tensor))
 
 
-def _hold_random_in_backward(joint: fx.GraphModule) -> None:
-    """Keep random nodes of the backward there."""
-    for node in joint.graph.nodes:
-        if operators.is_random(node.target) and node.meta.get("partitioner_tag") == "is_backward":
-            node.meta["partitioner_tag"] = BACKWARD_ONLY
-
-
 def _drop_repeated_random(backward: fx.GraphModule) -> None:
     """Remove random nodes that the forward has already run and whose results are not read here. Edits `backward`."""
     random = [node for node in backward.graph.nodes if operators.is_random(node.target)]
@@ -344,7 +333,6 @@ def _drop_repeated_random(backward: fx.GraphModule) -> None:
                 gone.add(one)
     if gone:
         backward.graph.eliminate_dead_code()
-        backward.recompile()
 
 
 def _save_only_what_is_read(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
@@ -355,14 +343,10 @@ def _save_only_what_is_read(forward: fx.GraphModule, backward: fx.GraphModule, r
     returned = graphs.outputs(forward.graph)
     kept = {one.name for one in _tensors(returned[results:])}
     gone = {node.name: node for node in graphs.placeholders(backward.graph) if not node.users and node.name in kept}
-    if not gone:
-        return
     saved = (one for one in returned[results:] if not (isinstance(one, fx.Node) and one.name in gone))
     graphs.set_outputs(forward.graph, (*returned[:results], *saved))
     for node in gone.values():
         backward.graph.erase_node(node)
-    forward.recompile()
-    backward.recompile()
 
 
 def share(graph: fx.Graph) -> int:
@@ -422,10 +406,9 @@ def _is_its_own(node: fx.Node) -> bool:
 def _storage(node: fx.Node) -> Any:
     """The storage of a node's value, or None."""
     value = node.meta.get("val")
-    try:
-        return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
-    except NotImplementedError:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
+    return StorageWeakRef(value.untyped_storage())
 
 
 def _key(argument: Any) -> Any:
@@ -434,8 +417,6 @@ def _key(argument: Any) -> Any:
         return type(argument), tuple(map(_key, argument))
     if isinstance(argument, dict):
         return tuple((name, _key(value)) for name, value in argument.items())
-    if isinstance(argument, slice):
-        return slice, _key(argument.start), _key(argument.stop), _key(argument.step)
     if isinstance(argument, float):
         return float, argument.hex()
     if isinstance(argument, SYMBOLIC):

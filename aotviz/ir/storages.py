@@ -53,15 +53,6 @@ def is_root(
     return alike and own and all(tensors.base_of(view) is root for view in views)
 
 
-def inside(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The inner tensors of a wrapper subclass, by attribute; empty for a tensor with memory of its own. Other
-    parts, such as the mesh of a DTensor, are left out."""
-    if not tensors.is_traceable_wrapper_subclass(tensor):
-        return {}
-    parts = {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
-    return {name: part for name, part in parts.items() if isinstance(part, torch.Tensor)}
-
-
 def dense(tensor: torch.Tensor) -> bool:
     """Whether a clone would have the same layout: the tensor has offset 0, no gaps and no overlap."""
     return tensor.storage_offset() == 0 and bool(tensors.is_dense(tensor))

@@ -3,8 +3,7 @@
 A graph takes and returns plain tensors. A caller passes a subclass: a tensor made of inner tensors, which may be
 subclasses themselves. A plan says which of the graph's values one value of the caller becomes. A `PlainTensorMeta` is
 one value. A `SubclassCreationMeta` is the values of its parts, in order, followed by those sizes and strides of the
-whole that are known only in the call. `at_run_time` returns the plan that the generated wrapper keeps. It has no fake
-tensors and no symbols, and its type is different, so that the two plans cannot be confused.
+whole that are known only in the call. The generated wrapper keeps plans, so they have no fake tensors and no symbols.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -38,9 +38,6 @@ class PlainTensorMeta:
         """For each of those values, the path to it from the whole: "" here, ".a" or ".size(0)" in a subclass."""
         yield ""
 
-    def at_run_time(self) -> PlainTensorMeta:
-        return self
-
 
 @dataclass(frozen=True)
 class OpaqueMeta:
@@ -52,19 +49,17 @@ class OpaqueMeta:
     def paths(self) -> Iterator[str]:
         yield from ()
 
-    def at_run_time(self) -> OpaqueMeta:
-        return self
-
 
 @dataclass(frozen=True)
-class _Subclass:
-    """The parts of a subclass, and what `__tensor_unflatten__` needs to build it from them."""
+class SubclassCreationMeta:
+    """The parts of a subclass, and what `__tensor_unflatten__` needs to build it from them. Sizes and strides that vary
+    are None."""
 
     type: type
     attrs: tuple[tuple[str, Any], ...]  # (name, plan), one per part
     context: Any  # from `__tensor_flatten__`
-    outer_size: tuple[Any, ...]
-    outer_stride: tuple[Any, ...]
+    outer_size: tuple[int | None, ...]
+    outer_stride: tuple[int | None, ...]
     symbols: tuple[tuple[str, int], ...]  # ("size" or "stride", dimension) of those among the values of the graph
 
     @property
@@ -77,33 +72,7 @@ class _Subclass:
         yield from (f".{kind}({dimension})" for kind, dimension in self.symbols)
 
 
-@dataclass(frozen=True)
-class SubclassCreationMeta(_Subclass):
-    """A subclass as it was traced."""
-
-    def at_run_time(self) -> RuntimeSubclass:
-        """The same plan without anything that belongs to the trace."""
-
-        def known(numbers: tuple[Any, ...]) -> tuple[int | None, ...]:
-            return tuple(None if wrapper_subclasses.varies(n) else int(n) for n in numbers)
-
-        return RuntimeSubclass(
-            self.type,
-            tuple((name, plan.at_run_time()) for name, plan in self.attrs),
-            self.context,
-            known(self.outer_size),
-            known(self.outer_stride),
-            self.symbols,
-        )
-
-
-@dataclass(frozen=True)
-class RuntimeSubclass(_Subclass):
-    """How the wrapper takes a subclass apart and puts one together. Sizes that the graph returns are None."""
-
-
 Plan = PlainTensorMeta | OpaqueMeta | SubclassCreationMeta
-RuntimePlan = PlainTensorMeta | OpaqueMeta | RuntimeSubclass
 
 
 def plan(
@@ -129,8 +98,22 @@ def plan(
         if not knows(symbol):
             place(symbol)
             symbols.append((kind, dimension))
-    size, stride = tuple(value.size()), tuple(value.stride())
+    sizes = value.size(), value.stride()
+    size, stride = (tuple(None if wrapper_subclasses.varies(n) else int(n) for n in numbers) for numbers in sizes)
     return SubclassCreationMeta(type(value), tuple(attrs), context, size, stride, tuple(symbols))
+
+
+def tree(one: Plan, path: str = "") -> Iterator[tuple[str, Plan]]:
+    """(path, plan) of a value and of all that is inside it, from the outside in."""
+    yield path, one
+    for name, part in one.attrs if isinstance(one, SubclassCreationMeta) else ():
+        yield from tree(part, path + attribute(name))
+
+
+def spans(plans: Sequence[Plan | None]) -> list[range]:
+    """The positions of the values of each plan, one after the other; None stands for one value."""
+    counts = [1 if plan is None else plan.count for plan in plans]
+    return [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 TensorLayout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]  # size, stride, dtype, device
@@ -140,7 +123,7 @@ TensorLayout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device
 class SubclassLayout:
     """What a subclass is, without its values. Two are equal if a graph cannot tell the subclasses apart."""
 
-    plan: RuntimePlan
+    plan: Plan
     parts: tuple[TensorLayout, ...]
 
     @staticmethod
@@ -148,10 +131,10 @@ class SubclassLayout:
         alone = value.detach() if value.requires_grad else value  # some classes put `requires_grad` into the context
         parts = wrapper_subclasses.parts(alone)
         layouts = ((tuple(part.size()), tuple(part.stride()), part.dtype, part.device) for part in parts)
-        return SubclassLayout(plan(alone).at_run_time(), tuple(layouts))
+        return SubclassLayout(plan(alone), tuple(layouts))
 
 
-def made_by(how: RuntimePlan, plain: Iterator[torch.Tensor]) -> Any:
+def made_by(how: Plan, plain: Iterator[torch.Tensor]) -> Any:
     """A value of this plan from plain tensors, taken in order. Its sizes and strides are known."""
     if isinstance(how, PlainTensorMeta):
         return next(plain)
@@ -180,12 +163,12 @@ def flat_results(results: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class SubclassMeta:
-    """The plans of everything that enters or leaves a program's graphs, at run time."""
+    """The plans of everything that enters or leaves a program's graphs."""
 
-    inputs: tuple[RuntimePlan, ...]  # one per graph input as autograd sees it
-    slots: tuple[RuntimePlan, ...]  # one per slot
-    tangents: tuple[RuntimePlan, ...]  # one per differentiable slot; () for inference
-    gradients: tuple[RuntimePlan | None, ...]  # one per input; None for no gradient; () for inference
+    inputs: tuple[Plan, ...]  # one per graph input as autograd sees it
+    slots: tuple[Plan, ...]  # one per slot
+    tangents: tuple[Plan, ...]  # one per differentiable slot; () for inference
+    gradients: tuple[Plan | None, ...]  # one per input; None for no gradient; () for inference
 
 
 @runtime_checkable

@@ -25,7 +25,9 @@ def variables(frame: FrameType) -> dict[str, Any]:
     """A copy of a frame's variables, which leaves the frame as it was: see Note [Snapshots of variables]."""
     found = frame.f_locals
     copy = dict(found)
-    if _is_a_snapshot(frame) and sys.getrefcount(found) == _REFERENCES:
+    is_snapshot = sys.version_info < (3, 13) and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    is_watched = sys.gettrace() is not None or sys.getprofile() is not None
+    if is_snapshot and not is_watched and sys.getrefcount(found) == _REFERENCES:
         found.clear()
     return copy
 
@@ -38,8 +40,3 @@ _REFERENCES = 3  # to a snapshot: the frame's, the variable `found`, and the arg
 # (`settings = locals()`), and under a debugger or profiler: Python assigns the snapshot's values to the variables when
 # the debugger's function returns. `f_locals` of a module or a class body holds the variables themselves, as
 # does that of a function since 3.13.
-
-
-def _is_a_snapshot(frame: FrameType) -> bool:
-    is_function = bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
-    return sys.version_info < (3, 13) and is_function and sys.gettrace() is None and sys.getprofile() is None

@@ -10,10 +10,9 @@ import traceback
 import warnings
 from types import FrameType
 
-import torch
+from aotviz.ir.user_code import HOUSE, TORCH
 
-_OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (os.path.dirname(__file__), torch.__file__))
-
+_OURS = HOUSE, TORCH
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 PACKAGES = f"{os.sep}site-packages{os.sep}"
 

@@ -1,15 +1,15 @@
 """Check that a form is consistent. This runs after every stage in tests, and with `debug=True`.
 
 Each error names the stage that returned the form, so that a broken stage is found at once and not three stages later.
-What a form promises is listed below. A test breaks each promise once, and fails if a promise was added that it does not
-break.
+What a form promises is listed below for each class, as a text and whether it holds. A test breaks each promise once,
+and fails if a promise was added that it does not break.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch.fx as fx
 
@@ -32,9 +32,7 @@ from aotviz.ir.partition_functions import GENERATOR
 from aotviz.torch_private import operators
 
 ALWAYS = os.environ.get("AOTVIZ_VERIFY") == "1"  # set by our tests
-
-
-Promising = TypeVar("Promising")
+Promises = Iterator[tuple[str, bool]]
 
 
 class MalformedForm(AssertionError):
@@ -43,25 +41,17 @@ class MalformedForm(AssertionError):
 
 def verify(form: Form, stage: str) -> None:
     """Raise MalformedForm, which names `stage`, unless `form` is consistent."""
-    for promise in PROMISES:
-        if isinstance(form, promise.form) and not promise.holds(form):
-            raise MalformedForm(f"stage {stage!r} returned a malformed {type(form).__name__}: {promise.text}")
+    malformed = f"stage {stage!r} returned a malformed {type(form).__name__}: "
+    for kind, promises in PROMISES.items():
+        for text, holds in promises(form) if isinstance(form, kind) else ():
+            if not holds:
+                raise MalformedForm(malformed + text)
     for graph in _graphs(form):
         graph.lint()
         for node in graph.nodes:
-            for promise in NODE_PROMISES:
-                if not promise.holds(node):
-                    kind = type(form).__name__
-                    raise MalformedForm(f"stage {stage!r} returned a malformed {kind}: {node.name}: {promise.text}")
-
-
-class Promise:
-    """What each form of a class promises, or each node."""
-
-    def __init__(self, form: type[Promising], text: str, holds: Callable[[Promising], bool]) -> None:
-        self.form: type[Any] = form
-        self.text = text
-        self.holds: Callable[[Any], bool] = holds
+            for text, holds in of_node(node):
+                if not holds:
+                    raise MalformedForm(f"{malformed}{node.name}: {text}")
 
 
 def _graphs(form: Form) -> Iterator[fx.Graph]:
@@ -96,15 +86,6 @@ def _tokens(form: GraphCall, kind: str) -> tuple[str, ...]:
     return getattr(form.signature, kind) if isinstance(form, Exported) else ()
 
 
-def _kept(form: Split) -> list[str]:
-    others = ("tangents_", GENERATOR)
-    return [node.name for node in _inputs(form.backward_module) if not node.name.startswith(others)]
-
-
-def _gradients(form: GraphCall) -> int:
-    return len(form.gradients) if isinstance(form, JointCall) else 0
-
-
 def _known_slot(form: GraphCall, slot: Slot) -> bool:
     inputs, outputs = len(form.graph_inputs), len(form.outputs)
     counts = {"output": outputs, "gradient": inputs, "base": len(form.meta.intermediate_bases)}
@@ -124,140 +105,107 @@ def _positions(form: JointCall) -> bool:
     )
 
 
-NODE_PROMISES = (
-    Promise(
-        fx.Node,
-        "it writes a tensor that is not an input",
-        lambda node: node.op != "call_function" or not operators.writes(node.target) or graphs.writes_an_input(node),
-    ),
-    Promise(fx.Node, "it is an input without a value", lambda node: node.op != "placeholder" or "val" in node.meta),
-)
-PROMISES = (
-    Promise(FlatCall, "one descriptor per flat input", lambda f: len(f.descriptors) == len(f.args)),
-    Promise(FlatCall, "one duplicate_of entry per flat input", lambda f: len(f.duplicate_of) == len(f.args)),
-    Promise(
-        FlatCall,
-        "a duplicate repeats an earlier input",
-        lambda f: all(first is None or first < index for index, first in enumerate(f.duplicate_of)),
-    ),
-    Promise(FlatCall, "one counter_of entry per flat input", lambda f: len(f.counter_of) == len(f.args)),
-    Promise(
-        FlatCall,
-        "a version counter is that of the first input that has it",
-        lambda f: all(first <= i and f.counter_of[first] == first for i, first in enumerate(f.counter_of)),
-    ),
-    Promise(FlatCall, "static inputs are flat inputs", lambda f: {*f.static_inputs} <= {*range(len(f.args))}),
-    Promise(TracedCall, "one InputAliasInfo per graph input", lambda f: len(f.meta.input_info) == len(f.graph_inputs)),
-    Promise(TracedCall, "one OutputAliasInfo per flat output", lambda f: len(f.meta.output_info) == len(f.outputs)),
-    Promise(
-        TracedCall,
-        "an output repeats an earlier one",
-        lambda f: all(
-            info.same_object_as is None or info.same_object_as < index for index, info in enumerate(f.meta.output_info)
-        ),
-    ),
-    Promise(
-        TracedCall,
-        "a view chain has a base",
-        lambda f: all(info.view_chain is None or info.base_index is not None for info in f.meta.output_info),
-    ),
-    Promise(
-        TracedCall,
-        "an intermediate base is returned for an output",
-        lambda f: all(0 <= base.output < len(f.outputs) for base in f.meta.intermediate_bases),
-    ),
-    Promise(
-        GraphCall,
-        "a slot is an input, an output or an intermediate base",
-        lambda f: all(_known_slot(f.outer, slot) for slot in f.outer.slots),
-    ),
-    Promise(
-        GraphCall,
-        "graph inputs are the call's inputs, then the tangents",
-        lambda f: not _is_traced(f) or len(_inputs(f.graph_module)) == _inputs_of_call(f),
-    ),
-    Promise(
-        GraphCall,
-        "graph outputs are the slots, then the gradients",
-        lambda f: (
-            not _is_traced(f)
-            or _count(f.graph_module) == len(f.slots) + _gradients(f) + len(_tokens(f, "output_tokens"))
-        ),
-    ),
-    Promise(
-        JointCall,
-        "one tangent per differentiable slot, in order",
-        lambda f: [t.slot for t in f.tangents] == [i for i, slot in enumerate(f.slots) if slot.differentiable],
-    ),
-    Promise(JointCall, "positions are those of slots, tangents and graph inputs", _positions),
-    Promise(
-        JointGraph,
-        "every input has a descriptor",
-        lambda f: not _is_traced(f) or all("desc" in node.meta for node in _inputs(f.graph_module)),
-    ),
-    Promise(
-        Split,
-        "forward outputs are the slots, then what is saved",
-        lambda f: _count(f.forward_module) == len(f.slots) + len(f.saved),
-    ),
-    Promise(
-        Split,
-        "one gradient (or None) per graph input, or per inner tensor of one",
-        lambda f: _count(f.backward_module) == len(f.gradients),
-    ),
-    Promise(
-        Split,
-        "each input of the backward is a saved value or a tangent",
-        lambda f: {*_kept(f)} <= {value.name for value in f.saved},
-    ),
-    Promise(Split, "the backward takes what is saved, then the tangents", lambda f: len(_kept(f)) == len(f.saved)),
-    Promise(
-        Split,
-        "saved tensors come before saved symbols",
-        lambda f: all(value.is_symbol for value in f.saved[f.saved_tensor_count :]),
-    ),
-    Promise(Split, "what is kept are graph inputs", lambda f: {*f.kept} <= {*range(len(_inputs(f.forward_module)))}),
-    Promise(
-        Split,
-        "what is unpacked is a node of the forward, from saved values",
-        lambda f: (
-            {name for _, names in f.unpacked.values() for name in names} <= {value.name for value in f.saved}
-            and {*f.unpacked} <= {node.name for node in f.forward_module.graph.nodes}
-        ),
-    ),
-    Promise(
-        Split,
-        "only saved tensors are donated",
-        lambda f: not any(value.donated and value.is_symbol for value in f.saved),
-    ),
-    Promise(
-        Exported,
-        "each graph input is a parameter, a buffer, a token or an input of the user",
-        lambda f: (
-            {node.name for node in _inputs(f.graph_module)}
-            == {
-                *f.signature.inputs_to_parameters,
-                *f.signature.inputs_to_buffers,
-                *f.signature.user_inputs,
-                *f.signature.input_tokens,
-            }
-        ),
-    ),
-    Promise(
-        BackwardRequest,
-        "one value per input of the backward",
-        lambda f: len(f.values) == len(_inputs(f.backward_module)),
-    ),
-    Promise(
-        BackwardRequest,
-        "what is donated is an input of the backward",
-        lambda f: all(0 <= position < len(f.values) for position in f.donated),
-    ),
-    Promise(LoweredBackward, "the backward is callable", lambda f: callable(f.compiled)),
-    Promise(Executable, "the program is callable", lambda f: callable(f.function)),
-    Promise(
-        Executable,
-        "notes are about lines of the source",
-        lambda f: all(1 <= note.first <= note.last <= f.source.count("\n") + 1 for note in f.notes),
-    ),
-)
+def of_node(node: fx.Node) -> Promises:
+    writes = node.op == "call_function" and operators.writes(node.target)
+    yield "it writes a tensor that is not an input", not writes or graphs.writes_an_input(node)
+    yield "it is an input without a value", node.op != "placeholder" or "val" in node.meta
+
+
+def _of_flat_call(f: FlatCall) -> Promises:
+    yield "one descriptor per flat input", len(f.descriptors) == len(f.args)
+    yield "one duplicate_of entry per flat input", len(f.duplicate_of) == len(f.args)
+    earlier = (first is None or first < index for index, first in enumerate(f.duplicate_of))
+    yield "a duplicate repeats an earlier input", all(earlier)
+    yield "one counter_of entry per flat input", len(f.counter_of) == len(f.args)
+    firsts = (first <= i and f.counter_of[first] == first for i, first in enumerate(f.counter_of))
+    yield "a version counter is that of the first input that has it", all(firsts)
+    yield "static inputs are flat inputs", {*f.static_inputs} <= {*range(len(f.args))}
+
+
+def _of_traced_call(f: TracedCall) -> Promises:
+    infos = f.meta.output_info
+    yield "one InputAliasInfo per graph input", len(f.meta.input_info) == len(f.graph_inputs)
+    yield "one OutputAliasInfo per flat output", len(infos) == len(f.outputs)
+    earlier = (info.same_object_as is None or info.same_object_as < index for index, info in enumerate(infos))
+    yield "an output repeats an earlier one", all(earlier)
+    yield "a view chain has a base", all(info.view_chain is None or info.base_index is not None for info in infos)
+    positions = {base.output for base in f.meta.intermediate_bases}
+    yield "an intermediate base is returned for an output", positions <= {*range(len(f.outputs))}
+
+
+def _of_graph_call(f: GraphCall) -> Promises:
+    outer = f.outer
+    known = all(_known_slot(outer, slot) for slot in outer.slots)
+    yield "a slot is an input, an output or an intermediate base", known
+    if _is_traced(f):
+        inputs = len(_inputs(f.graph_module)) == _inputs_of_call(f)
+        yield "graph inputs are the call's inputs, then the tangents", inputs
+        gradients = len(f.gradients) if isinstance(f, JointCall) else 0
+        results = len(f.slots) + gradients + len(_tokens(f, "output_tokens"))
+        yield "graph outputs are the slots, then the gradients", _count(f.graph_module) == results
+
+
+def _of_joint_call(f: JointCall) -> Promises:
+    wanted = [i for i, slot in enumerate(f.slots) if slot.differentiable]
+    yield "one tangent per differentiable slot, in order", [t.slot for t in f.tangents] == wanted
+    yield "positions are those of slots, tangents and graph inputs", _positions(f)
+
+
+def _of_joint_graph(f: JointGraph) -> Promises:
+    described = not _is_traced(f) or all("desc" in node.meta for node in _inputs(f.graph_module))
+    yield "every input has a descriptor", described
+
+
+def _of_split(f: Split) -> Promises:
+    saved, results = {value.name for value in f.saved}, len(f.slots) + len(f.saved)
+    yield "forward outputs are the slots, then what is saved", _count(f.forward_module) == results
+    gradients = _count(f.backward_module) == len(f.gradients)
+    yield "one gradient (or None) per graph input, or per inner tensor of one", gradients
+    others = ("tangents_", GENERATOR)
+    taken = [node.name for node in _inputs(f.backward_module) if not node.name.startswith(others)]
+    yield "each input of the backward is a saved value or a tangent", {*taken} <= saved
+    yield "the backward takes what is saved, then the tangents", len(taken) == len(f.saved)
+    symbols = f.saved[f.saved_tensor_count :]
+    yield "saved tensors come before saved symbols", all(value.is_symbol for value in symbols)
+    yield "what is kept are graph inputs", {*f.kept} <= {*range(len(_inputs(f.forward_module)))}
+    sources = {name for _, names in f.unpacked.values() for name in names}
+    nodes = {node.name for node in f.forward_module.graph.nodes}
+    yield "what is unpacked is a node of the forward, from saved values", sources <= saved and {*f.unpacked} <= nodes
+    yield "only saved tensors are donated", not any(value.donated for value in symbols)
+
+
+def _of_exported(f: Exported) -> Promises:
+    told = f.signature
+    known = {*told.inputs_to_parameters, *told.inputs_to_buffers, *told.user_inputs, *told.input_tokens}
+    inputs = {node.name for node in _inputs(f.graph_module)}
+    yield "each graph input is a parameter, a buffer, a token or an input of the user", inputs == known
+
+
+def _of_backward_request(f: BackwardRequest) -> Promises:
+    yield "one value per input of the backward", len(f.values) == len(_inputs(f.backward_module))
+    yield "what is donated is an input of the backward", {*f.donated} <= {*range(len(f.values))}
+
+
+def _of_lowered_backward(f: LoweredBackward) -> Promises:
+    yield "the backward is callable", callable(f.compiled)
+
+
+def _of_executable(f: Executable) -> Promises:
+    yield "the program is callable", callable(f.function)
+    lines = f.source.count("\n") + 1
+    inside = all(1 <= note.first <= note.last <= lines for note in f.notes)
+    yield "notes are about lines of the source", inside
+
+
+PROMISES: dict[type[Form], Callable[[Any], Promises]] = {
+    FlatCall: _of_flat_call,
+    TracedCall: _of_traced_call,
+    GraphCall: _of_graph_call,
+    JointCall: _of_joint_call,
+    JointGraph: _of_joint_graph,
+    Split: _of_split,
+    Exported: _of_exported,
+    BackwardRequest: _of_backward_request,
+    LoweredBackward: _of_lowered_backward,
+    Executable: _of_executable,
+}

@@ -256,14 +256,10 @@ class InputAliasInfo:
         return self.storage_bytes is not None
 
     @property
-    def is_freed(self) -> bool:
-        """Whether its storage has no memory after the call."""
-        return self.storage_bytes is not None and self.storage_bytes[1] == 0
-
-    @property
     def written_back(self) -> bool:
         """Whether its new data has to be computed for it: somebody can read the data, or autograd records the write."""
-        return self.mutates_data and not (self.is_freed and (self.unseen or not self.requires_grad_after))
+        is_freed = self.storage_bytes is not None and self.storage_bytes[1] == 0
+        return self.mutates_data and not (is_freed and (self.unseen or not self.requires_grad_after))
 
     @property
     def mutated(self) -> bool:

@@ -56,10 +56,11 @@ def attribute(value: Any, name: str) -> Any:
     return attribute.real_obj if isinstance(attribute, FakeScriptObject) else attribute
 
 
-def _inner(value: Any) -> list[tuple[str, torch.Tensor]]:
-    """The tensors that a subclass itself holds, by attribute."""
-    held = ((name, attribute(value, name)) for name in anatomy(value)[0])
-    return [(name, part) for name, part in held if isinstance(part, torch.Tensor)]
+def inside(value: Any) -> dict[str, torch.Tensor]:
+    """The tensors that a subclass itself holds, by attribute; empty for a tensor with memory of its own. Other parts,
+    such as the mesh of a DTensor, are left out."""
+    held = ((name, attribute(value, name)) for name in (anatomy(value)[0] if is_subclass(value) else ()))
+    return {name: part for name, part in held if isinstance(part, torch.Tensor)}
 
 
 def parts_by_path(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -68,7 +69,7 @@ def parts_by_path(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if not is_subclass(value):
         yield "", value
         return
-    for name, inner in _inner(value):
+    for name, inner in inside(value).items():
         yield from ((spelling.attribute(name) + path, part) for path, part in parts_by_path(inner))
 
 
@@ -124,16 +125,3 @@ def symbols(value: Any) -> Iterator[tuple[str, int, Any]]:
     """("size" or "stride", dimension, number) of each symbolic size and stride of the subclass itself."""
     for kind, numbers in (("size", value.size()), ("stride", value.stride())):
         yield from ((kind, i, n) for i, n in enumerate(numbers) if varies(n))
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """What a graph returns for a value: its plain tensors, and what is needed to rebuild its subclasses.
-
-    A subclass gives the leaves of its parts, in order, followed by its own symbolic sizes and strides.
-    """
-    if not is_subclass(value):
-        yield value
-        return
-    for _, part in _inner(value):
-        yield from leaves(part)
-    yield from (number for _, _, number in symbols(value) if not ragged(number))

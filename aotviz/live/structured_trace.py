@@ -148,7 +148,7 @@ def _is_enabled(level: int) -> bool:
 def said_before() -> Iterator[tuple[dict[str, Any], str | None]]:
     """The records that torch writes only once: its version, and the numbered file names that later records use."""
     yield _artifact("torch_version", {"pytorch_version": torch.__version__})
-    for text, number in dynamo.numbered_files():
+    for text, number in list(dynamo.numbered_files.items()):
         yield {"str": [text, number]}, None
 
 

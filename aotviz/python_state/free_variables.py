@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from aotviz.python_state.contents import contents
-from aotviz.python_state.user_objects import PLAIN
+from aotviz.python_state.user_objects import PLAIN, contents
 from aotviz.torch_private.modules import tensors_of
 
 DEPTH = 6  # steps from the function: its closure, an object there, an attribute of it, an item of that ...

@@ -20,10 +20,10 @@ import functools
 import gc
 import sys
 import threading
-import traceback
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain
 from types import CellType, FrameType, FunctionType
 from typing import cast
 
@@ -33,7 +33,7 @@ from torch.autograd.graph import Node
 from aotviz.ir import autograd_graph
 from aotviz.ir.refusals import Refused
 from aotviz.python_state import reference_search
-from aotviz.torch_private import functional_tensors
+from aotviz.torch_private import dispatch, functional_tensors
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.tensors import base_of, is_kept_by_autograd
 
@@ -74,19 +74,19 @@ def undone(name: str, roots: Sequence[object]) -> Iterator[None]:
 
     Args:
         name: the user's name of the function that is traced.
-        roots: objects of the user that the trace knows too, such as that function.
+        roots: objects of the user that the trace knows too, that function first.
 
     Raises:
         Refused: "tensor is kept", if tensors were found and the block itself has not failed.
     """
-    made, before = _Made(), reference_search.Before()
+    made, before = _Made(), reference_search.Before(roots[0])
     found: tuple[str, ...] = ()
     _thread.open.append(made)
     try:
         with functional_tensors.made(made.note):
             yield
     except BaseException as error:
-        found = _taken_out(made, before, roots, _frames(error))
+        found = _taken_out(made, before, roots, list(dispatch.frames_of(error)))
         if found:
             places = " and ".join(found)
             error.add_note(f"aotviz: tracing stored FakeTensors in {places}. They have been removed again.")
@@ -103,15 +103,11 @@ def _taken_out(
     made: _Made, before: reference_search.Before, roots: Sequence[object], frames: Sequence[FrameType]
 ) -> tuple[str, ...]:
     """Remove the tensors; return descriptions of their places."""
-    if not _held_elsewhere(made, frames):
+    if not _held_elsewhere(made, frames) or not _held_elsewhere(made, frames, _custom_functions(made)):
         return ()
-    kept = _held_elsewhere(made, frames, _custom_functions(made))
-    if not kept or not reference_search.any_of(kept, roots):
-        return ()
-    kept.clear()
     gc.collect()  # what only cycles hold is not reachable
     kept = _held_elsewhere(made, frames)
-    return reference_search.taken_out(kept, before, roots)
+    return reference_search.taken_out(kept, before, roots) if kept else ()
 
 
 def _custom_functions(made: _Made) -> list[Node]:
@@ -120,20 +116,6 @@ def _custom_functions(made: _Made) -> list[Node]:
     # To read the `grad_fn` of a view may make autograd regenerate it.
     nodes = autograd_graph.nodes_behind(tensor.grad_fn for tensor in alive if base_of(tensor) is None)
     return list(filter(autograd_graph.from_custom_function, nodes))
-
-
-def _frames(error: BaseException) -> list[FrameType]:
-    """The frames that an error, its causes and contexts keep alive together with their variables."""
-    found: list[FrameType] = []
-    seen: set[int] = set()
-    queue: list[BaseException | None] = [error]
-    while queue:
-        one = queue.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            found += [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
-            queue += [one.__cause__, one.__context__]
-    return found
 
 
 def _held_elsewhere(made: _Made, frames: Sequence[FrameType], nodes: Sequence[Node] = ()) -> list[FunctionalTensor]:
@@ -156,8 +138,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.inside: dict[int, object] = {}  # id -> object found on the walk
-        self.met: Counter[int] = Counter()  # id -> number of references found on the walk
-        self.below: dict[int, list[int]] = {}  # id -> ids of the objects that it refers to
+        self.below: dict[int, list[int]] = {}  # id -> ids of the objects that it refers to, one for each reference
         self.roots: set[int] = set()
         self.add([])
         self.own = self._references(*self.inside)  # the count of an object that only `inside` refers to
@@ -189,24 +170,18 @@ class _Count:
                     if key in skipped or not _leads_on(kind):
                         continue
                     self.add(item)
-                self.met[key] += 1
                 below.append(key)
-                if key not in self.below and not isinstance(item, FunctionalTensor):
+                if key not in self.below:
                     self.below[key] = []
                     queue.append(key)
 
     def walk_added(self) -> None:
-        """Count the references that wrapper subclasses, and views taken in inference mode, have to tensors."""
-        for key, item in list(self.inside.items()):
-            if not isinstance(item, FunctionalTensor):
-                self.walk(item)
-            elif (base := functional_tensors.inference_base(item)) is not None:
-                self.add(base)
-                self.met[id(base)] += 1
-                self.below[key] = [id(base)]
+        for item in list(self.inside.values()):
+            self.walk(item)
 
     def tensors_held_elsewhere(self) -> list[FunctionalTensor]:
-        queue = [key for key in self.inside if key not in self.roots and self._is_held_elsewhere(key)]
+        met = Counter(chain.from_iterable(self.below.values()))
+        queue = [key for key in self.inside if key not in self.roots and self._is_held_elsewhere(key, met[key])]
         reached = set(queue)
         while queue:
             for key in self.below.get(queue.pop(), ()):
@@ -215,17 +190,21 @@ class _Count:
                     queue.append(key)
         return [tensor for key in reached if isinstance(tensor := self.inside[key], FunctionalTensor)]
 
-    def _is_held_elsewhere(self, key: int) -> bool:
+    def _is_held_elsewhere(self, key: int, met: int) -> bool:
         item = self.inside[key]
         if not isinstance(item, (*_CONTAINERS, torch.Tensor)):
             return False  # an object of ours
         by_autograd = isinstance(item, torch.Tensor) and is_kept_by_autograd(item)
         del item
-        return self._references(key) > self.own + self.met[key] + by_autograd
+        return self._references(key) > self.own + met + by_autograd
 
 
 def _referents(holder: object) -> list[object]:
-    """The objects that an object refers to. For a function, only its closure: the globals are not its own."""
+    """The objects that an object refers to. For a function, only its closure: the globals are not its own. For a tensor
+    of the trace, only that of which it is a view taken in inference mode."""
+    if isinstance(holder, FunctionalTensor):
+        base = functional_tensors.inference_base(holder)
+        return [] if base is None else [base]
     if isinstance(holder, FunctionType):
         return [] if holder.__closure__ is None else [holder.__closure__]
     return gc.get_referents(holder)

@@ -8,20 +8,16 @@ that is traced as it is may also change its arguments, variables and generators.
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_warnings import warn
-from aotviz.ir.wrapper_subclasses import is_functional
 from aotviz.python_state import leaks, randomness, user_objects, users_python
-from aotviz.python_state.free_variables import Modules, outside, plain_function, reachable, references
+from aotviz.python_state.free_variables import Modules, reachable
 from aotviz.torch_private import context, graph_modes, random_numbers
-from aotviz.torch_private.modules import hooks_of
 
 
 @contextlib.contextmanager
@@ -39,57 +35,8 @@ def kept(request: Request) -> Iterator[None]:
             kept.enter_context(leaks.undone(request.name, roots))
         kept.enter_context(_attributes_kept(request.root, request.name))
         if not request.is_graph:
-            kept.enter_context(_names_kept(request))
             kept.enter_context(_draws_kept(request))
         yield
-
-
-@contextlib.contextmanager
-def _names_kept(request: Request) -> Iterator[None]:
-    """Refuse a function that assigns a tensor to a global or nonlocal variable, and restore the variable. Also refuse
-    a hook of a module that stores a tensor in an object that it refers to, in the forward or in the backward.
-
-    Raises:
-        Refused: "argument is changed".
-    """
-    known = dict(request.references)
-    try:
-        with user_objects.unchanged(request.name, (), _in_reach_of_hooks(request)):
-            yield
-    finally:
-        assigned = [key for key, now in outside(request.fn) if is_functional(now)]
-        for key in assigned:
-            _assign(getattr(request.fn, "forward", request.fn), key, known)
-    if assigned:
-        raise Refused("argument is changed", repr(assigned[0]), request.name)
-
-
-def _in_reach_of_hooks(request: Request) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what the hooks of modules, the function, and its custom autograd Functions refer to."""
-    for module in request.root.modules() if request.root is not None else ():
-        for hook in (hook for hooks in hooks_of(module) for hook in hooks.values()):
-            yield from references(hook)
-    for name, value in request.references:
-        yield name, value
-        if inspect.isclass(value) and torch.autograd.Function in value.__mro__:
-            custom: Any = value
-            yield from references(custom.backward)
-
-
-def _assign(fn: object, key: str, known: Mapping[str, object]) -> None:
-    """Give a global or nonlocal variable of a function its value in `known` again, or delete it."""
-    plain = plain_function(fn)
-    assert plain is not None, "it has the variable"
-    if key in plain.__code__.co_freevars and plain.__closure__ is not None:
-        cell = plain.__closure__[plain.__code__.co_freevars.index(key)]
-        if key in known:
-            cell.cell_contents = known[key]
-        else:
-            del cell.cell_contents
-    elif key in known:
-        plain.__globals__[key] = known[key]
-    else:
-        del plain.__globals__[key]
 
 
 @contextlib.contextmanager

@@ -27,8 +27,8 @@ import torch
 from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library
-from aotviz.python_state.patched import patched
 from aotviz.torch_private.random_numbers import identity
+from aotviz.torch_private.tracers import swapped
 
 _met = SimpleNamespace(generators=None)  # by `identity`, while `met` looks
 
@@ -66,17 +66,15 @@ def refuse(what: str) -> None:
 
 @contextlib.contextmanager
 def followed(request: Request) -> Iterator[None]:
-    """Refuse a function that seeds torch's generator or one that it refers to; warn if it draws from another library's.
+    """Refuse a function that seeds torch's generator; warn if it draws from another library's.
 
     Raises:
         Refused: "random state inside".
     """
     before = _states()
     generator = torch.random.default_generator
-    others = (*request.arguments().items(), *request.references)
-    own = [(name, value) for name, value in others if isinstance(value, torch.Generator)]
     watched = _Watched(generator)
-    with states_kept([("torch", generator), *own], watched.excuses), patched(torch.random, default_generator=watched):
+    with states_kept([("torch", generator)], watched.excuses), swapped(torch.random, default_generator=watched):
         yield
     for name, state in _states().items():
         if name in before and before[name] != state:
@@ -130,7 +128,7 @@ def _is_seeded(generator: torch.Generator, seed: int) -> bool:
 def met() -> Iterator[dict[int, torch.Generator]]:
     """The generators, by `identity`, that traced code draws from, other than torch's default generator."""
     found: dict[int, torch.Generator] = {}
-    with patched(_met, generators=found):
+    with swapped(_met, generators=found):
         yield found
 
 

@@ -7,6 +7,7 @@ changed: a variable gets its previous value, an entry of a dict is deleted, a ca
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import gc
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 
 from aotviz.ir.user_code import is_library
+from aotviz.python_state.free_variables import plain_function
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 
 MOST_STEPS = 12  # from a tensor to its holders
@@ -33,15 +35,19 @@ _CHANGED = (dict, list, set, deque, CellType, _Memo)  # containers that a tensor
 
 
 class Before:
-    """What the globals of the user's modules, and containers among them, held before a trace."""
+    """What the variables of a function, the globals of the user's modules and containers among them held before a
+    trace."""
 
-    _loaded = 0  # number of modules when `_own` was computed
-    _own: tuple[ModuleType, ...] = ()
-
-    def __init__(self) -> None:
+    def __init__(self, fn: object) -> None:
         self.context = copy_context()
         self.copies: dict[int, Any] = {}
-        for module in self._modules():
+        plain = plain_function(getattr(fn, "forward", fn))
+        if plain is not None:
+            self._note(plain.__globals__)
+            for cell in plain.__closure__ or ():
+                with contextlib.suppress(ValueError):  # it is empty
+                    self.copies[id(cell)] = cell.cell_contents
+        for module in _users_modules(len(sys.modules)):
             self._note(vars(module))
             for value in list(vars(module).values()):
                 if type(value) in (dict, list) and len(value) <= MOST_ITEMS:
@@ -50,13 +56,11 @@ class Before:
     def _note(self, container: Any) -> None:
         self.copies[id(container)] = container.copy()
 
-    @classmethod
-    def _modules(cls) -> tuple[ModuleType, ...]:
-        """The user's modules: neither Python's own nor from an installed package."""
-        if len(sys.modules) != cls._loaded:
-            cls._loaded = len(sys.modules)
-            cls._own = tuple(module for module in list(sys.modules.values()) if _is_users(module))
-        return cls._own
+
+@functools.lru_cache(1)
+def _users_modules(loaded: int) -> tuple[ModuleType, ...]:
+    """The user's modules, of so many: neither Python's own nor from an installed package."""
+    return tuple(module for module in list(sys.modules.values()) if _is_users(module))
 
 
 def _is_users(module: Any) -> bool:
@@ -66,12 +70,6 @@ def _is_users(module: Any) -> bool:
     if not isinstance(file, str):
         return module.__name__ == "__main__"
     return not is_library(file) and not any(part in file for part in _LIBRARIES)
-
-
-def any_of(tensors: list[FunctionalTensor], roots: Sequence[object]) -> bool:
-    """Whether something of the user's holds one of these tensors; arguments as for `taken_out`."""
-    in_context = any(value is tensor for value in copy_context().values() for tensor in tensors)
-    return in_context or any(_Search(tensors, roots).places())
 
 
 def taken_out(tensors: list[FunctionalTensor], before: Before, roots: Sequence[object]) -> tuple[str, ...]:
@@ -285,7 +283,7 @@ def _take(holder: object, held: object, above: Sequence[object], before: Before)
     elif isinstance(holder, set):
         holder.discard(held)
     elif isinstance(holder, CellType):
-        holder.cell_contents = None  # what it was before can't be known
+        holder.cell_contents = known  # None if what it was before can't be known
     else:
         for name in _attributes(holder, held):
             _forget(holder, name)

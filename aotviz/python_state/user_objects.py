@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +18,6 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.refusals import Refused
-from aotviz.python_state.contents import contents
 from aotviz.torch_private import modules, script_objects
 
 _TORCHS = frozenset(vars(torch.nn.Module())) | {"_initialize_hook", "_load_hook"}
@@ -32,11 +30,21 @@ _Container = list[object] | dict[object, object]
 _Noted = tuple[str, _Container, bool, _Container]  # (where, container, whether it may change without tensors, a copy)
 
 
-class Absent(Enum):
-    ABSENT = "there was no such attribute or item; giving an attribute a plain value once is not a change"
+ABSENT = object()  # there was no such attribute or item; giving an attribute a plain value once is not a change
 
 
-ABSENT = Absent.ABSENT
+def contents(value: object) -> list[tuple[str, object]]:
+    """(Step, item) of each item of a list, tuple or dict, or of each attribute of another object.
+
+    >>> contents({"a": 1}), contents([2]), contents("text")
+    ([("['a']", 1)], [('[0]', 2)], [])
+    """
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", item) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    own = getattr(value, "__dict__", None)
+    return [(f".{name}", item) for name, item in own.items()] if isinstance(own, dict) else []
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,8 @@ def _tensors(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _where(frames: Sequence[tuple[FrameType, int]], is_compile_error: bool) -> _Raised:
     line, node, kernel, function = UNKNOWN, UNKNOWN, "", ""
-    is_call = is_program = is_backward = is_export = False
+    is_program = is_backward = False
+    called = set[str]()
     for place, (frame, number) in enumerate(frames):
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if _is_users(frame):
@@ -154,17 +155,16 @@ def _where(frames: Sequence[tuple[FrameType, int]], is_compile_error: bool) -> _
             node, kernel, is_program = UNKNOWN, call["kernel"], True
         elif name in BACKWARDS and file.startswith(AUTOGRAD):
             is_backward = True
-        is_export = is_export or dynamo.is_export(frame)
-        is_call = is_call or dynamo.is_compiled_call(frame)
-        is_program = is_program or dynamo.is_program(frame) or file.startswith("<aotviz")
-    if is_export:
+        called.add(dynamo.called_in(frame))
+        is_program = is_program or "program" in called or file.startswith("<aotviz")
+    if "export" in called:
         during = "export"
     elif is_compile_error:
         during = "compile"
     elif is_program:
         during = "backward" if is_backward else "program"
     else:
-        during = "eager" if is_call else ""
+        during = "eager" if "call" in called else ""
     if node.line:
         line = node
     elif during == "backward" or function:

@@ -21,6 +21,7 @@ class LiveStorages(TorchDispatchMode):
     """Notes the storages that operators make under this mode, but for those of tensors that were given to it."""
 
     supports_higher_order_operators = True  # such as `run_with_rng_state`; what runs inside is not seen
+    in_graph = True  # whether a graph runs; who runs several things under this mode says so
 
     def __init__(self, given: Any = ()) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class LiveStorages(TorchDispatchMode):
         """Note what is left after the last operator."""
         if self._is_open:
             last = self.ran[-1]
-            self.ran[-1] = Ran(last.operator, last.alive, self._alive())
+            self.ran[-1] = Ran(last.operator, last.alive, self._alive(), last.of_graph)
             self._is_open = False
 
     def _alive(self) -> tuple[Made, ...]:
@@ -48,11 +49,12 @@ class LiveStorages(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.close()
         self._given = {storage for storage in self._given if not storage.expired()}
+        in_graph = self.in_graph
         result = func(*args, **(kwargs or {}))
         for storage, nbytes, device in _storages(result):
             if storage not in self._given:
                 self._made.setdefault(storage, Made(nbytes, len(self.ran), device))
-        self.ran.append(Ran(_name(func), self._alive(), ()))
+        self.ran.append(Ran(_name(func), self._alive(), (), in_graph))
         self._is_open = True
         return result
 

@@ -24,7 +24,7 @@ from aotviz.recorder.placing import Place, Placing
 from aotviz.recording.schema import NONE, AliasTensor, StorageRecord, StorageWrite
 from aotviz.recording.sources import innermost
 from aotviz.recording.strings import clean
-from aotviz.torch_private import snapshotting
+from aotviz.torch_private.tensors import device
 from aotviz.tracing.events import MetadataOp, TensorNumber, Viewed, Wrote
 from aotviz.tracing.forward import Run
 
@@ -138,7 +138,7 @@ class _Board:
         return Memory(self.trace, [one.record() for one in self.by_key.values()], self.results, self.inputs)
 
     def _input(self, value: torch.Tensor, place: Place, name: str) -> None:
-        storage = self._storage(place, str(snapshotting.device(value)))
+        storage = self._storage(place, str(device(value)))
         self._add(place, storage, _tensor(value, "input", [name]))
 
     def _name(self, place: Place, name: str) -> None:
@@ -180,7 +180,7 @@ class _Board:
             step, node = "", next((node.args[0] for node in views if node is not None and node.args), None)
         storage, parent = self.rows[id(place.source)] if place.source is not None else (None, NONE)
         if storage is None or place.storage not in (None, place.source and place.source.storage):
-            storage, parent = self._storage(place, str(snapshotting.device(tensor))), NONE
+            storage, parent = self._storage(place, str(device(tensor))), NONE
         self._add(place, storage, _tensor(_shown(place), role, [], parent, step, self._origin(node)))
 
     def _storage(self, place: Place, device: str) -> _Storage:

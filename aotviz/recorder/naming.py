@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from aotviz.recording.sources import module_path
-from aotviz.torch_private import operators, snapshotting
+from aotviz.torch_private import operators, registered_operators
 
 OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
 TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
@@ -61,7 +61,7 @@ def target_name(target: Any) -> str:
     """
     if isinstance(target, str):
         return target
-    if snapshotting.is_operator(target):
+    if registered_operators.is_operator(target):
         return _operator_name(target)
     name = getattr(target, "__name__", None) or str(target)
     if operators.is_higher_order(target):

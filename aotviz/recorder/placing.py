@@ -18,8 +18,8 @@ from torch import fx
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.recorder.naming import size, sizes
 from aotviz.recording.sizes import reach
-from aotviz.torch_private import dispatch, pytree, snapshotting
-from aotviz.torch_private.tensors import with_bits
+from aotviz.torch_private import dispatch, pytree
+from aotviz.torch_private.tensors import storage_key, with_bits
 from aotviz.tracing import functional
 from aotviz.tracing.events import MetadataOp, TensorNumber, Viewed, Wrote
 from aotviz.tracing.ledger import Ledger
@@ -38,7 +38,7 @@ class Place:
 
     @property
     def storage(self) -> int | None:
-        return None if self.stand_in is None else snapshotting.storage_key(self.stand_in)
+        return None if self.stand_in is None else storage_key(self.stand_in)
 
 
 class Placing:
@@ -88,7 +88,7 @@ class Placing:
     def _like(self, fake: Any) -> torch.Tensor | None:
         if not functional.has_storage(fake):
             return None
-        key = snapshotting.storage_key(fake)
+        key = storage_key(fake)
         if key not in self._memory:
             nbytes = fake.untyped_storage().nbytes()
             self._memory[key] = torch.empty(nbytes, dtype=torch.uint8, device="meta")

@@ -209,6 +209,10 @@ class Recorder(Observer):
             symbols=[(one.name, clean(one.source), one.value) for one in capture.symbols],
             kept=clean(capture.kept),
             earlier=capture.earlier,
+            of_call=[(clean(name), clean(earlier)) for name, earlier in capture.handed_over.of_call],
+            others=[(clean(name), clean(earlier)) for name, earlier in capture.handed_over.others],
+            gone=[clean(name) for name in capture.handed_over.gone],
+            returned=[clean(name) for name in capture.returned],
         )
         self.log.captured(what, number, self.writer.strings.add(capture.stack), digest)
         capture.guards.when_known(self._guarded)

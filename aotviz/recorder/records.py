@@ -26,7 +26,7 @@ from aotviz.recording.saved import Kept, SavedNote
 from aotviz.recording.schema import NONE, Evidence, InputRecord, OutputRecord, VisitRecord, WrapperNote, WrapperRecord
 from aotviz.recording.strings import clean
 from aotviz.runtime.lowered import LoweredGraph, LoweredSplit, Program
-from aotviz.torch_private import snapshotting
+from aotviz.torch_private import tensors
 from aotviz.whole_backward.captured import PartedBackward, ReplayedBackward
 
 KINDS: dict[type[InputDescriptor], str] = {ParameterInput: "parameter", BufferInput: "buffer"}
@@ -191,7 +191,7 @@ def storage(value: Any) -> int | None:
     if not isinstance(value, torch.Tensor):
         return None
     try:
-        return snapshotting.storage_key(value)
+        return tensors.storage_key(value)
     except (RuntimeError, NotImplementedError):
         return None
 

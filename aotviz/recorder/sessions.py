@@ -28,7 +28,7 @@ from aotviz.recorder.torchs_trace import TorchsTrace
 from aotviz.recording import progress_line
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import Program
-from aotviz.torch_private import dynamo, kernel_count, torchs_log
+from aotviz.torch_private import dynamo, inductor_results, torchs_log
 from aotviz.traced import CallsOriginal
 
 if TYPE_CHECKING:
@@ -311,4 +311,4 @@ def _added(store: Store, stores: list[Store]) -> Iterator[None]:
         stores.remove(store)
 
 
-progress_line.attach(kernel_count.generated)
+progress_line.attach(inductor_results.kernels_generated)

@@ -34,8 +34,7 @@ from aotviz.recording.graph import CHECKPOINT_TAGS, OPS
 from aotviz.recording.node_arguments import PackedGraph, Row, unpacked
 from aotviz.recording.schema import NONE, GraphSnapshot
 from aotviz.recording.strings import StringTable, clean
-from aotviz.torch_private import snapshotting
-from aotviz.torch_private.snapshotting import OPERATOR
+from aotviz.torch_private import graph_nodes, operators
 
 OP_LETTERS = {name: letter for letter, name in OPS.items()}
 LEAST, MOST = -(2**63), 2**63 - 1  # integers that msgpack can carry
@@ -71,8 +70,8 @@ class Parts:
         metas = [node.meta for node in nodes]
         return cls(
             nodes,
-            list(map(snapshotting.arguments, nodes)),
-            list(map(snapshotting.keywords, nodes)),
+            list(map(graph_nodes.arguments, nodes)),
+            list(map(graph_nodes.keywords, nodes)),
             [meta.get("val") for meta in metas],
             [meta.get("desc") for meta in metas],
             [meta.get("recompute") for meta in metas],
@@ -174,7 +173,7 @@ class SnapshotWriter:
         found: list[Any] = list(map(self._known.get, zip(ops, names, map(id, targets), map(id, values), strict=True)))
         if None in found:
             missing = [index for index, number in enumerate(found) if number is None]
-            others = [index for index in missing if type(targets[index]) is not OPERATOR]
+            others = [index for index in missing if type(targets[index]) is not operators.OpOverload]
             self._usual = self._usual and usual(
                 chain([parts.args[i] for i in others], [parts.kwargs[i].values() for i in others if parts.kwargs[i]])
             )

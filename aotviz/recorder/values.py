@@ -17,7 +17,7 @@ import torch
 from aotviz.recorder.naming import sizes
 from aotviz.recording.schema import NONE, ValueRecord
 from aotviz.recording.strings import StringTable
-from aotviz.torch_private import snapshotting
+from aotviz.torch_private.tensors import device, storage_key
 
 SYMBOLIC = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymBool: "symbool"}
 
@@ -113,12 +113,12 @@ class Values:
         strides: list[Sequence[int]]
         try:
             strides, offsets = [t.stride() for t in tensors], sizes([t.storage_offset() for t in tensors])
-            storages = self._groups(list(map(snapshotting.storage_key, tensors)))
+            storages = self._groups(list(map(storage_key, tensors)))
         except (RuntimeError, NotImplementedError):  # a layout without strides, or without one storage
             if len(tensors) > 1:
                 return [record for tensor in tensors for record in self._tensors([tensor])]
             strides, offsets, storages = [()], [0], [NONE]
-        devices = map(snapshotting.device, tensors)
+        devices = map(device, tensors)
         facts = list(zip([t.dtype for t in tensors], [t.shape for t in tensors], strides, devices, strict=True))
         # A ragged size has a hash, unlike other symbols, and a comparison with it would become a guard.
         ragged = any(t.is_nested for t in tensors)
@@ -164,7 +164,7 @@ class Values:
         for tensor in self._kept:
             with contextlib.suppress(RuntimeError, NotImplementedError):
                 number = self._by_id[id(tensor)]
-                self._storages.setdefault(snapshotting.storage_key(tensor), self._storage_of[number])
+                self._storages.setdefault(storage_key(tensor), self._storage_of[number])
 
 
 def without_tensor(kind: str, parts: list[int] | None = None, text: int = NONE) -> ValueRecord:

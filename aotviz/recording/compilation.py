@@ -276,6 +276,7 @@ class Compilation:
         sizes: Mapping[str, int] = MappingProxyType({}),
         *,
         speed: Speed = Speed(),  # noqa: B008
+        device: str = "",
     ) -> peak_changes.PeakChanges:
         """The changes that would lower the peak most, each with the peak that it leads to: a table and sentences.
 
@@ -285,7 +286,10 @@ class Compilation:
         `aotviz.policy(change)` is the partitioner that applies one of the first three, and `aotviz.plans(fn, *inputs,
         changes=3, measure=True)` applies and measures each.
 
-        Raises as `memory` does.
+        With `device` ("cuda:0", or "cuda" if there is one of that type), they lower the peak of its memory. Without it,
+        that of the accelerator, if tensors are on one and on the CPU.
+
+        Raises as `memory` does, and LookupError if nothing is on the device.
 
         >>> import torch
         >>> import aotviz
@@ -298,7 +302,7 @@ class Compilation:
         The peak is 2.03 KiB, at `sum_1` in the inference.
         Run the inference in another order, which frees values earlier (1 of 7 nodes move). The peak is then ...
         """
-        return peak_changes.best(self._program(sizes), count, speed)
+        return peak_changes.best(self._program(sizes), count, speed, device)
 
     def beside_eager(self) -> BesideEager:
         """What the program keeps for its backward, beside what eager's autograd keeps: a table, totals and sentences.

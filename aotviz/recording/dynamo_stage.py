@@ -51,6 +51,8 @@ CHECKED = {  # by the kind of a guard that torch writes with the number of an ob
     "TUPLE_ITERATOR_LEN": "it has the same length",
     "RANGE_ITERATOR_MATCH": "it has the same range",
 }
+SHARES, OF_CALL = "it has the memory of ", ", which this call ran before"  # between them: "output[0] of f [0/0]"
+GONE, RETURNED = "nothing holds it when this graph begins", "the function returns it"
 ORIGIN = Origin(NONE, 0, NONE, 0, 0)
 
 GuardText = tuple[str, str, str]  # kind, source, text with its comment
@@ -74,6 +76,10 @@ class Captured(msgspec.Struct, frozen=True):
     waiting: bool = True  # the guards have not been read yet
     kept: str = ""  # what Dynamo's own cache has to do with it
     earlier: bool = False  # an earlier process captured it
+    of_call: list[tuple[str, str]] = []  # an input, and the tensor of a graph that this call ran, of its memory
+    others: list[tuple[str, str]] = []  # the same, with a tensor of an earlier call
+    gone: list[str] = []  # tensors of the graphs that this call ran, which nothing holds any more
+    returned: list[str] = []  # inputs that the function returns
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -157,6 +163,10 @@ def _evidence(captured: Captured, failed: bool) -> Iterator[Evidence]:
         where = f" at {at}, `{at.code}`" if at.line else ""
         then = "Python runs this line; the rest of the function is a compilation of its own"
         yield Evidence("graph break", f"the graph ends{where}: {_sentences(captured.ended)}. {then}")
+    yield from (Evidence(name, f"{SHARES}{earlier}{OF_CALL}") for name, earlier in captured.of_call)
+    yield from (Evidence(name, f"{SHARES}{earlier}") for name, earlier in captured.others)
+    yield from (Evidence(name, GONE) for name in captured.gone)
+    yield from (Evidence(name, RETURNED) for name in captured.returned)
     for name, source, value in captured.symbols:
         yield Evidence(user_name(source), f"symbolic, as {name}; it was {value} in the call that was compiled")
     yield from _guards(captured, failed)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotviz.recording import tables
 from aotviz.recording.listing import Node, listing
+from aotviz.recording.node_arguments import NODE, references
 from aotviz.recording.schema import GraphSnapshot, ValueRecord
 from aotviz.recording.sizes import made_bytes
 from aotviz.recording.sources import SourceLine, innermost
@@ -102,7 +103,6 @@ class Graph:
     def rows(self) -> tuple[Node, ...]:
         """The nodes in topological order."""
         snapshot = self.snapshot
-        names = [self.text(number) for number in snapshot.name]
         sources: dict[int, SourceLine] = {}
         modules: dict[int, tuple[str, str, str]] = {}
         rows = []
@@ -113,18 +113,16 @@ class Graph:
             if module not in modules:
                 modules[module] = self.text(module).rpartition("\n")[2].rpartition("|")
             path, _, kind = modules[module]
-            inputs: dict[int, None] = {}
-            parts = [self._argument(arg, index, names, inputs) for arg in snapshot.args[index]]
-            for key, arg in snapshot.kwargs.get(index, {}).items():
-                parts.append(f"{key}={self._argument(arg, index, names, inputs)}")
+            args: Sequence[Any] = snapshot.args[index]
+            if index in snapshot.kwargs:
+                args = [*args, *snapshot.kwargs[index].values()]
             rows.append(
                 Node(
                     index=index,
                     op=OPS[op],
-                    name=names[index],
+                    name=self._names[index],
                     target=self.text(snapshot.target[index]),
-                    args=", ".join(parts),
-                    inputs=tuple(inputs),
+                    inputs=tuple(dict.fromkeys(index - back for kind, back in references(args) if kind == NODE)),
                     value_id=value,
                     value=self.values[value] if value >= 0 else None,
                     source=sources[stack],
@@ -133,6 +131,8 @@ class Graph:
                     sequence_number=snapshot.sequence[index],
                     is_backward=runs_backward(self.role, snapshot.backward[index]),
                     descriptor=self.text(snapshot.descriptor.get(index, -1)),
+                    arguments=self._arguments,
+                    place=index,
                     checkpoint=tag_of(snapshot, index) if snapshot.checkpoint else "",
                 )
             )
@@ -155,8 +155,7 @@ class Graph:
         index = len(self) - 1
         args = self.snapshot.args[index]
         returned = args[0][1:] if len(args) == 1 and isinstance(args[0], list) and args[0][0] == "L" else args
-        names = [self.text(number) for number in self.snapshot.name]
-        return tuple(self._argument(arg, index, names, {}) for arg in returned)
+        return tuple(self._argument(arg, index) for arg in returned)
 
     @property
     def output_descriptors(self) -> tuple[str, ...]:
@@ -218,20 +217,29 @@ class Graph:
 
         return graphviz.Source(dot(self))
 
-    def _argument(self, arg: Any, index: int, names: list[str], inputs: dict[int, None]) -> str:
-        """One encoded argument (see GraphSnapshot) as text. The nodes that it reads are added to `inputs`."""
+    @cached_property
+    def _names(self) -> list[str]:
+        return [self.text(number) for number in self.snapshot.name]
+
+    def _arguments(self, index: int) -> str:
+        """The arguments of a node as text."""
+        named = self.snapshot.kwargs.get(index, {}).items()
+        parts = [self._argument(arg, index) for arg in self.snapshot.args[index]]
+        return ", ".join([*parts, *(f"{key}={self._argument(arg, index)}" for key, arg in named)])
+
+    def _argument(self, arg: Any, index: int) -> str:
+        """One encoded argument (see GraphSnapshot) as text."""
         if isinstance(arg, list):
             if arg[0] == "L":
-                return "[" + ", ".join(self._argument(part, index, names, inputs) for part in arg[1:]) + "]"
+                return "[" + ", ".join(self._argument(part, index) for part in arg[1:]) + "]"
             source: int = index - arg[0]
-            inputs[source] = None
-            return names[source]
+            return self._names[source]
         if isinstance(arg, dict):
             ((tag, content),) = arg.items()
             if tag == "r":
                 return self.text(content)
             if tag == "s":
-                return "slice(" + ", ".join(self._argument(part, index, names, inputs) for part in content) + ")"
-            items = (f"{key!r}: {self._argument(part, index, names, inputs)}" for key, part in content.items())
+                return "slice(" + ", ".join(self._argument(part, index) for part in content) + ")"
+            items = (f"{key!r}: {self._argument(part, index)}" for key, part in content.items())
             return "{" + ", ".join(items) + "}"
         return "end" if arg == sys.maxsize else repr(arg)  # of a slice up to the end, in torch's words

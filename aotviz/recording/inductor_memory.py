@@ -23,7 +23,8 @@ from aotviz.recording import sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
-from aotviz.recording.live_bytes import KINDS, OF_THE_CALLER, Memory, alive_through, bytes_of, moment_of, results
+from aotviz.recording.live_bytes import KINDS, OF_THE_CALLER, Memory, alive_through, bytes_of, moment_of
+from aotviz.recording.memory_facts import results
 from aotviz.recording.schema import StageRecord
 
 if TYPE_CHECKING:
@@ -357,9 +358,8 @@ class _Program:
     def moments(self) -> list[InductorMoment]:
         lives = (one for one in self._made if one.until >= one.made_at)
         found = []
-        for at, (fresh, by_kind, _) in enumerate(alive_through(lives, len(self.kernels))):
+        for at, (fresh, by_kind, alive, _) in enumerate(alive_through(lives, len(self.kernels))):
             kernel, made = self.kernels[at], sum(one.nbytes for one in fresh if one.line)
-            alive = sum(by_kind.values())
             found.append(InductorMoment(at, kernel.phase, kernel.line, kernel.name, kernel.nodes, made, alive, by_kind))
         return found
 

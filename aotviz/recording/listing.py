@@ -34,7 +34,6 @@ class Node(Frozen, frozen=True):  # made faster than a dataclass, and there are 
     op: str
     name: str
     target: str
-    args: str
     inputs: tuple[int, ...]
     value_id: int
     value: ValueRecord | None
@@ -44,7 +43,14 @@ class Node(Frozen, frozen=True):  # made faster than a dataclass, and there are 
     sequence_number: int
     is_backward: bool
     descriptor: str
+    arguments: Callable[[int], str]  # the text of those of the node that is at a place; few readers want one
+    place: int
     checkpoint: str = ""  # the tag that torch.utils.checkpoint, or a rule that saves it, gave it: "MUST_RECOMPUTE", ...
+
+    @property
+    def args(self) -> str:
+        """The arguments as text."""
+        return self.arguments(self.place)
 
     @property
     def is_tensor(self) -> bool:

@@ -15,13 +15,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from aotviz.recording import oversized, sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
+from aotviz.recording.memory_facts import ITEM, PRIMAL, primals, results, views
 from aotviz.recording.schema import ValueRecord
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Held(NamedTuple):
     key: Key
     maker: Node
     holder: Holder
+    until: float  # a half is between two moments
 
 
 class Peak(NamedTuple):
@@ -150,6 +151,12 @@ class Timeline:
             total[one.device] += one.nbytes
         return tuple(device for device, _ in total.most_common())
 
+    @property
+    def accelerator(self) -> str:
+        """The device that is not the CPU, if tensors are on both: its peak counts. Otherwise ""."""
+        others = [one for one in self.devices if one != "cpu"]
+        return others[0] if len(others) == 1 and "cpu" in self.devices else ""
+
     def on(self, device: str) -> Timeline:
         """The same moments, with the memory of one device: "cuda:0", or "cuda" if there is one of that type.
 
@@ -224,11 +231,13 @@ class Memory(Timeline):
         kinds: Mapping[str, str],
         symbols: Mapping[str, int],
         released: Set[str] = frozenset(),
+        replaced: Set[str] = frozenset(),
     ) -> None:
-        """`released`: names of holders, which the caller holds no longer than until the forward has run."""
+        """`released`: names of holders, which the caller holds no longer than until the forward has run. `replaced`:
+        inputs that get another storage, as by `set_`."""
         self.halves = halves
         self.symbols = symbols
-        self._plan = _Plan(halves, kinds, symbols, released)
+        self._plan = _Plan(halves, kinds, symbols, released, replaced)
         super().__init__(name, self._plan)
 
     @property
@@ -239,7 +248,7 @@ class Memory(Timeline):
     def held(self) -> Iterator[Held]:
         """Every storage, in the order in which they are made."""
         for (key, one), holder in zip(self._plan.storages.items(), self._plan.holders, strict=True):
-            yield Held(key, one.maker, holder)
+            yield Held(key, one.maker, holder, one.until)
 
     def storages_of(self, graph: Graph, node: Node) -> dict[Key, int]:
         """The storages that a node's value is in, as the call has them before the node runs: keys and bytes."""
@@ -306,14 +315,19 @@ class _Plan:
     """The moments and holders of one or two graphs that run one after the other."""
 
     def __init__(
-        self, halves: Sequence[Graph], kinds: Mapping[str, str], symbols: Mapping[str, int], released: Set[str]
+        self,
+        halves: Sequence[Graph],
+        kinds: Mapping[str, str],
+        symbols: Mapping[str, int],
+        released: Set[str],
+        replaced: Set[str],
     ) -> None:
-        self._symbols, self._released = symbols, released
+        self._symbols, self._released, self._replaced = symbols, released, replaced
         self.storages: dict[Key, _Storage] = {}
-        self._ends: dict[int, tuple[int, int]] = {}  # of values: elements up to the end in the storage, and bytes
+        self._ends: dict[int, int] = {}  # of values: bytes up to the end in the storage
         self._largest: dict[int, int] = {}  # bytes by storage, if they are needed
         self._owners: dict[int, int] = {}  # of views, and of what is written in place: the value that has the storage
-        self._given_in_order = _primals(halves[0]) == len(kinds)  # the primals of a log are Dynamo's inputs
+        self._given_in_order = primals(halves[0]) == len(kinds)  # the primals of a log are Dynamo's inputs
         steps: list[tuple[str, Node]] = []  # what runs, in order
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
             self._read(graph, kinds, len(steps), following)
@@ -338,18 +352,21 @@ class _Plan:
         for node in graph.rows:
             at[node.index] = moment
             moment += node.op not in ("placeholder", "output")
-        for view, owner in _views(graph):
+        for view, owner in views(graph):
             self._owners[view] = self._owners.get(owner, owner)
-        returned, updates, saved = results(graph, following)
+        returned, updates, saved = results(graph, following, self._replaced)
+        rows = graph.rows
         within: list[set[Key]] = []  # the storages that each node's value is in
-        for node in graph.rows:
-            users = [user for user in graph.users[node.index] if graph.rows[user].op != "output"]
-            last = graph.rows[max(users, default=node.index)]
-            read = set[Key]().union(*(within[i] for i in node.inputs))
+        for node in rows:
+            users = graph.users[node.index]
+            users = users[:-1] if users and rows[users[-1]].op == "output" else users
+            last = rows[users[-1]] if users else node
             within.append(set())
             for storage, nbytes, device in self._inside(graph, node):
                 # What is recomputed has the forward's number, also where a view of the forward's value is saved.
-                key = storage, 0 if node.op == "placeholder" or (storage, 0) in read else begins
+                key = storage, 0
+                if begins and node.op != "placeholder" and not any(key in within[i] for i in node.inputs):
+                    key = storage, begins
                 within[-1].add(key)
                 known = self.storages.get(key)
                 if known is None:
@@ -358,7 +375,7 @@ class _Plan:
                     )
                 known.nbytes = max(known.nbytes, nbytes)
                 held = known.kind in OF_THE_CALLER or node.index in returned
-                if held and _name(known.maker) in self._released:
+                if held and not begins and _name(known.maker) in self._released:
                     known.until, known.by = max(known.until, moment - 0.5), _CALLER
                 elif node.index in returned:
                     known.until = _END
@@ -380,37 +397,44 @@ class _Plan:
         """The storage, and the bytes up to its end, of each tensor that a node's value is or has, or of these."""
         return ((storage, nbytes) for storage, nbytes, _ in self._inside(graph, node, of))
 
-    def _inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterator[tuple[int, int, int]]:
+    def _inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterable[tuple[int, int, int]]:
         """The same, with the number of the device's text."""
         if node.op == "output":
-            return
+            return ()
+        has_rule, value = oversized.has_rule(node.target), node.value
+        if value is None or value.kind != "tensor" or value.parts or of or has_rule:
+            return self._tensors(graph, node, of, has_rule)
+        return (self._tensor(graph, node.value_id),)
+
+    def _tensors(self, graph: Graph, node: Node, of: Sequence[int], has_rule: bool) -> Iterator[tuple[int, int, int]]:
         whole: Sequence[int] = of or [node.value_id]
         if node.value_id < 0:  # a log does not say what a tuple has: its items do
             users = (graph.rows[user] for user in graph.users[node.index])
-            whole = [user.value_id for user in users if user.target == _ITEM]
-        if missing := () if of else oversized.not_made(node.target, node.args):
+            whole = [user.value_id for user in users if user.target == ITEM]
+        if missing := oversized.not_made(node.target, node.args) if has_rule and not of else ():
             parts = node.value.parts if node.value is not None else []
             whole = [part for i, part in enumerate(parts) if i not in missing]
-        plain = node.is_tensor and not of and node.value is not None and not node.value.parts
-        for number in whole if plain else sizes.tensors([number for number in whole if number >= 0], graph.values):
-            value = graph.values[number]
-            known = self._ends.get(number)
-            if known is None:
-                end = self._end(value)
-                known = self._ends[number] = end, end * sizes.element_bytes(graph.text(value.dtype))
-            end, nbytes = known
-            # a log does not say storages; and a partitioner may insert a copy below a view that was traced
-            owner = self._owners.get(number, number)
-            storage = graph.values[owner].storage if value.storage >= 0 <= owner else -1
-            storage = storage if storage >= 0 else ~owner
-            if oversized.keeps_more(node.target):
-                nbytes = max(nbytes, self._kept(graph, node, number, end))
-            yield storage, nbytes, value.device
-        if not of and oversized.makes_a_weight(node.target, node.args) and len(node.inputs) > 2:
+        for number in sizes.tensors([number for number in whole if number >= 0], graph.values):
+            storage, nbytes, device = self._tensor(graph, number)
+            if has_rule and oversized.keeps_more(node.target):
+                nbytes = max(nbytes, self._kept(graph, node, number))
+            yield storage, nbytes, device
+        if has_rule and not of and oversized.makes_a_weight(node.target, node.args) and len(node.inputs) > 2:
             weight = graph.rows[node.inputs[2]].value
             if weight is not None and graph.text(weight.device) == "cpu":
                 nbytes = self._end(weight) * sizes.element_bytes(graph.text(weight.dtype))
                 yield ~(_UNNAMED + node.index), nbytes, weight.device
+
+    def _tensor(self, graph: Graph, number: int) -> tuple[int, int, int]:
+        """The storage of a tensor, the bytes up to its end, and the number of the device's text."""
+        value = graph.values[number]
+        nbytes = self._ends.get(number)
+        if nbytes is None:
+            nbytes = self._ends[number] = self._end(value) * sizes.element_bytes(graph.text(value.dtype))
+        # a log does not say storages; and a partitioner may insert a copy below a view that was traced
+        owner = self._owners.get(number, number)
+        storage = graph.values[owner].storage if value.storage >= 0 <= owner else -1
+        return storage if storage >= 0 else ~owner, nbytes, value.device
 
     def _end(self, value: ValueRecord) -> int:
         """Elements from the beginning of a storage to the end of the tensor."""
@@ -429,7 +453,7 @@ class _Plan:
                     self._largest[value.storage] = max(self._largest.get(value.storage, 0), nbytes)
         return self._largest.get(storage, 0)
 
-    def _kept(self, graph: Graph, node: Node, number: int, end: int) -> int:
+    def _kept(self, graph: Graph, node: Node, number: int) -> int:
         """The bytes that an operator's result keeps at least (oversized.py)."""
         value, read = graph.values[number], [one.value for i in node.inputs if (one := graph.rows[i]).value]
         if read and read[0] and oversized.copies_a_storage(node.target):
@@ -439,7 +463,7 @@ class _Plan:
         if oversized.has_statistics_of_weights(node.target):
             is_statistic = node.value is not None and number in node.value.parts[1:]
             dtype = read[1].dtype if is_statistic and len(read) > 1 and read[1] else value.dtype
-            return end * sizes.element_bytes(graph.text(dtype))
+            return self._end(value) * sizes.element_bytes(graph.text(dtype))
         shapes = [[self._known(size) for size in one.shape] for one in read[:2] if one]
         return oversized.kept_elements(node.target, shapes) * sizes.element_bytes(graph.text(value.dtype))
 
@@ -455,7 +479,7 @@ class _Plan:
             return "tangent"
         said = _OF_TORCH.match(node.descriptor)  # in a log: the number of an input, or a name
         names = [*kinds]
-        primal = _PRIMAL.fullmatch(node.name) if not node.descriptor else None  # or nothing
+        primal = PRIMAL.fullmatch(node.name) if not node.descriptor else None  # or nothing
         if primal is not None and self._given_in_order:
             return kinds[names[int(primal["number"]) - 1]]
         if said is None:
@@ -465,10 +489,10 @@ class _Plan:
 
     def _moments(self, steps: Sequence[tuple[str, Node]]) -> list[Moment]:
         moments = []
-        for at, (fresh, during, after) in enumerate(alive_through(self.storages.values(), len(steps))):
+        for at, alive in enumerate(alive_through(self.storages.values(), len(steps))):
             phase, node = steps[at]
-            made = sum(one.nbytes for one in fresh if one.maker is node)
-            moments.append(Moment(at, phase, node, made, sum(during.values()), after, during))
+            made = sum(one.nbytes for one in alive.fresh if one.maker is node)
+            moments.append(Moment(at, phase, node, made, alive.nbytes, alive.after, alive.by_kind))
         return moments
 
 
@@ -488,24 +512,36 @@ class Life(Protocol):
 L = TypeVar("L", bound=Life)
 
 
-def alive_through(lives: Iterable[L], moments: int) -> Iterator[tuple[list[L], dict[str, int], int]]:
-    """For each moment: what begins then, the bytes of each kind that are alive, and the bytes that are left then."""
+class Alive(NamedTuple, Generic[L]):
+    """What is alive at a moment."""
+
+    fresh: list[L]  # what begins then
+    by_kind: dict[str, int]  # bytes
+    nbytes: int
+    after: int  # the bytes that are left then
+
+
+def alive_through(lives: Iterable[L], moments: int) -> Iterator[Alive[L]]:
     begin: dict[int, list[L]] = {}
     end: dict[float, list[L]] = {}
     for one in lives:
         begin.setdefault(one.made_at, []).append(one)
         end.setdefault(one.until, []).append(one)
     by_kind: dict[str, int] = {}
+    total = 0
     for at in range(moments):
-        for one in end.get(at - 0.5, []):
+        for one in end.get(at - 0.5, ()):
             by_kind[one.kind] -= one.nbytes
+            total -= one.nbytes
         fresh = begin.get(at, [])
         for one in fresh:
             by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
-        during = dict(by_kind)
-        for one in end.get(at, []):
+            total += one.nbytes
+        alive, during = total, dict(by_kind)
+        for one in end.get(at, ()):
             by_kind[one.kind] -= one.nbytes
-        yield fresh, during, sum(by_kind.values())
+            total -= one.nbytes
+        yield Alive(fresh, during, alive, total)
 
 
 class _OnDevice:
@@ -516,10 +552,9 @@ class _OnDevice:
         self.holders, self.spans = [holder for holder, _ in ours], [life for _, life in ours]
         self.moments = []
         through = alive_through(self.spans, len(lives.moments))
-        for moment, (fresh, during, after) in zip(lives.moments, through, strict=True):
-            made = sum(one.nbytes for one in fresh if one.kind not in OF_THE_CALLER and one.kind != "tangent")
-            alive = sum(during.values())
-            self.moments.append(Moment(moment.at, moment.phase, moment.node, made, alive, after, during))
+        for (at, phase, node, *_), alive in zip(lives.moments, through, strict=True):
+            made = sum(one.nbytes for one in alive.fresh if one.kind not in OF_THE_CALLER and one.kind != "tangent")
+            self.moments.append(Moment(at, phase, node, made, alive.nbytes, alive.after, alive.by_kind))
 
 
 def moment_of(at: int, moments: Sequence[Any], name: str) -> int:
@@ -542,48 +577,4 @@ def given_bytes(moment: Any) -> int:
 _UNNAMED = 1 << 50  # the first number of storages that are in no graph
 _END = 1 << 60  # held by the caller when everything has run
 
-_ITEM = "operator.getitem"
-_IN_PLACE = re.compile(r"[^_]_\.\w+$")
 _OF_TORCH = re.compile(r"\w+AOTInput\((?:idx=(?P<number>\d{1,9})|target='(?P<name>[^']*)')\)")
-_PRIMAL = re.compile(r"primals_(?P<number>[1-9]\d{0,8})")
-_SAID_SAVED = re.compile(r"saved |SavedForBackwards")
-_SAID_UPDATED = re.compile(r" after mutation$|^InputMutationAOTOutput\(")
-
-
-@lru_cache(4096)  # a graph has few different operators
-def _shares_memory(target: str) -> bool:
-    """Whether the result is in the memory of the first argument."""
-    return bool(sizes.VIEW.fullmatch(target) or _IN_PLACE.search(target))
-
-
-def _primals(graph: Graph) -> int:
-    """The largest number of a primal."""
-    found = (_PRIMAL.fullmatch(node.name) for node in graph.rows if node.op == "placeholder")
-    return max((int(one["number"]) for one in found if one), default=0)
-
-
-def _views(graph: Graph) -> Iterator[tuple[int, int]]:
-    """(value, value whose memory it has) of the views and writes, by their operators."""
-    owners: dict[int, int] = {}  # by node
-    for node in graph.rows:
-        first = node.inputs[0] if node.inputs else -1
-        if first >= 0 and (_shares_memory(node.target) or (node.target == _ITEM and first in owners)):
-            owners[node.index] = owner = owners.get(first, first)
-            yield node.value_id, graph.rows[owner].value_id
-
-
-def results(graph: Graph, saved_for: Graph | None) -> tuple[set[int], set[int], set[int]]:
-    """The nodes that the caller gets, those that the wrapper copies into inputs, and those that are saved for the
-    backward `saved_for`."""
-    names = {node.name: node.index for node in graph.rows}
-    outputs, said = graph.outputs, graph.output_descriptors
-    saved = len(outputs)  # where the saved ones begin
-    if saved_for is not None:
-        taken = sum(n.op == "placeholder" and not n.name.startswith("tangents_") for n in saved_for.rows)
-        begins = (place for place, text in enumerate(said) if _SAID_SAVED.match(text))
-        saved = next(begins, len(outputs) - taken if not any(said) else len(outputs))  # a log does not say
-    found: tuple[set[int], set[int], set[int]] = (set(), set(), set())
-    for place, (name, text) in enumerate(zip(outputs, said, strict=True)):
-        if name in names:
-            found[2 if place >= saved else 1 if _SAID_UPDATED.search(text) else 0].add(names[name])
-    return found

@@ -29,6 +29,7 @@ class Ran(NamedTuple):
     operator: str
     alive: tuple[Made, ...]  # when it returned
     after: tuple[Made, ...]  # when the next one began
+    of_graph: bool = True  # a graph called it, not the wrapper or autograd
 
 
 class ComparedNode(NamedTuple):
@@ -66,7 +67,7 @@ def beside(memory: Timeline, ran: Sequence[Ran]) -> list[ComparedNode]:
             planned[-1] = (planned[-1][0], kept, planned[-1][2])  # its items are taken
     left, numbers = enumerate(ran), list[int]()
     for moment, _, _ in planned:
-        number = next((number for number, one in left if one.operator == moment.node.target), None)
+        number = next((number for number, one in left if one.of_graph and one.operator == moment.node.target), None)
         if number is None:
             raise LookupError(f"{moment.phase} {moment.node.name}: {moment.node.target} did not run")
         numbers.append(number)

@@ -29,8 +29,13 @@ _MASK = re.compile(r"\[((?:True|False)(?:, (?:True|False)){2})\]")
 
 
 @lru_cache(4096)  # a graph has few different operators
-def keeps_more(target: str) -> bool:
+def has_rule(target: str) -> bool:
     """Whether one of the rules below is about this operator."""
+    return keeps_more(target) or target == _CONVOLUTION or _MASKED.fullmatch(target) is not None
+
+
+def keeps_more(target: str) -> bool:
+    """Whether its results may keep more memory than their sizes say."""
     return any(rule.fullmatch(target) for rule in (_LOSSES, _NORMS, _COPIES))
 
 

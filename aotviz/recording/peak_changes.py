@@ -1,4 +1,4 @@
-"""The changes that would lower the peak most, each computed from the recorded graphs.
+"""The changes that would lower the peak most, of all memory or that of one device, each computed from the graphs.
 
 A change is another schedule of the program (recompute some values, checkpoint a module, run the nodes in another
 order), an input or a result that the caller lets go of before the backward, or parameters that are kept in the dtype in
@@ -12,7 +12,7 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
@@ -22,7 +22,8 @@ from aotviz.recording import costs, sizes, tables
 from aotviz.recording.costs import Speed
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
-from aotviz.recording.live_bytes import Holder, Memory
+from aotviz.recording.live_bytes import Holder, Memory, Timeline
+from aotviz.recording.memory_facts import replaced_inputs
 from aotviz.recording.schedules import (
     Relisted,
     Schedule,
@@ -65,6 +66,12 @@ class Change:
     partitioner: str = ""  # whose halves the schedule changes
     values: tuple[str, ...] = ()  # the nodes of the values that are no longer held until the peak
     source: str = ""  # the line of the largest of them
+    device: str = ""  # whose peak is lowered; "" for all memory
+
+    @cached_property
+    def counted(self) -> Timeline:
+        """The memory whose peak is lowered, with the change."""
+        return self.memory.on(self.device) if self.device else self.memory
 
     @property
     def name(self) -> str:
@@ -73,22 +80,22 @@ class Change:
     @property
     def peak(self) -> int:
         """Bytes at the peak, with the change."""
-        return self.memory.peak.nbytes
+        return self.counted.peak.nbytes
 
     @property
     def at(self) -> str:
         """The node at that peak."""
-        return self.memory.peak.node
+        return self.counted.peak.node
 
     def __str__(self) -> str:
         return f"{self.what} The peak is then {sizes.told(self.peak)}, {sizes.told(self.saves)} less, at `{self.at}`."
 
 
 class PeakChanges(Sequence[Change]):
-    """The changes that lower the peak most, the best first."""
+    """The changes that lower the peak most, the best first. `counted` is the memory whose peak they lower."""
 
-    def __init__(self, memory: Memory, changes: Sequence[Change]) -> None:
-        self.memory = memory
+    def __init__(self, memory: Memory, counted: Timeline, changes: Sequence[Change]) -> None:
+        self.memory, self.counted = memory, counted
         self._changes = tuple(changes)
 
     def __len__(self) -> int:
@@ -114,8 +121,9 @@ class PeakChanges(Sequence[Change]):
 
     @property
     def sentences(self) -> list[str]:
-        peak = self.memory.peak
-        said = f"The peak is {sizes.told(peak.nbytes)}, at `{peak.node}` in the {peak.phase}."
+        peak, device = self.counted.peak, self.counted.device
+        where = f" on `{device}`" if device else ""
+        said = f"The peak{where} is {sizes.told(peak.nbytes)}, at `{peak.node}` in the {peak.phase}."
         return [said, *map(str, self._changes)] if self._changes else [f"{said} No change that is known lowers it."]
 
     def __str__(self) -> str:
@@ -143,6 +151,7 @@ class Program:
     inputs: Sequence[InputRecord]
     symbols: Mapping[str, int]
     partitioner: str = ""
+    device: str = ""  # whose peak counts; "" for all memory
 
     @cached_property
     def kinds(self) -> dict[str, str]:
@@ -158,8 +167,15 @@ class Program:
     def memory(self) -> Memory:
         return self.planned(self.halves)
 
+    @cached_property
+    def counted(self) -> Timeline:
+        return self.on_device(self.memory)
+
+    def on_device(self, memory: Memory) -> Timeline:
+        return memory.on(self.device) if self.device else memory
+
     def planned(self, halves: Sequence[Graph], released: Set[str] = frozenset()) -> Memory:
-        return Memory(self.name, halves, self.kinds, self.symbols, released)
+        return Memory(self.name, halves, self.kinds, self.symbols, released, replaced_inputs(self.inputs))
 
     @cached_property
     def costs(self) -> list[costs.Cost]:
@@ -196,9 +212,19 @@ class Program:
         return found
 
 
-def best(program: Program, count: int = 3, speed: Speed = Speed()) -> PeakChanges:  # noqa: B008
-    """The `count` changes that lower the peak most, of those that are about the most bytes at the peak."""
-    memory = program.memory
+def best(
+    program: Program,
+    count: int = 3,
+    speed: Speed = Speed(),  # noqa: B008
+    device: str = "",
+) -> PeakChanges:
+    """The `count` changes that lower the peak most, of those that are about the most bytes at the peak.
+
+    It is that of a device: without one, of the accelerator, if there are tensors on one and on the CPU; else of all.
+    """
+    wanted = program.memory.on(device).device if device else program.memory.accelerator
+    program = replace(program, device=wanted) if wanted else program
+    memory = program.counted
     found: list[Change] = []
     least = memory.peak.nbytes * _LEAST
     limit = memory.peak.nbytes - least
@@ -209,7 +235,7 @@ def best(program: Program, count: int = 3, speed: Speed = Speed()) -> PeakChange
         change = candidate.compute()
         if change is not None and change.peak < limit:
             found = _distinct(sorted([*found, change], key=lambda one: (-one.saves, one.recompute_ms)))
-    return PeakChanges(memory, found[:count])
+    return PeakChanges(program.memory, memory, found[:count])
 
 
 def _distinct(changes: Sequence[Change]) -> list[Change]:
@@ -252,13 +278,15 @@ def _change(
     dtype: str = "",
     values: Iterable[str] = (),
 ) -> Change:
-    saves = program.memory.peak.nbytes - memory.peak.nbytes
+    saves = program.counted.peak.nbytes - program.on_device(memory).peak.nbytes
     about = tuple(values)
     mine = set(about)
-    largest = max((one for one in program.memory.at_peak if one.name in mine), key=lambda one: one.nbytes, default=None)
+    largest = max(
+        (one for one in program.counted.at_peak if one.name in mine), key=lambda one: one.nbytes, default=None
+    )
     return Change(
-        kind, subject, what, saves, memory, recompute_ms, names, dtype, schedule, program.partitioner, about,
-        largest.source if largest else "",
+        kind, subject, what, saves, memory, recompute_ms, names, dtype, schedule, program.partitioner,
+        about, largest.source if largest else "", program.device,
     )  # fmt: skip
 
 
@@ -284,10 +312,10 @@ class _Group:
 def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
     forward = program.halves[0]
     rows = {node.name: node for node in forward.rows}
-    peak = {one.name for one in program.memory.at_peak if one.kind == "saved"}
+    peak = {one.name for one in program.counted.at_peak if one.kind == "saved"}
     values, modules = defaultdict[tuple[str, str, str], _Group](_Group), defaultdict[str, _Group](_Group)
     storages = storages_of(forward)
-    for one in program.memory.all_holders:
+    for one in program.counted.all_holders:
         node = rows.get(one.name)
         if one.kind != "saved" or node is None or not can_repeat(node):
             continue
@@ -377,7 +405,7 @@ def _given(graph: Graph) -> list[str]:
 
 
 def _orders(program: Program) -> Iterator[_Candidate]:
-    memory = program.memory
+    memory = program.counted
     phase = memory.peak.phase
     number = next((i for i, half in enumerate(program.halves) if half.role.startswith(phase)), None)
     if number is None or not phase:
@@ -388,15 +416,16 @@ def _orders(program: Program) -> Iterator[_Candidate]:
 
 def _reorder(program: Program, number: int) -> Change | None:
     half = program.halves[number]
-    nbytes = {one.name: one.nbytes for one in program.memory.all_holders if one.kind not in _CALLERS}
+    nbytes = {one.name: one.nbytes for one in program.counted.all_holders if one.kind not in _CALLERS}
     recorded = [node.name for node in half.rows if runs(node)]
     lowest: tuple[int, tuple[str, ...], Memory] | None = None
     for names in reordered(
         half, lambda node: nbytes.get(node.descriptor or node.name, nbytes.get(node.name, 0)), _ORDERS
     ):
         memory = program.planned(_with_order(program, number, names))
-        if lowest is None or memory.peak.nbytes < lowest[0]:
-            lowest = memory.peak.nbytes, names, memory
+        peak = program.on_device(memory).peak.nbytes
+        if lowest is None or peak < lowest[0]:
+            lowest = peak, names, memory
     if lowest is None:
         return None
     _, names, memory = lowest
@@ -448,10 +477,10 @@ def _relisted(graph: Graph, names: Sequence[str], nodes: Mapping[str, Node]) -> 
 
 def _let_go(program: Program) -> Iterator[_Candidate]:
     """Inputs that no gradient is computed of, and results: the caller may hold them while the backward runs."""
-    if program.memory.peak.phase != "backward":
+    if program.counted.peak.phase != "backward":
         return
     leaves = {one.name for one in program.inputs if one.requires_grad}
-    for one in program.memory.at_peak:
+    for one in program.counted.at_peak:
         if (one.kind == "input" and one.name not in leaves) or one.kind == "output":
             yield _Candidate(one.nbytes, partial(_without, program, one))
 
@@ -488,7 +517,7 @@ def _casts(program: Program) -> Iterator[_Candidate]:
         of_parameter = given.op == "placeholder" and program.kinds.get(given.descriptor) == "parameter"
         if of_parameter and forward.users[given.index] == (node.index,):
             by_dtype.setdefault(forward.text(node.value.dtype), []).append((given, node))
-    alive = {one.name: one.nbytes for one in program.memory.at_peak}
+    alive = {one.name: one.nbytes for one in program.counted.at_peak}
     for dtype, copies in by_dtype.items():
         most = sum(2 * alive.get(copy.name, 0) + alive.get(given.descriptor, 0) for given, copy in copies)
         yield _Candidate(most, partial(_keep_cast, program, dtype, copies))

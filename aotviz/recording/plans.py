@@ -18,6 +18,7 @@ from aotviz.recording.costs import Speed
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.live_bytes import Memory, Timeline
+from aotviz.recording.memory_facts import replaced_inputs
 from aotviz.recording.saved import cost, held
 from aotviz.recording.schema import CompilationData
 
@@ -98,8 +99,8 @@ class Plan:
     @cached_property
     def counted(self) -> Timeline:
         """The memory whose peak counts: that of the accelerator, if the tensors are on one and on the CPU."""
-        others = [one for one in self.memory.devices if one != "cpu"]
-        return self.memory.on(others[0]) if len(others) == 1 and "cpu" in self.memory.devices else self.memory
+        accelerator = self.memory.accelerator
+        return self.memory.on(accelerator) if accelerator else self.memory
 
     @cached_property
     def _costs(self) -> dict[str, list[costs.Cost]]:
@@ -379,4 +380,5 @@ def plan(
 ) -> Plan:
     """The plan of a compilation that was partitioned. `kinds`: what each input is, by its name."""
     halves = [compilation.graph(role) for role in ("forward", "backward")]
-    return Plan(partitioner, budget, compilation, Memory(partitioner, halves, kinds, symbols), symbols, speed)
+    memory = Memory(partitioner, halves, kinds, symbols, replaced=replaced_inputs(compilation.data.inputs))
+    return Plan(partitioner, budget, compilation, memory, symbols, speed)

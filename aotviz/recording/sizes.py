@@ -174,14 +174,18 @@ def reach(offset: int | str, shape: Sequence[int | str], stride: Sequence[int | 
     >>> reach(2, [3, 4], [4, 1]), reach(0, [0], [1]), reach(0, ["s0"], [1])
     (14, 0, None)
     """
+    if len(shape) != len(stride):
+        return None
+    if type(offset) is not int:
+        return None
     last = offset
-    for size, step in zip(shape, stride, strict=False):
-        if not isinstance(last, int) or not isinstance(size, int) or not isinstance(step, int):
+    for size, step in zip(shape, stride, strict=True):
+        if type(size) is not int or type(step) is not int:
             return None
         if size == 0:
             return 0
         last += (size - 1) * step
-    return last + 1 if isinstance(last, int) and len(shape) == len(stride) else None
+    return last + 1
 
 
 def evaluated(size: str, symbols: Mapping[str, int]) -> int:

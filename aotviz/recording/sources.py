@@ -55,7 +55,8 @@ def user_frames(stack: str) -> tuple[SourceLine, ...]:
 
 def innermost(stack: str) -> SourceLine:
     """The last frame of a stack, or UNKNOWN."""
-    return next(reversed(user_frames(stack)), UNKNOWN)
+    _, begins, last = stack.rpartition('  File "')
+    return next(reversed(user_frames(begins + last) or user_frames(stack)), UNKNOWN)
 
 
 @lru_cache(4096)

@@ -4,49 +4,35 @@ Each piece is a compilation of its own, whose plan (`live_bytes.py`) knows nothi
 one line of moments. What two pieces share is found in the recording: the steps of a captured backward that were copied
 from the backward of a forward have its nodes' names, so what they read is what that forward saved, or its parameters;
 the graph of the backward says which result of a part becomes a gradient, and which a later part reads. An optimizer
-step reads parameters and gradients, which differ in nothing but their sizes here, so each is one of that size.
+step reads parameters and gradients, which differ in nothing but their sizes here, so each is one of that size. Graphs
+that Dynamo captured have evidence of what they share (ir/handed_over.py), such as a result of the graph before a break.
 
 A captured backward lets go of a saved tensor after its last use. The caller holds parameters, inputs, results,
-gradients and the optimizer's state through the whole step.
+gradients and the optimizer's state through the whole step; what a function hands from one of its graphs to the next,
+it holds until it returns, or until it was seen to be gone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
 from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Life, Memory, Moment, Timeline, alive_through
-from aotviz.recording.schema import CompilationData
+from aotviz.recording.memory_facts import replaced_inputs
+from aotviz.recording.step_pieces import CAPTURED, OUTPUT, Piece, forwards_of, handed, last_step, reads_gradients
 
-CAPTURED = "compiled autograd"
 STEP = "step"  # the phase of an optimizer step
-_CALLER, _AUTOGRAD = "the caller", "autograd's graph"
-_COPIED = re.compile(r"copied from the backward of (?P<name>.*)", re.S)
-_AS_IT_IS = re.compile(r"backward of (?P<name>.*)", re.S)
+_CALLER, _AUTOGRAD, _VARIABLE = "the caller", "autograd's graph", "a variable of the function"
+_SUM = "the caller, as a sum of gradients"
 _KEPT_BY_AUTOGRAD = re.compile(r"_saved_\d+$")
-_OUTPUT = re.compile(r"\boutput\[(\d{1,6})\]")  # what a result of a graph is
+_GRADIENT = re.compile(r"gradient of (?P<name>.*)", re.S)
 _ADD, _COPY = "aten.add.Tensor", "aten.copy_.default"
 _PART = "aotviz.whole_backward.compiled_parts."
 _ACCUMULATES, _READS_GRADIENT = "aotviz.whole_backward.steps.accumulate_grad", "aotviz.whole_backward.steps.gradient_of"
-
-
-class Piece(Protocol):
-    """What is needed of a compilation."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def data(self) -> CompilationData: ...
-    @property
-    def outline(self) -> CompilationData: ...
-
-    def graph(self, role: str, stage: str | None = None) -> Graph: ...
 
 
 class StepMemory(Timeline):
@@ -74,57 +60,7 @@ def of(compilations: Sequence[Piece], ids: Sequence[str]) -> StepMemory:
     known = {one.id: one for one in compilations}
     for unknown in (one for one in ids if one not in known):
         raise LookupError(f"there is no compilation {unknown!r}; there are {', '.join(known)}")
-    return StepMemory([known[one] for one in ids] if ids else _last_step(compilations), compilations)
-
-
-def _last_step(compilations: Sequence[Piece]) -> list[Piece]:
-    captured = [one for one in compilations if one.kind == CAPTURED and one.outline.error is None]
-    if captured:
-        backward = captured[-1]
-        before = compilations[: compilations.index(backward)]
-        found = {_latest(before, name).id for name in _forwards(backward).values()}
-        forwards = [one for one in before if one.id in found]  # in the order in which they ran
-        backwards = [backward]
-    else:
-        training = {_function(one): one for one in compilations if one.kind == "training"}
-        if len(training) != 1:
-            what = f"{len(training)} functions were compiled with a backward" if training else "no backward is recorded"
-            raise LookupError(f"which compilations make a step? {what}: name them, in order, by their ids.")
-        forwards, backwards = [*training.values()], []
-    optimizers = {_function(one): one for one in compilations if one.kind == "inference" and reads_gradients(one)}
-    return [*forwards, *backwards, *optimizers.values()]
-
-
-def _function(piece: Piece) -> tuple[int, str]:
-    return piece.outline.frame, piece.outline.name.partition(" [")[0]
-
-
-def reads_gradients(piece: Piece) -> bool:
-    """Whether it is a step of an optimizer, or something like it."""
-    return any(one.name.endswith(".grad") for one in piece.data.inputs)
-
-
-def _latest(compilations: Sequence[Piece], name: str) -> Piece:
-    for one in reversed(compilations):
-        if one.outline.name == name and one.kind == "training":
-            return one
-    raise LookupError(f"the forward {name!r}, whose backward was captured, is not in this recording")
-
-
-def _forwards(backward: Piece) -> dict[str, str]:
-    """The prefix of the steps that were copied from each forward's backward, and the forward's name.
-
-    Raises LookupError if a backward was not copied.
-    """
-    found = {}
-    for one in (one for stage in backward.data.stages for one in stage.evidence):
-        if "is called as it is" in one.reason and (called := _AS_IT_IS.match(one.subject)):
-            raise LookupError(
-                f"the memory of this step cannot be planned: the backward of {called['name']} {one.reason}"
-            )
-        if copied := _COPIED.match(one.reason):
-            found[one.subject] = copied["name"]
-    return found
+    return StepMemory([known[one] for one in ids] if ids else last_step(compilations), compilations)
 
 
 class StepGraph(NamedTuple):
@@ -135,7 +71,7 @@ class StepGraph(NamedTuple):
     graph: Graph
 
 
-@dataclass
+@dataclass(eq=False)
 class _Value:
     """A storage of the step. A half is between two moments."""
 
@@ -149,6 +85,7 @@ class _Value:
     until: float
     by: str
     device: str
+    held_by_python: float = -1  # until then at least: a variable of the function
 
 
 class _Result(NamedTuple):
@@ -175,20 +112,26 @@ class _Step:
     def __post_init__(self) -> None:
         self._values: list[_Value] = []
         self._saved: dict[str, dict[int, _Value]] = {}  # forward's name -> values by the storage that it has there
+        self._tensors: dict[str, _Value] = {}  # inputs and results of forwards: "output[0] of f [0/0]"
+        self._variables: list[_Value] = []  # results that the function hands from one of its graphs to the next
+        self._gradients: dict[_Value | None, _Value] = {}  # of values, what backwards returned for them
         backwards: list[tuple[Piece, Memory]] = []  # of forwards whose own backward runs
-        copied = {name for one in self.pieces if one.kind == CAPTURED for name in _forwards(one).values()}
-        for piece in self.pieces:
-            if piece.kind == "training":
+        copied = {name for one in self.pieces if one.kind == CAPTURED for name in forwards_of(one).values()}
+        training = [number for number, piece in enumerate(self.pieces) if piece.kind == "training"]
+        for number, piece in enumerate(self.pieces):
+            if number <= max(training, default=-1) and piece.kind != CAPTURED and not reads_gradients(piece):
                 memory = self._forward(piece)
-                if piece.data.name not in copied:
+                if piece.kind == "training" and piece.data.name not in copied:
                     backwards.append((piece, memory))
                 continue
+            self._return()
             while backwards and piece.kind == "inference":
                 self._own_backward(*backwards.pop())
             if piece.kind == CAPTURED:
                 self._captured(piece)
             else:
                 self._optimizer(piece)
+        self._return()
         while backwards:
             self._own_backward(*backwards.pop())
         self._end()
@@ -200,10 +143,13 @@ class _Step:
     def _end(self) -> None:
         count = len(self.steps)
         for one in self._values:
+            if one.held_by_python > one.until:
+                one.until, one.by = one.held_by_python, _VARIABLE
             one.until = min(one.until, count)
-        for at, (_, during, after) in enumerate(alive_through(self._values, count)):
+        for at, alive in enumerate(alive_through(self._values, count)):
             graph, node, made = self.steps[at]
-            self.moments.append(Moment(at, self.graphs[graph].phase, node, made, sum(during.values()), after, during))
+            phase = self.graphs[graph].phase
+            self.moments.append(Moment(at, phase, node, made, alive.nbytes, alive.after, alive.by_kind))
         self.holders = [
             Holder(
                 one.name, one.kind, one.nbytes, one.source, one.module, one.made_at, int(one.until), one.by, one.device
@@ -215,31 +161,96 @@ class _Step:
     # The pieces.
 
     def _forward(self, piece: Piece) -> Memory:
-        memory = _memory(piece, ["forward", "backward"])
-        begins, count = len(self.steps), sum(moment.phase == "forward" for moment in memory.rows)
+        """A forward, or a graph without a backward that runs before one."""
+        sharing, begins = handed(piece), len(self.steps)
+        for name in sharing.gone:
+            if (value := self._tensors.get(name)) in self._variables:
+                value.held_by_python = begins - 1
+                self._variables.remove(value)
+        given = {name: self._tensors[of] for name, of in sharing.shared.items() if of in self._tensors}
+        self._tensors |= {f"{name} of {piece.data.name}": value for name, value in given.items()}
+        later = {of.partition(" of ")[2] for one in self.pieces for of in handed(one).of_call}
+        is_last = piece.data.name not in later  # of its call: what it returns, the caller gets
+        for value in (given[name] for name in sharing.returned if is_last and name in given):
+            if value in self._variables:
+                value.kind, value.until, value.by = "output", _END, _CALLER
+                self._variables.remove(value)
+        memory = _memory(piece, _halves(piece))
+        numbers = _outputs(memory)
+        let_go = {one.holder.name for one in memory.held() if one.key in numbers and not is_last}
+        let_go |= {name for name, value in given.items() if value in self._variables}
+        memory = _memory(piece, _halves(piece), released=let_go) if let_go else memory
+        count = sum(moment.phase != "backward" for moment in memory.rows)
         self._add_steps(memory.rows[:count], "forward", piece, memory.halves[0])
         known = self._saved[piece.data.name] = {}
         for held in memory.held():
-            key, _, holder = held
+            holder = held.holder
             if holder.made_at >= count:
                 continue
-            value = self._of_the_caller(held) or self._new(held, begins)
-            if holder.held_until >= count and value.kind not in OF_THE_CALLER:
-                value.until, value.by = (_END, _CALLER) if holder.held_by == _CALLER else (_END, _AUTOGRAD)
-            known[key[0]] = value
+            value = given.get(holder.name) or self._of_the_caller(held, by_name=not given) or self._new(held, begins)
+            is_saved = held.until >= count and holder.held_by != _CALLER
+            if value in self._variables and value.until != _END:
+                value.until, value.by = begins + holder.held_until, holder.held_by
+            for number in numbers.get(held.key, ()):
+                self._tensors[f"output[{number}] of {piece.data.name}"] = value
+                if not is_last and value.kind not in OF_THE_CALLER and value not in self._variables:
+                    self._variables.append(value)
+                    value.until, value.by = begins + holder.held_until, holder.held_by
+            if value.kind not in OF_THE_CALLER and held.until >= count:
+                value.until, value.by = (_END, _AUTOGRAD) if is_saved and value.by != _CALLER else (_END, _CALLER)
+            if value in self._variables:
+                value.kind = "saved" if value.by == _AUTOGRAD else "intermediate"
+            known[held.key[0]] = self._tensors[f"{holder.name} of {piece.data.name}"] = value
         return memory
+
+    def _return(self) -> None:
+        """The function returns: what its variables hold is let go of."""
+        for value in self._variables:
+            value.held_by_python = len(self.steps) - 1
+        self._variables.clear()
 
     def _own_backward(self, piece: Piece, memory: Memory) -> None:
         """The backward that was compiled with a forward."""
         count = sum(moment.phase == "forward" for moment in memory.rows)
         begins, known = len(self.steps) - count, self._saved[piece.data.name]
         self._add_steps(memory.rows[count:], "backward", piece, memory.halves[1])
+        made: dict[Key, _Value] = {}
         for held in memory.held():
-            key, _, holder = held
+            key, _, holder, _ = held
             if holder.made_at >= count:
-                self._new(held, begins)
-            elif holder.held_by != _CALLER and known[key[0]].until == _END:
-                known[key[0]].until, known[key[0]].by = begins + holder.held_until, holder.held_by
+                number = OUTPUT.search(holder.name) if holder.kind == "tangent" else None
+                of = self._tensors.get(f"{number[0]} of {piece.data.name}") if number else None
+                if of in self._gradients:
+                    made[key] = gradient = self._gradients.pop(of)
+                    gradient.until, gradient.by = begins + holder.held_until, holder.held_by
+                else:
+                    made[key] = self._new(held, begins)
+            elif holder.held_by != _CALLER and holder.held_until >= count:
+                value = known[key[0]]
+                if value.until == _END and value.by != _CALLER:
+                    value.until = -1
+                if value.until < begins + holder.held_until:
+                    value.until, value.by = begins + holder.held_until, holder.held_by
+        for name, value in _gradients(memory, made):
+            of = self._tensors.get(f"{name} of {piece.data.name}")
+            if of is not None:
+                self._add_gradient(of, value)
+
+    def _add_gradient(self, of: _Value, value: _Value) -> None:
+        """A backward returned a gradient of what another backward has a gradient of too, or makes: autograd adds the
+        first two of a value in new memory, and further ones to that sum."""
+        before = self._gradients.get(of)
+        if before is None:
+            self._gradients[of] = value
+            if of.kind not in OF_THE_CALLER and value.kind != "tangent":
+                value.kind = "intermediate"
+            return
+        value.until, value.by = len(self.steps) - 1, _AUTOGRAD
+        if before.by != _SUM:
+            before.until, before.by = value.until, _AUTOGRAD
+            kind = "gradient" if of.kind in OF_THE_CALLER else "tangent"
+            self._gradients[of] = total = replace(value, kind=kind, made_at=len(self.steps), until=_END, by=_SUM)
+            self._values.append(total)
 
     def _captured(self, piece: Piece) -> None:
         links = self._links(piece)
@@ -268,7 +279,7 @@ class _Step:
             self._add_steps(memory.rows, "backward", part, memory.halves[0])
             early = _added_in_place(part)
             for held in memory.held():
-                key, _, holder = held
+                key, _, holder, _ = held
                 if holder.name in early:
                     continue
                 known = links.get(holder.name) or passed.get(holder.name)
@@ -324,7 +335,7 @@ class _Step:
         graph = backward.graph("backward", "dead nodes")
         steps = {node.name: node for node in graph.rows}
         forwards = {one.data.name: one for one in self.pieces if one.kind == "training"}
-        for prefix, name in _forwards(backward).items():
+        for prefix, name in forwards_of(backward).items():
             if name not in forwards:
                 raise LookupError(f"the forward {name!r}, whose backward was captured, is not among the compilations")
             theirs = forwards[name].graph("backward")
@@ -366,12 +377,12 @@ class _Step:
             raise LookupError(f"a part of {backward.data.name} was not compiled, or is not in this recording")
         return known
 
-    def _of_the_caller(self, held: Held) -> _Value | None:
-        """The value of a holder that the caller has; None for others."""
+    def _of_the_caller(self, held: Held, by_name: bool = True) -> _Value | None:
+        """The value of a holder that the caller has; None for others. `by_name`: it is known if its name is."""
         holder = held.holder
         if holder.kind not in OF_THE_CALLER:
             return None
-        for one in self._values:
+        for one in self._values if by_name else ():
             if one.kind == holder.kind and one.nbytes == holder.nbytes and _plain(one.name) == _plain(holder.name):
                 return one
         return self._held_throughout(held, holder.kind)
@@ -402,9 +413,43 @@ class _Step:
 _END = 1 << 60
 
 
-def _memory(piece: Piece, roles: Sequence[str], kinds: Mapping[str, str] | None = None) -> Memory:
+def _memory(
+    piece: Piece, roles: Sequence[str], kinds: Mapping[str, str] | None = None, released: Set[str] = frozenset()
+) -> Memory:
     known = kinds if kinds is not None else {one.name: one.kind for one in piece.data.inputs}
-    return Memory(piece.data.name, [piece.graph(role) for role in roles], known, piece.data.sizes)
+    halves, replaced = [piece.graph(role) for role in roles], replaced_inputs(piece.data.inputs)
+    return Memory(piece.data.name, halves, known, piece.data.sizes, released, replaced)
+
+
+def _halves(piece: Piece) -> list[str]:
+    return ["forward", "backward"] if piece.kind == "training" else ["inference"]
+
+
+def _outputs(memory: Memory) -> dict[Key, list[int]]:
+    """The numbers of the results in each storage of a forward."""
+    graph, found = memory.halves[0], dict[Key, list[int]]()
+    nodes = {node.name: node for node in graph.rows}
+    for text, name in zip(graph.output_descriptors, graph.outputs, strict=True):
+        if (said := OUTPUT.search(text)) and name in nodes and not text.startswith("saved "):
+            for key in memory.storages_of(graph, nodes[name]):
+                found.setdefault(key, []).append(int(said[1]))
+    return found
+
+
+def _gradients(memory: Memory, made: Mapping[Key, _Value]) -> Iterator[tuple[str, _Value]]:
+    """The inputs of which a backward returns gradients, and the values that it made for them."""
+    graph = memory.halves[1]
+    nodes, begins = {node.name: node for node in graph.rows}, len(memory.rows) - _count(graph)
+    for text, name in zip(graph.output_descriptors, graph.outputs, strict=True):
+        if (said := _GRADIENT.match(text)) and name in nodes:
+            for storage, _ in memory.storages_of(graph, nodes[name]):
+                value = made.get((storage, begins)) or made.get((storage, 0))
+                if value is not None:
+                    yield said["name"], value
+
+
+def _count(graph: Graph) -> int:
+    return sum(node.op not in ("placeholder", "output") for node in graph.rows)
 
 
 def _plain(name: str) -> str:
@@ -416,7 +461,7 @@ def _by_storage(memory: Memory, graph: Graph, results: Iterator[_Result]) -> dic
     """The results of a part by their storages, as its plan has them. Gradients come first."""
     nodes = {node.name: node for node in graph.rows}
     found: dict[Key, _Result] = {}
-    said = [_OUTPUT.search(text) for text in graph.output_descriptors]
+    said = [OUTPUT.search(text) for text in graph.output_descriptors]
     numbered = {int(one[1]): name for one, name in zip(said, graph.outputs, strict=True) if one}
     for number, result in enumerate(results):
         name = numbered.get(number, "")

@@ -43,7 +43,7 @@ def record(memory: StepMemory) -> StepRecord:
         holders.append(
             StepHolder(
                 number(graph, node), text(one.kind), one.nbytes, text(dtype), shape,
-                one.made_at, one.held_until, text(one.held_by),
+                one.made_at, one.held_until, text(one.held_by), text(one.device),
             )
         )  # fmt: skip
     graphs = [StepGraph(one.phase, one.piece.id, one.graph.stage, one.graph.role) for one in memory.graphs]

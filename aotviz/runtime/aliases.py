@@ -333,8 +333,7 @@ class Epilogue:
         waiting = self._waiting()
         for variable, ref in zip(variables, refs, strict=True):
             if ref in waiting:
-                on = source.bind("hooks_on", gradient_hooks.HooksOfAResult.on)
-                source.line(f"if {variable}.grad_fn is not None: {on}({variable}, True)", fact)
+                source.line(f"{source.bind('hooks_on', gradient_hooks.HooksOfAResult.on)}({variable}, True)", fact)
         if step.method == "register_multi_grad_hook":
             register, mode = source.use(torch.autograd.graph.register_multi_grad_hook), literal(step.args[1])
             hook = source.bind(getattr(step.args[0], "__name__", "hook"), step.args[0])
@@ -506,14 +505,10 @@ class Epilogue:
 
     def hear(self) -> None:
         """Give the backward access to the tensors on which the caller can register hooks."""
-        wait, listed = self._waiting(), ""
-        for one in self._heard:
-            if one.slots or one.ref.kind == "output":
-                listening = self.source.use(gradient_hooks.Listening)
-                listed += f"{listening}({self._variable(one.ref)}{self._before(one.ref, wait)}), "
-            else:  # an argument: the caller has the tensor
-                listed += f"{self.source.use(gradient_hooks.Held)}({self._variable(one.ref)}), "
-        if listed:
+        if self._heard:
+            wait, listening = self._waiting(), self.source.use(gradient_hooks.Listening)
+            given = (f"{self._variable(one.ref)}{self._before(one.ref, wait)}" for one in self._heard)
+            listed = "".join(f"{listening}({one}), " for one in given)
             fact = "the backward checks these tensors for hooks"
             self.source.line(f"if node is not None: node.hooked_results = ({listed})", fact)
 

@@ -14,8 +14,8 @@ from itertools import groupby
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.absent import is_tangent, tangent_number
-from aotviz.ir.forms import Slot, Tangent
+from aotviz.ir.absent import is_tangent, runs, tangent_number
+from aotviz.ir.forms import Slot
 from aotviz.ir.spelling import literal
 from aotviz.ir.view_and_mutation import TensorAlias
 from aotviz.runtime import (
@@ -29,8 +29,7 @@ from aotviz.runtime import (
     tangents,
     unreached_inputs,
 )
-from aotviz.runtime.capturable import capturable
-from aotviz.runtime.captured_backward import CapturedBackward
+from aotviz.runtime.captured_backward import capturable
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.insides import Insides
 from aotviz.runtime.lowered import LoweredSplit
@@ -70,15 +69,13 @@ def _positions(numbers: Sequence[int]) -> str:
     >>> _positions([0, 1]), _positions([0, 1, 2, 3]), _positions([0, 4, 5, 6, 7, 9])
     ('(0, 1)', 'range(4)', '(0, *range(4, 8), 9)')
     """
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     parts: list[str] = []
-    for run in runs:
+    for run in runs(numbers):
         start = f"{run[0]}, " if run[0] else ""
         parts += [f"range({start}{run[-1] + 1})"] if len(run) > 3 else map(str, run)
-    if len(runs) == 1 and len(runs[0]) > 3:
-        return parts[0]
-    listed = ", ".join(part if part.isdigit() else f"*{part}" for part in parts)
-    return f"({listed},)" if len(parts) == 1 else f"({listed})"
+    if len(parts) == 1:
+        return f"({parts[0]},)" if parts[0].isdigit() else parts[0]
+    return f"({', '.join(part if part.isdigit() else f'*{part}' for part in parts)})"
 
 
 class Writer:
@@ -97,7 +94,7 @@ class Writer:
         """Returns the name of the class's `apply`."""
         source = self.source
         name = source.fresh(f"{self.label}_autograd")
-        function = source.bind("Function", capturable(CapturedBackward(self.lowered)))
+        function = source.bind("Function", capturable(self.lowered))
         with source.block(f"class {name}({function}):", _SEEN, comment=False):
             if runtime.HAS_BOXED_GRADIENTS:
                 text = "boxed_grads_call = True  # `gradients` is a list that may be emptied"
@@ -185,8 +182,8 @@ class Writer:
             source.line(f"ctx.save_for_backward({', '.join([kept, *wholes])})", "the backward needs these")
         if self.symbols:
             source.line(f"ctx.symbols = out[{last}:]", "the backward needs these sizes")
-        if self._dynamic():
-            shapes = "".join(f"out[{tangent.slot}].shape, " for tangent in self._dynamic())
+        dynamic = filter(partial_backward.is_dynamic, self.call.tangents)
+        if shapes := "".join(f"out[{tangent.slot}].shape, " for tangent in dynamic):
             source.line(f"ctx.shapes = ({shapes})", "a missing gradient is zeros of this shape")
         self._hold()
 
@@ -229,9 +226,8 @@ class Writer:
             fact = "a second derivative needs these"
             keep = source.bind("kept", double_backward.kept)
             parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
-            kept = "".join(f"{parts[i]}, " for i in call.kept)
-            owners = "".join(f"inputs[{i}], " for i in self.lowered.with_history.owners)
-            source.line(f"ctx.kept = {keep}(({kept}){f', ({owners})' if owners else ''})", fact)
+            kept = [*(parts[i] for i in call.kept), *(f"inputs[{i}]" for i in self.lowered.with_history.owners)]
+            source.line(f"ctx.kept = {keep}({', '.join(kept)})", fact)
 
     def _non_differentiable(self, slot: Slot) -> bool:
         if slot.hidden or slot.differentiable:
@@ -287,7 +283,11 @@ class Writer:
         self._differentiable(names)
         if self.insides is not None:
             names = self.insides.tangents(names)
-        self._refuse_deterministic()
+        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators check it themselves
+            deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
+            refuse = source.use(call_differs.refuse_deterministic)
+            fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
+            source.line(f"if {deterministic}(): {refuse}({self.outer.name!r})", fact)
         self._partial(names, whole)
         if self.tensors:
             explained = source.bind("written_since", call_differs.WrittenSince(call))
@@ -329,14 +329,6 @@ class Writer:
         fact = "under vmap (is_grads_batched=True), the backward graph runs operator by operator"
         source.line(f"if {source.bind('batched', runtime.batched)}(): run = {backward}.plain", fact)
         self._run(written)
-
-    def _refuse_deterministic(self) -> None:
-        source, call = self.source, self.call
-        if not call.meta.deterministic and call.options.backend != "eager":  # eager's operators check it themselves
-            deterministic = source.bind("deterministic", torch.are_deterministic_algorithms_enabled)
-            refuse = source.use(call_differs.refuse_deterministic)
-            fact = "compiled without deterministic algorithms, so it may contain nondeterministic ones"
-            source.line(f"if {deterministic}(): {refuse}({self.call.outer.name!r})", fact)
 
     def _partial(self, names: list[str], whole: list[str]) -> None:
         """The path of a backward with missing gradients. `whole` are the names of the gradients before unwrapping."""
@@ -419,22 +411,21 @@ class Writer:
         for name, tangent in zip(names, self.call.tangents, strict=True):
             subject = str(self.call.slots[tangent.slot].descriptor)
             if partial_backward.is_dynamic(tangent):
-                source.line(f"{name} = {_in_order(name, tangent.order)}", fact, subject)
+                laid_out = f"{name}.contiguous()"
+                if tangent.order != tuple(range(len(tangent.order))):
+                    laid_out = f"{source.use(tangents.dense)}({name}, {tangent.order})"
+                source.line(f"{name} = {laid_out}", fact, subject)
             elif tangent.size:
                 again = f"{name} = {source.use(tangents.restrided)}({name}, {tangent.size}, {tangent.stride})"
                 source.line(f"if {name}.stride() != {tangent.stride}: {again}", fact, subject)
-
-    def _dynamic(self) -> list[Tangent]:
-        """Tangents whose layout is known only at run time."""
-        return [tangent for tangent in self.call.tangents if partial_backward.is_dynamic(tangent)]
 
     def _arguments(self, names: list[str]) -> list[str]:
         """The backward's inputs in its order, found by name. Consecutive saved tensors become one slice."""
         arguments: list[str] = []
         found = [(kind, i) for kind, i in partial_backward.sources(self.call) if kind != "generator"]
         # The place in a run of saved tensors, or of saved symbols, minus that in the list is the same in each run.
-        runs = groupby(enumerate(found), lambda one: (one[1][0], one[1][1] - one[0], one[1][1] < self.tensors))
-        for (kind, _, is_tensor), run in runs:
+        grouped = groupby(enumerate(found), lambda one: (one[1][0], one[1][1] - one[0], one[1][1] < self.tensors))
+        for (kind, _, is_tensor), run in grouped:
             numbers = [i for _, (_, i) in run]
             if kind == "tangent":
                 arguments += (names[i] for i in numbers)
@@ -445,11 +436,3 @@ class Writer:
             low, high = numbers[0] - first, numbers[-1] - first + 1
             arguments.append(f"*{where}" if (low, high) == (0, count) else f"*{where}[{low}:{high}]")
         return arguments
-
-
-def _in_order(name: str, order: tuple[int, ...]) -> str:
-    """The expression for a dense tensor with this order of dimensions in memory, the outermost first."""
-    if order == tuple(range(len(order))):
-        return f"{name}.contiguous()"
-    back = tuple(order.index(i) for i in range(len(order)))
-    return f"{name}.permute({order}).contiguous().permute({back})"

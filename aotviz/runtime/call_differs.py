@@ -49,6 +49,17 @@ def check(emit: Emitter, differs: str, message: str, fact: str, subject: str) ->
     emit.line(f"if {differs}: {name}({f'{message} Compile again for this call.'!r})", fact, subject)
 
 
+def check_same(emit: Emitter, names: Sequence[str], variables: Sequence[str], position: int, first: int) -> None:
+    """Write the line that refuses a call that does not pass the same tensor in these two places."""
+    name = names[position]
+    message = (
+        f"{name!r} and {names[first]!r} were the same tensor when this was compiled, and one of them is mutated; now "
+        "they differ."
+    )
+    fact = "the same tensor is passed twice and mutated; this call must do the same"
+    check(emit, f"{variables[position]} is not {variables[first]}", message, fact, name)
+
+
 def refuse_hooks(
     heard: Sequence[Listening], passed: Sequence[tuple[int, str, Sequence[int], str]], gradients: Sequence[Any]
 ) -> None:

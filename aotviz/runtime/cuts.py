@@ -3,8 +3,8 @@
 A compiled backward is one autograd node. With `return hidden, loss(hidden)`, the gradient of the loss flows through
 `hidden` inside that node, where the engine calls no hooks. So if `hidden` has a hook, the part of the backward that
 leads there runs first, and its result is added to the gradient from outside before the hook is called; the hook's
-result continues through the rest. The parts are separate programs, compiled when first needed (`Gradients.cut`): a call
-whose results have no hooks only pays for one check in each backward.
+result continues through the rest. The parts are separate programs, compiled when first needed
+(`Gradients.without_history`): a call whose results have no hooks only pays for one check in each backward.
 
 Note [Where the cut is made]
 The engine calls all hooks on all results of a node, then retains gradients, then returns those that were asked for, and
@@ -183,7 +183,7 @@ class Cut:
     ) -> Sequence[Any]:
         present = [None if slot in given else tangents.get(slot) for slot in self.tangents]
         wholes = {place.ref: gradient for place, gradient in given.values()}
-        return self.gradients.cut(name, ctx, symbols, present, wholes, wanted)
+        return self.gradients.without_history(ctx, symbols, present, wholes, wanted, name)
 
 
 class Cutting:

@@ -28,6 +28,7 @@ from aotviz.ir import effects, storages
 from aotviz.ir.forms import GraphCall
 from aotviz.ir.spelling import literal
 from aotviz.ir.symbolic_sizes import SYMBOLIC, all_concrete
+from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.tensor_copies import copies
 from aotviz.torch_private import tensors
@@ -210,7 +211,7 @@ class MemoryCheck:
 
 
 def _has_memory(value: torch.Tensor) -> bool:
-    return value.layout is torch.strided and not storages.inside(value) and value.device.type != "meta"
+    return value.layout is torch.strided and not is_subclass(value) and value.device.type != "meta"
 
 
 def _alias(value: torch.Tensor) -> torch.Tensor:

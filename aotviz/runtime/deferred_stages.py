@@ -20,8 +20,7 @@ class GradientProgram:
     """A program that computes gradients, and can itself be differentiated."""
 
     function: Callable[..., Any]
-    positions: tuple[int, ...]  # of the inputs whose gradients it returns
-    of_a_result: bool  # it returns the gradient of a result instead
+    positions: tuple[int, ...]  # of the inputs whose gradients it returns; (0,) for that of a result, if there is one
     passed: tuple[Ref, ...]  # results that a second derivative flows through
     ends: tuple[Ref, ...]  # those of them that it takes as arguments, where the derivative ends
     reads: frozenset[int] | None  # the arguments that it or its derivative reads; None if that is not known
@@ -42,11 +41,9 @@ class DeferredStages(Protocol):
 class LazyBackward:
     """The backward, compiled when first needed. `plain` runs its graph uncompiled."""
 
-    request: Callable[[bool], BackwardRequest]
-    late: DeferredStages
+    compile: Callable[[bool], Compiled]  # given whether the saved tensors must survive
     donates: bool
     plain: Compiled
-    compiled: Callable[[], None]  # called after each compilation
     discarding: Compiled | None = None  # the compiled backwards, None until first used
     keeping: Compiled | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -58,14 +55,12 @@ class LazyBackward:
             return self.plain
         try:
             known = self.keeping if keep else self.discarding
-            if known is not None:
-                return known
-            compiled = self.late.backward(self.request(keep)).compiled
-            self.compiled()
-            if keep or not self.donates:
-                self.keeping = compiled
-            if not keep or not self.donates:
-                self.discarding = compiled
-            return compiled
+            if known is None:
+                known = self.compile(keep)
+                if keep or not self.donates:
+                    self.keeping = known
+                if not keep or not self.donates:
+                    self.discarding = known
+            return known
         finally:
             self.lock.release()

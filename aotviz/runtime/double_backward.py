@@ -17,7 +17,7 @@ result is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -26,14 +26,13 @@ import torch
 from aotviz.ir.descriptors import PlainInput
 from aotviz.ir.forms import AtHand, GradientRequest, Split
 from aotviz.ir.refusals import Refused
-from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass, SubclassLayout
+from aotviz.ir.subclass_meta import PlainTensorMeta, SubclassCreationMeta, SubclassLayout
 from aotviz.ir.view_and_mutation import Ref
 from aotviz.runtime import edges
-from aotviz.runtime.call_differs import WrittenSince
 from aotviz.runtime.deferred_stages import DeferredStages, GradientProgram
+from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.runtime.tangents import Expected, as_tangent, in_layout, other_layout
-from aotviz.runtime.unreached_inputs import UnreachedInputs
-from aotviz.torch_private import autograd_nodes, runtime
+from aotviz.torch_private import runtime
 from aotviz.torch_private.context import autocast_off
 from aotviz.torch_private.tensors import write_count
 from aotviz.tracing.saved_values import saved_results
@@ -46,10 +45,10 @@ def _can_require_grad(tensor: torch.Tensor) -> bool:
 class Gradients:
     """The differentiable gradients of one program."""
 
-    def __init__(self, call: Split, at_hand: AtHand, late: DeferredStages) -> None:
+    def __init__(self, call: Split, at_hand: AtHand, late: DeferredStages, partial: PartialBackward) -> None:
         self.name, self._options = call.name, call.options
-        self._at_hand, self._late = at_hand, late
-        self._saved_count, self._written_since = call.saved_tensor_count, WrittenSince(call)
+        self.at_hand, self._late, self._partial = at_hand, late, partial
+        self._saved_count = call.saved_tensor_count
         self._known: dict[Any, GradientProgram | Exception] = {}
         self._passed: dict[Any, Sequence[Ref]] = {}  # pattern -> results that a second derivative flows through
         outer = call.outer
@@ -59,31 +58,20 @@ class Gradients:
         self._tangents = outer.tangents
         self._plans = () if call.wrapping is None else call.wrapping.meta.tangents
         self._count, self._slots = len(infos), len(outer.slots)
-        self._unreached = UnreachedInputs(call)
         self.inputs = wanted  # the inputs that get a gradient, as autograd sees them
         self._names = [str(outer.graph_inputs[i]) for i in wanted]
-        self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
         self.owners = _owners(call)  # the subclasses among the inputs whose parts are kept
-        self._owner_names = [str(outer.graph_inputs[i]) for i in self.owners]
-        self._heard = [(one.ref, call.called(one.ref)) for one in call.hooked_results] if call.wrapping is None else []
+        self._kept_names = [str(call.graph_inputs[i]) for i in call.kept]
+        self._kept_names += [str(outer.graph_inputs[i]) for i in self.owners]
+        self._kept_count = len(call.kept)
+        self._heard: list[tuple[Ref, str]] = []  # the name of a result; "" for an argument, whose hooks are not checked
+        for one in call.hooked_results if call.wrapping is None else ():
+            self._heard.append((one.ref, call.called(one.ref) if one.slots or one.ref.kind == "output" else ""))
         self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
         given = (outer.graph_inputs[i] for i in wanted)
-        plain = [outer.args[one.index] if isinstance(one, PlainInput) else None for one in given]
-        self._likes = [None if one is None else edges.unconnected(one) for one in plain]
-
-    @property
-    def origins(self) -> Mapping[str, str]:
-        """As in AtHand."""
-        return self._at_hand.origins
-
-    def without_history(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-        """The gradients while grad mode is off, by running the user's backwards again with only these tangents."""
-        program = self._program(_without_history(tangents))
-        if isinstance(program, Exception):
-            raise Refused("result without a gradient", self.name, str(program))
-        return self._gradients(ctx, program, [*self._unwritten(ctx, program), *symbols], tangents)
+        self._likes = [edges.unconnected(outer.args[x.index]) if isinstance(x, PlainInput) else None for x in given]
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, one per graph input. `symbols` are the saved numbers."""
@@ -94,92 +82,92 @@ class Gradients:
             )
         came = tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents)
         layouts = tuple(other_layout(*pair) for pair in zip(tangents, self._plans, strict=False))
-        program, saved, ends = self._going_on(ctx, came, layouts if any(layouts) else ())
+        saved = self._saved(ctx, tangents)
+        held, hooked = self._held(ctx, saved)
+        passed = self._passed.get((came, layouts), held)
+        program = self._program(came, (), None, tuple(ref for ref in passed if ref in held), layouts)
         if isinstance(program, Exception):
             found = self._refused(ctx, tangents, program)
         else:
-            found = self._gradients(ctx, program, [*saved, *symbols], tangents, ends, layouts=layouts)
-        self._unreached.after_a_second(ctx, found)
+            values = [*self._read(ctx, program, saved, symbols), *self._laid_out(tangents, layouts), *self._edges(ctx)]
+            for ref, name in hooked.items():
+                if ref in program.passed:
+                    why = "a second derivative would flow through it, and the caller has freed it"
+                    raise Refused("hook on a result", name, why)
+            self._passed[came, layouts] = program.passed
+            self._known[came, (), None, program.ends, layouts] = program  # the same, whatever other results are held
+            found = self._gradients(program, [*values, *(held[ref] for ref in program.ends)])
+        self._partial.inputs.after_a_second(ctx, found)
         return found
 
-    def cut(
+    def without_history(
         self,
-        name: str,
         ctx: Any,
         symbols: Sequence[Any],
         tangents: Sequence[Any],
-        wholes: Mapping[Ref, Any],
+        wholes: Mapping[Ref, Any] | None = None,
         wanted: Ref | None = None,
-    ) -> Sequence[Any]:
-        """The gradients of the inputs, or of the result `wanted` alone.
+        hooked: str = "",
+    ) -> tuple[Any, ...]:
+        """The gradients while grad mode is off, by running the user's backwards again with only these tangents.
 
-        `wholes` are final gradients of results (`runtime/cuts.py`); `name` is the user's name of the result with the
-        hook.
+        If the backward is cut (`runtime/cuts.py`), `wholes` are final gradients of results, and `hooked` is the user's
+        name of the result with the hook. If the gradient of the result `wanted` is asked for, it comes first, and
+        alone.
 
         Raises:
             Refused: these gradients cannot be computed separately.
         """
-        if runtime.batched():
-            raise Refused("hook on a result", name, "it runs inside vmap, as with is_grads_batched=True")
-        if torch.is_grad_enabled():
+        if hooked and runtime.batched():
+            raise Refused("hook on a result", hooked, "it runs inside vmap, as with is_grads_batched=True")
+        if hooked and torch.is_grad_enabled():
             why = "with create_graph=True, the hook would miss gradients of a second backward"
-            raise Refused("hook on a result", name, why)
-        tangents = [None if one is None else as_tangent(one, Expected(name, PlainTensorMeta(), ())) for one in tangents]
-        program = self._program(_without_history(tangents), tuple(wholes), wanted)
+            raise Refused("hook on a result", hooked, why)
+        if hooked:  # the hook is called before the wrapper has converted the gradients
+            plain = Expected(hooked, PlainTensorMeta(), ())
+            tangents = [None if one is None else as_tangent(one, plain) for one in tangents]
+        given = wholes or {}
+        program = self._program(tuple(None if one is None else False for one in tangents), tuple(given), wanted)
         if isinstance(program, Exception):
-            raise Refused("hook on a result", name, str(program))
-        saved = [*self._unwritten(ctx, program), *symbols]
-        return self._gradients(ctx, program, saved, tangents, wholes=tuple(wholes.values()))
+            rule, about = ("hook on a result", hooked) if hooked else ("result without a gradient", self.name)
+            raise Refused(rule, about, str(program))
+        values = self._read(ctx, program, self._saved(ctx, tangents), symbols)
+        whole = [gradient.contiguous() for gradient in given.values()]
+        return self._gradients(program, [*values, *self._laid_out(tangents), *whole, *self._edges(ctx)])
 
-    def _gradients(
-        self,
-        ctx: Any,
-        program: Any,
-        saved: Sequence[Any],
-        tangents: Sequence[Any],
-        ends: Sequence[torch.Tensor] = (),
-        wholes: Sequence[Any] = (),
-        layouts: Sequence[SubclassLayout | None] = (),
-    ) -> tuple[Any, ...]:
-        values = [*saved, *self._kept(ctx, program)]
-        # The offsets of a jagged tensor stay the same object: torch names the ragged size after it.
-        values = [v.detach() if isinstance(v, torch.Tensor) and _can_require_grad(v) else v for v in values]
-        for tangent, expected, other in zip_longest(tangents, self._tangents, layouts):
-            if tangent is not None:
-                values.append(in_layout(tangent, expected) if other is None else tangent)
-        values += [whole.contiguous() for whole in wholes]
-        values += self._edges(ctx)
-        values += ends
+    def _gradients(self, program: GradientProgram, values: list[Any]) -> tuple[Any, ...]:
         with autocast_off():
             found = program.function(values)
-        if program.of_a_result:
-            return tuple(found) or (None,)
         result: list[Any] = [None] * self._count
         for position, gradient in zip(program.positions, found, strict=True):
             result[position] = gradient
         return tuple(result)
 
-    def _going_on(
-        self, ctx: Any, came: tuple[bool | None, ...], layouts: tuple[SubclassLayout | None, ...]
-    ) -> tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-        """The program or error for these tangents; the saved values; the results at which its derivative ends."""
-        saved, written = self._left(ctx, came) if hasattr(ctx, "parted") else self._saved(ctx)
-        held, hooked = self._held(ctx, saved)
-        passed = self._passed.get((came, layouts), held)
-        program = self._program(came, (), None, tuple(ref for ref in passed if ref in held), layouts)
-        if isinstance(program, Exception):
-            return program, (), ()
-        if any(saved[i] is None and program.may_read(i) for i in written):
-            _ = ctx.saved_tensors  # raises: a backward of other results freed it
-        self._refuse_written(program, written)
-        for ref, name in hooked.items():
-            if ref in program.passed:
-                raise Refused(
-                    "hook on a result", name, "a second derivative would flow through it, and the caller has freed it"
-                )
-        self._passed[came, layouts] = program.passed
-        self._known[came, (), None, program.ends, layouts] = program  # holding further results gives the same program
-        return program, saved, [held[ref] for ref in program.ends]
+    def _laid_out(self, tangents: Sequence[Any], layouts: Sequence[SubclassLayout | None] = ()) -> Iterator[Any]:
+        for tangent, expected, other in zip_longest(tangents, self._tangents, layouts):
+            if tangent is not None:
+                yield in_layout(tangent, expected) if other is None else tangent
+
+    def _saved(self, ctx: Any, tangents: Sequence[Any]) -> list[Any]:
+        """As PartialBackward's."""
+        pairs = zip(tangents, self._tangents, strict=True)
+        return self._partial.saved(
+            ctx, [tangent is not None for tangent, known in pairs for _ in known.parts or (known,)]
+        )
+
+    def _read(self, ctx: Any, program: GradientProgram, saved: list[Any], symbols: Sequence[Any]) -> list[Any]:
+        """The values of the forward. Raises if one that the program reads was freed, or written since."""
+        self._partial.refuse_lost(ctx, saved, program.may_read)
+        tensors = enumerate(saved[: self._saved_count])
+        values = [self._partial.unread(ctx, i) if one is None else one for i, one in tensors]
+        values += symbols
+        kept, count = getattr(ctx, "kept", ()), self._kept_count
+        for place, (name, (tensor, version)) in enumerate(zip(self._kept_names, kept, strict=True)):
+            if write_count(tensor) != version and (place >= count or program.may_read(len(values) + place)):
+                raise Refused("written before the backward", name, self.name)
+        values += [tensor for tensor, _ in kept[:count]]
+        # The offsets of a jagged tensor stay the same object: torch names the ragged size after it.
+        return [v.detach() if isinstance(v, torch.Tensor) and _can_require_grad(v) else v for v in values]
 
     def _held(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[dict[Ref, torch.Tensor], dict[Ref, str]]:
         """See Note [Results with a history]. Also returns the names of results that have hooks but are not
@@ -191,7 +179,7 @@ class Gradients:
             tensor = listening.held()
             if tensor is not None and tensor.requires_grad:
                 found.setdefault(ref, tensor)
-            elif ref not in found and listening.hears():
+            elif name and ref not in found and listening.hears():
                 hooked[ref] = name
         return found, hooked
 
@@ -202,7 +190,7 @@ class Gradients:
         if known is None:  # no lock is held while it is traced: two threads may both do so, and one result is kept
             try:
                 with autocast_off():
-                    request = GradientRequest(self._options, self.name, self._at_hand, *asked)
+                    request = GradientRequest(self._options, self.name, self.at_hand, *asked)
                     made: GradientProgram | Exception = self._late.gradients(request)
             except Exception as error:
                 if self._options.debug and not isinstance(error, RuntimeError):
@@ -226,7 +214,7 @@ class Gradients:
         found = []
         for name, position, like in zip(self._names, self._leaf_at, self._likes, strict=True):
             if position is None:
-                found.append(next(others).unpack())
+                found.append(next(others)())
                 continue
             node = ctx.next_functions[position][0]
             leaf = like() if node is None and like is not None else getattr(node, "variable", None)
@@ -238,60 +226,10 @@ class Gradients:
             found.append(edges.result_like(*ctx.next_functions[position]) if leaf is None else leaf)
         return found
 
-    def _saved(self, ctx: Any) -> tuple[Sequence[Any], Sequence[int]]:
-        """The saved tensors, and the positions of those that may have been written since."""
-        if not self._saved_count:
-            return (), ()
-        try:
-            return ctx.saved_tensors[: self._saved_count], ()
-        except RuntimeError as error:
-            found = self._written_since.others(ctx, error)
-        for position in range(self._saved_count, len(found)):  # subclasses that the saved tensors are parts of
-            if found[position] is None:
-                raise self._written_since.at(position)
-        packed = autograd_nodes.saved_with_hooks(ctx)
-        values = [packed[i].data if one is None else one for i, one in enumerate(found[: self._saved_count])]
-        return values, [i for i, one in enumerate(found[: self._saved_count]) if one is None]
 
-    def _left(self, ctx: Any, came: tuple[bool | None, ...]) -> tuple[Sequence[Any], Sequence[int]]:
-        """As `_saved`, after a backward of other results freed its part. See Note [One output after the other]."""
-        gone, held = ctx.parted
-        if any(one is not None and i in gone for i, one in enumerate(came)):
-            _ = ctx.saved_tensors  # raises
-        entries = held[: self._saved_count]
-        values = [None if entry is None else entry[0] for entry in entries]
-        return values, [i for i, entry in enumerate(entries) if entry is None or write_count(entry[0]) != entry[1]]
-
-    def _unwritten(self, ctx: Any, program: GradientProgram) -> Sequence[Any]:
-        """The saved tensors. Raises Refused if this program reads one that was written since."""
-        saved, written = self._saved(ctx)
-        self._refuse_written(program, written)
-        return saved
-
-    def _refuse_written(self, program: GradientProgram, written: Sequence[int]) -> None:
-        for position in written:
-            if program.may_read(position):
-                raise self._written_since.at(position)
-
-    def _kept(self, ctx: Any, program: GradientProgram) -> list[torch.Tensor]:
-        kept, owners, versions = getattr(ctx, "kept", ((), (), ()))
-        names = (*self._kept_names, *self._owner_names)
-        first = len(self._at_hand.saved)
-        for place, (name, tensor, version) in enumerate(zip(names, (*kept, *owners), versions, strict=True)):
-            if write_count(tensor) != version and (place >= len(kept) or program.may_read(first + place)):
-                raise Refused("written before the backward", name, self.name)
-        return list(kept)
-
-
-def _without_history(tangents: Sequence[Any]) -> tuple[bool | None, ...]:
-    return tuple(None if tangent is None else False for tangent in tangents)
-
-
-def kept(
-    tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor] = ()
-) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], list[int]]:
-    """Tensors, the subclasses that some are parts of, and the current version of each."""
-    return tensors, owners, [write_count(tensor) for tensor in (*tensors, *owners)]
+def kept(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
+    """Tensors, and the current version of each."""
+    return [(tensor, write_count(tensor)) for tensor in tensors]
 
 
 def _owners(call: Split) -> list[int]:
@@ -299,4 +237,4 @@ def _owners(call: Split) -> list[int]:
         return []
     plans = call.wrapping.meta.inputs
     of_part = [i for i, plan in enumerate(plans) for _ in range(plan.count)]
-    return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], RuntimeSubclass)))
+    return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], SubclassCreationMeta)))

@@ -16,18 +16,22 @@ gradient_edge = torch.autograd.graph.get_gradient_edge
 """The gradient edge of a tensor; it keeps the autograd graph alive."""
 
 
-def edge_of(tensor: torch.Tensor) -> Any:
-    """The gradient edge of `tensor` without its memory. `unpack()` returns a placeholder with that edge.
+def edge_of(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """The gradient edge of `tensor` without its memory: returns a function that returns a placeholder with that edge.
 
-    The placeholder has the tensor's shape, or no dimensions for a subclass: the engine checks the shape.
+    The placeholder has the tensor's shape, or no dimensions for a subclass: the engine checks the shape. Where torch
+    cannot make saved tensors, or would apply saved tensor hooks, this costs one more node.
     """
     if make_saved_tensor is None or saved_tensor_hooks.are_on():
-        return _Edge(tensor)
+        with torch.enable_grad():
+            stand_in: torch.Tensor = _StandIn.apply(tensor)
+        return lambda: stand_in
     dtype, device = tensor.dtype, tensor.device
     shape = () if is_subclass(tensor) else tensor.shape
     saved = make_saved_tensor(tensor, False)
     saved.register_hooks(lambda _: None, lambda _: torch.zeros((), dtype=dtype, device=device).expand(shape))
-    return saved
+    unpack: Callable[[], torch.Tensor] = saved.unpack
+    return unpack
 
 
 def result_like(node: Any, number: int) -> torch.Tensor:
@@ -58,18 +62,6 @@ class _StandIn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0]
-
-
-class _Edge:
-    """`edge_of` where torch cannot make saved tensors, or would apply saved tensor hooks. It costs one more node."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        with torch.enable_grad():
-            self._stand_in = _StandIn.apply(tensor)
-
-    def unpack(self) -> torch.Tensor:
-        found: torch.Tensor = self._stand_in
-        return found
 
 
 def delayed_error(gradients: Sequence[Any], history: Sequence[torch.Tensor], error: Exception) -> tuple[Any, ...]:

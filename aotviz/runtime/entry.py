@@ -80,12 +80,12 @@ class Entry:
 
     def _container(self, spec: Any, remaining: list[str]) -> str | None:
         """A literal for nested tuples, lists and dicts with plain keys; None for anything else."""
-        kind = pytree.kind(spec)
-        if kind is None:
+        if spec.is_leaf():
             return remaining.pop(0)
+        kind = spec.type
         if kind not in (tuple, list, dict, torch.Size):
             return None
-        parts = [self._container(child, remaining) for child in pytree.children(spec)]
+        parts = [self._container(child, remaining) for child in spec.children()]
         texts = [part for part in parts if part is not None]
         if len(texts) != len(parts):
             return None
@@ -95,7 +95,7 @@ class Entry:
             return f"{self.source.bind('Size', torch.Size)}([{', '.join(texts)}])"
         if kind is list:
             return f"[{', '.join(texts)}]"
-        keys = pytree.dict_keys(spec)
+        keys = spec.context
         if not all(type(key) in (str, int, bool, type(None)) for key in keys):
             return None  # the `repr` of another key need not be Python
         return "{" + ", ".join(f"{literal(key)}: {text}" for key, text in zip(keys, texts, strict=True)) + "}"
@@ -103,5 +103,5 @@ class Entry:
 
 def _all_leaves(spec: Any) -> bool:
     """Whether the call had positional arguments only, none of them a container."""
-    positional, keywords = pytree.children(spec)
-    return keywords.num_leaves == 0 and all(pytree.is_leaf_spec(child) for child in pytree.children(positional))
+    positional, keywords = spec.children()
+    return keywords.num_leaves == 0 and all(child.is_leaf() for child in positional.children())

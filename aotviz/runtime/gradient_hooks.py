@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 from weakref import ref
@@ -139,24 +138,20 @@ class HooksOfAResult(dict[Any, Any]):
         self._moved: dict[Any, Any] | None = None
         self._registered = False  # whether a user's hook was ever registered
 
-    @classmethod
-    def on(cls, tensor: torch.Tensor, waits: bool = False) -> HooksOfAResult:
-        """The hooks of a tensor; starts them if none was registered yet."""
-        known = autograd_nodes.gradient_hooks(tensor)
-        if isinstance(known, cls):
-            return known
-        hooks = cls(tensor, Waiting(tensor) if waits else None)
-        start_gradient_hooks(tensor, hooks)
+    @staticmethod
+    def on(tensor: torch.Tensor, waits: bool = False) -> Any:
+        """The hooks of a tensor. If none was registered yet and it has a `grad_fn`, this starts them, as its first hook
+        would."""
+        hooks = autograd_nodes.gradient_hooks(tensor)
+        if hooks is None and autograd_graph.grad_fn(tensor) is not None:
+            hooks = HooksOfAResult(tensor, Waiting(tensor) if waits else None)
+            start_gradient_hooks(tensor, hooks)
         return hooks
-
-    def are_of(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor still has the `grad_fn` that it had when these hooks were started."""
-        return _number(tensor) == self._node
 
     def _of_its_new_node(self) -> dict[Any, Any] | None:
         """The hooks of the tensor's new `grad_fn`, if it has one, and no hook was ever registered with the first."""
         tensor = self._tensor()
-        if self._moved is None and not self._registered and tensor is not None and not self.are_of(tensor):
+        if self._moved is None and not self._registered and tensor is not None and _number(tensor) != self._node:
             self._moved = OrderedDict()  # handles keep a weak reference to it
             start_gradient_hooks(tensor, self._moved)
         return self._moved
@@ -215,47 +210,35 @@ def _number(tensor: torch.Tensor) -> int | None:
 def hear_only_gradients(*results: torch.Tensor) -> None:
     """Do not call hooks on results of one call if only another result gets a gradient."""
     for result in results:
-        if autograd_nodes.gradient_hooks(result) is None and result.grad_fn is not None:
-            HooksOfAResult.on(result)
+        HooksOfAResult.on(result)
 
 
-@dataclass(frozen=True, slots=True)
-class ListeningBefore:
-    """The hooks on a tensor before a call that changes it in place; they stay on the `grad_fn` that it had."""
-
-    hooks: Any  # hooks that are registered later are added here, and stay there too; None if there were none
-    retains: bool
-
-
-def listening_before(tensor: torch.Tensor) -> ListeningBefore:
-    return ListeningBefore(autograd_nodes.gradient_hooks(tensor), tensor.retains_grad)
-
-
-_NOTHING = ListeningBefore(None, False)
+def listening_before(tensor: torch.Tensor) -> tuple[Any, bool]:
+    """The hooks on a tensor before a call that changes it in place, None if there are none, and whether it retains its
+    gradient. Hooks that are registered later are added to these, and stay with them on the `grad_fn` that it had."""
+    return autograd_nodes.gradient_hooks(tensor), tensor.retains_grad
 
 
 class Listening:
     """Tells whether a tensor has a gradient hook, even if the tensor is freed: its hooks outlive it."""
 
-    __slots__ = ("before", "hooks", "tensor")
+    __slots__ = ("_node", "hooks", "hooks_before", "retained_before", "tensor")
 
-    def __init__(self, tensor: torch.Tensor, waits: bool = False, before: ListeningBefore = _NOTHING) -> None:
-        self.tensor = ref(tensor)
-        self.before = before
-        self.hooks = autograd_nodes.gradient_hooks(tensor)
-        if self.hooks is None and autograd_graph.grad_fn(tensor) is not None:  # start them as its first hook would
-            self.hooks = HooksOfAResult.on(tensor, waits)
+    def __init__(self, tensor: torch.Tensor, waits: bool = False, before: tuple[Any, bool] = (None, False)) -> None:
+        self.tensor, self._node = ref(tensor), _number(tensor)
+        self.hooks_before, self.retained_before = before
+        self.hooks = HooksOfAResult.on(tensor, waits)
 
     def hears(self) -> bool:
         """Whether a hook was registered, or the gradient retained, since the call."""
         hooks = self.hooks
-        stay = self.before.hooks is not None and hooks is self.before.hooks
+        stay = self.hooks_before is not None and hooks is self.hooks_before
         if hooks and not stay and (not isinstance(hooks, HooksOfAResult) or hooks.users()):
             return True
         tensor = self.as_it_was()
         if tensor is None or self.hooks is None:
             return tensor is not None and listens(tensor)
-        return tensor.retains_grad and not self.before.retains
+        return tensor.retains_grad and not self.retained_before
 
     def as_it_was(self) -> torch.Tensor | None:
         """The tensor, if it still has the same hooks; with another `grad_fn`, it has others."""
@@ -275,26 +258,7 @@ class Listening:
     def held(self) -> torch.Tensor | None:
         """The tensor, if it still has the same `grad_fn`."""
         tensor = self.as_it_was()
-        moved = tensor is not None and isinstance(self.hooks, HooksOfAResult) and not self.hooks.are_of(tensor)
-        return None if moved else tensor
-
-
-class Held:
-    """A tensor, as long as the caller holds it and it has the same `grad_fn`. Cheaper than `Listening`."""
-
-    __slots__ = ("_node", "_tensor")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor, self._node = ref(tensor), _number(tensor)
-
-    def held(self) -> torch.Tensor | None:
-        """The tensor, if it still exists."""
-        tensor = self._tensor()
         return tensor if tensor is not None and _number(tensor) == self._node else None
-
-    def hears(self) -> bool:
-        """False: a freed tensor's hooks are not checked."""
-        return False
 
 
 def asked_for() -> Sequence[Any]:

@@ -15,7 +15,7 @@ import torch
 from aotviz.ir import absent, graphs
 from aotviz.ir.descriptors import GradientOutput, InputDescriptor
 from aotviz.ir.forms import Gradient, Split
-from aotviz.ir.subclass_meta import RuntimePlan, RuntimeSubclass, Wrapping, leads_to_tensor
+from aotviz.ir.subclass_meta import Plan, SubclassCreationMeta, Wrapping, leads_to_tensor
 from aotviz.runtime.codegen import Source
 from aotviz.tracing import functional
 
@@ -53,7 +53,7 @@ class Insides:
         return [
             name
             for name, plan, values in pairs
-            if isinstance(plan, RuntimeSubclass)
+            if isinstance(plan, SubclassCreationMeta)
             and name not in hidden
             and any(isinstance(v, torch.Tensor) and functional.storage(v) in kept for v in values)
         ]
@@ -81,9 +81,9 @@ class Insides:
         grouped = zip(self.outer.gradients, meta.gradients, self.call.gradient_parts, strict=True)
         for gradient, plan, places in grouped:
             on = sorted({tangent[i] for place in places for i in depends(results[place])})
-            wholes = [names[k] for k in on if isinstance(meta.tangents[k], RuntimeSubclass)]
-            plain = [names[k] for k in on if not isinstance(meta.tangents[k], RuntimeSubclass)]
-            if isinstance(plan, RuntimeSubclass) and wholes and plain and not _same_class(plan, gradient, given):
+            wholes = [names[k] for k in on if isinstance(meta.tangents[k], SubclassCreationMeta)]
+            plain = [names[k] for k in on if not isinstance(meta.tangents[k], SubclassCreationMeta)]
+            if isinstance(plan, SubclassCreationMeta) and wholes and plain and not _same_class(plan, gradient, given):
                 none = " and ".join(f"{name} is None" for name in wholes)
                 some = " or ".join(f"{name} is not None" for name in plain)
                 message = (
@@ -95,14 +95,14 @@ class Insides:
                 self.source.line(f"if {none} and ({some}): raise RuntimeError({message!r})", fact)
 
 
-def _same_class(plan: RuntimeSubclass, gradient: Gradient, inputs: Mapping[InputDescriptor, RuntimePlan]) -> bool:
+def _same_class(plan: SubclassCreationMeta, gradient: Gradient, inputs: Mapping[InputDescriptor, Plan]) -> bool:
     """Whether a gradient is of the same subclass as the input that it is the gradient of."""
     of_input = gradient.descriptor
     taken = inputs.get(of_input.input) if isinstance(of_input, GradientOutput) else None
-    return isinstance(taken, RuntimeSubclass) and taken.type is plan.type
+    return isinstance(taken, SubclassCreationMeta) and taken.type is plan.type
 
 
-def _spans(names: list[str], plans: tuple[RuntimePlan, ...], nodes: list[Any]) -> list[tuple[str, RuntimePlan, Any]]:
+def _spans(names: list[str], plans: tuple[Plan, ...], nodes: list[Any]) -> list[tuple[str, Plan, Any]]:
     """(name, plan, fake values of its parts) of each whole tensor."""
     found, position = [], 0
     for name, plan in zip(names, plans, strict=True):

@@ -25,15 +25,15 @@ from typing import Any
 import torch
 
 from aotviz.ir import absent, graphs
-from aotviz.ir.forms import BackwardRequest, Split, Tangent
+from aotviz.ir.forms import Compiled, Split, Tangent
 from aotviz.ir.partition_functions import is_generator
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.runtime.call_differs import WrittenSince
-from aotviz.runtime.deferred_stages import DeferredStages, LazyBackward
+from aotviz.runtime.deferred_stages import LazyBackward
 from aotviz.runtime.generators import Generators
 from aotviz.runtime.tangents import in_layout
 from aotviz.runtime.unreached_inputs import UnreachedInputs
-from aotviz.torch_private import runtime
+from aotviz.torch_private import autograd_nodes, runtime
 from aotviz.torch_private.modules import boxed
 from aotviz.torch_private.tensors import write_count
 
@@ -75,37 +75,29 @@ class _Part:
         self.inputs = [names.index(node.name) for node in graphs.placeholders(self.module.graph)]  # of the whole's
         self.sources = [whole.sources[i] for i in self.inputs]
         self.read = {position for kind, position in self.sources if kind == "saved"}
-        laid_out = {position for kind, position in self.sources if kind == "tangent"}
-        self.tangents = [tangent if i in laid_out else None for i, tangent in enumerate(whole.tangents)]
         results = graphs.outputs(self.module.graph)
         self.plain = boxed(self.module)
         self.only_plain = all(result is None for result in results)
         self.compiled: LazyBackward | None = None
 
 
-Request = Callable[[Any, tuple[int, ...], tuple[int, ...], str, str], BackwardRequest]
+Compile = Callable[[Any, tuple[int, ...], tuple[int, ...], str, str], Compiled]
 
 
 class PartialBackward:
-    """The backward of one program, for any pattern of gradients. `request` makes what the pipeline compiles from a
-    graph, the inputs of the whole backward that it takes, the positions of its donated inputs, the reason, and the name
-    of the part."""
+    """The backward of one program, for any pattern of gradients. `compile` is given a graph, the inputs of the whole
+    backward that it takes, the positions of its donated inputs, the reason, and the name of the part."""
 
-    def __init__(
-        self,
-        call: Split,
-        request: Request,
-        late: DeferredStages,
-        generators: Generators | None,
-        compiled: Callable[[], None],
-    ) -> None:
-        self._request, self._late, self._generators, self._compiled = request, late, generators, compiled
+    def __init__(self, call: Split, compile: Compile, generators: Generators | None) -> None:
+        self._compile, self._generators = compile, generators
         self.module, self.tangents = call.backward_module, call.tangents
         self._donated, self._autocast = call.donated, call.meta.autocast
         self._names = [str(call.slots[tangent.slot].descriptor) for tangent in call.tangents]
         self.sources = sources(call)
         self._written_since = WrittenSince(call)
         self._tensors = call.saved_tensor_count
+        read = {position for kind, position in self.sources if kind == "saved"}
+        self._for_a_second_derivative = frozenset(range(self._tensors)) - read  # no gradient reads these
         self._parts: dict[Pattern, _Part] = {}
         self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can no longer come -> saved values
         self._lock = threading.RLock()
@@ -129,58 +121,60 @@ class PartialBackward:
         return result
 
     def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
-        saved = self._saved(ctx, pattern, part)
-        given = {
-            "saved": [*saved[: self._tensors], *getattr(ctx, "symbols", ())],
-            "tangent": self.laid_out(getattr(ctx, "shapes", ()), part, tangents),
-        }
-        if self._generators is not None:
-            given["generator"] = self._generators.backward(ctx.random, True)
+        saved = self.saved(ctx, pattern)
+        self.refuse_lost(ctx, saved, part.read.__contains__)
+        random = () if self._generators is None else self._generators.backward(ctx.random, True)
         if not keep:
             self.hold(pattern, ctx, saved)
-        return [given[kind][position] for kind, position in part.sources]
+        values = [*saved[: self._tensors], *getattr(ctx, "symbols", ())]
+        return self.arguments(part, values, tangents, getattr(ctx, "shapes", ()), random)
 
-    def _saved(self, ctx: Any, pattern: Pattern, part: _Part) -> list[Any]:
-        """The saved tensors; None for one that this pattern does not read and that is freed, or was written since."""
+    def saved(self, ctx: Any, pattern: Sequence[bool]) -> list[Any]:
+        """The saved tensors, and the subclasses that they are parts of; None for one that is freed, or was written
+        since."""
+        if not self._tensors:
+            return []
         parted = getattr(ctx, "parted", None)
         if parted is None:
             try:
                 return list(ctx.saved_tensors)
             except RuntimeError as error:
-                found = self._written_since.others(ctx, error)
-        else:
-            gone, held = parted
-            if any(there and i in gone for i, there in enumerate(pattern)):
-                _ = ctx.saved_tensors  # raises
-            found = [None if entry is None or write_count(entry[0]) != entry[1] else entry[0] for entry in held]
-        for position, tensor in enumerate(found):
-            if tensor is None and (position in part.read or position >= self._tensors):
+                return self._written_since.others(ctx, error)
+        gone, held = parted
+        if any(there and i in gone for i, there in enumerate(pattern)):
+            _ = ctx.saved_tensors  # raises
+        return [None if entry is None or write_count(entry[0]) != entry[1] else entry[0] for entry in held]
+
+    def refuse_lost(self, ctx: Any, saved: Sequence[Any], reads: Callable[[int], bool]) -> None:
+        """Raise if a saved tensor that is None is read, or is a subclass that others are parts of."""
+        for position, tensor in enumerate(saved):
+            if tensor is None and (position >= self._tensors or reads(position)):
+                if hasattr(ctx, "parted") and ctx.parted[1][position] is None:
+                    _ = ctx.saved_tensors  # raises: a backward of other results freed it
                 raise self._written_since.at(position)
-        return found
+
+    def unread(self, ctx: Any, position: int) -> Any:
+        """What stands for such a tensor where it is not read."""
+        if hasattr(ctx, "parted"):
+            entry = ctx.parted[1][position]
+            return None if entry is None else entry[0]
+        return autograd_nodes.saved_with_hooks(ctx)[position].data
 
     def hold(self, pattern: Pattern, ctx: Any, saved: Sequence[Any]) -> None:
         """See Note [One output after the other]."""
-        parted = getattr(ctx, "parted", None)
-        gone = self._gone(pattern) if parted is None else self._gone(pattern) | parted[0]
+        gone = self._gone(pattern)
+        if hasattr(ctx, "parted"):
+            gone |= ctx.parted[0]
         needed = self._needed(gone)
-        if not needed:
-            ctx.parted = (gone, [None] * len(saved))
-            return
-        needed |= self._for_a_second_derivative
-        # The tensors that the graph takes are followed by the subclasses that they are parts of.
-        kept = ((i in needed or i >= self._tensors) and tensor is not None for i, tensor in enumerate(saved))
-        held = [(t, write_count(t)) if keep else None for t, keep in zip(saved, kept, strict=True)]
+        if needed:  # also the subclasses that the tensors are parts of
+            needed |= self._for_a_second_derivative | frozenset(range(self._tensors, len(saved)))
+        held = [(t, write_count(t)) if i in needed and t is not None else None for i, t in enumerate(saved)]
         ctx.parted = (gone, held)
 
     def _gone(self, pattern: Pattern) -> frozenset[int]:
         """The tangents that can no longer come after those of a pattern."""
         found = frozenset[int]()
         return found.union(*(group for group, there in zip(self._sharing, pattern, strict=True) if there))
-
-    @functools.cached_property
-    def _for_a_second_derivative(self) -> frozenset[int]:
-        """The saved tensors that no gradient reads, only a gradient of a gradient."""
-        return frozenset(range(self._tensors)) - {position for kind, position in self.sources if kind == "saved"}
 
     @functools.cached_property
     def _sharing(self) -> list[frozenset[int]]:
@@ -224,25 +218,29 @@ class PartialBackward:
         came = ", ".join(name for name, there in zip(self._names, pattern, strict=True) if there)
         why = f"the backward was first called with the gradients of {came} only"
 
-        def request(keeps: bool) -> BackwardRequest:
+        def compile(keeps: bool) -> Compiled:
             given = () if keeps else donated
             name = f"backward {''.join(map(str, map(int, pattern)))} donating {absent.short(given)}"
-            return self._request(part.module, tuple(part.inputs), given, why, name)
+            return self._compile(part.module, tuple(part.inputs), given, why, name)
 
-        return LazyBackward(request, self._late, bool(donated), part.plain, self._compiled)
+        return LazyBackward(compile, bool(donated), part.plain)
 
-    def laid_out(self, varying: Iterable[Sequence[Any]], part: _Part, tangents: list[Any]) -> list[Any]:
-        """The tangents in the layout of the graph; None for those that it does not read. Empties `tangents`. `varying`
-        are the shapes of the dynamic ones."""
-        made: list[Any] = []
+    def arguments(
+        self, part: _Part, saved: Sequence[Any], tangents: list[Any], varying: Iterable[Any], random: Sequence[Any] = ()
+    ) -> list[Any]:
+        """The inputs of the graph of a part, tangents in its layout. Empties `tangents`. `saved` are the saved tensors
+        and numbers, `varying` the shapes of the dynamic tangents."""
         shapes = iter(varying)
-        for tangent, known, read in zip(tangents, self.tangents, part.tangents, strict=True):
-            shape = next(shapes) if is_dynamic(known) else known.size
-            if read is None:
-                made.append(None)
-            else:
-                if tangent is None:
-                    tangent = torch.zeros(shape, dtype=known.dtype, device=known.device)
-                made.append(in_layout(tangent, known))
+        sizes = [next(shapes) if is_dynamic(known) else known.size for known in self.tangents]
+
+        def tangent(position: int) -> torch.Tensor:
+            known, came = self.tangents[position], tangents[position]
+            if came is None:
+                came = torch.zeros(sizes[position], dtype=known.dtype, device=known.device)
+            return in_layout(came, known)
+
+        given: dict[str, Callable[[int], Any]]
+        given = {"saved": saved.__getitem__, "tangent": tangent, "generator": random.__getitem__}
+        found = [given[kind](position) for kind, position in part.sources]
         tangents.clear()
-        return made
+        return found

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from aotviz.ir.forms import Emitter, Tangent
-from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, RuntimePlan, RuntimeSubclass, SubclassLayout, made_by
+from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, Plan, SubclassCreationMeta, SubclassLayout, made_by
+from aotviz.ir.subclass_meta import plan as plan_of
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
 from aotviz.torch_private.tensors import has_no_memory
 
@@ -25,7 +26,7 @@ class Expected:
     """The gradient that a backward was compiled for."""
 
     name: str  # of the output
-    plan: RuntimeSubclass | PlainTensorMeta
+    plan: SubclassCreationMeta | PlainTensorMeta
     parts: tuple[tuple[tuple[Any, ...], Any, Any], ...]  # (size, dtype, device) of each plain tensor in it
 
 
@@ -58,7 +59,7 @@ def _alike(one: Any, other: Any) -> bool:
     return all(map(_alike, one, other))
 
 
-def fits(value: Any, plan: RuntimePlan) -> bool:
+def fits(value: Any, plan: Plan) -> bool:
     """Whether a value has the structure of a plan."""
     if isinstance(plan, PlainTensorMeta):
         return not is_subclass(value)
@@ -73,10 +74,10 @@ def fits(value: Any, plan: RuntimePlan) -> bool:
     )
 
 
-def other_layout(value: Any, plan: RuntimePlan) -> SubclassLayout | None:
+def other_layout(value: Any, plan: Plan) -> SubclassLayout | None:
     """What a subclass of the planned class with another context is. None for another value, or if the context has no
     hash by which a backward for it can be found."""
-    planned = isinstance(plan, RuntimeSubclass) and isinstance(value, torch.Tensor) and type(value) is plan.type
+    planned = isinstance(plan, SubclassCreationMeta) and isinstance(value, torch.Tensor) and type(value) is plan.type
     if not planned or fits(value, plan):
         return None
     found = SubclassLayout.of(value)
@@ -107,14 +108,15 @@ def as_tangent(gradient: Any, expected: Expected) -> Any:
                 "Convert it before backward()."
             )
         return made
+    came = plan_of(gradient)
     raise RuntimeError(
-        f"the gradient of {expected.name} is {_described(gradient)}, and the backward was compiled for "
-        f"{_planned(plan)}. Convert the gradient before backward(), or give {type(gradient).__name__} a method "
+        f"the gradient of {expected.name} is {_planned(came)}, and the backward was compiled for {_planned(plan)}. "
+        f"Convert the gradient before backward(), or give {type(gradient).__name__} a method "
         "__coerce_same_metadata_as_tangent__(context, type) that does."
     )
 
 
-def _converted(value: Any, plan: RuntimePlan) -> Any:
+def _converted(value: Any, plan: Plan) -> Any:
     """A value converted by its class, and its parts by theirs; None if one of them cannot."""
     if isinstance(plan, OpaqueMeta):
         return value
@@ -127,7 +129,7 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
         if convert is None:
             return None
         value = convert(context) if type(value) is kind else convert(context, kind)
-        if isinstance(plan, RuntimeSubclass) and type(value) is kind and not same_context(value, context):
+        if isinstance(plan, SubclassCreationMeta) and type(value) is kind and not same_context(value, context):
             value = _in_order(value, plan.outer_stride)
     if value is None or isinstance(plan, PlainTensorMeta):
         return value.clone() if isinstance(value, torch.Tensor) and has_no_memory(value) else value
@@ -142,14 +144,14 @@ def _converted(value: Any, plan: RuntimePlan) -> Any:
 def _in_order(value: torch.Tensor, stride: Sequence[int | None]) -> Any:
     """A copy with these strides, or a dense one with this order of dimensions. The context of a DTensor has its
     strides, which its class does not convert."""
-    made = _dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
+    made = dense(value, sorted(range(len(stride)), key=lambda i: -(stride[i] or 0)))
     wanted = [n for n in stride if n is not None]
     if len(wanted) < len(stride) or made.stride() == tuple(wanted):
         return made
     return made.new_empty_strided(made.shape, wanted).copy_(made)  # of a result that is not dense
 
 
-def _dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:
+def dense(value: torch.Tensor, order: list[int] | tuple[int, ...]) -> torch.Tensor:
     """`value` in dense memory with this order of dimensions, the outermost first, still connected to its `grad_fn`."""
     return value.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
 
@@ -174,7 +176,7 @@ def in_layout(tensor: Any, tangent: Tangent) -> Any:
     if _lies_as(tensor, tangent):
         return tensor
     if tangent.order:
-        return _dense(tensor, tangent.order)
+        return dense(tensor, tangent.order)
     return restrided(tensor, tangent.size, tangent.stride)
 
 
@@ -196,15 +198,7 @@ class _InLayout(torch.autograd.Function):
         return gradients[0], None
 
 
-def _described(value: Any) -> str:
-    if not is_subclass(value):
-        return "a plain tensor" if isinstance(value, torch.Tensor) else repr(value)
-    names, context = anatomy(value)
-    parts = ", ".join(f"{name} {_described(getattr(value, name))}" for name in names)
-    return f"a {type(value).__name__} ({parts}; context {context!r})"
-
-
-def _planned(plan: RuntimePlan) -> str:
+def _planned(plan: Plan) -> str:
     if isinstance(plan, PlainTensorMeta):
         return "a plain tensor"
     if isinstance(plan, OpaqueMeta):

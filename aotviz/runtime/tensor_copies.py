@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.storages import capacity, dense, inside, reinterpreted
+from aotviz.ir.storages import capacity, dense, reinterpreted
+from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private import tensors
 
 
@@ -41,7 +42,7 @@ def copies(originals: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tens
 
 
 def _root(tensor: torch.Tensor, storages: dict[Any, torch.UntypedStorage]) -> torch.Tensor:
-    if tensor.layout is not torch.strided or inside(tensor) or tensor.device.type == "meta":
+    if tensor.layout is not torch.strided or is_subclass(tensor) or tensor.device.type == "meta":
         made = tensor.detach().clone()
         return made.requires_grad_(tensor.requires_grad) if tensor.is_leaf else made.requires_grad_().clone()
     key = tensors.storage_key(tensor)

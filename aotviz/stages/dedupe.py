@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotviz.ir.forms import Emitter, Reason, TracedCall
+from aotviz.ir.forms import Emitter, Reason, Rewrite, TracedCall
 from aotviz.runtime import call_differs
 
 
 @dataclass(frozen=True)
-class MergeDuplicates:
+class MergeDuplicates(Rewrite):
     """Graph input k is user input `kept[k]`; user input i is graph input `position[i]`."""
 
     kept: tuple[int, ...]
@@ -29,21 +29,10 @@ class MergeDuplicates:
         return lambda *inputs: fn(*[inputs[p] for p in position])
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
-        for index, variable in enumerate(variables):
-            first = self.kept[self.position[index]]
-            if first == index:
-                continue
-            message = (
-                f"{self.names[index]!r} and {self.names[first]!r} were the same tensor when this was compiled, and one "
-                "of them is mutated; now they differ."
-            )
-            fact = "the same tensor is passed twice and mutated; this call must do the same"
-            differs = f"{variable} is not {variables[first]}"
-            call_differs.check(emit, differs, message, fact, self.names[index])
+        for index, place in enumerate(self.position):
+            if self.kept[place] != index:
+                call_differs.check_same(emit, self.names, variables, index, self.kept[place])
         return [variables[i] for i in self.kept]
-
-    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        """Nothing to do: the kept variable is the same object as its duplicate."""
 
 
 def run(call: TracedCall) -> TracedCall:

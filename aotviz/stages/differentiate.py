@@ -8,8 +8,6 @@ never gets here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from aotviz.ir.descriptors import PlainOutput
@@ -21,8 +19,7 @@ from aotviz.tracing.second_order import GradientTrace
 def run(request: GradientRequest) -> TracedCall:
     forward = GradientTrace(request)
     call = forward.outer
-    descriptors = tuple(argument.descriptor for argument in forward.arguments)
-    names = [str(call.graph_inputs[i]) for i in request.at_hand.differentiated]
+    descriptors = forward.descriptors
     by = [call.called(request.wanted)] if request.wanted is not None else list(map(str, call.graph_inputs))
     outputs = tuple(PlainOutput(index, f"gradient of {by[place]}") for index, place in enumerate(forward.positions))
     meta = ViewAndMutationMeta(
@@ -35,7 +32,7 @@ def run(request: GradientRequest) -> TracedCall:
         deterministic=torch.are_deterministic_algorithms_enabled(),
         autocast=False,
     )
-    evidence = [Reason(call.name, _why(request, names, call))]
+    evidence = [Reason(call.name, _why(request, call))]
     for output, info in zip(outputs, forward.output_info, strict=True):
         why = "it requires grad" if info.requires_grad else "it does not depend on an input that requires grad"
         evidence.append(Reason(str(output), why))
@@ -64,13 +61,14 @@ def run(request: GradientRequest) -> TracedCall:
     )
 
 
-def _why(request: GradientRequest, names: Sequence[str], call: JointCall) -> str:
-    if not request.given and request.wanted is None:
-        return f"its gradient is differentiated again, with respect to {', '.join(names)}"
+def _why(request: GradientRequest, call: JointCall) -> str:
     if request.wanted is not None:
         return (
             f"{call.called(request.wanted)} has a hook, and other results are computed from it: this is the "
             "backward of those results, up to the hook"
         )
+    if not request.given:
+        names = ", ".join(str(call.graph_inputs[i]) for i in request.at_hand.differentiated)
+        return f"its gradient is differentiated again, with respect to {names}"
     cut = ", ".join(map(call.called, request.given))
     return f"{cut} has a hook, and other results are computed from it: this is the rest of the backward, after the hook"

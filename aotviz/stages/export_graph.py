@@ -33,15 +33,10 @@ from aotviz.tracing.functional import inner, wrapped
 def run(call: TracedCall) -> ExportCall:
     forward, export = call.forward.take(), call.options.export
     written = [index for index, info in enumerate(call.meta.input_info) if info.mutates_data]
-    slots = [_slot("mutation", index, MutatedInputOutput(call.graph_inputs[index])) for index in written]
-    evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in slots)
-    slots += [_slot("output", index, output) for index, output in enumerate(call.outputs)]
-    if export.pre_dispatch:
-        module = _trace_before_dispatch(call, written)
-        evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
-        return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
+    slots = [Slot("mutation", index, MutatedInputOutput(call.graph_inputs[index])) for index in written]
+    slots += [Slot("output", index, output) for index, output in enumerate(call.outputs)]
     nodes = forward.open.nodes_of([*(forward.args[index] for index in written), *forward.outputs])
-    if export.joint:
+    if export.joint and not export.pre_dispatch:
         loss: Any = export.loss
         gradients = trace_loss_gradients(forward.open, forward.outputs[loss], forward.edges)
         for index, (descriptor, gradient) in enumerate(zip(call.graph_inputs, gradients, strict=True)):
@@ -53,15 +48,14 @@ def run(call: TracedCall) -> ExportCall:
                     f"{what} {str(descriptor)!r} requires grad, and the loss does not depend on it, so it has no "
                     f"gradient to return. Use it, or call requires_grad_(False) on it."
                 )
-            slots.append(_slot("gradient", index, GradientOutput(descriptor)))
+            slots.append(Slot("gradient", index, GradientOutput(descriptor)))
             nodes.append(gradient)
-            evidence += (Reason(str(slots[-1].descriptor), "an output of the graph"),)
-    module = forward.closed(nodes)
+    told = (slot for slot in slots if slot.kind != "output")
+    evidence = tuple(Reason(str(slot.descriptor), "an output of the graph") for slot in told)
+    if export.pre_dispatch:
+        evidence += (Reason("pre_dispatch", "traced again at pre-dispatch level, above autograd and autocast"),)
+    module = _trace_before_dispatch(call, written) if export.pre_dispatch else forward.closed(nodes)
     return call.then(ExportCall, evidence=evidence, forward=forward, graph_module=module, slots=tuple(slots))
-
-
-def _slot(kind: str, index: int, descriptor: Any) -> Slot:
-    return Slot(kind, index, descriptor, differentiable=False, hidden=False, version=None)
 
 
 def sign(call: ExportCall) -> Exported:

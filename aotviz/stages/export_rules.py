@@ -15,7 +15,6 @@ from aotviz.ir.forms import Reason, TracedCall
 from aotviz.ir.signature import ExportRefused
 from aotviz.ir.view_and_mutation import OutputType
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
-from aotviz.torch_private import pytree
 
 
 def run(call: TracedCall) -> TracedCall:
@@ -116,15 +115,13 @@ def _simple(call: TracedCall) -> None:
             raise ExportRefused(
                 f"{output} is {what}; aot_export_joint_simple does not take outputs that are aliases. Clone {output}."
             )
-    _flat(call.convention.in_spec, "arguments")
+    _flat(call.convention.in_spec.children()[0], "arguments")
     _flat(call.out_spec, "result")
 
 
 def _flat(spec: Any, what: str) -> None:
     """Refuse a pytree that is not one tuple or list of leaves."""
-    if what == "arguments":
-        spec = pytree.children(spec)[0]
-    if pytree.kind(spec) not in (tuple, list) or not all(map(pytree.is_leaf_spec, pytree.children(spec))):
+    if spec.type not in (tuple, list) or not all(child.is_leaf() for child in spec.children()):
         raise ExportRefused(
             f"aot_export_joint_simple takes a function whose {what} is one flat tuple or list, and this is {spec}"
         )

@@ -63,24 +63,21 @@ def _flat_function(request: Request, in_spec: Any) -> Any:
     names = [name for _, name, _ in request.named]
     empty = replace(request, args=(), kwargs={}, named=())  # the program outlives the tensors of this call
 
-    def plain(*flat: Any) -> Any:
-        args, kwargs = pytree.tree_unflatten(list(flat), in_spec)
-        if any(isinstance(v, torch.Tensor) and not (functional.is_functional(v) or fakes.is_fake(v)) for v in flat):
-            return fn(*args, **kwargs)  # debug mode runs the function on copies
-        call = replace(empty, args=args, kwargs=kwargs)
-        outside = user_objects.unchanged(call.name, call.arguments().items(), call.references)
-        with outside, randomness.followed(call):
+    def call(*flat: Any) -> Any:
+        lifted, leaves = flat[: len(names)], flat[len(names) :]
+        with contextlib.ExitStack() as around:
+            if root is not None and names:
+                around.enter_context(_swapped(root, dict(zip(names, lifted, strict=True))))
+            args, kwargs = pytree.tree_unflatten(list(leaves), in_spec)
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            if all(functional.is_functional(t) or fakes.is_fake(t) for t in tensors):  # debug mode passes copies
+                asked = replace(empty, args=args, kwargs=kwargs)
+                outside = user_objects.unchanged(asked.name, asked.arguments().items(), asked.references)
+                around.enter_context(outside)
+                around.enter_context(randomness.followed(asked))
             return fn(*args, **kwargs)
 
-    if root is None or not names:
-        return plain
-
-    def functional_call(*flat: Any) -> Any:
-        own = len(names)
-        with _swapped(root, dict(zip(names, flat[:own], strict=True))):
-            return plain(*flat[own:])
-
-    return functional_call
+    return call
 
 
 @contextlib.contextmanager

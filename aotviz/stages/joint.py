@@ -14,15 +14,14 @@ from typing import Any
 import torch
 
 from aotviz.ir import autograd_graph, descriptors, graphs
-from aotviz.ir.forms import Gradient, GraphCall, HookedResult, JointCall, Reason, Slot, Tangent, TracedCall
+from aotviz.ir.forms import Gradient, GraphCall, HookedResult, JointCall, Reason, Slot, TracedCall
 from aotviz.ir.refusals import refuse
 from aotviz.ir.view_and_mutation import Move, OutputType, Ref
-from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.ir.wrapper_subclasses import is_subclass, parts
 from aotviz.torch_private import autograd_nodes, operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, kept_by_name, rules
 from aotviz.tracing.after_the_graph import GraphAndRest
-from aotviz.tracing.backward import TracedTangent
 from aotviz.tracing.forward import Run
 from aotviz.tracing.late_writes import Backward
 
@@ -56,15 +55,21 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
     unseen = kept_by_name.saved_unseen(forward.open, history, _checked(forward, written), bases)
     passed_on = [*(one.ref for one in heard), *_given_another_grad_fn(call)]
     refuse(rules.OF_GRAPH_AND_REST, GraphAndRest(replace(call, forward=forward), history, written, passed_on))
-    traced, values, gradients, late = forward.differentiated(outputs, edges, autocast)
-    refuse(rules.OF_BACKWARD, Backward(call.graph_inputs, forward.part_edges, values[count:], len(traced), late))
+    differentiable = {number: output for (number, _), output in zip(wanted, outputs, strict=True)}
+    tangents, values, gradients, late = forward.differentiated(differentiable, edges, autocast)
+    refuse(rules.OF_BACKWARD, Backward(call.graph_inputs, forward.part_edges, values[count:], len(tangents), late))
     values, gradients = values[:count], gradients[:count]
-    tangents = tuple(_as_tangent(position, t) for (position, _), t in zip(wanted, traced, strict=True))
-    for (_, slot), tangent in zip(wanted, traced, strict=True):
-        for node in tangent.nodes:
-            node.meta["desc"] = descriptors.TangentInput(slot.descriptor)
+    for (_, slot), tangent in zip(wanted, tangents, strict=True):
+        for part in parts(tangent.value):
+            forward.open.node_of(part).meta["desc"] = descriptors.TangentInput(slot.descriptor)
     if kept:
         kept_by_name.hold_readers(forward.open.graph, kept, nodes)
+    mutations = ((slot.index, node) for slot, node in zip(slots, nodes, strict=True) if slot.kind == "mutation")
+    by_name = {
+        i
+        for i, node in mutations
+        if graphs.owner(node) in kept_owners and not kept_by_name.stands_for(node, forward.values_before[i])
+    }
     module = forward.closed([*nodes, *gradients])
     return call.then(
         JointCall,
@@ -75,17 +80,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
         tangents=tangents,
         hooked_results=heard,
         together=_together(outputs, passed),
-        kept_and_written=tuple(
-            sorted(
-                unseen
-                | {
-                    slot.index
-                    for slot, node in zip(slots, nodes, strict=True)
-                    if slot.kind == "mutation" and graphs.owner(node) in kept_owners
-                    if not kept_by_name.stands_for(node, forward.values_before[slot.index])
-                }
-            )
-        ),
+        kept_and_written=tuple(sorted(unseen | by_name)),
         late_writes=late,
         reshaped=forward.reshaped_leaves(values) if isinstance(forward, Run) else (),
         gradients=tuple(
@@ -167,12 +162,6 @@ def _moved(result: Any) -> bool:
     shape changed unseen."""
     node = None if is_subclass(result) else functional.grad_fn(result)
     return node is not None and len(autograd_nodes.results(node)[result.output_nr].shape) != result.dim()
-
-
-def _as_tangent(slot: int, traced: TracedTangent) -> Tangent:
-    value, parts = traced.value, tuple(_as_tangent(slot, part) for part in traced.parts)
-    size, stride = tuple(value.shape), tuple(value.stride())
-    return Tangent(slot, size, stride, value.dtype, value.device, traced.order, parts, value)
 
 
 def close(call: TracedCall) -> GraphCall:

@@ -6,6 +6,7 @@ graph runs, mutations are written back, views are recreated, the result goes out
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -58,9 +59,7 @@ class _Wrapper:
         source.line(f"if {transformed}(): {refused}", "vmap, grad and jvp cannot transform a compiled graph")
         compare = ""
         named = variables if variables is not None else [f"args[{i}]" for i in range(len(call.descriptors))]
-        self._check_roots(named)
-        self._check_sizes(named)
-        self._check_hooks(named)
+        self._check_inputs(named)
         if call.options.debug:
             debug_checks.write_expectations(source, call, named)
             compare = debug_checks.write_comparison(source, call, named)
@@ -105,39 +104,30 @@ class _Wrapper:
         source.line(f"return {self.entry.result(expressions)}", fact, comment=False)
         source.dedent()
 
-    def _check_roots(self, named: list[str]) -> None:
-        """See Note [Leaves that are views] in tracing/views_of_no_grad_bases.py."""
-        for i, info in enumerate(self.call.user_input_info.input_info):
-            if not info.asks_for_root:
-                continue
-            first, name = self.call.duplicate_of[i], str(self.call.descriptors[i])
-            example = self.call.args[i if first is None else first]
-            was, now, wrong = ("was", "is not", "not ") if has_no_root(example) else ("was not", "is", "")
-            message = (
-                f"{name!r} {was} a view of a tensor that does not require grad when this was compiled; now it {now}."
-            )
-            differs = f"{wrong}{self.source.bind('has_no_root', has_no_root)}({named[i]})"
-            fact = f"which views of {name} require grad depends on whether its base requires grad"
-            call_differs.check(self.source, differs, message, fact, name)
-
-    def _check_sizes(self, named: list[str]) -> None:
-        for i, info in enumerate(self.call.user_input_info.input_info):
+    def _check_inputs(self, named: list[str]) -> None:
+        """Write checks of what the trace took for granted about the inputs. For views, see Note [Leaves that are views]
+        in tracing/views_of_no_grad_bases.py."""
+        source, call = self.source, self.call
+        for i, info in enumerate(call.user_input_info.input_info):
+            name, variable = str(call.descriptors[i]), named[i]
+            if info.asks_for_root:
+                first = call.duplicate_of[i]
+                example = call.args[i if first is None else first]
+                was, now, wrong = ("was", "is not", "not ") if has_no_root(example) else ("was not", "is", "")
+                kind = "a view of a tensor that does not require grad"
+                message = f"{name!r} {was} {kind} when this was compiled; now it {now}."
+                differs = f"{wrong}{source.bind('has_no_root', has_no_root)}({variable})"
+                fact = f"which views of {name} require grad depends on whether its base requires grad"
+                call_differs.check(source, differs, message, fact, name)
             if info.read_bytes is not None:
-                name = str(self.call.descriptors[i])
-                differs = f"{named[i]}.untyped_storage().size() != {info.read_bytes}"
+                differs = f"{variable}.untyped_storage().size() != {info.read_bytes}"
                 message = f"the storage of {name!r} had {info.read_bytes} bytes when this was compiled; now it differs."
                 fact = f"the function reads the storage size of {name}"
-                call_differs.check(self.source, differs, message, fact, name)
-
-    def _check_hooks(self, named: list[str]) -> None:
-        for i, info in enumerate(self.call.user_input_info.input_info):
+                call_differs.check(source, differs, message, fact, name)
             if info.differentiated:
-                check, name = (
-                    self.source.bind("refuse_hooked", call_differs.refuse_hooked),
-                    str(self.call.descriptors[i]),
-                )
+                check = source.bind("refuse_hooked", call_differs.refuse_hooked)
                 fact = f"the function asks for the gradient of {name}, for which eager calls its hooks"
-                self.source.line(f"{check}({named[i]}, {name!r})", fact, name)
+                source.line(f"{check}({variable}, {name!r})", fact, name)
 
     def _pick(self, needed: set[int]) -> list[str]:
         """Variables for the inputs that are used after the graph has emptied the list."""
@@ -180,8 +170,11 @@ class _Wrapper:
             elif self.wrapping is not None:  # subclasses are unwrapped in the autograd.Function
                 self._guarded(applied, "")
             else:
+                if isinstance(self.lowered, LoweredSplit) and self.lowered.generators is not None:
+                    generators = source.bind("generators", self.lowered.generators)
+                    arguments = f"[*{arguments}, *{generators}.forward()[1]]"
                 fact = "the graph was compiled for training; with grad mode off, no autograd node is needed"
-                self._guarded(f"{applied} if {grad}() else {self._without_gradients(arguments)}", fact)
+                self._guarded(f"{applied} if {grad}() else {compiled}({arguments})", fact)
         else:
             self._inference(compiled, arguments, grad, epilogue)
             returned.versions(source, self.inner)
@@ -194,34 +187,23 @@ class _Wrapper:
         self.source.line(f"grad_mode = {grad}()", fact)
         inference = self.source.bind("is_inference_mode_enabled", torch.is_inference_mode_enabled)
         self.source.line(f"{setter}(not {inference}())", "in inference mode, autograd records nothing")
-        self.source.line("try:", fact)
-        self.source.indent()
-        self._guarded(text, fact)
-        self.source.dedent()
+        with self.source.block("try:", fact):
+            self._guarded(text, fact)
         self.source.line(f"finally: {setter}(grad_mode)", fact)
-
-    def _without_gradients(self, arguments: str) -> str:
-        compiled = self.source.bind("compiled_forward", self.lowered.compiled_forward)
-        drawn_from = self.lowered.generators if isinstance(self.lowered, LoweredSplit) else None
-        if drawn_from is not None:
-            generators = self.source.bind("generators", drawn_from)
-            arguments = f"[*{arguments}, *{generators}.forward()[1]]"
-        return f"{compiled}({arguments})"
 
     def _guarded(self, text: str, fact: str) -> None:
         """Write a line, without the saved tensor hooks and the autocast that are in the graphs."""
-        around: list[tuple[type, str, str]] = []
-        if isinstance(self.call, Split) and any(saved.hook for saved in self.call.saved):
-            around.append((saved_tensor_hooks.Off, "HooksOff", "the saved tensor hooks are part of the graphs"))
-        if self.call.meta.autocast:
-            why = "autocast was on at compile time; its casts are in the graph"
-            around.append((runtime.AutocastDisabled, "AutocastDisabled", why))
-        for context, hint, why in around:
-            self.source.line(f"with {self.source.bind(hint, context)}():", why)
-            self.source.indent()
-        self.source.line(text, fact)
-        for _ in around:
-            self.source.dedent()
+        source = self.source
+        with contextlib.ExitStack() as around:
+            if isinstance(self.call, Split) and any(saved.hook for saved in self.call.saved):
+                off = source.bind("HooksOff", saved_tensor_hooks.Off)
+                why = "the saved tensor hooks are part of the graphs"
+                around.enter_context(source.block(f"with {off}():", why))
+            if self.call.meta.autocast:
+                off = source.bind("AutocastDisabled", runtime.AutocastDisabled)
+                why = "autocast was on at compile time; its casts are in the graph"
+                around.enter_context(source.block(f"with {off}():", why))
+            source.line(text, fact)
 
     def _inference(self, compiled: str, arguments: str, grad: str, epilogue: Epilogue) -> None:
         """Turn grad mode off, unless it makes no difference. In eager, autograd sees no parts of a subclass."""
@@ -234,13 +216,11 @@ class _Wrapper:
         fact = "nothing here requires grad, so autograd does not have to record"
         source.line(f"grad_mode = {grad}()", fact)
         source.line(f"if grad_mode: {setter}(False)", fact)
-        source.line("try:", fact)
-        source.indent()
-        self._guarded(f"out = {compiled}({arguments})", fact)
-        if self.wrapping is None and epilogue.only_writes():
-            epilogue.results, self.written = self._results(), True
-            epilogue.replay()
-        source.dedent()
+        with source.block("try:", fact):
+            self._guarded(f"out = {compiled}({arguments})", fact)
+            if self.wrapping is None and epilogue.only_writes():
+                epilogue.results, self.written = self._results(), True
+                epilogue.replay()
         source.line("finally:", "" if self.written else fact)
         source.line(f"    if grad_mode: {setter}(True)", "" if self.written else fact)
 
@@ -250,21 +230,21 @@ class _Wrapper:
         values = [f"out[{position}]" for position in range(len(self.call.slots))]
         if self.wrapping is not None and not self.apply:
             values = self.wrapping.wrap(self.source, "out", self.variables, recorded=False)
+
+        def named(hint: str, expression: str, fact: str) -> str:
+            name = self.source.fresh(hint)
+            self.source.line(f"{name} = {expression}", fact)
+            return name
+
         for text, slot in zip(values, self.call.slots, strict=True):
             if slot.inference:
-                name = self.source.fresh("inference")
                 made = self.source.bind("as_inference_tensor", runtime.as_inference_tensor)
-                self.source.line(f"{name} = {made}({text})", "eager computes it in inference mode")
-                text = name
+                text = named("inference", f"{made}({text})", "eager computes it in inference mode")
             elif not self.apply and returned.is_returned_view(self.inner, self.call, slot, text):
-                name = self.source.fresh("own")
-                self.source.line(f"{name} = {text}.detach()", "the graph returns a view where eager returns none")
-                text = name
+                text = named("own", f"{text}.detach()", "the graph returns a view where eager returns none")
             if slot.hidden and isinstance(self.call, Split):
-                name = self.source.fresh("alias")
-                unwrap = self.source.bind("unwrapped", unwrapped)
-                self.source.line(f"{name} = {unwrap}({text})", "unwrap what was hidden from autograd.Function")
-                text = name
+                unwrap = self.source.use(unwrapped)
+                text = named("alias", f"{unwrap}({text})", "unwrap what was hidden from autograd.Function")
             results[(slot.kind, slot.index)] = text
         return results
 

@@ -8,11 +8,13 @@ for the strides that the forward's compiler reports for its results.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import BackwardRequest, Compiled, GraphCall, LoweredBackward, Reason, Split
@@ -46,17 +48,16 @@ def _split(call: Split, late: DeferredStages) -> LoweredSplit:
     facts = _facts(call, call.donated)
     compiled, reported = _compiled(call, call.forward_module, call.options.fw_compiler, facts)
     values = _as_reported(call, reported)
-    whole, part = _requests(call, values, facts)
-    plain = modules.boxed(call.backward_module)
-    traced = Traced(call, late)
-    backward = LazyBackward(whole, late, bool(call.donated), plain, traced.forget)
+    traced = Traced(call, late.traced_again)
+    whole, part = _compilers(call, values, facts, late, traced.forget)
+    backward = LazyBackward(whole, bool(call.donated), modules.boxed(call.backward_module))
     names = [node.name for node in graphs.placeholders(call.backward_module.graph)]
     known = dict(zip(names, values, strict=True))
     saved = [replace(one, value=known.get(one.name, one.value)) for one in call.saved]
-    with_history = Gradients(call, at_hand(call, saved, traced), late)
     makers = generators_of(call.forward_module.graph)
     generators = Generators(makers) if makers else None
-    partly = PartialBackward(call, part, late, generators, traced.forget)
+    partly = PartialBackward(call, part, generators)
+    with_history = Gradients(call, at_hand(call, saved, traced), late, partly)
     return LoweredSplit(
         call.options,
         call,
@@ -82,25 +83,28 @@ def _compiled(call: GraphCall, module: Any, compiler: Any, facts: CompilerFacts)
         return _with_first_fake(compiled, module.graph, reported, call.fake_mode), reported
 
 
-def _requests(
-    call: Split, values: tuple[Any, ...], facts: CompilerFacts
-) -> tuple[Callable[[bool], BackwardRequest], Callable[..., BackwardRequest]]:
-    """Functions that request the whole backward, which may have to keep its saved tensors, and a part of it. They do
-    not keep the call's trace alive."""
+def _compilers(
+    call: Split, values: tuple[Any, ...], facts: CompilerFacts, late: DeferredStages, compiled: Callable[[], None]
+) -> tuple[Callable[[bool], Compiled], Callable[..., Compiled]]:
+    """Functions that compile the whole backward, which may have to keep its saved tensors, and a part of it, and then
+    call `compiled`. They do not keep the call's trace alive."""
     options, whole, may_donate, stored = call.options, call.backward_module, call.donated, call.stored
     context = (call.fake_mode, facts, current())
 
-    def request(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> BackwardRequest:
-        reason = Reason("backward", why)
-        return BackwardRequest(options, module, values, donated, context, why, part, stored, evidence=(reason,))
+    def compile(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> Compiled:
+        evidence = (Reason("backward", why),)
+        request = BackwardRequest(options, module, values, donated, context, why, part, stored, evidence=evidence)
+        made = late.backward(request).compiled
+        compiled()
+        return made
 
-    def of_whole(keep: bool) -> BackwardRequest:
+    def of_whole(keep: bool) -> Compiled:
         why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
         donated = () if keep else may_donate
-        return request(whole, values, donated, why, "backward" if donated else "backward that keeps")
+        return compile(whole, values, donated, why, "backward" if donated else "backward that keeps")
 
-    def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str, part: str) -> BackwardRequest:
-        return request(module, tuple(values[i] for i in inputs), donated, why, part)
+    def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str, part: str) -> Compiled:
+        return compile(module, tuple(values[i] for i in inputs), donated, why, part)
 
     return of_whole, of_part
 
@@ -157,11 +161,9 @@ def _with_first_fake(
     """`compiled`, but if the caller asked for it, the first call returns fakes with the reported strides."""
     if not first_call_is_fake():
         return compiled
-    fakes = list(graphs.values(graphs.outputs(graph)))
-    for i, (value, stride) in enumerate(zip(fakes, strides, strict=False)):
-        if isinstance(value, torch.Tensor) and stride is not None:
-            fakes[i] = _restrided(value, tuple(stride), fake_mode)
-    first = [fakes]
+    values = graphs.values(graphs.outputs(graph))
+    made = itertools.zip_longest(values, strides[: len(values)])
+    first = [[_restrided(value, stride, fake_mode) for value, stride in made]]
 
     def call(args: list[Any]) -> Any:
         return compiled(args) if not first else first.pop()
@@ -183,23 +185,18 @@ def _facts(call: GraphCall, donated: Sequence[int]) -> CompilerFacts:
 
 def _as_reported(call: Split, strides: Sequence[Any]) -> tuple[Any, ...]:
     """The backward's inputs, with the strides that the compiled forward really gives to saved tensors."""
-    reported = {}
-    for node, stride in zip(graphs.outputs(call.forward_module.graph), strides, strict=False):
-        if stride is not None and hasattr(node, "name"):
-            reported[node.name] = tuple(s if isinstance(s, torch.SymInt) else int(s) for s in stride)
-    values = []
-    for node in graphs.placeholders(call.backward_module.graph):
-        value = node.meta["val"]
-        stride = reported.get(node.name)
-        if isinstance(value, torch.Tensor) and stride is not None:
-            value = _restrided(value, stride, call.fake_mode)
-        values.append(value)
-    return tuple(values)
+    results = zip(graphs.outputs(call.forward_module.graph), strides, strict=False)
+    reported = {node.name: stride for node, stride in results if isinstance(node, fx.Node)}
+    inputs = graphs.placeholders(call.backward_module.graph)
+    return tuple(_restrided(node.meta["val"], reported.get(node.name), call.fake_mode) for node in inputs)
 
 
-def _restrided(value: torch.Tensor, stride: tuple[Any, ...], fake_mode: FakeTensorMode) -> torch.Tensor:
-    """`value` with the strides that the compiler reports. Compilers report the numbers of the traced call. Comparing
-    these with symbolic strides would add guards on them."""
+def _restrided(value: Any, reported: Sequence[Any] | None, fake_mode: FakeTensorMode) -> Any:
+    """A tensor with the strides that the compiler reports, if it does. Compilers report the numbers of the traced call.
+    Comparing these with symbolic strides would add guards on them."""
+    if not isinstance(value, torch.Tensor) or reported is None:
+        return value
+    stride = tuple(s if isinstance(s, torch.SymInt) else int(s) for s in reported)
     if tuple(map(hint, value.stride())) == tuple(map(hint, stride)):
         return value
     if not all_concrete((*value.size(), *value.stride())):

@@ -16,7 +16,7 @@ from aotviz.ir.descriptors import PlainOutput
 from aotviz.ir.forms import FlatCall, Reason, TracedCall
 from aotviz.ir.refusals import Refused, refuse
 from aotviz.ir.storages import has_no_root
-from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, OutputType, ViewAndMutationMeta
+from aotviz.ir.view_and_mutation import MutationType, OutputType, ViewAndMutationMeta
 from aotviz.torch_private.context import autocast_enabled
 from aotviz.tracing import forward as tracing
 from aotviz.tracing import rules
@@ -39,9 +39,12 @@ def run(call: FlatCall) -> TracedCall:
     )
     forward = _first_run(call, program)
     graded = torch.is_grad_enabled()
-    infos = enumerate(forward.input_info)
-    moves = (i for i, info in infos if info.requires_grad and _only_moves(info) and (graded or not info.turned_off))
-    moved = frozenset(filter(forward.wants_view, moves))
+    moved = frozenset(
+        i
+        for i, info in enumerate(forward.input_info)
+        if info.requires_grad and (graded or not info.turned_off) and forward.wants_view(i)
+        if info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
+    )
     forward.describe(call.descriptors)
     refuse(rules.OF_VIEWS_PASSED, forward)
     known = forward.program.known
@@ -55,7 +58,7 @@ def run(call: FlatCall) -> TracedCall:
         forward.describe(call.descriptors)
         refuse(rules.OF_CALL, bases)
         asking = {**asking, **bases.lose_views()}
-        forward = replace(forward, unrepeatable=bases.turned() or forward.unrepeatable)
+        forward = replace(forward, turned=bases.turned())
     no_grad_views = {i: others for i, others in asking.items() if has_no_root(call.args[i])}
     if no_grad_views != known.no_grad_views:
         forward = forward.rerun(known=replace(known, no_grad_views=no_grad_views))
@@ -96,7 +99,8 @@ def _first_run(call: FlatCall, program: Program) -> Run:
     try:
         return tracing.run(program)
     except (RuntimeError, IndexError, ValueError) as error:
-        bare = {i: () for i, one in enumerate(call.args) if _is_tracked(one) and has_no_root(one)}
+        tensors = ((i, one) for i, one in enumerate(call.args) if isinstance(one, torch.Tensor))
+        bare = {i: () for i, one in tensors if one.requires_grad and has_no_root(one)}
         if bare and not program.known.no_grad_views and _requires_grad(error):
             with contextlib.suppress(RuntimeError, IndexError, ValueError):
                 return _first_run(call, replace(program, known=replace(program.known, no_grad_views=bare)))
@@ -110,19 +114,11 @@ def _first_run(call: FlatCall, program: Program) -> Run:
     return tracing.run(replace(program, fn=merged))
 
 
-def _is_tracked(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad
-
-
 def _requires_grad(error: Exception) -> bool:
     """Whether autograd raised this because a view requires grad."""
     stale = isinstance(error, Refused) and error.reason == "stale view"
     raised = ("cannot resize variables that require grad", "is a view and is being modified inplace")
     return stale or any(text in str(error) for text in raised)
-
-
-def _only_moves(info: InputAliasInfo) -> bool:
-    return info.mutates_metadata and not (info.mutates_data or info.mutates_storage_metadata)
 
 
 def _evidence(

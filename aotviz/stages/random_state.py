@@ -14,7 +14,7 @@ refuses them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -25,9 +25,9 @@ import torch.fx as fx
 from aotviz.ir.descriptors import RandomStateInput
 from aotviz.ir.forms import Emitter, Reason, TracedCall
 from aotviz.ir.refusals import Refused
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import operators, pytree, random_numbers
 from aotviz.torch_private.random_numbers import rng_decompositions
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import functional
 from aotviz.tracing.forward import Run
 from aotviz.tracing.program import WithMembers
@@ -48,7 +48,7 @@ class PhiloxState:
         def with_state(*inputs: Any) -> Any:
             *users, seed, offset = inputs
             counting = random_numbers.counting(functional.inner(seed), functional.inner(offset))
-            with counting as drawn, patched(_tracing, is_on=True):
+            with counting as drawn, swapped(_tracing, is_on=True):
                 result = fn(*users)
                 after = drawn()
             with torch.no_grad():
@@ -76,12 +76,13 @@ def run(call: TracedCall) -> TracedCall:
         listed = " and ".join(sorted(map(str, devices)))
         raise Refused("random numbers on several devices", listed)
     rewrite, program = PhiloxState(), call.forward.program
+    counted = {operator: _counted(function) for operator, function in rng_decompositions.items()}
     with call.fake_mode:
         state = torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
     forward = call.forward.rerun(
         fn=rewrite.traced(program.fn),
         args=[*program.args, *state],
-        decompositions=_decompositions(program.decompositions or {}),
+        decompositions={**counted, **(program.decompositions or {})},
     )
     return call.retraced(
         forward,
@@ -99,12 +100,9 @@ def _devices(graph: fx.Graph) -> set[torch.device]:
     return {value.device for value in values if isinstance(value, torch.Tensor) and value.device.type in KINDS}
 
 
-def _decompositions(others: Mapping[Any, Any]) -> dict[Any, Any]:
-    """`others`, and decompositions that make random operators functions of seed and offset; `others` win."""
-    return {**{operator: _counted(function) for operator, function in rng_decompositions.items()}, **others}
-
-
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that makes a random operator a function of seed and offset."""
+
     @functools.wraps(function)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         first = next((value for value in args if isinstance(value, torch.Tensor)), None)

@@ -54,18 +54,14 @@ class Halves:
 def run(call: JointGraph) -> JointGraph:
     if not any(node.target is _CALL for node in call.graph_module.graph.nodes):
         return replace(call, evidence=())
-    module = graphs.copy(call.graph_module)
+    module, evidence = graphs.copy(call.graph_module), []
     with partitioning(module.graph, call.fake_mode):
         regions = cut_regions(module, call.options)
-    if not regions:
-        return replace(call, evidence=())
-    evidence = tuple(Reason(f"region {r.name}", _why(r)) for r in regions)
-    return replace(call, graph_module=module, evidence=evidence)
-
-
-def _why(region: Halves) -> str:
-    names = [node.name for node in graphs.placeholders(region.backward.graph)][: len(region.sources)]
-    return f"its backward reads {', '.join(names) or 'nothing'} of its forward, and recomputes the rest"
+    for region in regions:
+        names = [node.name for node in graphs.placeholders(region.backward.graph)][: len(region.sources)]
+        why = f"its backward reads {', '.join(names) or 'nothing'} of its forward, and recomputes the rest"
+        evidence.append(Reason(f"region {region.name}", why))
+    return replace(call, graph_module=module, evidence=tuple(evidence))
 
 
 def cut_regions(module: fx.GraphModule, options: Options) -> list[Halves]:
@@ -145,9 +141,7 @@ def _joint(module: fx.GraphModule, inputs: int, results: int) -> fx.GraphModule:
         node.meta.pop("partitioner_tag", None)  # all nodes are tagged as backward
     values = graphs.outputs(joint.graph)
     gradients = len(values) - results
-    output = graphs.output_node(joint.graph)
-    output.args = ((*values[gradients:], *values[:gradients]),)
-    output.meta.pop("desc", None)
+    graphs.set_outputs(joint.graph, (*values[gradients:], *values[:gradients]))
     return joint
 
 
@@ -155,7 +149,7 @@ def _save_no_views(forward: fx.GraphModule, backward: fx.GraphModule, results: i
     """See Note [A region returns no views]. Edits both; returns the backward's sources."""
     outputs, inputs = graphs.outputs(forward.graph), graphs.placeholders(forward.graph)
     tensors = [node for node in outputs[results:] if isinstance(node.meta["val"], torch.Tensor)]
-    symbols = [node for node in outputs[results:] if not isinstance(node.meta["val"], torch.Tensor)]
+    symbols = [node for node in outputs[results:] if node not in tensors]
     given = [node for node in graphs.placeholders(backward.graph) if "tangents" not in node.name]
     first = next(node for node in backward.graph.nodes if node.op != "placeholder")
     kept = [*outputs[:results], *symbols]
@@ -165,13 +159,14 @@ def _save_no_views(forward: fx.GraphModule, backward: fx.GraphModule, results: i
         chain = _views(value)
         root = chain[-1]
         if root not in made:
-            made[root] = old if root is value else _placeholder_before(old, root)
-            if root in inputs:
-                sources.append(("input", inputs.index(root)))
-            else:
-                if root not in kept:
-                    kept.append(root)
-                sources.append(("output", kept.index(root)))
+            made[root] = old
+            if root is not value:
+                with backward.graph.inserting_before(old):
+                    made[root] = backward.graph.placeholder(root.name)
+                made[root].meta = {**old.meta, "val": root.meta["val"]}
+            if root not in inputs and root not in kept:
+                kept.append(root)
+            sources.append(("input", inputs.index(root)) if root in inputs else ("output", kept.index(root)))
         with backward.graph.inserting_before(first):
             for view in reversed(chain[:-1]):
                 if view not in made:
@@ -179,20 +174,11 @@ def _save_no_views(forward: fx.GraphModule, backward: fx.GraphModule, results: i
         if made[value] is not old:
             old.replace_all_uses_with(made[value])
             backward.graph.erase_node(old)
-    output = graphs.output_node(forward.graph)
-    output.args = (tuple(kept),)
-    output.meta.pop("desc", None)
+    graphs.set_outputs(forward.graph, kept)
     forward.graph.eliminate_dead_code()
     forward.recompile()
     backward.recompile()
     return tuple(sources)
-
-
-def _placeholder_before(old: fx.Node, root: fx.Node) -> fx.Node:
-    with old.graph.inserting_before(old):
-        made = old.graph.placeholder(root.name)
-    made.meta = {**old.meta, "val": root.meta["val"]}
-    return made
 
 
 def _views(node: fx.Node) -> list[fx.Node]:

@@ -63,11 +63,6 @@ class TracedHook:
     values: tuple[Any, ...]
     packed: Any
 
-    @property
-    def results(self) -> list[Any]:
-        """Per leaf: a node, or a constant."""
-        return graphs.outputs(self.module.graph)
-
 
 def run(call: Split) -> Split:
     hooks = saved_tensor_hooks.inlineable()

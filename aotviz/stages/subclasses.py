@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, count
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,21 +18,21 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.descriptors import InputDescriptor, SyntheticBaseInput, parts_of
-from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Slot, Tangent
+from aotviz.ir.forms import Emitter, Gradient, GraphCall, JointCall, Reason, Rewrite, Slot, Tangent
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import attribute, keywords, literal
 from aotviz.ir.subclass_meta import (
     OpaqueMeta,
     PlainTensorMeta,
     Plan,
-    RuntimePlan,
-    RuntimeSubclass,
     SubclassCreationMeta,
     SubclassMeta,
     Wrapping,
     flat_results,
     leads_to_tensor,
     plan,
+    spans,
+    tree,
 )
 from aotviz.ir.view_and_mutation import InputAliasInfo, MutationType, ViewAndMutationMeta
 from aotviz.ir.wrapper_subclasses import parts_by_path
@@ -43,7 +43,7 @@ from aotviz.tracing.callers_layouts import known_layout
 
 
 @dataclass(frozen=True)
-class SubclassParts(Wrapping):
+class SubclassParts(Rewrite, Wrapping):
     """Graph inputs, slots, tangents and gradients are the parts of the caller's, in order."""
 
     meta: SubclassMeta
@@ -62,15 +62,12 @@ class SubclassParts(Wrapping):
 
     def inputs(self, emit: Emitter, variables: list[str]) -> list[str]:
         for variable, one, descriptor in zip(variables, self.meta.inputs, self.graph_inputs, strict=True):
-            if isinstance(one, RuntimeSubclass):
+            if isinstance(one, SubclassCreationMeta):
                 differs = " or ".join(_types_differ(emit, variable, one))
                 message = f"{str(descriptor)!r} was {_spoken(one)} when this was compiled."
                 fact = f"the graph takes the inner tensors of {descriptor}"
                 call_differs.check(emit, differs, message, fact, str(descriptor))
         return variables
-
-    def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
-        """Nothing to do: the parts were written."""
 
     def unwrap(self, emit: Emitter, variables: list[str]) -> list[str]:
         """The graph's inputs, from the caller's tensors."""
@@ -87,7 +84,7 @@ class SubclassParts(Wrapping):
                     index, leads = self.shared[number, path]
                     results[k] = inputs[index] + leads
             name = str(slot.descriptor)
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 made.append(results[0])
             elif not recorded and self._only_parts(slot):
                 made.append(_side_by_side(emit, one, results, name))
@@ -108,7 +105,7 @@ class SubclassParts(Wrapping):
         """Convert incoming gradients of another tensor class."""
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
             subject = str(self.slots[tangent.slot].descriptor)
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 tangents.expect_plain(emit, name, subject)
                 continue
             fact = f"the backward was compiled for the gradient of {subject} as {_spoken(one)}"
@@ -122,7 +119,7 @@ class SubclassParts(Wrapping):
         """The parts of the incoming gradients; None for each part of a missing one."""
         found: list[str] = []
         for name, one, tangent in zip(names, self.meta.tangents, self.tangents, strict=True):
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 found.append(name)
                 continue
             subject = str(self.slots[tangent.slot].descriptor)
@@ -140,7 +137,7 @@ class SubclassParts(Wrapping):
         made = []
         grouped = zip(self.meta.gradients, self.gradients, _results(values, self.meta.gradients), strict=True)
         for one, gradient, results in grouped:
-            if not isinstance(one, RuntimeSubclass):
+            if not isinstance(one, SubclassCreationMeta):
                 made += results
                 continue
             name = str(gradient.descriptor)
@@ -150,40 +147,31 @@ class SubclassParts(Wrapping):
         return made
 
 
-def _results(values: str, plans: Sequence[RuntimePlan | None]) -> Iterator[list[str]]:
+def _results(values: str, plans: Sequence[Plan | None]) -> Iterator[list[str]]:
     """For each plan, the expressions of its values among a graph's results. A missing gradient is one value, None."""
-    numbers = count()
-    for one in plans:
-        yield [f"{values}[{next(numbers)}]" for _ in range(1 if one is None else one.count)]
+    return ([f"{values}[{number}]" for number in span] for span in spans(plans))
 
 
-def _spoken(one: RuntimeSubclass) -> str:
+def _spoken(one: SubclassCreationMeta) -> str:
     return f"a {one.type.__name__}"
 
 
-def _types_differ(emit: Emitter, value: str, one: RuntimePlan, plain: type | None = None) -> list[str]:
+def _types_differ(emit: Emitter, value: str, one: Plan, plain: type | None = None) -> list[str]:
     """Tests that a value has another type than planned. Plain tensors inside are tested only if their type is given."""
-    nested: list[str] = []
-    kind = None if isinstance(one, OpaqueMeta) else plain
-    if isinstance(one, RuntimeSubclass):
-        kind = one.type
-        inner = [_types_differ(emit, value + attribute(name), part, plain) for name, part in one.attrs]
-        nested = [test for tests in inner for test in tests]
-    return [] if kind is None else [f"type({value}) is not {emit.bind(kind.__name__, kind)}", *nested]
+    parts = ((path, part) for path, part in tree(one) if not isinstance(part, OpaqueMeta))
+    kinds = ((path, part.type if isinstance(part, SubclassCreationMeta) else plain) for path, part in parts)
+    return [f"type({value}{path}) is not {emit.bind(kind.__name__, kind)}" for path, kind in kinds if kind is not None]
 
 
-def _contexts_differ(emit: Emitter, value: str, one: RuntimePlan) -> list[str]:
+def _contexts_differ(emit: Emitter, value: str, one: Plan) -> list[str]:
     """Tests that a value has another context. A class without a context at compile time has none at run time."""
-    if not isinstance(one, RuntimeSubclass):
-        return []
-    nested = [test for name, part in one.attrs for test in _contexts_differ(emit, value + attribute(name), part)]
-    if one.context is None:
-        return nested
-    same, context = emit.bind("same_context", tangents.same_context), emit.bind("context", one.context)
-    return [f"not {same}({value}, {context})", *nested]
+    plans = ((path, part) for path, part in tree(one) if isinstance(part, SubclassCreationMeta))
+    held = [(path, part.context) for path, part in plans if part.context is not None]
+    same = emit.bind("same_context", tangents.same_context) if held else ""
+    return [f"not {same}({value}{path}, {emit.bind('context', context)})" for path, context in held]
 
 
-def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
+def _creation(emit: Emitter, one: Plan, values: Sequence[str]) -> str:
     """The expression that builds a value from its flat values."""
     if isinstance(one, PlainTensorMeta):
         return values[0]
@@ -201,13 +189,13 @@ def _creation(emit: Emitter, one: RuntimePlan, values: Sequence[str]) -> str:
     return f"{known}.__tensor_unflatten__({{{', '.join(made)}}}, {given}, {size}, {stride})"
 
 
-def _side_by_side(emit: Emitter, one: RuntimeSubclass, values: list[str], name: str) -> str:
+def _side_by_side(emit: Emitter, one: SubclassCreationMeta, values: list[str], name: str) -> str:
     """A variable with the parts of a subclass as attributes, if the subclass itself is not needed."""
     leaves = dict(zip(one.paths(), values, strict=True))
     places = emit.bind("Places", SimpleNamespace)
 
-    def nested(plan: RuntimePlan, path: str) -> str:
-        if not isinstance(plan, RuntimeSubclass):
+    def nested(plan: Plan, path: str) -> str:
+        if not isinstance(plan, SubclassCreationMeta):
             return leaves.get(path, "None")
         parts = keywords((part, nested(inner, path + attribute(part))) for part, inner in plan.attrs)
         return f"{places}({', '.join(parts)})"
@@ -241,8 +229,7 @@ class _Inward:
         if isinstance(call, JointCall):
             self.incoming = tuple(plan(tangent.value) for tangent in call.tangents)
             self.gradients = tuple(None if one.value is None else plan(one.value) for one in call.gradients)
-        ends = accumulate(one.count for one in self.plans)
-        self.spans = [range(end - one.count, end) for one, end in zip(self.plans, ends, strict=True)]  # of the parts
+        self.spans = spans(self.plans)  # of the parts
 
     def call(self) -> GraphCall:
         outer = self.outer
@@ -258,12 +245,7 @@ class _Inward:
         stay = [i for i, slot in enumerate(outer.slots) if not self._in_graph(slot)]
         renumbered = {old: new for new, old in enumerate(stay)}
         rewrite = SubclassParts(
-            SubclassMeta(
-                tuple(one.at_run_time() for one in self.plans),
-                tuple(self.slots[i].at_run_time() for i in stay),
-                tuple(one.at_run_time() for one in self.incoming),
-                tuple(None if one is None else one.at_run_time() for one in self.gradients),
-            ),
+            SubclassMeta(self.plans, tuple(self.slots[i] for i in stay), self.incoming, self.gradients),
             outer.graph_inputs,
             self._counted_by_caller(),
             tuple(outer.slots[i] for i in stay),
@@ -272,11 +254,12 @@ class _Inward:
             self._shared(stay),
         )
         pairs = zip(outer.graph_inputs, self.plans, strict=True)
+        static = tuple(k for i in sorted({*outer.meta.static_input_indices}) for k in self.spans[i])
         return replace(
             outer,
             evidence=self._evidence(),
             graph_inputs=tuple(part for descriptor, one in pairs for part in parts_of(descriptor, one.paths())),
-            meta=self._meta(),
+            meta=replace(outer.meta, input_info=self.infos, static_input_indices=static),
             slots=inner,
             rewrites=(*outer.rewrites, rewrite),
             graph_module=self._graph(kept),
@@ -357,36 +340,25 @@ class _Inward:
             return number, True
         paths = list(self.plans[slot.index].paths())
         index = self.spans[slot.index].start + (paths.index(path) if path in paths else 0)
-        return index, not self._in_graph(slot) or (path in paths and self._infos()[index].mutated)
+        return index, not self._in_graph(slot) or (path in paths and self.infos[index].mutated)
 
-    def _infos(self) -> tuple[InputAliasInfo, ...]:
+    @cached_property
+    def infos(self) -> tuple[InputAliasInfo, ...]:
         infos: list[InputAliasInfo] = []
         for info, one, value in zip(self.outer.meta.input_info, self.plans, self.outer.forward.args, strict=True):
-            if isinstance(one, PlainTensorMeta):
-                infos.append(info)
-                continue
             inner = dict(parts_by_path(value))
-            infos += [_part_info(info, inner.get(path)) for path in one.paths()]
+            is_plain = isinstance(one, PlainTensorMeta)
+            infos += [info] if is_plain else [_part_info(info, inner.get(path)) for path in one.paths()]
         return tuple(infos)
-
-    def _meta(self) -> ViewAndMutationMeta:
-        static = set(self.outer.meta.static_input_indices)
-        return replace(
-            self.outer.meta,
-            input_info=self._infos(),
-            static_input_indices=tuple(k for i, span in enumerate(self.spans) if i in static for k in span),
-        )
 
     def _counted_by_caller(self) -> ViewAndMutationMeta:
         """A graph that writes a part of a subclass bumps the version of the part, not that of the whole."""
         extra = 1 if self.outer.options.graph_counts_writes else 0
         inside = self.outer.meta.in_graph_mutated_indices
-        infos = (
-            replace(info, version_bumps=info.version_bumps + extra)
-            if i in inside and isinstance(self.plans[i], SubclassCreationMeta)
-            else info
-            for i, info in enumerate(self.outer.meta.input_info)
-        )
+        infos = list(self.outer.meta.input_info)
+        for i in inside:
+            if isinstance(self.plans[i], SubclassCreationMeta):
+                infos[i] = replace(infos[i], version_bumps=infos[i].version_bumps + extra)
         return replace(self.outer.meta, input_info=tuple(infos))
 
     def _gradients(self, gradients: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
@@ -407,13 +379,11 @@ class _Inward:
         return module
 
     def _evidence(self) -> tuple[Reason, ...]:
-        reasons: list[Reason] = []
         descriptors = (*self.outer.graph_inputs, *(slot.descriptor for slot in self.outer.slots))
-        for descriptor, one in zip(descriptors, (*self.plans, *self.slots), strict=True):
-            if isinstance(one, SubclassCreationMeta):
-                listed = ", ".join(str(descriptor) + path for path in one.paths())
-                reasons.append(Reason(str(descriptor), f"it is a {one.type.__name__}; the graph has {listed}"))
-        return tuple(reasons)
+        named = zip(map(str, descriptors), (*self.plans, *self.slots), strict=True)
+        found = ((name, one) for name, one in named if isinstance(one, SubclassCreationMeta))
+        listed = ((name, one.type.__name__, ", ".join(name + path for path in one.paths())) for name, one in found)
+        return tuple(Reason(name, f"it is a {kind}; the graph has {parts}") for name, kind, parts in listed)
 
 
 def _part_info(whole: InputAliasInfo, part: Any) -> InputAliasInfo:

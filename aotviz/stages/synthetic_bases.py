@@ -101,11 +101,8 @@ AnyGroup = TensorGroup | StorageGroup
 
 
 class _NewHistory(Exception):
-    """A member that is not a view of a TensorGroup's base gets a `grad_fn`, which the base cannot give it."""
-
-    def __init__(self, members: tuple[int, ...]) -> None:
-        super().__init__(members)
-        self.members = members
+    """A member that is not a view of a TensorGroup's base gets a `grad_fn`, which the base cannot give it. Its argument
+    are the members."""
 
 
 @dataclass(frozen=True)
@@ -158,40 +155,37 @@ class SyntheticBases:
             for position in group.members:
                 emit.member(position, variables[position])
             names = self._names(group)
-            self._check_same(emit, group, variables)
+            for position, member in group.same:
+                call_differs.check_same(emit, self.names, variables, position, member)
             self._refuse_hooks(emit, group, variables)
-            if isinstance(group, StorageGroup):
-                base, own = self._storage(emit, group, variables)
-                roots += own if group.tied else []
+            fact = f"{names} {'share memory' if group.apart else 'overlap'} and are written through "
+            if isinstance(group, TensorGroup) and group.itself is not None:
+                bases.append(variables[group.itself])
             else:
-                base = "" if group.itself is None else variables[group.itself]
-                if group.itself is None:
-                    base = emit.fresh("base")
-                    fact = f"{names} {self._relation(group)} and are written through one base"
-                    emit.line(f"{base} = {emit.bind('base_of', base_of)}({variables[group.source]})", fact, names)
-                self._check(emit, group, base, variables)
-            bases.append(base)
+                bases.append(emit.fresh("base"))
+                if isinstance(group, TensorGroup):
+                    found = f"{emit.bind('base_of', base_of)}({variables[group.source]})"
+                    fact += "one base"
+                else:
+                    whole = emit.bind("storage_as_tensor", storage_as_tensor)
+                    dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
+                    found = f"{whole}({variables[group.members[0]]}, {dtype}, {group.base_layout.size[0]})"
+                    fact += "their storage"
+                emit.line(f"{bases[-1]} = {found}", fact, names)
+            self._check(emit, group, bases[-1], variables)
+            if isinstance(group, StorageGroup) and group.tied:
+                roots += self._roots(emit, group, variables)
         return [*bases, *roots, *(variables[p] for p in self.others)]
 
     def _names(self, group: AnyGroup) -> str:
         return " and ".join(self.names[p] for p in group.members)
 
-    @staticmethod
-    def _relation(group: AnyGroup) -> str:
-        return "share memory" if group.apart else "overlap"
-
-    def _storage(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> tuple[str, list[str]]:
-        """Write the lines that find a group's storage and its roots. Returns their variables."""
+    def _roots(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> list[str]:
+        """Write the lines that find the roots of a group. Returns their variables."""
         names = self._names(group)
-        base, whole = emit.fresh("base"), emit.bind("storage_as_tensor", storage_as_tensor)
-        dtype = emit.bind(str(group.base.dtype).removeprefix("torch."), group.base.dtype)
-        fact = f"{names} {self._relation(group)} and are written through their storage"
-        length = group.base_layout.size[0]
-        emit.line(f"{base} = {whole}({variables[group.members[0]]}, {dtype}, {length})", fact, names)
-        self._check(emit, group, base, variables)
         roots: list[str] = []
         wrong: list[str] = []
-        for root in group.roots if group.tied else ():
+        for root in group.roots:
             variable = variables[root.members[0]] if root.itself is None else variables[root.itself]
             if root.itself is None:
                 viewed, variable = variable, emit.fresh("root")
@@ -205,11 +199,10 @@ class SyntheticBases:
             facts += f"{root.fake.requires_grad}, {where.size}, {where.stride}, {where.offset}"
             views = [variables[p] for p in root.members if p != root.itself]
             wrong.append(f"not {emit.bind('is_root', is_root)}({', '.join([variable, facts, *views])})")
-        if wrong:
-            message = f"{names} are views of other tensors than when this was compiled."
-            fact = f"{names} have the same bases as at compile time"
-            call_differs.check(emit, " or ".join(wrong), message, fact, names)
-        return base, roots
+        message = f"{names} are views of other tensors than when this was compiled."
+        fact = f"{names} have the same bases as at compile time"
+        call_differs.check(emit, " or ".join(wrong), message, fact, names)
+        return roots
 
     def _refuse_hooks(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
         """Emit a check: a hook on a view member would never fire, because its gradient flows to the base or a root."""
@@ -238,16 +231,6 @@ class SyntheticBases:
         fact = f"{names} have the same offsets and strides in their base as at compile time"
         differs = f"not {lie}({base}, {where.size}, {where.stride}, {places})"
         call_differs.check(emit, differs, message, fact, names)
-
-    def _check_same(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
-        for position, member in group.same:
-            name, other = self.names[position], self.names[member]
-            message = (
-                f"{name!r} and {other!r} were the same tensor when this was compiled, and its memory is "
-                "written; now they are not."
-            )
-            fact = f"{name} and {other} are the same tensor, and its memory is written"
-            call_differs.check(emit, f"{variables[position]} is not {variables[member]}", message, fact, name)
 
     def after(self, emit: Emitter, variables: list[str], rewritten: list[str]) -> None:
         for position in self.members_with_grad_fn:
@@ -331,7 +314,7 @@ def run(call: TracedCall) -> TracedCall:
         try:
             return _rewritten(call, tuple(groups))
         except _NewHistory as found:
-            by_storage.add(found.members)
+            by_storage.update(found.args)
 
 
 def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
@@ -427,23 +410,19 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup
     def group_of(places: tuple[int, ...]) -> AnyGroup | None:
         return _group_of(call, places, by_storage)
 
-    def joins(places: tuple[int, ...], others: tuple[int, ...]) -> bool:
-        return _overwrites(call, group_of(places), others)
+    def overwrites(places: tuple[int, ...], others: tuple[int, ...]) -> bool:
+        """See Note [The whole base is written back]."""
+        group, args = group_of(places), call.forward.program.args
+        written = [args[p] for p in others if shared_memory.written(call.meta.input_info[p])]
+        return group is not None and any(overlap.overlap(group.base, argument) for argument in written)
 
     found = []
     for positions in shared_memory.in_one_storage(call.forward):
         sets = shared_memory.connected(call.forward, positions)
         sets = [places for places in sets if any(shared_memory.written(call.meta.input_info[p]) for p in places)]
         list(map(group_of, sets))  # refuse what cannot be a group, even if it is then merged into another
-        found += [group for group in map(group_of, overlap.merged(sets, joins)) if group is not None]
+        found += [group for group in map(group_of, overlap.merged(sets, overwrites)) if group is not None]
     return sorted(found, key=lambda group: group.members)
-
-
-def _overwrites(call: TracedCall, group: AnyGroup | None, others: tuple[int, ...]) -> bool:
-    """See Note [The whole base is written back]."""
-    args, infos = call.forward.program.args, call.meta.input_info
-    written = [args[p] for p in others if shared_memory.written(infos[p])]
-    return group is not None and any(overlap.overlap(group.base, argument) for argument in written)
 
 
 def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[int, ...]]) -> AnyGroup | None:
@@ -454,12 +433,11 @@ def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[i
     if len(members) == 1 and not shared_memory.is_placed(call.forward, members[0]):
         return None
     refuse(rules.OF_MEMBERS, Members(call, members))
-    if len(members) > 1:
-        return _group(call, members, same, members in by_storage)
     group = _group(call, members, same, members in by_storage)
-    if isinstance(group, TensorGroup) and not (group.itself is None and shared_memory.fills_its_storage(group.base)):
-        return _group(call, members, same, by_storage=True)
-    return group
+    if len(members) > 1 or not isinstance(group, TensorGroup):
+        return group
+    fills = group.itself is None and shared_memory.fills_its_storage(group.base)
+    return group if fills else _group(call, members, same, by_storage=True)
 
 
 def _first_of_each(call: TracedCall) -> dict[int, int]:

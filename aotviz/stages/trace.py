@@ -9,7 +9,6 @@ itself calls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -39,10 +38,20 @@ def run(call: GraphCall) -> GraphCall:
     link_backward_to_forward(module.graph)
     module.graph.eliminate_dead_code()
     if not (call.is_graph or call.given_fakes):
-        _refuse_fake_constants(call.name, module)
+        constants = (getattr(module, str(node.target), None) for node in module.graph.find_nodes(op="get_attr"))
+        if any(map(fakes.is_fake, constants)):
+            raise Refused("trace inside", call.name)
     dropped = before - len(module.graph.nodes)
     reasons = [Reason("dead code", f"{dropped} unused node{'s' if dropped > 1 else ''} removed")] if dropped else []
-    module = _retraced(call, module, reasons)
+    if call.options.selective_decompose:
+        asked = sum(map(asks_for_inductor, module.graph.nodes))
+        reasons.append(Reason("decompositions", f"{asked} nodes are in regions that the user marked for Inductor"))
+        if asked:
+            module = _decomposed_where_annotated(module, call.options.decompositions or {})
+    if call.options.remat_using_tags and not isinstance(call, JointCall):
+        module, done = _rematerialized(module)
+        if done:
+            reasons.append(Reason("checkpoints", done))
     _detach_what_is_scattered_to(module)
     inputs: list[Descriptor] = list(call.graph_inputs)
     results: list[Descriptor | None] = [slot.descriptor for slot in call.slots]
@@ -52,16 +61,8 @@ def run(call: GraphCall) -> GraphCall:
     for node, descriptor in zip(graphs.placeholders(module.graph), inputs, strict=True):
         node.meta["desc"] = descriptor
     graphs.output_node(module.graph).meta["desc"] = results
-    evidence = tuple(reasons)
-    if isinstance(call, JointCall):
-        return call.then(JointGraph, graph_module=module, evidence=evidence)
-    return replace(call, graph_module=module, evidence=evidence)
-
-
-def _refuse_fake_constants(name: str, module: fx.GraphModule) -> None:
-    constants = (getattr(module, str(node.target), None) for node in module.graph.find_nodes(op="get_attr"))
-    if any(map(fakes.is_fake, constants)):
-        raise Refused("trace inside", name)
+    kind = JointGraph if isinstance(call, JointCall) else type(call)
+    return call.then(kind, graph_module=module, evidence=tuple(reasons))
 
 
 def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
@@ -78,20 +79,6 @@ def _detach_what_is_scattered_to(module: fx.GraphModule) -> None:
             node.replace_input_with(whole, detached)
     if found:
         module.recompile()
-
-
-def _retraced(call: GraphCall, module: fx.GraphModule, reasons: list[Reason]) -> fx.GraphModule:
-    """Run torch's passes over the graph if they are enabled; appends to `reasons`."""
-    if call.options.selective_decompose:
-        asked = sum(map(asks_for_inductor, module.graph.nodes))
-        reasons.append(Reason("decompositions", f"{asked} nodes are in regions that the user marked for Inductor"))
-        if asked:
-            module = _decomposed_where_annotated(module, call.options.decompositions or {})
-    if call.options.remat_using_tags and not isinstance(call, JointCall):
-        module, done = _rematerialized(module)
-        if done:
-            reasons.append(Reason("checkpoints", done))
-    return module
 
 
 def _decomposed_where_annotated(module: fx.GraphModule, table: Mapping[Any, Any]) -> fx.GraphModule:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -53,23 +53,6 @@ _MARK = "aotviz: a line of Inductor's code"
 _FUNCTION = re.compile(r"call|partition_\d+")  # that calls kernels, in a file that Inductor wrote
 
 
-class _DeviceType(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class _Event(Protocol):
-    """What is read of an event of the profiler."""
-
-    def name(self) -> str: ...
-    def nbytes(self) -> int: ...
-    def start_ns(self) -> int: ...
-    def duration_ns(self) -> int: ...
-    def start_thread_id(self) -> int: ...
-    def device_index(self) -> int: ...
-    def device_type(self) -> _DeviceType: ...
-
-
 def during(call: Callable[[], Any], device: torch.device) -> During:
     """Call it, and listen: to the allocations on a device, to the operators, and to Inductor's lines in this thread."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
@@ -78,8 +61,7 @@ def during(call: Callable[[], Any], device: torch.device) -> During:
     allocations: list[Allocation] = []
     operators: list[Ran] = []
     times: list[int] = []
-    events: list[_Event] = profiler.profiler.kineto_results.events()
-    for event in events:
+    for event in profiler.profiler.kineto_results.events():
         if event.name() == "[memory]":
             if event.device_type().name == device.type.upper() and device.index in (None, event.device_index()):
                 allocations.append(Allocation(event.start_ns(), event.nbytes()))

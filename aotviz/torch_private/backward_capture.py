@@ -31,9 +31,8 @@ clear_captures = torch._C._dynamo.compiled_autograd.clear_cache
 bound_functions = torchs.ops
 
 
-def next_number() -> int:
-    """torch's number for one more captured backward."""
-    return next(torchs.COMPILE_COUNTER)
+next_number: Callable[[], int] = torchs.COMPILE_COUNTER.__next__
+"""Returns torch's number for one more captured backward."""
 
 
 @contextlib.contextmanager

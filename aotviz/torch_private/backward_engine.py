@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd import graph as autograd_graph
+
+from aotviz.torch_private.tracers import swapped
 
 Engine = Callable[..., Any]
 
@@ -53,10 +56,9 @@ def uninstall() -> None:
     autograd_graph._engine_run_backward = torch.autograd._engine_run_backward = original
 
 
-@contextlib.contextmanager
 def asking(
     before: Callable[[Sequence[Any]], bool], after: Callable[[Sequence[Any], Sequence[Any]], None]
-) -> Iterator[None]:
+) -> contextlib.AbstractContextManager[None]:
     """Inside, call `before` with the inputs of each backward, and `after` with their gradients, too. `before` returns
     whether the autograd graph must be kept."""
     engine: Engine = torch.autograd._engine_run_backward
@@ -66,11 +68,7 @@ def asking(
         after(inputs or (), found or ())
         return found
 
-    torch.autograd._engine_run_backward = functools.wraps(engine)(run)  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.autograd._engine_run_backward = engine
+    return swapped(torch.autograd, _engine_run_backward=functools.wraps(engine)(run))
 
 
 @dataclass(frozen=True)
@@ -90,20 +88,17 @@ def visits(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[AutogradNode]:
         outputs: tensors, or gradient edges, from which the backward starts.
         inputs: the ones whose gradients are asked for; empty for all leaves.
     """
-    roots = [_node(output) for output in outputs]
+    roots = [edge(output)[0] for output in outputs]
     edges: dict[Any, list[Any]] = {}
-    count: dict[Any, int] = {}
+    count = Counter(roots)
     stack = list(dict.fromkeys(roots))
-    for root in roots:
-        count[root] = count.get(root, 0) + 1
     while stack:
         node = stack.pop()
         if node not in edges:
             edges[node] = [following for following, _ in node.next_functions if following is not None]
-            for following in edges[node]:
-                count[following] = count.get(following, 0) + 1
-                stack.append(following)
-    wanted = _leading_to(edges, {_node(one) for one in inputs}) if inputs else edges.keys()
+            count.update(edges[node])
+            stack += edges[node]
+    wanted = _leading_to(edges, {edge(one)[0] for one in inputs}) if inputs else edges.keys()
     found = [AutogradNode(None, "torch::autograd::GraphRoot", 0)]
     queue: list[Any] = []
     following = roots
@@ -133,16 +128,12 @@ def edge(of: Any) -> tuple[Any, int]:
     return found.node, found.output_nr
 
 
-def _node(of: Any) -> Any:
-    return edge(of)[0]
-
-
 def _leading_to(edges: dict[Any, list[Any]], targets: set[Any]) -> set[Any]:
     """The nodes from which a gradient reaches one of `targets`, these included."""
-    above: dict[Any, list[Any]] = {}
+    above = defaultdict[Any, list[Any]](list)
     for node, following in edges.items():
         for one in following:
-            above.setdefault(one, []).append(node)
+            above[one].append(node)
     found, stack = set(targets), list(targets)
     while stack:
         for node in above.get(stack.pop(), ()):

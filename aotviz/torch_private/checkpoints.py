@@ -32,6 +32,5 @@ def replaced(
         yield
 
 
-def region_number() -> int:
-    """A new number for a region. Partitioners read from a node which region it belongs to."""
-    return int(next(wrap.uid))
+region_number: Callable[[], int] = wrap.uid.__next__
+"""Returns a new number for a region. Partitioners read from a node which region it belongs to."""

@@ -26,25 +26,9 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 Pairs = Iterable[tuple[torch.Tensor, torch.Tensor]]  # (a tensor that is written, its new value)
+_Given = SimpleNamespace  # the arguments of a collective by their names, and as `kind` that of a reduction
 
 _REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")  # by their numbers in `ReduceOp`
-
-
-class _Given(SimpleNamespace):
-    """The arguments of a collective by their names, of which each has some."""
-
-    tensors: list[torch.Tensor]
-    tensor: torch.Tensor
-    input: torch.Tensor
-    output: torch.Tensor
-    input_tensor: torch.Tensor
-    output_tensor: torch.Tensor
-    inputs: list[torch.Tensor]
-    outputs: list[torch.Tensor]
-    input_split_sizes: list[int]
-    output_split_sizes: list[int]
-    root_rank: int
-    kind: str  # of a reduction
 
 
 def is_one(target: Any) -> bool:
@@ -128,10 +112,6 @@ def _to_one(rank: int, count: Any, group: ProcessGroup) -> list[Any]:
     return [count if k == rank else 0 for k in range(group.size())]
 
 
-def _of_broadcast(given: _Given, group: ProcessGroup) -> Pairs:
-    return [(one, _run("broadcast", one, given.root_rank, group.group_name)) for one in given.tensors]
-
-
 def _of_all_reduce(given: _Given, group: ProcessGroup) -> Pairs:
     return [(one, _all_reduce(one, given.kind, group)) for one in given.tensors]
 
@@ -139,11 +119,6 @@ def _of_all_reduce(given: _Given, group: ProcessGroup) -> Pairs:
 def _of_reduce(given: _Given, group: ProcessGroup) -> Pairs:
     reduced = _of_all_reduce(given, group)
     return reduced if group.rank() == given.root_rank else ()
-
-
-def _of_all_gather(given: _Given, group: ProcessGroup) -> Pairs:
-    for tensors, one in zip(given.output_tensors, given.input_tensors, strict=True):
-        yield from _pieces(_gather(one, group), tensors)
 
 
 def _of_gather(given: _Given, group: ProcessGroup) -> Pairs:
@@ -160,11 +135,6 @@ def _of_scatter(given: _Given, group: ProcessGroup) -> Pairs:
     else:
         flat, sizes = out.new_empty(0), [0] * group.size()
     return [(out, _exchange(flat, _to_one(given.root_rank, out.numel(), group), sizes, group).reshape(out.shape))]
-
-
-def _of_reduce_scatter(given: _Given, group: ProcessGroup) -> Pairs:
-    for out, tensors in zip(given.output_tensors, given.input_tensors, strict=True):
-        yield out, _reduce_scatter(_flat(tensors), given.kind, group).reshape(out.shape)
 
 
 def _of_all_to_all(given: _Given, group: ProcessGroup) -> Pairs:
@@ -185,18 +155,25 @@ def _of_barrier(given: _Given, group: ProcessGroup) -> Pairs:
 
 
 _FORMS: dict[str, Callable[[_Given, ProcessGroup], Pairs]] = {
-    "broadcast": _of_broadcast,
+    "broadcast": lambda a, group: [(t, _run("broadcast", t, a.root_rank, group.group_name)) for t in a.tensors],
     "allreduce": _of_all_reduce,
     "allreduce_coalesced": _of_all_reduce,
     "reduce": _of_reduce,
-    "allgather": _of_all_gather,
+    "allgather": lambda a, group: [
+        pair
+        for outs, one in zip(a.output_tensors, a.input_tensors, strict=True)
+        for pair in _pieces(_gather(one, group), outs)
+    ],
     "allgather_base": lambda a, group: _pieces(_gather(a.input_tensor, group), [a.output_tensor]),
     "allgather_into_tensor_coalesced": lambda a, group: [
         (out, _gather(one, group).reshape(out.shape)) for out, one in zip(a.outputs, a.inputs, strict=True)
     ],
     "gather": _of_gather,
     "scatter": _of_scatter,
-    "reduce_scatter": _of_reduce_scatter,
+    "reduce_scatter": lambda a, group: [
+        (out, _reduce_scatter(_flat(tensors), a.kind, group).reshape(out.shape))
+        for out, tensors in zip(a.output_tensors, a.input_tensors, strict=True)
+    ],
     "reduce_scatter_base": lambda a, group: _pieces(_reduce_scatter(a.input_tensor, a.kind, group), [a.output_tensor]),
     "reduce_scatter_tensor_coalesced": lambda a, group: [
         (out, _reduce_scatter(one, a.kind, group).reshape(out.shape))

@@ -50,19 +50,10 @@ def of_aot_autograd() -> dict[str, Any]:
     }
 
 
-def caches_are_off() -> bool:
-    """Whether torch's switch for all caches is off."""
-    return bool(inductor_config.force_disable_caches)
-
-
-def cuda_graphs() -> bool:
-    """Whether Inductor makes CUDA graphs."""
-    return bool(inductor_config.triton.cudagraphs)
-
-
 def graphsafe_rng() -> bool:
     """Whether CUDA graphs are on, and so are generators that CUDA graphs can replay."""
-    return bool(config.graphsafe_rng_functionalization and cuda_graphs() and not inductor_config.fallback_random)
+    is_on = config.graphsafe_rng_functionalization and inductor_config.triton.cudagraphs
+    return bool(is_on and not inductor_config.fallback_random)
 
 
 def for_inductor(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:

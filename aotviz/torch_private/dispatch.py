@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import torch
 from torch import _tensor_str
@@ -28,6 +29,15 @@ def a_compiler_traces() -> bool:
     return any(torch._C._get_dispatch_mode(key) is not None for key in (keys.FAKE, keys.PROXY, keys.FUNCTIONAL))
 
 
+def frames_of(error: BaseException) -> Iterator[FrameType]:
+    """The frames that an error, its causes and contexts keep alive together with their variables."""
+    met: list[BaseException] = [error]
+    for one in met:
+        yield from (frame for frame, _ in traceback.walk_tb(one.__traceback__))
+        others = (other for other in (one.__cause__, one.__context__) if other is not None)
+        met += [other for other in others if not any(other is known for known in met)]
+
+
 @contextlib.contextmanager
 def prints_ended() -> Iterator[None]:
     """End what an error inside leaves of torch's `print` of a tensor. Its guard would live as long as the error's
@@ -37,12 +47,9 @@ def prints_ended() -> Iterator[None]:
     except Exception as error:
         keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
         with torch._C._ForceDispatchKeyGuard(*keys):
-            one: BaseException | None = error
-            while one is not None:
-                for frame, _ in traceback.walk_tb(one.__traceback__):
-                    if frame.f_code is _tensor_str._str.__code__:
-                        frame.clear()
-                one = one.__cause__ or one.__context__
+            for frame in frames_of(error):
+                if frame.f_code is _tensor_str._str.__code__:
+                    frame.clear()
         raise
 
 

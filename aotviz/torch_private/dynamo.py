@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,23 +15,21 @@ from typing import Any, TypeVar
 import torch
 from torch._dynamo import config, convert_frame, eval_frame, exc, external_utils
 from torch._dynamo.backends import registry
-from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 from torch._dynamo.exc import Unsupported as Unsupported
 from torch._dynamo.guards import GuardBuilder
-from torch._dynamo.utils import counters, get_metrics_context
+from torch._dynamo.utils import counters as counters  # "unimplemented" has what Dynamo met and can't trace
+from torch._dynamo.utils import get_metrics_context
 from torch._guards import CompileContext, DuplicateInputs, TracingContext
 from torch._logging import structured
-from torch.fx.experimental._backward_state import BackwardState
+from torch.fx.experimental._backward_state import BackwardState as BackwardState  # has hooks, set after the forward
 
-BackendFailed = BackendCompilerFailed
-CompileError = TorchDynamoException
+BackendFailed, CompileError = exc.BackendCompilerFailed, exc.TorchDynamoException
 Function = TypeVar("Function", bound=Callable[..., Any])
 programs_of = eval_frame._debug_get_cache_entry_list
 _ISOLATED: dict[str, Any] = (
     {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
 )
 
-_GROUP = "torch_dynamo_backends"
 _AOT_AUTOGRAD = "torch._functorch._aot_autograd."  # the modules of it
 
 
@@ -39,7 +38,7 @@ def offer(name: str, where: str) -> None:
 
     An installed package does this by an entry point, which takes precedence.
     """
-    registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group=_GROUP))
+    registry._BACKENDS.setdefault(name, EntryPoint(name=name, value=where, group="torch_dynamo_backends"))
 
 
 def compiled(fn: Any, backend: Any, **options: Any) -> Any:
@@ -57,24 +56,12 @@ def traced_as(other: Any) -> Callable[[Function], Function]:
     return decorate
 
 
-def unsupported() -> dict[str, int]:
-    """How often Dynamo has met each construct that it can't trace, with the text that it logs for it."""
-    return dict(counters["unimplemented"])
-
-
-def count_compilation(outcome: str) -> None:
-    """Count one more graph that goes through AOTAutograd, in the counter that DDPOptimizer and users read.
-
-    `outcome` is "total" when it begins, and "ok" when it is done.
-    """
-    counters["aot_autograd"][outcome] += 1
-
-
 compilation = CompileContext.try_get
 """Returns an object that lives as long as the running compilation may compile anything; None outside any."""
 
 compile_id = CompileContext.current_compile_id
-"""Returns the number of the running compilation, as in "0/1"; None outside any."""
+"""Returns the number, as in "0/1", of what Dynamo compiles: a function, or the branch of a `torch.cond` in one of our
+traces. None outside any compilation."""
 
 
 def symbols() -> Iterator[tuple[str, str, str]]:
@@ -82,18 +69,13 @@ def symbols() -> Iterator[tuple[str, str, str]]:
     shapes = getattr(getattr(TracingContext.try_get(), "fake_mode", None), "shape_env", None)
     if shapes is None:
         return
-    held = getattr(shapes, "backed_var_to_val", None)
-    held = shapes.var_to_val if held is None else held  # the name in older releases
     for symbol, sources in shapes.var_to_sources.items():
-        for source in sources[:1]:
-            name = source.name() if callable(source.name) else source.name
-            if symbol in held:
-                yield str(symbol), str(name), str(held[symbol])
+        if sources and symbol in shapes.backed_var_to_val:
+            yield str(symbol), str(sources[0].name), str(shapes.backed_var_to_val[symbol])
 
 
-def numbered_files() -> list[tuple[str, int]]:
-    """The file names that torch's structured trace has numbered."""
-    return list(structured.INTERN_TABLE.items())
+numbered_files: Mapping[str, int] = structured.INTERN_TABLE
+"""The numbers of file names in torch's structured trace."""
 
 
 ENTRY = external_utils.__file__
@@ -108,32 +90,25 @@ def recompile_reason() -> str:
 
 def calls(name: str, module: ModuleType) -> Iterator[dict[str, Any]]:
     """The variables of the calls of a function of torch's that this thread is in, from the innermost."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == name and frame.f_globals.get("__name__") == module.__name__:
             yield frame.f_locals
-        frame = frame.f_back
 
 
-def is_compiled_call(frame: FrameType) -> bool:
-    """Whether this is the call of a function that Dynamo compiles."""
-    return frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == eval_frame.__name__
-
-
-def is_program(frame: FrameType) -> bool:
-    """Whether this runs a program that AOTAutograd made."""
-    return str(frame.f_globals.get("__name__")).startswith(_AOT_AUTOGRAD)
-
-
-def is_export(frame: FrameType) -> bool:
-    """Whether this is the call of `torch.export.export`, or of `draft_export`."""
-    module = str(frame.f_globals.get("__name__"))
-    return module.startswith("torch.export") and frame.f_code.co_name in ("export", "draft_export")
+def called_in(frame: FrameType) -> str:
+    """What a function of torch's is called for in this frame: "export", the "call" of a function that Dynamo compiles,
+    the "program" that AOTAutograd made, or ""."""
+    module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
+    if module.startswith("torch.export") and name in ("export", "draft_export"):
+        return "export"
+    if module == eval_frame.__name__ and name == "compile_wrapper":
+        return "call"
+    return "program" if module.startswith(_AOT_AUTOGRAD) else ""
 
 
 def is_compile_error(error: BaseException) -> bool:
     """Whether torch could not compile a function."""
-    return isinstance(error, TorchDynamoException) or type(error).__module__ == exc.__name__
+    return isinstance(error, CompileError) or type(error).__module__ == exc.__name__
 
 
 def compile_call() -> dict[str, Any] | None:
@@ -166,11 +141,6 @@ def compiling() -> bool:
     return TracingContext.try_get() is not None
 
 
-def at_work() -> bool:
-    """Whether Dynamo is compiling a function, or the branch of a `torch.cond` in one of our traces."""
-    return compile_id() is not None
-
-
 def functions_compiled() -> int:
     """How many functions Dynamo has compiled since its last reset; the rest of one after a break counts too."""
     return int(convert_frame.FRAME_COUNTER)
@@ -178,7 +148,7 @@ def functions_compiled() -> int:
 
 def changed_defaults() -> list[str]:
     """Defaults that Dynamo has changed, as the function being compiled does, since it began with that function."""
-    known = convert_frame.initial_global_state if at_work() else None
+    known = convert_frame.initial_global_state if compile_id() is not None else None
     differs = "" if known is None or known.check() else known.reason()
     names = {"default_dtype": "the default dtype", "deterministic_algorithms": "use_deterministic_algorithms"}
     return [names[word] for word in differs.split() if word in names]
@@ -190,11 +160,6 @@ def may_compile_again() -> bool:
     return eval_frame._stance.stance in stances and not config.error_on_recompile
 
 
-def recompile_limit() -> int:
-    """How many programs Dynamo keeps per function."""
-    return int(config.recompile_limit)
-
-
 def source(node: Any) -> Any:
     """Dynamo's source object of a graph input, or None."""
     found = getattr(node, "_dynamo_source", None)
@@ -203,8 +168,7 @@ def source(node: Any) -> Any:
 
 def source_text(node: Any) -> str:
     """Dynamo's source expression of a graph input, such as "L['x']", or ""."""
-    name = getattr(source(node), "name", None)
-    return str((name() if callable(name) else name) or "")
+    return str(getattr(source(node), "name", None) or "")
 
 
 def example(node: Any) -> Any:
@@ -236,11 +200,6 @@ def guard_empty_hooks() -> None:
             guards.add(guard.originating_source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
 
 
-def holds_hooks(value: Any) -> bool:
-    """Whether `value` is where Dynamo puts the hooks of a call, after its forward."""
-    return isinstance(value, BackwardState)
-
-
 def is_static(node: Any) -> bool:
     """Whether Dynamo marked a graph input as having the same memory in every call."""
     return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
@@ -249,11 +208,6 @@ def is_static(node: Any) -> bool:
 def mark_static(node: Any) -> None:
     """Mark a graph input as Dynamo does, so that `is_static` says so."""
     node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
-
-
-def keeps_for_next_process() -> bool:
-    """Whether Dynamo keeps its part of compiled functions for the next process."""
-    return bool(getattr(config, "caching_precompile", False))
 
 
 def id_for_next_process(graph_module: Any) -> str | None:

@@ -8,16 +8,20 @@
   raises eager's own error then.
 - Where Dynamo fails in another way (an error of its own, as of a view whose history autograd can't make again), the
   frame runs in eager.
+- Where the graph breaks and Dynamo cannot resume, such as inside of a loop or under a context manager, Dynamo itself
+  runs the frame in eager. Nothing is changed there, but it is told: no compilation would say so.
 
 With `fullgraph=True` nothing runs in eager: Dynamo's error is raised.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -38,8 +42,6 @@ from aotviz.torch_private import runtime, versions
 
 _DIFFERENTIATING = (TransformType.Grad, TransformType.Jvp)
 _OWN_ERRORS = (InternalTorchDynamoError, TorchRuntimeError, AssertionError, IndexError)  # of Dynamo's own capture
-REASON = "The backward of a torch.autograd.Function is lost under a torch.func transform"
-FAILED = "Dynamo failed"
 
 
 class Left(NamedTuple):
@@ -49,7 +51,8 @@ class Left(NamedTuple):
     function: str  # as Dynamo names it
     place: str  # "file:line in function" of the innermost line that is not torch's
     why: str  # the name of the autograd.Function whose backward would be lost, or the error's message
-    part: Literal["transform", "call", "function"]  # what of the function runs in eager
+    # What of the function runs in eager; "frame": all of it, by Dynamo's own decision
+    part: Literal["transform", "call", "function", "frame"]
     lost: bool = False  # a backward would be lost; nothing failed
 
 
@@ -61,8 +64,17 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
     @functools.wraps(traced)
     def call_apply(self: Any, tx: InstructionTranslator, args: Any, kwargs: Any) -> Any:
         if _differentiates() and is_one(_innermost(tx.output.compiler_fn)):
-            tell(_left(tx, self.fn_cls.__name__, lost=True))
-            _refuse(self.fn_cls)
+            with _telling(tell, lambda _: _left(tx, self.fn_cls.__name__, lost=True)):
+                name = self.fn_cls.__name__
+                unimplemented(
+                    gb_type="The backward of a torch.autograd.Function is lost under a torch.func transform",
+                    context=f"{name}.apply",
+                    explanation=f"Dynamo would trace the forward of {name} without its backward, and torch.func would "
+                    "differentiate that forward instead.",
+                    hints=[
+                        "The call of the transform runs in eager. `aotviz.aot_function` compiles it with the backward."
+                    ],
+                )
         return traced(self, tx, args, kwargs)
 
     kind.call_apply = call_apply
@@ -76,16 +88,34 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
 
     def breaks_or_raises(break_graph: Callable[[], Any]) -> Any:
         tx = InstructionTranslator.current_tx()
-        if is_one(_innermost(tx.output.compiler_fn)) and (runtime.transforms_active() or not _must_raise(tx)):
-            try:
+        if _may_break(tx, is_one):
+            with _telling(tell, lambda error: _left(tx, str(error))):
                 break_graph()
-            except Unsupported as error:
-                tell(_left(tx, str(error)))
-                raise
         raises(break_graph)
 
     utils._wrap_graph_break_with_torch_runtime_err = breaks_or_raises  # type: ignore[assignment]
     convert_frame._compile = _frame_or_eager(convert_frame._compile, is_one, tell)
+
+
+_told = weakref.WeakSet[Unsupported]()
+
+
+@contextlib.contextmanager
+def _telling(tell: Callable[[Left], None], left: Callable[[Unsupported], Left]) -> Iterator[None]:
+    """Tells of a graph break that is raised in the block."""
+    try:
+        yield
+    except Unsupported as error:
+        tell(left(error))
+        _told.add(error)
+        raise
+
+
+def _is_told(error: BaseException | None) -> bool:
+    """Whether a graph break, or the one that led to it, was told."""
+    while error is not None and error not in _told:
+        error = error.__cause__
+    return error is not None
 
 
 def _broken_where_it_fails(
@@ -103,15 +133,11 @@ def _broken_where_it_fails(
         try:
             return fake_value(node, tx, *args)
         except observed as error:
-            inside = runtime.transforms_active()
-            if not is_one(_innermost(tx.output.compiler_fn)) or (_must_raise(tx) and not inside):
+            if not _may_break(tx, is_one):
                 raise
             said = f"Dynamo failed to run FX node with fake tensors: {error}"
-        try:
+        with _telling(tell, lambda error: _left(tx, str(error))):
             unimplemented(gb_type="RuntimeError when making fake tensor call", context="", explanation=said, hints=[])
-        except Unsupported as error:
-            tell(_left(tx, str(error)))
-            raise
 
     return broken
 
@@ -143,8 +169,9 @@ def _left(tx: InstructionTranslator, why: str, lost: bool = False) -> Left:
     return Left(_innermost(tx.output.compiler_fn), name, place, why, "transform" if inside else "call", lost)
 
 
-def _must_raise(tx: InstructionTranslator) -> bool:
-    return bool(tx.one_graph or utils._get_error_on_graph_break())
+def _may_break(tx: InstructionTranslator, is_one: Callable[[Any], bool]) -> bool:
+    must_raise = tx.one_graph or utils._get_error_on_graph_break()
+    return is_one(_innermost(tx.output.compiler_fn)) and bool(runtime.transforms_active() or not must_raise)
 
 
 def _is_torchs(file: str) -> bool:
@@ -171,15 +198,18 @@ def _frame_or_eager(
         before = torch._C._dispatch_tls_local_exclude_set()
         try:
             return compile_frame(*args, **kwargs)
-        except _OWN_ERRORS as error:
+        except (*_OWN_ERRORS, Unsupported) as error:
             given = signature.bind(*args, **kwargs).arguments
             backend = _innermost(given["compiler_fn"])
             asked = getattr(given.get("convert_frame_box"), "error_on_graph_break", False)  # when it failed
-            if given["one_graph"] or given["export"] or asked or not is_one(backend):
+            if given["one_graph"] or given["export"] or asked or not is_one(backend) or _is_told(error):
                 raise
-            name = given["code"].co_name
-            tell(Left(backend, name, _place(error, given["code"]), str(error), "function"))
-            raise Unsupported(str(error), FAILED) from error
+            is_break = isinstance(error, Unsupported)
+            name, place = given["code"].co_name, _place(error, given["code"])
+            tell(Left(backend, name, place, str(error), "frame" if is_break else "function"))
+            if is_break:
+                raise
+            raise Unsupported(str(error), "Dynamo failed") from error
         finally:
             left = torch._C._dispatch_tls_local_exclude_set() - before
             while left.raw_repr():
@@ -204,15 +234,3 @@ def _differentiates() -> bool:
     """Whether the trace is inside a transform that differentiates."""
     levels = torch._C._functorch.get_interpreter_stack() or ()
     return any(level.key() in _DIFFERENTIATING for level in levels)
-
-
-def _refuse(function: type[torch.autograd.Function]) -> None:
-    unimplemented(
-        gb_type=REASON,
-        context=f"{function.__name__}.apply",
-        explanation=f"Dynamo would trace the forward of {function.__name__} without its backward, and torch.func would "
-        "differentiate that forward instead.",
-        hints=[
-            "The call of the transform runs in eager. `aotviz.aot_function` compiles it with the backward.",
-        ],
-    )

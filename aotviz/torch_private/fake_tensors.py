@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,12 +79,8 @@ class _ToldByTheError(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if "attempting to run meta" not in str(record.msg) or _LOG.isEnabledFor(logging.DEBUG):
             return True
-        frame = sys._getframe().f_back
-        while frame is not None:
-            if str(frame.f_globals.get("__name__")).startswith("aotviz.") and frame.f_globals["__name__"] != __name__:
-                return False
-            frame = frame.f_back
-        return True
+        names = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_stack(sys._getframe()))
+        return not any(name.startswith("aotviz.") and name != __name__ for name in names)
 
 
 _LOG = logging.getLogger(FakeTensorMode.__module__)

@@ -18,6 +18,8 @@ import torch.fx as fx
 from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
+from aotviz.torch_private.tracers import swapped
+
 _thread = threading.local()  # .entered: the modes that the running graph has entered and not left, or None
 
 
@@ -67,17 +69,14 @@ def put_back() -> Iterator[None]:
 
     To leave inference mode also sets autograd's threads as they were when it was entered, and a trace turns them off.
     """
-    grad_mode, outer = torch.is_grad_enabled(), getattr(_thread, "entered", None)
-    has_threads = torch.autograd.is_multithreading_enabled()
+    grad_mode, has_threads = torch.is_grad_enabled(), torch.autograd.is_multithreading_enabled()
     entered: list[Any] = []
-    _thread.entered = entered
-    try:
-        yield
-    except BaseException:
-        for mode in reversed(entered):
-            mode.__exit__(None, None, None)
-        torch.set_grad_enabled(grad_mode)
-        torch.autograd.set_multithreading_enabled(has_threads)
-        raise
-    finally:
-        _thread.entered = outer
+    with swapped(_thread, entered=entered):
+        try:
+            yield
+        except BaseException:
+            for mode in reversed(entered):
+                mode.__exit__(None, None, None)
+            torch.set_grad_enabled(grad_mode)
+            torch.autograd.set_multithreading_enabled(has_threads)
+            raise

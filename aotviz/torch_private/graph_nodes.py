@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch.fx as fx
@@ -13,6 +14,10 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 rename: Callable[[fx.Node, str], None] = fx.Node._rename
 """Gives a node another name, or a similar one that is free."""
 
+
+# Behind Node's properties: every graph is read before and after every stage.
+arguments: Callable[[fx.Node], tuple[Any, ...]] = attrgetter("_args")
+keywords: Callable[[fx.Node], dict[str, Any]] = attrgetter("_kwargs")
 
 tensor_metadata: Callable[[Any], Any] = _extract_tensor_metadata
 """What the metadata of a node says of a tensor under "tensor_meta"."""

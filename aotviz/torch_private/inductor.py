@@ -3,8 +3,7 @@
 `compile_fx`, Inductor's entry point, calls torch's own AOTAutograd. Our pipeline replaces AOTAutograd, so it calls the
 other parts of Inductor itself: pre-grad passes on a graph from Dynamo, joint-graph passes before the partition, the
 min-cut partitioner with `compiler="inductor"`, then `compile_fx_forward` and `compile_fx_backward`. The state that
-these expect (config patches, a fake mode) is set up here. If the arguments of a function differ by release, `_accepted`
-passes only those that it takes.
+these expect (config patches, a fake mode) is set up here.
 
 Note [What Inductor's key leaves out]
 Inductor overwrites saved tensors that are donated to a backward, but the key of its cache does not say which ones these
@@ -22,7 +21,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -42,8 +41,6 @@ from aotviz.torch_private import versions
 from aotviz.torch_private.context import CompilerFacts
 from aotviz.torch_private.inductor_results import REPLAYED, fits
 
-C = TypeVar("C", bound=Callable[..., Any])
-
 _KERNELS_ONLY = 2  # Inductor's cheapest level of provenance tracking
 # The class of passes that have a uuid. Older releases have one class for all kinds of passes.
 _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)
@@ -55,11 +52,6 @@ def folder_of_key(key: str) -> Path | None:
     """Where Inductor's cache has what is under a key: two levels below `fxgraph` in its folder. None if unknown."""
     find = getattr(FxGraphCache, "_get_tmp_dir_for_key", None)
     return None if find is None else Path(find(key))
-
-
-def _takes_lazy_graphs(compiler: C) -> C:
-    vars(compiler)["takes_lazy_graphs"] = True
-    return compiler
 
 
 class InductorCompilers:
@@ -91,30 +83,23 @@ class InductorCompilers:
             table: Mapping[Any, Any] = select_decomp_table()
             return table
 
-    @_takes_lazy_graphs
-    def forward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compile the forward of a program that has a backward."""
-        return self._forward(graph_module, example_inputs, is_inference=False)
-
-    @_takes_lazy_graphs
-    def inference(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compile a program without a backward."""
-        return self._forward(graph_module, example_inputs, is_inference=True)
-
-    def _forward(
-        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any], is_inference: bool
+    def forward(
+        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any], is_inference: bool = False
     ) -> Callable[..., Any]:
+        """Compile the forward of a program that has a backward. `is_inference`: of one that has none."""
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
-        slots = _output_count(graph_module) if facts is None else facts.num_slots
+        slots = len(graph_module.graph.output_node().args[0]) if facts is None else facts.num_slots
         with (
             self._active(example_inputs),
-            _wrapper_settings(),
+            # Inductor itself applies these to a backward, but not to a forward.
+            config.patch(compile_fx.get_cpp_wrapper_config()) if config.cpp_wrapper else contextlib.nullcontext(),
             _memory_facts(graph_module, example_inputs),
             _tracked() as found,
             dynamo_timed("compile_fx.<locals>.fw_compiler_base"),  # torch's names in its timeline, here and below
         ):
-            _wake_workers(example_inputs)
+            if any(isinstance(one, torch.Tensor) and one.device.type in ("cuda", "xpu") for one in example_inputs):
+                AsyncCompile.wakeup()  # to start the processes that compile kernels takes a while
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
                 example_inputs,
@@ -127,7 +112,9 @@ class InductorCompilers:
             found(compiled)
         return compiled
 
-    @_takes_lazy_graphs
+    def inference(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return self.forward(graph_module, example_inputs, is_inference=True)
+
     def backward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
@@ -174,7 +161,7 @@ class InductorCompilers:
                 "boxed_forward_device_index": extra.forward_device,
             }
             compiled.post_compile(example_inputs, constants, arguments)
-            setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+            _mark_replayed(compiled)
         made: Callable[..., Any] = compiled
         return made
 
@@ -183,8 +170,9 @@ class InductorCompilers:
         passes = compile_fx._recursive_joint_graph_passes
         devices = compile_fx.get_inputs_devices(joint_inputs, graph_module)
         with self._active([*joint_inputs[0], *joint_inputs[1]]), compile_fx.get_cuda_device_context(graph_module):
-            arguments = _accepted(passes, skip_invoke_subgraph=True, input_device=next(iter(devices)))
-            return passes(graph_module, **arguments)
+            given = {"skip_invoke_subgraph": True, "input_device": next(iter(devices))}
+            taken = given.keys() & inspect.signature(passes).parameters  # an older release takes fewer
+            return passes(graph_module, **{name: given[name] for name in taken})
 
     def partition(self, graph_module: fx.GraphModule, joint_inputs: Any, **arguments: Any) -> tuple[Any, Any]:
         """Split the joint graph as Inductor would."""
@@ -217,11 +205,14 @@ class InductorCompilers:
         with config.patch(self.patches), V.set_fake_mode(fake_mode):
             yield
 
-    @contextlib.contextmanager
-    def around(self) -> Iterator[None]:
+    def around(self) -> contextlib.AbstractContextManager[Any]:
         """Must be active while the whole pipeline runs."""
-        with config.patch(self.patches):
-            yield
+        patched: contextlib.AbstractContextManager[Any] = config.patch(self.patches)
+        return patched
+
+
+for _compiler in (InductorCompilers.forward, InductorCompilers.inference, InductorCompilers.backward):
+    vars(_compiler)["takes_lazy_graphs"] = True
 
 
 class _MemoryFacts(_Pass):
@@ -275,19 +266,20 @@ def _offsets(inputs: Sequence[Any]) -> tuple[tuple[int, str], ...]:
 @contextlib.contextmanager
 def _tracked() -> Iterator[Callable[[Any], None]]:
     """Let Inductor record which nodes a kernel computes. Yields a function that marks results from Inductor's cache."""
-    level = getattr(config.trace, "provenance_tracking_level", None)
+    level = config.trace.provenance_tracking_level or _KERNELS_ONLY
     hits = counters["inductor"]["fxgraph_cache_hit"]
 
     def found(compiled: Any) -> None:
         if counters["inductor"]["fxgraph_cache_hit"] > hits:
             with contextlib.suppress(AttributeError):
-                setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
+                _mark_replayed(compiled)
 
-    with contextlib.ExitStack() as stack:
-        if level is not None:
-            stack.enter_context(config.patch({"trace.provenance_tracking_level": level or _KERNELS_ONLY}))
-            stack.enter_context(inductor_debug.reset_provenance_globals())
+    with config.patch({"trace.provenance_tracking_level": level}), inductor_debug.reset_provenance_globals():
         yield found
+
+
+def _mark_replayed(compiled: Any) -> None:
+    setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
 
 
 def _facts() -> CompilerFacts | None:
@@ -295,29 +287,3 @@ def _facts() -> CompilerFacts | None:
     context = TracingContext.try_get()
     facts = None if context is None else context.fw_metadata
     return facts if isinstance(facts, CompilerFacts) else None
-
-
-def _wrapper_settings() -> contextlib.AbstractContextManager[Any]:
-    """The settings for Inductor's C++ wrapper. Inductor applies them to a backward itself, but not to a forward."""
-    if not config.cpp_wrapper:
-        return contextlib.nullcontext()
-    patched: contextlib.AbstractContextManager[Any] = config.patch(compile_fx.get_cpp_wrapper_config())
-    return patched
-
-
-def _wake_workers(example_inputs: Sequence[Any]) -> None:
-    """Start the processes that compile kernels for a GPU, because this takes a while."""
-    devices = {value.device.type for value in example_inputs if isinstance(value, torch.Tensor)}
-    if not devices.isdisjoint(("cuda", "xpu")):
-        AsyncCompile.wakeup()
-
-
-def _output_count(graph_module: fx.GraphModule) -> int:
-    (node,) = graph_module.graph.find_nodes(op="output")
-    return len(node.args[0])
-
-
-def _accepted(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-    """Those of `arguments` that this release's `function` takes."""
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in arguments.items() if name in known}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,11 @@ def stored_under(compiled: Any) -> tuple[str, str | None] | None:
     """The key of a compiled graph in Inductor's own cache, and the guards of that entry; None if it is not there."""
     key = str(getattr(compiled, "_fx_graph_cache_key", None))
     return (key, getattr(compiled, "guards_expr", None)) if re.match(KEY, key) else None
+
+
+def kernels_generated() -> int:
+    """How many kernels Inductor has generated in this process. 0 until something has loaded it: that takes a second."""
+    return int(getattr(sys.modules.get("torch._inductor.metrics"), "generated_kernel_count", 0))
 
 
 def replayed_ns(compiled: Any) -> int | None:

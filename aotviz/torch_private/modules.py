@@ -31,15 +31,10 @@ hooks_of: Callable[[torch.nn.Module], tuple[Any, ...]] = attrgetter(
 """The hooks of a module's forward and backward, as dicts by number."""
 
 
-def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
-    """A graph module over `root`'s constants. Its source is generated at the first call."""
-    with _use_lazy_graph_module(True):
-        return _make_graph_module(root, graph)
-
-
-def plain_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
-    """The same, as a plain `fx.GraphModule`: a user's compiler may script it, or read its code."""
-    with _use_lazy_graph_module(False):
+def graph_module(root: Any, graph: fx.Graph, lazy: bool = True) -> fx.GraphModule:
+    """A graph module over `root`'s constants. `lazy`: its source is generated at the first call; else it is a plain
+    `fx.GraphModule`, which a user's compiler may script, or read the code of."""
+    with _use_lazy_graph_module(lazy):
         return _make_graph_module(root, graph)
 
 

@@ -25,6 +25,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.torch_private import script_objects
+from aotviz.torch_private.tracers import swapped
 
 remat_using_tags_for_fwd_loss_bwd_graph = rematerialization.remat_using_tags_for_fwd_loss_bwd_graph
 
@@ -67,12 +68,9 @@ def saving_what_must_be(graph: fx.Graph) -> Iterator[None]:
     """At a memory budget of 0, torch's min-cut partitioner saves inputs only, also where a node must be saved. With the
     least budget above that, it saves those nodes, and nothing more."""
     must = any(node.meta.get("recompute") == CheckpointPolicy.MUST_SAVE for node in graph.nodes)
-    with config.patch(activation_memory_budget=LEAST_BUDGET) if must and not _budget() else contextlib.nullcontext():
+    budget = LEAST_BUDGET if must and not config.activation_memory_budget else config.activation_memory_budget
+    with config.patch(activation_memory_budget=budget):
         yield
-
-
-def _budget() -> float:
-    return float(config.activation_memory_budget)
 
 
 @contextlib.contextmanager
@@ -89,15 +87,6 @@ def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], 
     share(graph)
     with config.patch(cse=False):
         yield
-
-
-@contextlib.contextmanager
-def _static(fake_mode: FakeTensorMode) -> Iterator[None]:
-    before, fake_mode.static_shapes = fake_mode.static_shapes, True
-    try:
-        yield
-    finally:
-        fake_mode.static_shapes = before
 
 
 def _objects_hold_nothing(graph: fx.Graph) -> dict[str, Any]:
@@ -118,7 +107,7 @@ def partitioning(graph: fx.Graph, fake_mode: FakeTensorMode, graphsafe_rng: bool
         torch.no_grad(),
         torch._C._DisableAutocast(),
         fake_mode,
-        _static(fake_mode),
+        swapped(fake_mode, static_shapes=True),
         _use_lazy_graph_module(True),
         config.patch(_objects_hold_nothing(graph)),
         config.patch(graphsafe_rng_functionalization=graphsafe_rng),  # see Note [Random states by value]

@@ -19,35 +19,7 @@ def registration(kind: type) -> tuple[object, ...] | None:
     return None if node is None else (node.flatten_fn, node.unflatten_fn, node.flatten_with_keys_fn)
 
 
-def is_leaf_spec(spec: TreeSpec) -> bool:
-    return bool(spec.is_leaf())
-
-
-def kind(spec: TreeSpec) -> type | None:
-    """The container's type, or None for a leaf."""
-    return None if spec.is_leaf() else spec.type
-
-
-def children(spec: TreeSpec) -> list[TreeSpec]:
-    return list(spec.children())
-
-
-def dict_keys(spec: TreeSpec) -> list[object]:
-    """The keys of a dict's spec, in the order of its children."""
-    return list(spec.context)
-
-
-def taken_apart(spec: TreeSpec) -> tuple[type, object, list[TreeSpec]]:
-    """The container's type, what it has beside its children (such as the keys of a dict), and the children."""
-    return spec.type, spec.context, list(spec.children())
-
-
-def put_together(kind: type, context: object, children: list[TreeSpec]) -> TreeSpec:
-    """The inverse of `taken_apart`."""
-    return TreeSpec(kind, context, children)
-
-
 def like_keywords(keywords: dict[str, object], in_spec: TreeSpec) -> dict[str, object]:
     """Keyword arguments in the order of `in_spec`'s call; unchanged if the names differ."""
-    known = dict_keys(children(in_spec)[1])
+    known = in_spec.children()[1].context
     return {str(key): keywords[str(key)] for key in known} if set(known) == set(keywords) else keywords

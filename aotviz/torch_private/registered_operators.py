@@ -36,14 +36,9 @@ def is_operator(value: Any) -> bool:
     return isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
 
 
-def is_definition(value: Any) -> bool:
-    """Whether a value is what `torch.library.custom_op` returns."""
-    return isinstance(value, CustomOpDef)
-
-
-def defined_by(definition: Any) -> Any:
-    """The operator of such a definition."""
-    return getattr(definition, "_opoverload", None)
+def defined_by(value: Any) -> Any:
+    """The operator of what `torch.library.custom_op` returns; None for any other value."""
+    return getattr(value, "_opoverload", None) if isinstance(value, CustomOpDef) else None
 
 
 def is_torchs(operator: Any) -> bool:
@@ -99,7 +94,7 @@ def functions(overload: Any) -> Iterator[tuple[str, Any]]:
         yield "effect", str(getattr(getattr(entry, "effect", None), "effect", None))
     for key, kernel in overload.py_kernels.items():
         yield f"kernel for {key}", kernel
-    if _is_compiled_code(overload):
+    if any(key.startswith(_TRACED) and _is_compiled(where) for key, where in _kernels(overload._name)):
         yield "libraries", libraries()
 
 
@@ -147,10 +142,6 @@ def inductors_decompositions() -> Iterator[tuple[str, Any]]:
     from torch._inductor.decomposition import decompositions  # only programs for Inductor need it
 
     yield from ((str(operator), function) for operator, function in decompositions.items())
-
-
-def _is_compiled_code(overload: Any) -> bool:
-    return any(key.startswith(_TRACED) and _is_compiled(where) for key, where in _kernels(overload._name))
 
 
 @functools.cache  # thousands of kernels are registered in some thirty files

@@ -14,9 +14,8 @@ from torch._dynamo.types import FrameAction, FrameExecStrategy
 from torch.autograd import forward_ad
 
 from aotviz.torch_private import versions
-from aotviz.torch_private.autograd_nodes import will_execute
-from aotviz.torch_private.compiled_autograd import function_of
-from aotviz.torch_private.tensors import set_write_counts
+from aotviz.torch_private.autograd_nodes import function_of, will_execute
+from aotviz.torch_private.tensors import set_write_counts, with_bits
 
 set_grad_enabled = torch._C._set_grad_enabled
 transforms_active = torch._C._are_functorch_transforms_active
@@ -67,16 +66,11 @@ def backward_without_history(ctx: Any, gradients: list[Any]) -> tuple[Any, ...]:
 
 def mark_dynamic(tensor: torch.Tensor, dims: Sequence[int]) -> None:
     """Tell Dynamo that these dimensions vary, so that later graphs are not specialized to them."""
-    known = getattr(tensor, _MARK, None)
-    if known is None:
-        setattr(tensor, _MARK, set(dims))
-    else:
-        known |= set(dims)
+    vars(tensor).setdefault(_MARK, set()).update(dims)
 
 
-_MARK = "_dynamo_propagated_dynamic_indices"
-if not versions.has("a mark of varying sizes has no guard"):
-    _MARK = "_dynamo_weak_dynamic_indices"
+_MARKS_SAVED = versions.has("a mark of varying sizes has no guard")
+_MARK = "_dynamo_propagated_dynamic_indices" if _MARKS_SAVED else "_dynamo_weak_dynamic_indices"
 
 
 def marked_dims(tensor: torch.Tensor) -> set[int]:
@@ -94,9 +88,6 @@ def mark_saved(values: Sequence[Any], dims: Sequence[tuple[int, tuple[int, ...]]
         for i, varying in dims:
             if values[i] is not None:
                 mark_dynamic(values[i], varying)
-
-
-_MARKS_SAVED = versions.has("a mark of varying sizes has no guard")
 
 
 def skipped(function: Any) -> Any:
@@ -119,8 +110,7 @@ def as_inference_tensor(tensor: torch.Tensor) -> torch.Tensor:
         made = tensor.new_empty(())
         where = tensor.storage_offset(), tensor.size(), tensor.stride()
         made.set_(tensor.untyped_storage(), *where)
-        made = made.conj() if tensor.is_conj() else made
-        return torch._neg_view(made) if tensor.is_neg() else made
+        return with_bits(made, tensor)
 
 
 def is_captured(node: Any) -> bool:

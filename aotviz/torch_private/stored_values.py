@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -11,7 +10,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.fx.experimental import symbolic_shapes
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_bool
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree
 from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import int_oo
@@ -204,7 +203,7 @@ def guards(shape_env: ShapeEnv, numbers: Mapping[Any, int]) -> list[Any]:
 
 def holds(condition: Any, shape_env: ShapeEnv) -> bool:
     """Whether a condition holds for the sizes of this call. Adds no guard."""
-    known = {symbol: sympy.sympify(hint_of(symbol, shape_env)) for symbol in condition.free_symbols}
+    known = {symbol: number_of(symbol, shape_env) for symbol in condition.free_symbols}
     return bool(condition.xreplace(known) == sympy.true)
 
 
@@ -221,39 +220,12 @@ def number_of(symbol: Any, shape_env: ShapeEnv) -> Any:
     return sympy.sympify(hint_of(symbol, shape_env))
 
 
-def without_guards(shape_env: ShapeEnv | None) -> contextlib.AbstractContextManager[None]:
-    """What is asked about sizes inside puts no condition on them."""
-    made: contextlib.AbstractContextManager[None]
-    made = contextlib.nullcontext() if shape_env is None else shape_env.suppress_guards()
-    return made
-
-
-def add_guard(condition: Any, shape_env: ShapeEnv) -> None:
-    """Let the program be valid only for sizes that fulfil a condition, which this call's do."""
-    guard_bool(shape_env.create_symboolnode(condition))
-
-
-def is_symbol(value: Any) -> bool:
-    return isinstance(value, sympy.Symbol)
-
-
-def is_from_data(symbol: Any) -> bool:
-    """Whether a symbol is a number that depends on the data of a tensor, such as the size of `nonzero()`."""
-    return bool(symbolic_shapes.free_unbacked_symbols(symbol))
-
-
 def facts_of_data(symbol: Any, shape_env: ShapeEnv) -> list[Any]:
     """What is known of a symbol that depends on data: its kind, least and greatest value, whether it is a size, and an
     expression that it is equal to, or None. `new_from_data` and `tell_of_data` take it."""
     between = shape_env.var_to_range[symbol]
     kind = "int" if symbol.is_integer else "float"
     return [kind, between.lower, between.upper, symbol in shape_env.size_like, shape_env.replacements.get(symbol)]
-
-
-def checks_of_data(symbols: Iterable[Any], shape_env: ShapeEnv) -> list[tuple[Any, str]]:
-    """The conditions on these symbols that the program checks when it runs, with their messages."""
-    asserted = shape_env.deferred_runtime_asserts
-    return [(one.expr, one.msg) for symbol in symbols for one in asserted.get(symbol, ())]
 
 
 def new_from_data(kinds: Iterable[str], shape_env: ShapeEnv) -> list[Any]:
@@ -272,15 +244,6 @@ def tell_of_data(symbol: Any, shape_env: ShapeEnv, lower: Any, upper: Any, is_si
         shape_env.size_like.add(symbol)
     if equal is not None:
         shape_env._set_replacement(symbol, equal, "an entry of the cache")
-
-
-def check_of_data(condition: Any, message: str, shape_env: ShapeEnv) -> None:
-    shape_env.guard_or_defer_runtime_assert(condition, message)
-
-
-def bindings(node: Any, shape_env: ShapeEnv) -> Any:
-    """Symbol -> path: the numbers in the result of a node of a graph that depend on data; None if none does."""
-    return symbolic_shapes.resolve_unbacked_bindings(shape_env, node.meta.get("unbacked_bindings"))
 
 
 def key_of_a_path(value: Any) -> list[Any] | None:

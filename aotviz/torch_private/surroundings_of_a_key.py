@@ -38,10 +38,6 @@ _OF_CPU = (
 ).split()
 
 
-def setting(module: str, name: str) -> Any:
-    return getattr(MODULES[module], name)
-
-
 def settings(module: str) -> Iterator[tuple[str, Any, bool]]:
     """(name, value, whether it is not the default) of each setting of a config module, without deprecated aliases."""
     held = MODULES[module]
@@ -50,10 +46,6 @@ def settings(module: str) -> Iterator[tuple[str, Any, bool]]:
         entry = entries[name]
         if entry.alias is None and not getattr(entry, "deprecated", False):
             yield name, value, value is not entry.default and value != entry.default
-
-
-def names_of_settings(module: str) -> frozenset[str]:
-    return frozenset(MODULES[module].get_config_copy())
 
 
 def grad_mode() -> str:
@@ -112,10 +104,6 @@ def active_modes() -> list[str]:
     dispatch = [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
     functions = [mode for mode in function_modes() if not isinstance(mode, _device.DeviceContext)]
     return [type(mode).__qualname__ for mode in (*dispatch, *functions)]
-
-
-def transforms() -> bool:
-    return bool(torch._C._are_functorch_transforms_active())
 
 
 def threads() -> str:

@@ -39,6 +39,12 @@ storage_key: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: 
 """Equal for two living tensors if and only if they share a storage: one C++ object, of which no Python object is made.
 Raises whatever torch raises for a layout without one storage (sparse, opaque)."""
 
+
+def device(tensor: torch.Tensor) -> torch.device:
+    """The device of a tensor, or of a fake the one that it stands for. A fake's own `device` is slow."""
+    return getattr(tensor, "fake_device", None) or tensor.device
+
+
 _use_count: Callable[[torch.Tensor], int] = methodcaller("_use_count")
 
 KEPT_BY_AUTOGRAD = ("_version", "_base", "retains_grad", "output_nr")

@@ -59,6 +59,18 @@ def swapped(owner: Any, **others: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def items_kept(items: dict[str, Any], *names: str) -> Iterator[None]:
+    """Restore these items of a dict after the block."""
+    before = {name: items[name] for name in names if name in items}
+    try:
+        yield
+    finally:
+        for name in names:
+            items.pop(name, None)
+        items.update(before)
+
+
+@contextlib.contextmanager
 def tracing_flag() -> Iterator[None]:
     """Set the flag that `torch.fx.is_fx_tracing` returns; libraries read it to know if values are concrete.
 

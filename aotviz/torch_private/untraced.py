@@ -33,8 +33,3 @@ def _files() -> list[str]:
 
 trace_rules.SKIP_DIRS += [*_files(), GENERATED]
 trace_rules._recompile_re()
-
-
-def is_skipped(code: object) -> bool:
-    """Whether Dynamo skips this code object, both where a frame of it begins and where traced code calls it."""
-    return all(trace_rules.check(code, is_inlined_call=inlined) for inlined in (False, True))

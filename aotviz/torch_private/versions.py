@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -107,6 +107,16 @@ NOT_OF_TORCH = {  # marks that a tensor has or has not; beginnings of names
 }
 
 
+_GLOBALS = "functorch.compile.{}.__globals__.{}"
+VARIABLES = {  # file -> what it reads from the globals of a function, as the module of that may not be imported
+    "torchs_log": {
+        _GLOBALS.format("get_aot_graph_name", "graph_being_compiled"),
+        _GLOBALS.format("get_aot_graph_name", "nth_graph"),
+        _GLOBALS.format("aot_function", "AOT_COUNTER"),
+    }
+}
+
+
 class NameIsGone(ImportError):
     """The installed torch lacks a private name that this package uses."""
 
@@ -143,8 +153,6 @@ def expected(file: str, version: str = torch.__version__) -> Iterator[str]:
 def names(file: str) -> set[str]:
     """The dotted private names of torch in the source of a file of this folder.
 
-    A variable of a module that the source reads from the `__globals__` of one of the module's functions counts too.
-
     >>> sorted(names("graph_nodes"))[:2]
     ['torch.fx.Graph()._insert', 'torch.fx.Node._rename']
     """
@@ -179,26 +187,7 @@ def names(file: str) -> set[str]:
     for attribute in filter(_is_private, attributes - spared - {name.rpartition(".")[2] for name in dotted}):
         owners = [owner for owner, held in OWNERS.items() if attribute in held.split()]
         found |= {f"{owner}.{attribute}" for owner in owners or ["?"]}
-    return found | (_variables(nodes, imported) if "__globals__" in source else set())
-
-
-def _variables(nodes: Sequence[ast.AST], imported: Mapping[str, str]) -> set[str]:
-    """The variables of modules that are read from the `__globals__` of a function, or from a name for them."""
-
-    def in_full(node: ast.expr) -> str:
-        root, *rest = _path(node)
-        return ".".join((imported[root], *rest))
-
-    scopes, found = {}, set()
-    for node in nodes:  # what stands at the top of the file comes first
-        match node:
-            case ast.AnnAssign(ast.Name(name), _, ast.Attribute(attr="__globals__") as held):
-                scopes[name] = in_full(held)
-            case ast.Subscript(ast.Attribute(attr="__globals__") as held, ast.Constant(str(name))):
-                found.add(f"{in_full(held)}.{name}")
-            case ast.Subscript(ast.Name(scope), ast.Constant(str(name))) if scope in scopes:
-                found.add(f"{scopes[scope]}.{name}")
-    return found
+    return found | VARIABLES.get(file, set())
 
 
 def _path(node: ast.expr) -> list[str]:

@@ -39,22 +39,17 @@ def assigns_saved_data(one: GraphAndRest) -> Iterator[Names]:
 
 
 def writes_saved_data(one: GraphAndRest) -> Iterator[Names]:
-    """The backward reads an input whose `.data` is written later."""
+    """The backward reads an input whose `.data` is written later. Eager's backward reads the memory of an input that
+    autograd saved after its last write; a compiled one reads the value that the graph computed."""
     if one.call.follows.data:
+        # Of an input that was written through a view it cannot be seen: CopySlices hides the view's node.
         with one.call.forward.open.active("is_forward"):
-            found = _saved_as_written(one.saved(), one.written)
+            kept = set(map(functional.storage, filter(functional.is_plain, one.saved())))
+            plain = {i for i, tensor in one.written.items() if functional.is_plain(tensor)}
+            found = {i for i in plain if functional.storage(one.written[i]) in kept}
+            found |= {i for i, t in one.written.items() if functional.is_copy_slices(functional.grad_fn(t))}
         if found:
             yield ", ".join(repr(str(one.call.graph_inputs[i])) for i in sorted(found))
-
-
-def _saved_as_written(saved: Sequence[Any], written: Mapping[int, Any]) -> set[int]:
-    """Which of the `written` inputs autograd may have saved after the last write. Eager's backward reads the memory of
-    such an input, and a compiled one reads the value that the graph computed: they differ if `.data` of the input is
-    written later. Of an input that was written through a view it cannot be seen: CopySlices hides the view's node."""
-    places = {functional.storage(tensor): i for i, tensor in written.items() if functional.is_plain(tensor)}
-    kept = map(functional.storage, filter(functional.is_plain, saved))
-    through_views = {i for i, tensor in written.items() if functional.is_copy_slices(functional.grad_fn(tensor))}
-    return {places[place] for place in kept if place in places} | through_views
 
 
 def is_differentiated_later(one: GraphAndRest) -> Iterator[Names]:

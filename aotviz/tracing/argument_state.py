@@ -91,8 +91,3 @@ class ArgumentState:
         if self.kind is Kind.ORPHAN:
             return self.seen or (self.ended and self.used)
         return self.seen or (self.kind is Kind.VIEW and self.reordered)
-
-    def loses_some(self, moved: bool) -> bool:
-        """Whether eager loses some of its gradients, and the trace loses others. `moved`: the wrapper repeats the ops
-        after the graph. Otherwise it bumps the version counter before the graph, and all gradients are lost."""
-        return self.used_after and (self.used or moved)

@@ -7,14 +7,13 @@ created here, after the primals, because only now are the layouts of the outputs
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import torch
-import torch.fx as fx
 
 from aotviz.ir import wrapper_subclasses
+from aotviz.ir.forms import Tangent
 from aotviz.ir.symbolic_sizes import all_concrete
 from aotviz.torch_private import tensors
 from aotviz.torch_private.context import backward_autocast
@@ -26,39 +25,29 @@ from aotviz.tracing.views import order_of, strides_in
 Autocasts = Sequence[Mapping[str, Any]]  # the arguments of each `torch.amp.autocast` that a backward runs under
 
 
-@dataclass(frozen=True)
-class TracedTangent:
-    """The incoming gradient of one output: the layout that the backward was traced with."""
-
-    value: Any  # a fake
-    nodes: tuple[fx.Node, ...]  # one per part; a plain tensor has one
-    order: tuple[int, ...]  # dimensions from the outermost in memory to the innermost; () where strides are concrete
-    parts: tuple[TracedTangent, ...] = ()  # of a subclass
-
-
 def trace_gradients(
-    trace: OpenTrace, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts = ()
-) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...]]:
-    """Differentiate `outputs` (functional tensors) with respect to the inputs that have an edge.
+    trace: OpenTrace, outputs: Mapping[int, Any], edges: Sequence[Any], autocast: Autocasts = ()
+) -> tuple[tuple[Tangent, ...], tuple[Any, ...], tuple[Any, ...]]:
+    """Differentiate `outputs` (slot -> functional tensor) with respect to the inputs that have an edge.
 
     Returns one tangent per output, and per edge a fake gradient and its graph node (for a subclass, the nodes of its
     parts). Both are None where there is no edge or no path.
     """
     with rng_preserved(), trace.active("is_backward"):
         names = map("tangents_{}".format, count(1))
-        tangents = tuple(_tangent(trace, names, functional.inner(output)) for output in outputs)
+        tangents = tuple(_tangent(trace, names, slot, functional.inner(output)) for slot, output in outputs.items())
         incoming = [trace.functional(tangent.value) for tangent in tangents]
-        gradients, nodes = _gradients(trace, outputs, edges, incoming, autocast)
+        gradients, nodes = _gradients(trace, list(outputs.values()), edges, incoming, autocast)
         for tangent, value in zip(tangents, incoming, strict=True):
             _write_back(trace, tangent, value)
     return tangents, gradients, nodes
 
 
-def _write_back(trace: OpenTrace, tangent: TracedTangent, value: Any) -> None:
+def _write_back(trace: OpenTrace, tangent: Tangent, value: Any) -> None:
     """Write a tangent in the graph if a custom backward writes it in place: it may be the user's own tensor."""
     if tangent.parts or not functional.data_mutated(value):
         return
-    (target,) = tangent.nodes
+    target = trace.node_of(tangent.value)
     node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(functional.inner(value))))
     node.meta = {"val": target.meta["val"], "partitioner_tag": "is_backward", "autograd_backward": True}
 
@@ -85,20 +74,20 @@ def _gradients(
     return gradients, tuple(None if gradient is None else trace.node_of(gradient) for gradient in gradients)
 
 
-def _tangent(trace: OpenTrace, names: Iterator[str], value: Any) -> TracedTangent:
+def _tangent(trace: OpenTrace, names: Iterator[str], slot: int, value: Any) -> Tangent:
     if not wrapper_subclasses.is_subclass(value):
-        return _plain_tangent(trace, names, value)
+        return _plain_tangent(trace, names, slot, value)
     with trace.untraced():
         adapt = getattr(value, "__coerce_tangent_metadata__", None)  # its class may make another one
         value = (value if adapt is None else adapt()).detach()
         if any(map(tensors.overlaps_itself, wrapper_subclasses.parts(value))):
             value = value.clone(memory_format=torch.contiguous_format)
-    parts = tuple(_plain_tangent(trace, names, part) for part in wrapper_subclasses.parts(value))
+    parts = tuple(_plain_tangent(trace, names, slot, part) for part in wrapper_subclasses.parts(value))
     fake = wrapper_subclasses.rebuilt(value, iter([part.value for part in parts]))
-    return TracedTangent(fake, tuple(node for part in parts for node in part.nodes), (), parts)
+    return Tangent(slot, tuple(fake.shape), tuple(fake.stride()), fake.dtype, fake.device, (), parts, fake)
 
 
-def _plain_tangent(trace: OpenTrace, names: Iterator[str], value: torch.Tensor) -> TracedTangent:
+def _plain_tangent(trace: OpenTrace, names: Iterator[str], slot: int, value: torch.Tensor) -> Tangent:
     size = tuple(value.shape)
     order: tuple[int, ...] = ()
     if all_concrete((*size, *value.stride())):
@@ -108,4 +97,5 @@ def _plain_tangent(trace: OpenTrace, names: Iterator[str], value: torch.Tensor) 
         order = order_of(value.stride())
         stride = strides_in(order, size)
     fake = empty_like_layout(trace.fake_mode, size, stride, value.dtype, value.device)
-    return TracedTangent(fake, (trace.placeholder(next(names), fake),), order)
+    trace.placeholder(next(names), fake)
+    return Tangent(slot, size, tuple(fake.stride()), fake.dtype, fake.device, order, value=fake)

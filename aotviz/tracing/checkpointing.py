@@ -21,9 +21,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts, noop_context_fn
 
-from aotviz.python_state.patched import items_kept
 from aotviz.torch_private import checkpoints, tracers
 from aotviz.torch_private.dispatch import is_tracing
+from aotviz.torch_private.tracers import items_kept
 from aotviz.tracing import functional
 
 _reentrant = checkpoint.CheckpointFunction

@@ -43,11 +43,11 @@ from typing import Any
 import torch
 
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import decompositions, dispatch, operators, pytree
 from aotviz.torch_private.decompositions import Reduction
 from aotviz.torch_private.operators import Operator
 from aotviz.torch_private.tensors import is_dense
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import hinted
 from aotviz.tracing.views import contiguous, layout, order_of
@@ -111,16 +111,8 @@ def _by_size_or_factor(operator: Operator) -> Callable[..., Any]:
     return traced
 
 
-def _not_decomposed(*args: Any, **kwargs: Any) -> Any:
-    return NotImplemented
-
-
 def _contiguous(result: torch.Tensor, *args: Any) -> torch.Tensor:
     return result.clone(memory_format=torch.contiguous_format)
-
-
-def _like_second(result: torch.Tensor, *args: Any) -> torch.Tensor:
-    return aten.copy(torch.empty_like(args[1]), result)
 
 
 def _settled(
@@ -132,7 +124,7 @@ def _settled(
     def traced(*args: Any, **kwargs: Any) -> Any:
         if running.inside or is_certain(*args):
             return NotImplemented
-        with patched(running, inside=True):
+        with swapped(running, inside=True):
             result = operator(*args, **kwargs)
         first, *others = result if isinstance(result, tuple) else (result,)
         if first is not None:  # None for a gradient that is not needed
@@ -213,7 +205,9 @@ _IS_CERTAIN = {  # operator -> whether, given the arguments, its first result is
 }
 _SETTLED = {
     **{op: _settled(op, is_certain) for op, is_certain in _IS_CERTAIN.items()},
-    _BCE_BACKWARD: _settled(_BCE_BACKWARD, _all_contiguous, _like_second),
+    _BCE_BACKWARD: _settled(
+        _BCE_BACKWARD, _all_contiguous, lambda made, _, like, *__: aten.copy(torch.empty_like(like), made)
+    ),
     aten.native_dropout_backward.default: _dropout_backward,
 }
 _TRACED_AS: dict[Operator, Callable[..., Any]] = {
@@ -232,7 +226,9 @@ def corrected(table: Mapping[Any, Any]) -> dict[Any, Any]:
     In inference mode the dispatcher skips autograd, and with it torch's replacements; only the table is consulted then.
     """
     own = {op for op, found in table.items() if decompositions.is_torchs(found)}
-    resizing = {op: _for_bytes(_not_decomposed, table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}}
+    resizing = {
+        op: _for_bytes(lambda *_, **__: NotImplemented, table[op]) for op in own & {_BILINEAR.default, _BICUBIC.default}
+    }
     losses = {op: found for op, found in _LOSSES.items() if op in own or op not in table}
     return {**_SETTLED, **table, **resizing, **losses}
 

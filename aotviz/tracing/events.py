@@ -141,6 +141,7 @@ class Log:
         self.events: list[Event] = []
         self._origin: dict[TensorNumber, Viewed] = {}
         self._taken: defaultdict[TensorNumber, list[Viewed]] = defaultdict(list)  # tensor -> the views taken of it
+        self.changes_of: defaultdict[TensorNumber, list[MetadataOp | Wrote]] = defaultdict(list)  # tensor -> its own
         self.below: set[TensorNumber] = set()  # results of views that a subclass took of its parts, below autograd
         self.events_below: set[Event] = set()
         self.read_data: set[TensorNumber] = set()  # tensors that the attribute `.data` returned
@@ -152,6 +153,8 @@ class Log:
         if isinstance(event, Viewed):
             self._taken[event.source].append(event)
             self._origin.update(dict.fromkeys(event.results, event))
+        elif isinstance(event, MetadataOp | Wrote):
+            self.changes_of[event.tensor].append(event)
 
     def remove(self, event: Event) -> None:
         """Take an event back: a hook that the function removed, a view that was one inside of a subclass."""
@@ -200,7 +203,8 @@ class Log:
 
     def metadata_ops(self, tensor: TensorNumber | None = None) -> Iterator[MetadataOp]:
         """Those on this very tensor, or on any."""
-        return (e for e in self.events if isinstance(e, MetadataOp) and (tensor is None or e.tensor == tensor))
+        events = self.events if tensor is None else self.changes_of.get(tensor, ())
+        return (event for event in events if isinstance(event, MetadataOp))
 
     def changes(self) -> Iterator[tuple[int, MetadataOp | Wrote]]:
         """The events that write or move a tensor, with their positions."""
@@ -228,14 +232,6 @@ class Log:
         """The positions of the events that set `requires_grad` of a tensor."""
         return [k for k, event in enumerate(self.events) if isinstance(event, Marked) and event.tensor == tensor]
 
-    def turns_on_later(self, position: int) -> bool:
-        """Whether `requires_grad_()` is called on any tensor after this event."""
-        return any(isinstance(event, Marked) and event.on for event in self.events[position + 1 :])
-
-    def sets_of(self, tensor: TensorNumber) -> int:
-        """How often `set_` gave it another storage. Dynamo makes one of `x.data = ...`, and corrects the count."""
-        return sum(event.sets_storage for event in self.metadata_ops(tensor))
-
     def replacements(self) -> list[tuple[int, TensorNumber]]:
         """(Position among the events, tensor) of each tensor that was given another storage."""
         return [(k, event.tensor) for k, event in self.changes() if event.sets_storage]
@@ -250,10 +246,3 @@ class Log:
     def counts_apart(self, alias: TensorNumber) -> bool:
         """Whether an alias has its own version counter: `.data` returned it, or a subclass took it."""
         return alias in self.read_data or alias in self.below
-
-
-def numbers_in(event: Viewed | MetadataOp) -> list[TensorNumber]:
-    """The tensors among an operator's other arguments."""
-    given = (*event.args, *event.kwargs.values())
-    flat = (one for value in given for one in (value if isinstance(value, (list, tuple)) else (value,)))
-    return [one for one in flat if isinstance(one, TensorNumber)]

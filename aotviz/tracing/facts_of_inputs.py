@@ -1,6 +1,6 @@
 """What a run shows about its inputs (docs/design/system.md A1-A3): what is read once, rules, and facts.
 
-`seen` reads a functional tensor after the run, inside the open trace: reading the final value of a tensor applies the
+`Seen` reads a functional tensor after the run, inside the open trace: reading the final value of a tensor applies the
 writes that are still pending on its base. All else are functions of what was read, and of the events of the run: the
 conditions of rules about inputs, which `rules.py` lists, and `facts` about inputs that no rule refuses.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,33 +22,35 @@ from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private import dispatch, operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional, overlap, replay, storage_sizes, views, views_of_no_grad_bases
-from aotviz.tracing.argument_state import ArgumentState, Kind
+from aotviz.tracing.argument_state import Kind
 from aotviz.tracing.arguments import Arguments
-from aotviz.tracing.events import Marked, MetadataOp, TensorNumber, Wrote
+from aotviz.tracing.events import Marked, MetadataOp, Wrote
 from aotviz.tracing.functional import Before, has_another_history
-from aotviz.tracing.ledger import Ledger, Left
+from aotviz.tracing.ledger import Ledger
 
 
-@dataclass(frozen=True, eq=False)
 class Seen:
-    """What a run shows of one input that is a tensor."""
+    """What a run shows of one input that is a tensor, which is called `name` by the user: `fake` before the call, and
+    `argument`, the functional tensor, after it."""
 
-    name: str  # the user's
-    fake: torch.Tensor  # before the call
-    was: Before
-    argument: torch.Tensor  # the functional one after it
-    number: TensorNumber  # of that
-    outputs: Sequence[Any]
-    ledger: Ledger
-    given: ArgumentState | None  # what happened to it, if it requires grad
-    left: Left | None  # what is left in its first storage
-    before: Layout
-    is_set: bool  # set_ was called on it
-    value: Layout  # of the value inside, if it was: that gets new strides with every write
-    lies: Layout  # now; the argument has the caller's strides
-    replaced: bool  # and gave it another storage
-    changed: bool  # its data was written
-    moved: bool  # the wrapper must change its shape or strides
+    def __init__(
+        self, argument: torch.Tensor, fake: torch.Tensor, was: Before, ledger: Ledger, name: str, outputs: Sequence[Any]
+    ) -> None:
+        self.argument, self.fake, self.was, self.ledger = argument, fake, was, ledger
+        self.name, self.outputs, self.number = name, outputs, ledger.number(argument)
+        self.given = ledger.given.get(self.number)  # what happened to it, if it requires grad
+        value = functional.inner(argument)
+        self.is_set = functional.storage_replaced(argument)  # set_ was called on it
+        self.replaced = self.is_set and functional.storage(fake) != functional.storage(value)  # by another storage
+        self.before = views.layout(fake)
+        # The value inside gets new strides with every write; the argument has the caller's.
+        self.value = views.layout(value if self.is_set else argument)
+        self.lies = self.value if self.replaced else views.layout(argument)  # now
+        repeated = self.given is not None and self.given.repeated
+        # The wrapper must change its shape or strides.
+        self.moved = functional.metadata_mutated(argument) and (repeated or self.before != self.lies)
+        self.left = ledger.left.get(self.number) if self.replaced else None  # what is left in its first storage
+        self.changed = functional.data_mutated(argument)
 
     @property
     def has_new_grad_fn(self) -> bool:
@@ -58,37 +59,6 @@ class Seen:
     @property
     def is_inference(self) -> bool:
         return bool(self.fake.is_inference() and not torch.is_inference_mode_enabled())
-
-
-def seen(
-    argument: torch.Tensor, fake: torch.Tensor, was: Before, ledger: Ledger, name: str, outputs: Sequence[Any]
-) -> Seen:
-    value, is_set = functional.inner(argument), functional.storage_replaced(argument)
-    replaced = is_set and functional.storage(fake) != functional.storage(value)
-    before, after = views.layout(fake), views.layout(value if is_set else argument)
-    number = ledger.number(argument)
-    lies, given = after if replaced else views.layout(argument), ledger.given.get(number)
-    moved = functional.metadata_mutated(argument) and ((given is not None and given.repeated) or before != lies)
-    left = ledger.left.get(number) if replaced else None
-    changed = functional.data_mutated(argument)
-    return Seen(
-        name,
-        fake,
-        was,
-        argument,
-        number,
-        outputs,
-        ledger,
-        given,
-        left,
-        before,
-        is_set,
-        after,
-        lies,
-        replaced,
-        changed,
-        moved,
-    )
 
 
 def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
@@ -100,8 +70,9 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
     turned_on = one.was.edge is None and argument.requires_grad and argument.is_leaf and len(marks) == 1
     # A trace does not count the writes of operators that take lists.
     writes = ledger.writes_of(argument)
-    bumps = max(operators.version(argument) - one.was.version - ledger.uncounted_writes[one.number], writes)
-    fewer = not torch.is_inference_mode_enabled() and bumps < writes + ledger.sets_of(one.number)
+    bumps = max(operators.version(argument) - one.was.version - ledger.uncounted_writes_of(one.number), writes)
+    sets = sum(event.sets_storage for event in ledger.metadata_ops(one.number))
+    fewer = not torch.is_inference_mode_enabled() and bumps < writes + sets  # Dynamo makes `set_` of `x.data = ...`
     with_grad = one.was.edge is not None and torch.is_grad_enabled()
     differs = with_grad and (  # matters if it is a view of a base without grad
         (one.changed and hidden and not fake.is_leaf)
@@ -182,11 +153,10 @@ def unrepeatable(one: Seen) -> MetadataOp | None:
 
 
 def loses_gradients(one: Seen) -> bool:
-    return one.given is not None and one.given.loses_some(one.moved) and torch.is_grad_enabled()
-
-
-def is_set_to_itself(one: Seen) -> bool:
-    return one.is_set and not one.replaced and one.before != one.value
+    """Whether eager loses some of its gradients, and the trace loses others: the wrapper repeats the ops after the
+    graph. Or else it bumps the version counter before the graph, and all gradients are lost."""
+    given = one.given
+    return given is not None and given.used_after and (given.used or one.moved) and torch.is_grad_enabled()
 
 
 def writes_twice(one: Seen) -> bool:
@@ -204,21 +174,15 @@ def resized_after_a_write(one: Seen) -> bool:
     shrinks = math.prod(map(hint, lies.size)) < math.prod(map(hint, one.fake.shape))
     written: list[Layout] = []
     for _, event in ledger.changes():
-        if isinstance(event, Wrote) and ledger.root(event.tensor) == one.number:
-            written.append(event.where or lies)
-        elif isinstance(event, Wrote) or event.tensor != one.number:
-            continue
-        elif written and (grows or shrinks):
-            return True
-        elif event.operator is torch.ops.aten.resize_.default:
+        if isinstance(event, Wrote):
+            written += [event.where or lies] if ledger.root(event.tensor) == one.number else []
+        elif written and event.tensor == one.number:
+            resized = event.operator is torch.ops.aten.resize_.default
             with dispatch.without_modes():
-                if not all(views.contiguous(where) or overlap.covers(lies, where) for where in written):
-                    return True
+                gaps = resized and not all(views.contiguous(where) or overlap.covers(lies, where) for where in written)
+            if grows or shrinks or gaps:
+                return True
     return False
-
-
-def set_before_a_write(one: Seen) -> bool:
-    return one.replaced and one.has_new_grad_fn
 
 
 def old_storage_is_shared(one: Seen) -> bool:
@@ -229,24 +193,10 @@ def old_storage_is_shared(one: Seen) -> bool:
 
 def raises_in_eager(one: Seen) -> bool:
     """Whether an inference tensor is written outside of inference mode. Only a detached alias of it can be written."""
-    return one.is_inference and any(_writes_outside(event, one) for _, event in one.ledger.changes())
-
-
-def _writes_outside(event: MetadataOp | Wrote, one: Seen) -> bool:
-    written = one.ledger.tensors[event.tensor]
-    if event.mode.inference or functional.storage(written) != functional.storage(one.argument):
-        return False
-    made = one.ledger.origin(event.tensor)
-    return made is None or not made.detaches
-
-
-def resizes_another_storage(one: Seen) -> bool:
-    return storage_sizes.resizes(one.ledger, one.argument) and one.is_set
-
-
-def fills_and_writes(one: Seen) -> bool:
-    filled = storage_sizes.resizes(one.ledger, one.argument) and storage_sizes.is_filled(one.ledger, one.argument)
-    return filled and one.changed
+    ledger, storage = one.ledger, functional.storage
+    outside = {event.tensor for _, event in ledger.changes() if one.is_inference and not event.mode.inference}
+    made = (ledger.origin(alias) for alias in outside if storage(ledger.tensors[alias]) == storage(one.argument))
+    return any(event is None or not event.detaches for event in made)
 
 
 def of_stand_in(argument: torch.Tensor, fake: torch.Tensor, was: Before) -> InputAliasInfo:

@@ -26,13 +26,13 @@ from aotviz.ir.view_and_mutation import (
     ViewStep,
 )
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
-from aotviz.python_state.contents import contents
+from aotviz.python_state.user_objects import contents
 from aotviz.torch_private import script_objects
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, registered_hooks, replay, views
-from aotviz.tracing.events import Path, TensorNumber, TracedHook, Viewed
+from aotviz.tracing import functional, registered_hooks, replay
+from aotviz.tracing.events import Path, TensorNumber, TracedHook
 from aotviz.tracing.ran import Ran
-from aotviz.tracing.tensor_states import TensorStates
+from aotviz.tracing.views import layout
 
 MOST_STEPS = 5  # from an object in the result to a tensor that it holds
 
@@ -72,36 +72,28 @@ def _hidden_tensor(value: object, steps: int) -> str:
     return ""
 
 
-def classified(ran: Ran) -> OutputFacts:
-    """Sort the outputs into the eight output types, by the origin of their memory in the ledger."""
-    return _Classifier(ran).facts()
-
-
-class _Classifier:
-    """What is collected while the outputs are sorted, one after the other."""
+class Classifier:
+    """Sorts the outputs into the eight output types, one after the other, by the origin of their memory in the
+    ledger."""
 
     def __init__(self, ran: Ran) -> None:
         self.ran, self.ledger, self.args, self.outputs = ran, ran.ledger, ran.args, ran.outputs
-        self.input_info, self.output_names, self.input_names = ran.input_info, ran.output_names, ran.program.names
-        ledger, args, members, outputs = ran.ledger, ran.args, ran.members, ran.outputs
-        tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        number = self.number = ledger.number
+        self.input_info, self.output_names = ran.input_info, ran.output_names
+        tensors = [(i, a) for i, a in enumerate(ran.args) if isinstance(a, torch.Tensor)]
+        number = self.number = ran.ledger.number
         inputs = {number(part): Ref("input", i, path) for i, a in tensors for path, part in parts_by_path(a)}
         wholes = {number(a): Ref("input", i) for i, a in tensors}
-        self.named = {**inputs, **wholes, **{number(m): Ref("member", p) for p, m in members.items()}}
-        self.members = list(map(number, members.values()))
+        self.named = {**inputs, **wholes, **{number(m): Ref("member", p) for p, m in ran.members.items()}}
         self.input_of_storage = {functional.storage(a): i for i, a in tensors}
         self.first_output: dict[TensorNumber, int] = {}
-        for index, output in enumerate(outputs):
+        for index, output in enumerate(ran.outputs):
             if isinstance(output, torch.Tensor):
                 self.first_output.setdefault(number(output), index)
         self.bases: list[torch.Tensor] = []
         self.roots: list[tuple[Any, Any]] = []  # (intermediate, an output that is a view of it)
         self.views: list[torch.Tensor] = []
         self.first_view: list[int] = []  # for each base, the output that it is returned for
-        self.leaf_views: list[
-            torch.Tensor
-        ] = []  # views that were made to require grad inside, while their base does not
+        self.leaf_views: list[torch.Tensor] = []  # views made to require grad inside, while their base does not
         self.rewritten: dict[TensorNumber, Ref] = {}  # detached alias with a grad_fn -> the base that has it
         self.histories: dict[TensorNumber, Ref] = {}  # view with a grad_fn of its own -> the base that has it
 
@@ -118,7 +110,7 @@ class _Classifier:
         written = {key: Ref("mutation", i) for key, i in tensors if self.input_info[i].mutation_type is out}
         for base in self.bases:  # a write to a detached alias of the whole input also writes the input
             root, path = self.ledger.path(number(base))
-            if number(base) in self.rewritten and root in written and base.numel() == self.tensor(root).numel():
+            if number(base) in self.rewritten and root in written and base.numel() == self.ledger.tensors[root].numel():
                 given = self.input_info[written[root].index]
                 uncounted = given.version_bumps and any(self.ledger.counts_apart(event.results[k]) for event, k in path)
                 if given.mutations_hidden_from_autograd and not uncounted:
@@ -130,12 +122,16 @@ class _Classifier:
             slots=slots,
             views=list(map(number, self.views)),
             histories=self.histories,
-            moved=[*moved, *self.members, *(event.tensor for *_, event in self.ran.moved_parts())],
+            moved=[
+                *moved,
+                *map(number, self.ran.members.values()),
+                *(event.tensor for *_, event in self.ran.moved_parts()),
+            ],
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(number, self.leaf_views)),
             written=written | self.rewritten,
             left={one for one, left in self.ledger.left.items() if left is not None},
         )
-        steps, refs = replay.Builder(self.ledger, TensorStates(self.ledger.tensors), wanted).build()
+        steps, refs = replay.Builder(self.ledger, replay.States(self.ledger.tensors), wanted).build()
         leaving = {key for key, ref in refs.items() if ref.kind != "base"}
         deferred = next((hook.number for hook in self.ledger.traced_hooks if self._is_deferred(hook, leaving)), None)
         made = {number(view): refs[number(view)] for view in self.views}
@@ -148,9 +144,6 @@ class _Classifier:
         pairs = zip(self.bases, self.first_view, strict=True)
         base_info = (IntermediateBase(view, base.requires_grad and number(base) in tracked) for base, view in pairs)
         return OutputFacts(tuple(infos), tuple(self.bases), tuple(base_info), steps, deferred)
-
-    def tensor(self, number: TensorNumber) -> torch.Tensor:
-        return self.ledger.tensors[number]
 
     def _refuse_tied_leaves(self, infos: Sequence[OutputAliasInfo]) -> None:
         """Refuse a leaf created inside if another result was computed from it, or is a view that the wrapper does not
@@ -197,7 +190,7 @@ class _Classifier:
                 return replace(plain, output_type=OutputType.is_input, base_index=given, made=ref)
             _refuse_hidden_tensors(output, self.output_names[index])
             return replace(plain, constant=output, is_constant=True)
-        where = views.layout(output)
+        where = layout(output)
         if not functional.is_functional(output):  # from the closure: the graph holds it as a constant
             return replace(plain, requires_grad=output.requires_grad, layout=where)
         info = replace(
@@ -230,24 +223,24 @@ class _Classifier:
         known_base = base_of(output)
         base = output if known_base is None else known_base
         if base is not root and base is not base_of(root) and functional.grad_fn(base) is not None:
-            source = self._input_name(self._input_index(root))
+            source = self._input_name(root)
             raise Refused("detached alias is written", f"output {self.first_output[self.number(output)]}", source)
-
-    def _input_name(self, index: int | None) -> str:
-        known = index is not None and index < len(self.input_names)
-        return repr(self.input_names[index or 0]) if known else "an input"
 
     def _path(self, output: torch.Tensor, stop: Callable[[TensorNumber], bool]) -> tuple[torch.Tensor, Path]:
         """As `Log.path`, with the tensors themselves."""
         number, path = self.ledger.path(self.number(output), stop)
-        return self.tensor(number) if path else output, path
+        return self.ledger.tensors[number] if path else output, path
+
+    def _path_above(self, alias: torch.Tensor) -> tuple[torch.Tensor, Path]:
+        own = self.number(alias)
+        return self._path(alias, lambda one: one != own and self._stands_alone(one))
 
     def _stands_alone(self, number: TensorNumber) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
         event = self.ledger.origin(number)
         if number in self.named or event is None:
             return True
-        tensor = self.tensor(number)
+        tensor = self.ledger.tensors[number]
         if base_of(tensor) is None and tensor.requires_grad and functional.grad_fn(tensor) is not None:
             return True  # a detached alias that was written with a value that has a `grad_fn`
         return not event.mode.grad and autograd_graph.from_custom_function(functional.grad_fn(tensor))
@@ -255,6 +248,10 @@ class _Classifier:
     def _input_index(self, tensor: torch.Tensor) -> int | None:
         ref = self.named.get(self.number(tensor))
         return ref.index if ref and ref.kind == "input" else self.input_of_storage.get(functional.storage(tensor))
+
+    def _input_name(self, tensor: torch.Tensor) -> str:
+        index = self._input_index(tensor)
+        return "an input" if index is None else self.ran.program.name(index)
 
     def _own(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """An output that the graph returns."""
@@ -276,8 +273,7 @@ class _Classifier:
 
     def _alias_with_history(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
-        own = self.number(output)
-        root, path = self._path(output, lambda one: one != own and self._stands_alone(one))
+        root, path = self._path_above(output)
         named = self.number(root) in self.named
         if not named and not replay.replayable(path):
             return self._not_replayable(info, output, root)
@@ -307,25 +303,22 @@ class _Classifier:
                 return replace(info, output_type=OutputType.alias_of_input, base_index=source)
             if source is not None and not is_subclass(output) and self.input_info[source].mutates_data:
                 name = f"output {self.first_output[self.number(output)]}"
-                raise Refused("symbolic view of a subclass", name, self._input_name(source))
+                raise Refused("symbolic view of a subclass", name, self._input_name(root))
         tangent = functional.grad_fn(output) is not None
         return replace(info, output_type=OutputType.unsafe_view_alias, has_tangent=tangent)
 
     def _view(
-        self,
-        info: OutputAliasInfo,
-        output: torch.Tensor,
-        kind: OutputType,
-        base: int | None,
-        path: Path,
+        self, info: OutputAliasInfo, output: torch.Tensor, kind: OutputType, base: int | None, path: Path
     ) -> OutputAliasInfo:
         self.views.append(output)
-        info = replace(info, output_type=kind, base_index=base, view_chain=tuple(_view_step(*step) for step in path))
-        return replace(info, new_leaf=self._turned_on(output, path))
+        steps = ((event, k if event.several else None) for event, k in path)
+        chain = tuple(ViewStep(event.operator, event.args, item, not event.mode.grad) for event, item in steps)
+        new_leaf = self._turned_on(output, path)
+        return replace(info, output_type=kind, base_index=base, view_chain=chain, new_leaf=new_leaf)
 
     def _turned_on(self, output: torch.Tensor, path: Path) -> bool:
         """Whether a view is a leaf made to require grad inside, or a view of one. The wrapper turns these on."""
-        for view in (*(self.tensor(event.results[k]) for event, k in path), output):
+        for view in (*(self.ledger.tensors[event.results[k]] for event, k in path), output):
             if _is_new_leaf(view):
                 if len(self.ledger.marks_of(self.number(view))) > 1:
                     raise Refused("a new leaf is returned", "an output")
@@ -358,8 +351,7 @@ class _Classifier:
 
     def _need_memory(self, alias: torch.Tensor, output: torch.Tensor) -> None:
         """Let the graph return the memory of a detached alias, unless the wrapper has it already."""
-        own = self.number(alias)
-        root, _ = self._path(alias, lambda one: one != own and self._stands_alone(one))
+        root, _ = self._path_above(alias)
         number = self.number(root)
         if self.ledger.origin(number) is not None and number not in self.named:
             raise Refused("stale view", "an alias of an alias, each with its own grad_fn")
@@ -379,8 +371,3 @@ def _is_new_leaf(view: torch.Tensor) -> bool:
     base = base_of(view)
     tracked = base is not None and base.requires_grad
     return view.requires_grad and not tracked and functional.grad_fn(view) is None
-
-
-def _view_step(event: Viewed, item: int) -> ViewStep:
-    arguments = tuple(map(views.frozen, event.args))
-    return ViewStep(event.operator, arguments, item if event.several else None, not event.mode.grad)

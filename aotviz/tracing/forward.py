@@ -24,14 +24,14 @@ import torch
 import torch.fx as fx
 
 from aotviz.ir.descriptors import InputDescriptor, parts_of
+from aotviz.ir.forms import Tangent
 from aotviz.ir.graphs import placeholders, prefix
 from aotviz.ir.refusals import Refused, line_in, refuse, translated
 from aotviz.ir.view_and_mutation import InputAliasInfo, Ref
 from aotviz.ir.wrapper_subclasses import is_subclass
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import pytree
 from aotviz.torch_private.tensors import base_of
-from aotviz.torch_private.tracers import telling_of_compilation
+from aotviz.torch_private.tracers import swapped, telling_of_compilation
 from aotviz.tracing import (
     arguments,
     facts_of_inputs,
@@ -44,7 +44,7 @@ from aotviz.tracing import (
     user_calls,
 )
 from aotviz.tracing.arguments import Arguments
-from aotviz.tracing.backward import Autocasts, TracedTangent, trace_gradients
+from aotviz.tracing.backward import Autocasts, trace_gradients
 from aotviz.tracing.checkpointing import tagging_checkpoints
 from aotviz.tracing.events import Event, MetadataOp, TensorNumber, Viewed
 from aotviz.tracing.fakes import asks_for_values, rng_preserved, strays
@@ -52,7 +52,7 @@ from aotviz.tracing.late_writes import LateWrites
 from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace, module_stack
 from aotviz.tracing.program import Known, Program, WithMembers
-from aotviz.tracing.ran import Ran, names_of_move
+from aotviz.tracing.ran import Ran, told_of_move
 from aotviz.tracing.results import Results
 from aotviz.tracing.run_listener import RunListener
 from aotviz.tracing.views_of_no_grad_bases import Watch
@@ -126,9 +126,8 @@ def _refuse_failed_move(error: Exception, opened: OpenTrace, given: Arguments | 
 
 
 def _refused_move(event: MetadataOp, opened: OpenTrace, given: Arguments) -> Refused:
-    if event.sets_storage:
-        return Refused("alias is given another storage", "a view and its base")
-    return Refused("metadata op on a view", *names_of_move(event, opened, given))
+    sets, names = told_of_move(event, opened, given)
+    return Refused("alias is given another storage" if sets else "metadata op on a view", *names)
 
 
 def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
@@ -140,7 +139,7 @@ def _called(given: Arguments, opened: OpenTrace) -> Run | Known:
     watching = user_calls.BeforeEachCall(watch.look) if watch.is_needed else nullcontext()
     telling = telling_of_compilation() if known.is_compiling else nullcontext()
     grad_mode = torch.is_grad_enabled()
-    with patched(opened.ledger, open=True):
+    with swapped(opened.ledger, open=True):
         with watching, telling:
             result = program.fn(*given.args)
         watch.look()
@@ -165,7 +164,6 @@ def _read(
     outputs += hooked
     names = (f"output{pytree.keystr(path)}" for path, _ in paths)
     output_names = (*names, *(f"hooked_{number + 1}" for number in range(len(hooked))))
-    read = [_input_facts(given, opened, whole, outputs, position) for position in range(len(args))]
     ran = Ran(
         **vars(given),
         open=opened,
@@ -175,12 +173,12 @@ def _read(
         outputs=tuple(outputs),
         out_spec=out_spec,
         output_names=output_names,
-        input_info=tuple(info for info, _ in read),
+        input_info=tuple(_input_facts(given, opened, whole, outputs, position) for position in range(len(args))),
     )
     refuse(rules.OF_RUN, ran)
     if ran.turned_on and not program.with_gradients:
         return replace(known, turns_grad_on=True)
-    facts = facts_of_outputs.classified(ran)
+    facts = facts_of_outputs.Classifier(ran).facts()
     if facts.deferred_hook is not None:
         return replace(known, deferred_hooks=known.deferred_hooks | {facts.deferred_hook})
     if not torch.is_inference_mode_enabled():
@@ -191,7 +189,7 @@ def _read(
         output_facts=facts,
         forgotten=tuple(watch.forgotten),
         grad_enabled_after=grad_enabled_after,
-        unrepeatable=next((moved for _, moved in reversed(read) if moved is not None), ledger.unrepeatable),
+        turned=None,
         length=len(opened.graph.nodes),
     )
     refuse(rules.OF_RESULTS, found)
@@ -200,24 +198,24 @@ def _read(
 
 def _input_facts(
     given: Arguments, opened: OpenTrace, whole: WithMembers, outputs: Sequence[Any], position: int
-) -> tuple[InputAliasInfo, MetadataOp | None]:
-    """The facts about an input, and the metadata op after which its gradients would differ from eager's."""
-    program, ledger, unrepeatable = given.program, opened.ledger, None
+) -> InputAliasInfo:
+    """The facts about an input. The ledger gets the metadata op after which its gradients would differ from eager's."""
+    program, ledger = given.program, opened.ledger
     argument, fake, before = given.args[position], program.args[position], given.before[position]
     if position in whole.stand_ins:
         info = facts_of_inputs.of_stand_in(argument, fake, before)
     elif isinstance(argument, torch.Tensor):
-        seen = facts_of_inputs.seen(argument, fake, before, ledger, program.name(position), outputs)
+        seen = facts_of_inputs.Seen(argument, fake, before, ledger, program.name(position), outputs)
         refuse(rules.OF_INPUT, seen)
         info = facts_of_inputs.facts(seen, program.keep_input_mutations)
-        unrepeatable = facts_of_inputs.unrepeatable(seen)
+        ledger.unrepeatable = facts_of_inputs.unrepeatable(seen) or ledger.unrepeatable
     else:
         info = InputAliasInfo(False, True, False, False, keep_input_mutations=program.keep_input_mutations)
     if position in whole.hidden_counters:
         info = replace(info, version_bumps=int(info.mutated))
     used = facts_of_inputs.used_before_moving(given, position, info, ledger, opened.graph)
     asked = position in ledger.differentiated
-    return replace(info, used_before_moving=used, differentiated=asked), unrepeatable
+    return replace(info, used_before_moving=used, differentiated=asked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,11 +242,11 @@ class Run(Results):
 
     def placing_views(self) -> AbstractContextManager[None]:
         """If the function wrote through `as_strided`, so do its gradients, and the ledger must watch these too."""
-        return patched(self.ledger, open=bool(self.ledger.placed))
+        return swapped(self.ledger, open=bool(self.ledger.placed))
 
     def differentiated(
-        self, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts
-    ) -> tuple[tuple[TracedTangent, ...], tuple[Any, ...], tuple[Any, ...], LateWrites]:
+        self, outputs: Mapping[int, Any], edges: Sequence[Any], autocast: Autocasts
+    ) -> tuple[tuple[Tangent, ...], tuple[Any, ...], tuple[Any, ...], LateWrites]:
         """What `trace_gradients` returns, and what the backward writes to inputs.
 
         Raises:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from aotviz.ir.refusals import Names
 from aotviz.ir.storages import has_no_root
 from aotviz.torch_private.tensors import base_of
-from aotviz.tracing import functional, views_of_no_grad_bases
-from aotviz.tracing.events import MetadataOp
+from aotviz.tracing import functional
+from aotviz.tracing.events import MetadataOp, Wrote
 from aotviz.tracing.functional import is_view_with_history
 from aotviz.tracing.ran import Ran
 from aotviz.tracing.views import layout
+from aotviz.tracing.views_of_no_grad_bases import used_after, writes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +24,6 @@ class InputsAndBases:
     ran: Ran
     duplicate_of: tuple[int | None, ...]  # as in FlatCall
     counter_of: tuple[int, ...]
-
-    def names_of(self, event: MetadataOp) -> tuple[str, str, str]:
-        return self.ran.names_of(event)
 
     def occurrences(self) -> dict[int, list[int]]:
         """Position of an input that requires grad -> itself and its duplicates."""
@@ -44,10 +42,8 @@ class InputsAndBases:
         views count: the leaf itself does not change."""
         ran, argument = self.ran, self.ran.args[position]
         written = [ran.args[j] for j in self.counting_with(position)]
-        if ran.input_info[position].is_leaf:
-            return views_of_no_grad_bases.used_view(ran.ledger, ran.open.graph, argument, written)
-        node, _ = ran.graph_input(position)
-        return views_of_no_grad_bases.used_after(ran.ledger, ran.open.graph, node, argument, written)
+        node = None if ran.input_info[position].is_leaf else ran.graph_input(position)[0]
+        return used_after(ran.ledger, ran.open.graph, argument, written, node)
 
     def lose_views(self) -> dict[int, tuple[int, ...]]:
         """The inputs whose gradients depend on their base, with the other inputs whose writes bump their version
@@ -76,7 +72,7 @@ class InputsAndBases:
         ran, found = self.ran, None
         for unseen, base, view in self.turned_bases():
             node, graph, moved = ran.graph_input(view)[0], ran.open.graph, [ran.args[base]]
-            if unseen is not None and views_of_no_grad_bases.used_after(ran.ledger, graph, node, ran.args[view], moved):
+            if unseen is not None and used_after(ran.ledger, graph, ran.args[view], moved, node):
                 found = unseen
         return found
 
@@ -84,7 +80,7 @@ class InputsAndBases:
 # --- Conditions of rules (`rules.py`). ---
 
 
-def loses_its_base(one: InputsAndBases) -> Iterator[tuple[bool, str]]:
+def loses_its_base(one: InputsAndBases) -> Iterator[tuple[bool, Names]]:
     """An input is used after autograd saw the write to another with the same counter: it gets a `grad_fn` from it."""
     infos, args = one.ran.input_info, one.ran.program.args
     for position, same in one.occurrences().items():
@@ -95,13 +91,16 @@ def loses_its_base(one: InputsAndBases) -> Iterator[tuple[bool, str]]:
                 yield infos[position].is_leaf, one.ran.program.name(position)
 
 
-def writes_after_turning(one: InputsAndBases) -> Iterator[MetadataOp]:
+def writes_after_turning(one: InputsAndBases) -> Iterator[tuple[bool, Names]]:
     """A view is written after the elements of its base changed their order in grad mode."""
     args = one.ran.args
     for unseen, base, view in one.turned_bases():
         if unseen is None:
-            moved = views_of_no_grad_bases.written_after_move(one.ran.ledger, args[view], [args[base]])
-            yield from () if moved is None else (moved,)
+            moves = ((k, e) for k, e in writes_of(one.ran.ledger, [args[base]]) if isinstance(e, MetadataOp))
+            position, moved = next(moves, (0, None))
+            writes = (k for k, e in writes_of(one.ran.ledger, [args[view]]) if isinstance(e, Wrote) and e.mode.grad)
+            if moved is not None and max(writes, default=0) > position:
+                yield one.ran.told_of(moved)
 
 
 def assigns_data_of_a_view(one: InputsAndBases) -> Iterator[Names]:

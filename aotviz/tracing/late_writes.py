@@ -55,10 +55,9 @@ class Watch:
             for i in changed(args, before):
                 bumps = operators.version(args[i]) - self.versions[i]
                 target: Any = None if any(map(is_subclass, args)) else trace.node_of(before[i][0])
-                if bumps < 1 or _is_shared(self.passed, i) or getattr(target, "op", "") != "placeholder":
-                    raise Refused("written by a backward", name(i))
-                now = functional.inner(args[i])
-                if now.shape != before[i][0].shape or now.stride() != before[i][0].stride():
+                now, (was, *_) = functional.inner(args[i]), before[i]
+                is_input = getattr(target, "op", "") == "placeholder" and not _is_shared(self.passed, i)
+                if bumps < 1 or not is_input or (now.shape, now.stride()) != (was.shape, was.stride()):
                     raise Refused("written by a backward", name(i))
                 node = trace.graph.call_function(torch.ops.aten.copy_.default, (target, trace.node_of(now)))
                 tags = {"partitioner_tag": BACKWARD_ONLY, "autograd_backward": True}

@@ -16,7 +16,6 @@ shape that does not fit. A metadata op that autograd does not see is itself such
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -29,7 +28,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import hint
 from aotviz.ir.view_and_mutation import Layout
 from aotviz.ir.wrapper_subclasses import is_subclass, parts
-from aotviz.torch_private import dispatch, operators
+from aotviz.torch_private import dispatch, operators, pytree
 from aotviz.torch_private.tensors import base_of, storage_key
 from aotviz.tracing import functional, overlap
 from aotviz.tracing.argument_state import ArgumentState, Kind
@@ -43,7 +42,6 @@ from aotviz.tracing.events import (
     TracedHook,
     Viewed,
     Wrote,
-    numbers_in,
 )
 from aotviz.tracing.fakes import geometry
 from aotviz.tracing.hidden_aliases import HiddenAliases
@@ -75,8 +73,6 @@ class Ledger(Log):
         self.open = False
         self.meets_subclass = False  # an operator was called with one
         self.differentiated: set[int] = set()  # arguments whose gradient the function asks for, by position
-        self._writes: Counter[TensorNumber] = Counter()  # tensor -> number of operators whose write eager counts
-        self.uncounted_writes: Counter[TensorNumber] = Counter()  # the same, of those whose write eager does not count
         self.placed: set[TensorNumber] = set()  # tensors with an `as_strided` in the chain of views that led to them
         self.storages: dict[TensorNumber, int] = {}  # argument -> the key of its storage
         self.sizes_before: dict[TensorNumber, Any] = {}  # argument -> the bytes of its storage
@@ -109,7 +105,8 @@ class Ledger(Log):
         return known
 
     def _as_data(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in value):
+        """An argument with numbers in place of tensors, and tuples in place of lists."""
+        if isinstance(value, (list, tuple)):
             return tuple(map(self._as_data, value))
         return self.numbered(value) if isinstance(value, torch.Tensor) else value
 
@@ -120,13 +117,15 @@ class Ledger(Log):
 
     def give(self, argument: Any, passed: Any, as_view: bool) -> None:
         """Called before the run with each argument, and the tensor that was passed for it."""
-        number = self.numbered(argument) if functional.is_functional(argument) else self.number(argument)
-        if functional.is_functional(argument) and functional.has_storage(passed):
+        if not functional.is_functional(argument):
+            return
+        number = self.numbered(argument)
+        if functional.has_storage(passed):
             self.storages[number] = storage_key(passed)
             self.sizes_before[number] = passed.untyped_storage().nbytes()
         if is_subclass(argument):
             self.of_subclasses.update(map(self.numbered, (argument, *parts(argument))))
-        if functional.is_functional(argument) and passed.requires_grad and not is_subclass(argument):
+        elif passed.requires_grad:
             where = layout(argument)
             given = self.given[number] = ArgumentState(Kind.of(passed), as_view, where, overlap.hinted(where).order)
             if given.kind is Kind.ORPHAN:
@@ -155,7 +154,7 @@ class Ledger(Log):
         number = self.numbered(tensor)
         self.assigned.append(number)
         if given:
-            self.add(Wrote(number, mode_now()))
+            self.add(Wrote(number, mode_now(), counts=False))
         elif base_of(tensor) is None and not self.is_viewed(number):
             self.part(number)
         else:
@@ -167,35 +166,26 @@ class Ledger(Log):
         """Called after each operator, with its node. Returns whether the operator concerns aliases."""
         kind = operators.aliasing(operator)
         if kind == "plain" or not args:
-            if self._after_move or self._orphans:
-                self._note_use(args)
+            self._note_use(args)
             return False
-        first, rest = args[0], args[1:]
         if kind == "view":
-            return self._note_view(operator, first, rest, kwargs, result, node)
+            return self._note_view(operator, args, kwargs, result, node)
         if kind == "move":
-            if functional.is_functional(first):
-                self._note_move(operator, first, rest, kwargs, node)
+            if functional.is_functional(args[0]):
+                self._note_move(operator, args, kwargs, node)
             return True
-        if self._after_move or self._orphans:
-            self._note_use(rest)
+        self._note_use(args[1:])
         for tensor in operators.written(operator, args, kwargs):
             if functional.is_functional(tensor):
-                self.note_write(operator, tensor, node, (*rest, *kwargs.values()))
+                self.note_write(operator, tensor, node, (*args[1:], *kwargs.values()))
                 if operators.counts_unseen(operator):
                     functional.increment_version((tensor,))
         return True
 
     def _note_view(
-        self,
-        operator: Any,
-        first: Any,
-        rest: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        result: Any,
-        node: fx.Node | None,
+        self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, node: fx.Node | None
     ) -> bool:
-        several = isinstance(result, (list, tuple))
+        first, several = args[0], isinstance(result, (list, tuple))
         made = tuple(result) if several else (result,)
         fresh = (functional.is_functional(r) and r is not first and self.origin(self.number(r)) is None for r in made)
         if not (functional.is_functional(first) and made and all(fresh)):
@@ -212,9 +202,8 @@ class Ledger(Log):
             stale = self._is_stale(source) if given is None else given.order != overlap.hinted(given.start).order
             if stale or good_for is not GradFn.STALE:  # autograd sets their base only later
                 self._after_move.update((r, GradFn.WRONG if stale else good_for) for r in results)
-        place, named = layout(first), {name: self._as_data(value) for name, value in kwargs.items()}
-        said = self._as_data(rest)
-        self.add(Viewed(results, layouts, source, place, operator, said, named, several, detaches, mode_now(), node))
+        said = self._as_data(args[1:]), {name: self._as_data(value) for name, value in kwargs.items()}
+        self.add(Viewed(results, layouts, source, layout(first), operator, *said, several, detaches, mode_now(), node))
         return True
 
     def note_write(self, operator: Any, tensor: torch.Tensor, node: fx.Node | None, others: Iterable[Any] = ()) -> None:
@@ -223,12 +212,11 @@ class Ledger(Log):
         root, path = self.path(number)
         if self._resized.intersection((number, *(event.source for event, _ in path))):
             raise Refused("resized after a write", "a view")
-        differentiable = mode.grad and _require_grad(tensor, *others)
+        values = (value for value in (tensor, *others) if isinstance(value, torch.Tensor))
+        differentiable = mode.grad and any(value.requires_grad for value in values)
         if differentiable and self._misplaces_gradients(number):
             raise Refused("as_strided in a chain of views", "a tensor")
-        counts = operators.counts_writes(operator)
-        self.add(Wrote(number, mode, operator, node, layout(self.tensors[root]), counts))
-        (self._writes if counts else self.uncounted_writes)[number] += 1
+        self.add(Wrote(number, mode, operator, node, layout(self.tensors[root]), operators.counts_writes(operator)))
         if differentiable and number in self._after_move and not self._is_repeated(number):
             self.unrepeatable = self.moved_view()
 
@@ -239,12 +227,9 @@ class Ledger(Log):
             inside = self.origin(self.number(one))
             if inside is not None and operators.aliasing(operator) == "view":
                 self.remove(inside)
-        made = self.events[first:]
-        for event in made:
+        for event in self.events[first:]:
             self.below.update(event.results if isinstance(event, Viewed) else ())
             self.events_below.add(event)
-            if isinstance(event, Wrote) and event.counts:
-                self._writes[event.tensor] -= 1
         self.note(operator, args, kwargs, result)
 
     def resize_storage(self, tensor: torch.Tensor, size: Any, after: fx.Node) -> None:
@@ -272,21 +257,14 @@ class Ledger(Log):
             if not overlap.covers(layout(tensor), where):
                 self._resized.add(number)
 
-    def _note_move(
-        self,
-        operator: Any,
-        tensor: torch.Tensor,
-        rest: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        node: fx.Node | None,
-    ) -> None:
+    def _note_move(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], node: fx.Node | None) -> None:
         """See Note [Views changed in place]."""
-        number, mode, where = self.numbered(tensor), mode_now(), layout(tensor)
-        sets, tracked = operators.sets_storage(operator), tensor.requires_grad
+        tensor, mode, sets = args[0], mode_now(), operators.sets_storage(operator)
+        number, where, tracked = self.numbered(tensor), layout(tensor), tensor.requires_grad
         if sets:
             self.parted.append((len(self.events), number, "alias is given another storage"))
-        named = {name: self._as_data(value) for name, value in kwargs.items()}
-        moved = MetadataOp(number, operator, self._as_data(rest), named, mode, node, where, tracked, sets)
+        said = self._as_data(args[1:]), {name: self._as_data(value) for name, value in kwargs.items()}
+        moved = MetadataOp(number, operator, *said, mode, node, where, tracked, sets)
         self.add(moved)
         given = self.given.get(number)
         if given is not None:
@@ -299,9 +277,8 @@ class Ledger(Log):
             if mode.grad and tracked:
                 self._moved_views.append(moved)
             # The version counter is bumped only after the op.
-            self._after_move[number] = operators.version(tensor) + 1 if mode.grad else GradFn.STALE
-            if sets:
-                self._after_move[number] = GradFn.WRONG
+            seen = operators.version(tensor) + 1 if mode.grad else GradFn.STALE
+            self._after_move[number] = GradFn.WRONG if sets else seen
             return
         for event in self.views():  # views of it keep their layout
             stale = (r for r in event.results if base_of(self.tensors[r]) is not None and self.root(r) == number)
@@ -309,17 +286,16 @@ class Ledger(Log):
 
     def _note_use(self, args: tuple[Any, ...]) -> None:
         """Autograd reads the `grad_fn` of each argument, which must be eager's."""
-        if not torch.is_grad_enabled():
+        if not (self._after_move or self._orphans) or not torch.is_grad_enabled():
             return
-        for argument in args:
-            for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
-                number = self.number(tensor)
-                if number in self._after_move and self._is_stale(number) and tensor.requires_grad:
-                    self.unrepeatable = self.moved_view()
-                if self._orphans and isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                    root = self.root(number)
-                    if root in self._orphans:
-                        self.given[root].use()
+        for tensor in pytree.tree_leaves(args):
+            number = self.number(tensor)
+            if number in self._after_move and self._is_stale(number) and tensor.requires_grad:
+                self.unrepeatable = self.moved_view()
+            if self._orphans and isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                root = self.root(number)
+                if root in self._orphans:
+                    self.given[root].use()
 
     def _is_stale(self, tensor: TensorNumber) -> bool:
         """Whether a view in `_after_move` will have another `grad_fn` than in eager at its next use."""
@@ -350,26 +326,19 @@ class Ledger(Log):
         """
         tensor: Any = args[0] if args else None
         number = self.number(tensor)
-        if (
-            self.origin(number) is None
-            or operators.aliasing(operator) != "view"
-            or not functional.is_functional(tensor)
-        ):
+        if self.origin(number) is None or operators.aliasing(operator) != "view" or not functional.is_plain(tensor):
             return None
-        strided = torch.ops.aten.as_strided.default
-        if (operator is not strided and number not in self.placed) or is_subclass(tensor):
+        if operator is not torch.ops.aten.as_strided.default and number not in self.placed:
             return None
         root = self.owner(tensor)
-        if is_subclass(root):  # a part of one, such as the values of a jagged tensor
-            return None
         moved = {event.tensor for event in self.metadata_ops()}
-        if root.dtype != tensor.dtype or moved.intersection((number, self.number(root))):
+        # A subclass is the owner of a part, such as the values of a jagged tensor.
+        if is_subclass(root) or root.dtype != tensor.dtype or moved.intersection((number, self.number(root))):
             return None
         results = geometry(operator, tensor.dtype, layout(tensor), args[1:], kwargs)
         if results is None:
             return None
-        several = isinstance(results, list)
-        return root, results if isinstance(results, list) else [results], several
+        return (root, results, True) if isinstance(results, list) else (root, [results], False)
 
     def _misplaces_gradients(self, tensor: TensorNumber) -> bool:
         """Whether a write goes through `as_strided` of a tensor that does not begin where its storage begins. Its
@@ -395,16 +364,14 @@ class Ledger(Log):
         None if it is not known."""
         where, dtype = start or layout(self.tensors[root]), self.tensors[root].dtype
         for event, k in path:
-            found = geometry(event.operator, dtype, where, event.args, event.kwargs) if not numbers_in(event) else None
+            given = pytree.tree_leaves([event.args, dict(event.kwargs)])
+            if any(isinstance(one, TensorNumber) for one in given):
+                return None
+            found = geometry(event.operator, dtype, where, event.args, event.kwargs)
             if found is None or (event.several and k >= len(found)):
                 return None
             where = Layout(*(found[k] if event.several else found))
         return where
-
-    def views_of(self, base: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors made by the function that autograd knows as views of `base`."""
-        made = (self.tensors[result] for event in self.views() for result in event.results)
-        return [one for one in made if base_of(one) is base]
 
     def writes_of(self, tensor: torch.Tensor) -> int:
         """The number of operators that wrote this very tensor, not a view of it.
@@ -414,14 +381,19 @@ class Ledger(Log):
         """
         number = self.number(tensor)
         if not torch.is_inference_mode_enabled():
-            return self._writes[number]
-        counted = (event for _, event in self.changes() if event not in self.events_below and event.counts)
-        return sum(self._counts_for(event.tensor, number) for event in counted)
+            own = (event for event in self.changes_of.get(number, ()) if event not in self.events_below)
+            return sum(isinstance(event, Wrote) and event.counts for event in own)
+        count = 0
+        for event in (event for _, event in self.changes() if event.counts and event not in self.events_below):
+            source, path = self.path(event.tensor, lambda one: one == number)
+            apart = (e.operator is torch.ops.aten.view.dtype or self.counts_apart(e.results[k]) for e, k in path)
+            count += source == number and not any(apart)
+        return count
 
-    def _counts_for(self, alias: TensorNumber, tensor: TensorNumber) -> bool:
-        source, path = self.path(alias, lambda one: one == tensor)
-        apart = (e.operator is torch.ops.aten.view.dtype or self.counts_apart(e.results[k]) for e, k in path)
-        return source == tensor and not any(apart)
+    def uncounted_writes_of(self, number: TensorNumber) -> int:
+        """The same, of operators whose write eager does not count."""
+        writes = (event for event in self.changes_of.get(number, ()) if isinstance(event, Wrote))
+        return sum(event.operator is not None and not event.counts for event in writes)
 
     def moved_views(self) -> list[torch.Tensor]:
         """The viewed arguments that a metadata op has changed so far, and that are views, not leaves, of the caller."""
@@ -435,7 +407,3 @@ class Ledger(Log):
 
 def mode_now() -> Mode:
     return Mode(torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-
-
-def _require_grad(*values: Any) -> bool:
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)

@@ -25,11 +25,11 @@ from torch.autograd.graph import Node
 from torch.fx.experimental import proxy_tensor
 
 from aotviz.ir import autograd_graph, effects, graphs, user_code
+from aotviz.ir.subclass_meta import plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
-from aotviz.ir.wrapper_subclasses import is_subclass, leaves, ragged
+from aotviz.ir.wrapper_subclasses import is_subclass, ragged
 from aotviz.python_state import leaks, randomness
 from aotviz.python_state.garbage import counted_as_old
-from aotviz.python_state.patched import items_kept, patched
 from aotviz.torch_private import (
     autograd_nodes,
     collectives,
@@ -53,9 +53,10 @@ from aotviz.torch_private.dispatch import (
 )
 from aotviz.torch_private.fake_tensors import FakeTensorMode
 from aotviz.torch_private.functional_tensors import FunctionalTensorMode
-from aotviz.torch_private.modules import lazy_graph_module
+from aotviz.torch_private.modules import graph_module
 from aotviz.torch_private.operators import Operator
 from aotviz.torch_private.tensors import has_no_memory
+from aotviz.torch_private.tracers import items_kept, swapped
 from aotviz.tracing import corrections, fakes, functional, overlap
 from aotviz.tracing.callers_layouts import callers_layout
 from aotviz.tracing.ledger import Ledger
@@ -202,7 +203,7 @@ class OpenTrace:
             meta = fx_traceback.current_meta
             enter(items_kept(meta, "partitioner_tag"))
             meta["partitioner_tag"] = tag  # for the nodes of torch's tracers, which trace subgraphs
-            enter(patched(self.tracer, half=tag))
+            enter(swapped(self.tracer, half=tag))
             if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
                 enter(tracers.tracing_flag())
             enter(decompositions.lstm_chosen_by(_chosen_lstm))
@@ -239,9 +240,11 @@ class OpenTrace:
 
     def node_of(self, value: Any) -> Any:
         """The node that computes `value`. A constant is returned as itself; a subclass gives the nodes of its
-        leaves."""
+        flat values."""
         if is_subclass(value):
-            return tuple(map(self.node_of, leaves(value)))
+            nodes: list[Any] = []
+            plan(value, lambda part: nodes.append(self.node_of(part)))
+            return tuple(nodes)
         if isinstance(value, torch.Tensor):
             slot = proxy_tensor.get_proxy_slot(value, self.tracer, None)
             if slot is not None:
@@ -272,7 +275,7 @@ class OpenTrace:
 
     def graph_module(self, graph: fx.Graph) -> fx.GraphModule:
         """A graph module over this trace's root (its constants), whose Python code is not generated yet."""
-        module = lazy_graph_module(self.tracer.root, graph)
+        module = graph_module(self.tracer.root, graph)
         if graph is self.graph:
             self._closed = weakref.ref(module)
         return module
@@ -450,7 +453,7 @@ def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Trace
         args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:  # fmt: skip
         lazy = tracer.enable_thunkify or any(map(ragged, args))
-        with patched(tracer, enable_thunkify=lazy):
+        with swapped(tracer, enable_thunkify=lazy):
             return dispatch(func, kinds, args, kwargs)
 
     mode.__sym_dispatch__ = method = types.MethodType(named, mode)  # type: ignore[method-assign]
@@ -471,7 +474,7 @@ class _SubclassLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.inside or not (self.ledger.open and args and is_subclass(args[0])):
             return func(*args, **(kwargs or {}))
-        with patched(self, inside=True):  # a class may run it again, to correct the metadata that it shows
+        with swapped(self, inside=True):  # a class may run it again, to correct the metadata that it shows
             first = len(self.ledger.events)
             result = func(*args, **(kwargs or {}))
         self.ledger.note_of_subclass(func, args, kwargs or {}, result, first)

@@ -56,8 +56,8 @@ class Ran(Arguments):
         """The inputs that come to require grad."""
         return [i for i, info in enumerate(self.input_info) if info.turned_on]
 
-    def names_of(self, event: MetadataOp) -> tuple[str, str, str]:
-        return names_of_move(event, self.open, self)
+    def told_of(self, event: MetadataOp) -> tuple[bool, tuple[str, ...]]:
+        return told_of_move(event, self.open, self)
 
     def hooked_inputs(self) -> set[int]:
         """The inputs on which the function registers gradient hooks."""
@@ -88,23 +88,26 @@ class Ran(Arguments):
         return passed.is_leaf and passed.shape != argument.shape
 
 
-def names_of_move(event: MetadataOp, opened: OpenTrace, given: Arguments) -> tuple[str, str, str]:
-    """What the rule "metadata op on a view" says: of whom, the operator, and what to use instead."""
+def told_of_move(event: MetadataOp, opened: OpenTrace, given: Arguments) -> tuple[bool, tuple[str, ...]]:
+    """Whether a metadata op is `set_`, and what its rule says: of whom, and of others the operator and what to use
+    instead."""
+    if event.sets_storage:
+        return True, ("a view and its base",)
     position = given.position(opened.ledger.tensors[opened.ledger.root(event.tensor)])
     described = [node.meta.get("desc") for node in placeholders(opened.graph)]
-    return replay.named(event, "an intermediate" if position is None else str(described[position] or "an input"))
+    return False, replay.named(event, "an intermediate" if position is None else str(described[position] or "an input"))
 
 
 # --- Conditions of rules (`rules.py`). Each yields what a rule names. ---
 
 
-def writes_a_passed_view(ran: Ran) -> Iterator[MetadataOp]:
+def writes_a_passed_view(ran: Ran) -> Iterator[tuple[bool, Names]]:
     """An argument is changed by a metadata op, written too, and the function got a view of it, because it fails
     otherwise: the write would give that view a `grad_fn`, and not the argument."""
     for i in ran.program.known.as_views:
         info, moved = ran.input_info[i], next(ran.ledger.metadata_ops(ran.ledger.number(ran.args[i])), None)
         if moved is not None and (info.mutates_data or info.mutates_storage_metadata):
-            yield moved
+            yield ran.told_of(moved)
 
 
 def marks_a_shared_input(ran: Ran) -> Iterator[Names]:

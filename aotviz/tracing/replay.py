@@ -13,10 +13,9 @@ All other metadata ops come before the write.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -37,8 +36,13 @@ from aotviz.ir.view_and_mutation import (
     Write,
     count_writes,
 )
+from aotviz.torch_private import operators
+from aotviz.torch_private.tensors import base_of
+from aotviz.tracing import functional
 from aotviz.tracing.events import Hooked, Log, Marked, MetadataOp, Path, TensorNumber, Viewed, Wrote
-from aotviz.tracing.views import frozen, plain
+from aotviz.tracing.views import layout, plain
+
+_Arguments = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]  # of an operator: by position, by name
 
 
 @dataclass
@@ -55,28 +59,41 @@ class Wanted:
     left: Set[TensorNumber] = frozenset()  # tensors that leave data in the storage that they had
 
 
-class States(Protocol):
-    """The tensors of a run as they are at its end, by number."""
+class States:
+    """The functional tensors of a run as they are at its end, by number. They are read inside the open trace."""
 
-    def requires_grad(self, tensor: TensorNumber) -> bool: ...
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def requires_grad(self, tensor: TensorNumber) -> bool:
+        return bool(self._tensors[tensor].requires_grad)
 
     def is_view(self, tensor: TensorNumber) -> bool:
         """Whether autograd knows it as one."""
+        return base_of(self._tensors[tensor]) is not None
 
     def stale(self, tensor: TensorNumber) -> bool:
         """Whether it is a view whose use autograd refuses."""
+        value = self._tensors[tensor]
+        return functional.is_functional(value) and functional.is_stale(value)
 
-    def data_mutated(self, tensor: TensorNumber) -> bool: ...
+    def data_mutated(self, tensor: TensorNumber) -> bool:
+        return functional.data_mutated(self._tensors[tensor])
 
-    def version(self, tensor: TensorNumber) -> int: ...
+    def version(self, tensor: TensorNumber) -> int:
+        return operators.version(self._tensors[tensor])
 
     def shares_counter(self, alias: TensorNumber, tensor: TensorNumber) -> bool:
         """Whether a write to `alias` bumps the version counter of `tensor`."""
+        return functional.shares_counter(self._tensors[alias], self._tensors[tensor])
 
-    def layout(self, tensor: TensorNumber) -> Layout: ...
+    def layout(self, tensor: TensorNumber) -> Layout:
+        return layout(self._tensors[tensor])
 
     def kind(self, tensor: TensorNumber) -> tuple[Any, ...]:
         """How it reads its memory: dtype, conjugation, negation."""
+        value = self._tensors[tensor]
+        return value.dtype, value.is_conj(), value.is_neg()
 
 
 def replayable(path: Path) -> bool:
@@ -123,7 +140,7 @@ class Builder:
             self._need(tensor)
         replayed = self._moves_to_replay()
         writes = self._write_positions()
-        idle = self._idle_writes(replayed) | self._writes_before_stale_views()
+        counted = self._other_writes(replayed)
         self._write_at(writes, -1)
         for position, event in enumerate(self.log.events):
             if isinstance(event, Viewed) and self._recreates(event):
@@ -135,8 +152,8 @@ class Builder:
                 self.steps.append(Mark(self.refs[event.tensor], how))
             elif isinstance(event, Hooked):
                 self._hook(event)
-            if position in idle:
-                self.steps.append(Count(idle[position], 1))
+            if position in counted:
+                self.steps.append(Count(counted[position], 1))
             self._write_at(writes, position)
         self._count_writes()
         self._look()
@@ -144,8 +161,6 @@ class Builder:
 
     def _count_writes(self) -> None:
         """Bump version counters that eager bumped more often than the replay does."""
-        if not self.apart:
-            return
         replayed = count_writes(self.steps)
         for tensor in self.apart:
             ref = self.refs[tensor]
@@ -174,12 +189,8 @@ class Builder:
         return not self.needed.isdisjoint(event.results)
 
     def _need(self, tensor: TensorNumber) -> None:
-        while tensor not in self.refs and tensor not in self.needed:
-            event = self.log.origin(tensor)
-            if event is None:
-                return
-            self.needed.add(tensor)
-            tensor = event.source
+        _, path = self.log.path(tensor, lambda one: one in self.refs or one in self.needed)
+        self.needed.update(event.results[k] for event, k in path)
 
     def _moved_with_history(self) -> list[TensorNumber]:
         """Views of inputs that were moved in grad mode: autograd then gives the input another `grad_fn`."""
@@ -192,43 +203,32 @@ class Builder:
         named = {i for i in self.wanted.named if i in self.last_move and (i in self.wanted.moved or i in sources)}
         return (self.needed | named) - self.rigid
 
-    def _idle_writes(self, replayed: Set[TensorNumber]) -> dict[int, Ref]:
-        """Events that leave an input's data unchanged, after a view of another input that must be recreated. The two
-        inputs may share a version counter, and that view would lose its `grad_fn`; see views_of_no_grad_bases.py."""
-        viewed: set[TensorNumber] = set()
-        found: dict[int, Ref] = {}
-        for position, event in enumerate(self.log.events):
-            if isinstance(event, Viewed) and any(
-                result in self.needed and self.states.requires_grad(result) for result in event.results
-            ):
-                viewed.add(self.log.root(event.source))
-            elif viewed and isinstance(event, MetadataOp | Wrote):
-                root = self.log.root(event.tensor)
-                ref = self.wanted.named.get(root)
-                if ref is None or ref.kind != "input" or ref.path or viewed == {root}:
-                    continue
-                if root in self.wanted.written or self.states.data_mutated(root):
-                    continue
-                if root in replayed or (isinstance(event, MetadataOp) and event.tensor in replayed):
-                    continue  # the replay counts it
-                if event.counts and self.states.shares_counter(event.tensor, root):
-                    found[position] = ref
-        return found
+    def _other_writes(self, replayed: Set[TensorNumber]) -> dict[int, Ref]:
+        """Events, by position, after which the wrapper bumps the version counter of what they write:
 
-    def _writes_before_stale_views(self) -> dict[int, Ref]:
-        """Writes, by position, to results of the graph of which the wrapper takes a view that these writes make stale.
-        The graph returns the written tensor; bumping its version after the view was taken makes the view stale again,
-        so that autograd refuses the same uses as in eager."""
-        roots = {self.log.root(view) for view in self.wanted.views if self.states.stale(view)}
-        viewed: set[TensorNumber] = set()
-        found: dict[int, Ref] = {}
+        - Writes to a result of the graph of which the wrapper takes a view that they make stale. The graph returns the
+          written tensor; a bump after the view was taken makes it stale again, and autograd refuses the same uses as
+          in eager.
+        - Those that leave an input's data unchanged, after a view of another input that must be recreated. The two may
+          share a version counter, and that view would lose its `grad_fn`; see views_of_no_grad_bases.py.
+        """
+        stale = {self.log.root(view) for view in self.wanted.views if self.states.stale(view)}
+        viewed, tracked, found = set[TensorNumber](), set[TensorNumber](), dict[int, Ref]()
         for position, event in enumerate(self.log.events):
             if isinstance(event, Viewed) and self._recreates(event):
-                viewed.add(self.log.root(event.source))
-            elif isinstance(event, MetadataOp | Wrote):
+                root = self.log.root(event.source)
+                viewed.add(root)
+                if any(result in self.needed and self.states.requires_grad(result) for result in event.results):
+                    tracked.add(root)
+            elif viewed and isinstance(event, MetadataOp | Wrote) and event.counts:
                 root = self.log.root(event.tensor)
-                ref = self.refs.get(root) if root in viewed & roots and event.counts else None
-                if ref is not None and ref.kind in ("output", "base"):
+                ref = self.refs.get(root, Ref("", 0))
+                counted = root in viewed & stale
+                if ref.kind == "input" and not ref.path:
+                    repeated = root in replayed or (isinstance(event, MetadataOp) and event.tensor in replayed)
+                    changed = root in self.wanted.written or self.states.data_mutated(root)
+                    counted = bool(tracked - {root}) and not (repeated or changed)
+                if counted and ref.kind in ("input", "output", "base"):
                     found.update({position: ref} if self.states.shares_counter(event.tensor, root) else {})
         return found
 
@@ -243,8 +243,9 @@ class Builder:
         for position, event in enumerate(self.log.events):
             if isinstance(event, Wrote) and event not in self.log.events_below:
                 root, path = self.log.path(event.tensor)
+                base, _ = self.log.path(event.tensor, lambda one: not self.states.is_view(one))  # to autograd
                 unseen = any(self.log.counts_apart(step.results[k]) for step, k in path)
-                for key in {self._autograd_root(event.tensor), *([] if unseen else [root])} & set(last):
+                for key in {base, *([] if unseen else [root])} & set(last):
                     last[key] = position
                     seen[key] = position if event.mode.grad and self.states.requires_grad(event.tensor) else seen[key]
             elif isinstance(event, MetadataOp) and event.mode.grad and seen.get(event.tensor, -1) >= 0:
@@ -273,15 +274,6 @@ class Builder:
         self.shapes[key] = then.size
         return True
 
-    def _autograd_root(self, tensor: TensorNumber) -> TensorNumber:
-        """The tensor that autograd considers its base."""
-        while self.states.is_view(tensor):
-            event = self.log.origin(tensor)
-            if event is None:
-                break
-            tensor = event.source
-        return tensor
-
     def _write_at(self, writes: Mapping[int, list[tuple[TensorNumber, Ref]]], position: int) -> None:
         for key, value in writes.get(position, ()):
             if key in self.wanted.left:
@@ -292,14 +284,18 @@ class Builder:
         source = self.refs[event.source]
         too_late = source.kind in ("output", "base") or event.source in self.rigid
         moved = self.last_move.get(event.source, -1) > position and too_late
-        if moved and any(self.states.kind(one) != self.states.kind(event.source) for one in event.results):
-            if not written_down(event) or any(map(self.states.requires_grad, event.results)):
-                raise self._moved_below(event)
-            before = self._variable()
-            self._as_strided(event, source, before, event.source_layout)
-            source, moved = before, False
-        if moved and not all(where.concrete for where in event.layouts):
-            raise self._moved_below(event)
+        if moved:
+            # `as_strided` cannot take a view of another dtype, whose gradients it would place by the layout of the
+            # moved tensor, or one of symbolic size.
+            alike = all(self.states.kind(one) == self.states.kind(event.source) for one in event.results)
+            quiet = written_down(event) and not any(map(self.states.requires_grad, event.results))
+            if not (all(where.concrete for where in event.layouts) if alike else quiet):
+                *_, last = self.log.metadata_ops(event.source)
+                raise refused(last, "a tensor")
+            if not alike:
+                before = self._variable()
+                self._as_strided(event, source, before, event.source_layout)
+                source, moved = before, False
         if written_down(event) and not moved:
             targets = tuple(self._fresh(result) for result in event.results)
             value = self.wanted.histories.get(event.results[0]) if len(targets) == 1 else None
@@ -310,10 +306,8 @@ class Builder:
                 return
             apart = [k for k, result in enumerate(event.results) if result in self.log.below]
             taken = tuple(self._variable() if k in apart else one for k, one in enumerate(targets))
-            arguments, seen = _arguments(event), None if apart else value
-            self.steps.append(
-                View(source, event.operator, *arguments, mode.grad, mode.inference, taken, event.several, seen)
-            )
+            arguments, seen = (event.args, tuple(event.kwargs.items())), None if apart else value
+            self._take(event, source, event.operator, arguments, taken, event.several, seen)
             self.apart += (event.results[k] for k in apart)
             self.steps += (Data(taken[k], targets[k], mode.grad, mode.inference, value) for k in apart)
             return
@@ -321,41 +315,36 @@ class Builder:
             if result in self.needed:
                 self._strided(event, source, result, where)
 
-    def _moved_below(self, event: Viewed) -> Refused:
-        """The refusal of a view whose source was moved before the view can be taken. `as_strided` cannot take one of
-        another dtype, whose gradients it would place by the layout of the moved tensor, or one of symbolic size."""
-        moved = self.log.events[self.last_move[event.source]]
-        assert isinstance(moved, MetadataOp)
-        return refused(moved, "a tensor")
-
     def _counts_with_source(self, event: Viewed) -> bool:
         """Whether it was `.detach()` and not `.data`, which has its own version counter."""
-        if self.log.counts_apart(event.results[0]):
-            return False
-        root, path = self.log.path(event.source)
-        sources = (event.source for event, _ in reversed(path))
-        shares = functools.partial(self.states.shares_counter, event.results[0])
-        return any(map(shares, (event.source, root, *sources)))
+        alias = event.results[0]
+        _, path = self.log.path(alias)
+        shared = (self.states.shares_counter(alias, step.source) for step, _ in reversed(path))
+        return not self.log.counts_apart(alias) and any(shared)
 
     def _strided(self, event: Viewed, source: Ref, result: TensorNumber, where: Layout) -> None:
         if self.states.is_view(result) and not event.several:
             self._as_strided(event, source, self._fresh(result), where)
             return
-        view, mode = self._variable(), event.mode
+        view, target = self._variable(), self._fresh(result)
         if self.states.is_view(result):  # one of several views: autograd refuses more of them than of one view
             row = replace(where, size=(1, *where.size), stride=(1, *where.stride))
             self._as_strided(event, source, view, row)
-            unbind, target = torch.ops.aten.unbind.int, self._fresh(result)
-            self.steps.append(View(view, unbind, (0,), (), mode.grad, mode.inference, (target,), True))
+            self._take(event, view, torch.ops.aten.unbind.int, ((0,), ()), (target,), several=True)
             return
         self._as_strided(event, source, view, where)
-        detach, target = torch.ops.aten.detach.default, self._fresh(result)  # so that it is not a view
-        self.steps.append(View(view, detach, (), (), mode.grad, mode.inference, (target,), False))
+        self._take(event, view, torch.ops.aten.detach.default, ((), ()), (target,))  # so that it is not a view
 
     def _as_strided(self, event: Viewed, source: Ref, target: Ref, where: Layout) -> None:
-        operator, arguments = torch.ops.aten.as_strided.default, (where.size, where.stride, where.offset)
+        arguments = (where.size, where.stride, where.offset)
+        self._take(event, source, torch.ops.aten.as_strided.default, (arguments, ()), (target,))
+
+    def _take(
+        self, event: Viewed, source: Ref, operator: Any, arguments: _Arguments, targets: tuple[Ref, ...],
+        several: bool = False, value: Ref | None = None,
+    ) -> None:  # fmt: skip
         grad, inference = event.mode.grad, event.mode.inference
-        self.steps.append(View(source, operator, arguments, (), grad, inference, (target,), False))
+        self.steps.append(View(source, operator, *arguments, grad, inference, targets, several, value))
 
     def _fresh(self, tensor: TensorNumber) -> Ref:
         known = self.refs.get(tensor)
@@ -370,8 +359,10 @@ class Builder:
     def _move(self, position: int, event: MetadataOp) -> None:
         source, mode = self.refs[event.tensor], event.mode
         # The wrapper calls requires_grad_() before the graph, on this tensor or on one that this is a view of.
-        grad = mode.grad and (event.tracked or not self.log.turns_on_later(position))
-        self.steps.append(Move(source, event.operator, *_arguments(event), grad, mode.inference))
+        later = self.log.events[position + 1 :]
+        grad = mode.grad and (event.tracked or not any(isinstance(e, Marked) and e.on for e in later))
+        kwargs = tuple(event.kwargs.items())
+        self.steps.append(Move(source, event.operator, event.args, kwargs, grad, mode.inference))
 
     def _hook(self, event: Hooked) -> None:
         refs = [self.refs.get(tensor) for tensor in event.tensors]
@@ -379,11 +370,6 @@ class Builder:
         if len(found) < len(refs):
             raise Refused("hook on an alias", "an output")
         self.steps.append(Hook(found[0], tuple(found[1:]), event.method, event.arguments))
-
-
-def _arguments(event: Viewed | MetadataOp) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-    """The arguments of an operator after the tensor, and its keyword arguments, without lists."""
-    return tuple(map(frozen, event.args)), tuple((name, frozen(value)) for name, value in event.kwargs.items())
 
 
 def written_down(event: Viewed | MetadataOp) -> bool:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from aotviz.ir.refusals import Names
 from aotviz.ir.view_and_mutation import Data, MutationType, Ref, View
-from aotviz.torch_private import pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.events import MetadataOp, Viewed
 from aotviz.tracing.facts_of_outputs import OutputFacts
 from aotviz.tracing.ran import Ran
-from aotviz.tracing.views_of_no_grad_bases import depends_on_later_use
 
 
 @dataclass(frozen=True, eq=False)
 class Results(Ran):
     output_facts: OutputFacts
     forgotten: tuple[Any, ...]  # views that lost their connection to a leaf
-    unrepeatable: MetadataOp | None  # see Note [Views changed in place] in ledger.py
+    turned: MetadataOp | None  # after it, gradients of another input go to other elements; see inputs_and_bases.py
 
 
-def differentiates_after_a_move(ran: Results) -> Iterator[MetadataOp]:
+def differentiates_after_a_move(ran: Results) -> Iterator[tuple[bool, Names]]:
     """The metadata op after which gradients would differ from eager's."""
-    event = ran.unrepeatable or ran.ledger.unrepeatable
-    yield from () if event is None else (event,)
+    event = ran.turned or ran.ledger.unrepeatable
+    yield from () if event is None else (ran.told_of(event),)
 
 
 def gains_a_leaf(ran: Results) -> Iterator[Names]:
@@ -45,30 +43,16 @@ def gains_a_leaf(ran: Results) -> Iterator[Names]:
 def views_before_a_mark(ran: Results) -> Iterator[Names]:
     """A view of an input that the wrapper must replay and that was taken before the input required grad.
 
-    An input that is a view of that input requires grad from then on, too, which this trace does not know. So it is
-    refused if a result is computed from such a view afterwards.
+    An input that is a view of that input requires grad from then on, too, which this trace does not know.
     """
     for i in ran.turned_on:
-        position = ran.ledger.marks_of(ran.ledger.number(ran.args[i]))[0]
-        views = [j for j, value in enumerate(ran.program.args) if base_of(value) is ran.program.args[i]]
-        if any(_viewed_before(ran, position, j) for j in (i, *views)) or _used_after(ran, position, views):
+        number, source = ran.ledger.number(ran.args[i]), ran.program.args[i]
+        before = ran.ledger.events[: ran.ledger.marks_of(number)[0]]
+        steps = (step for step in ran.output_facts.replay if isinstance(step, View | Data))
+        replayed = any(step.source == Ref("input", i) for step in steps)
+        viewed = replayed and any(isinstance(event, Viewed) and event.source == number for event in before)
+        if viewed or any(base_of(value) is source for value in ran.program.args):
             yield repr(ran.program.names[i]), "on"
-
-
-def _viewed_before(ran: Results, position: int, i: int) -> bool:
-    """Whether the wrapper must replay a view of an input, and one was taken before this event."""
-    number = ran.ledger.number(ran.args[i])
-    early = any(isinstance(e, Viewed) and e.source == number for e in ran.ledger.events[:position])
-    steps = ran.output_facts.replay
-    return early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps)
-
-
-def _used_after(ran: Results, position: int, inputs: Sequence[int]) -> bool:
-    """Whether a result depends on a use of these inputs after the event, a `Marked`."""
-    passed = [ran.graph_input(i)[0] for i in inputs]
-    leaving = [value for value in (*ran.outputs, *ran.args) if inputs and functional.is_functional(value)]
-    nodes = pytree.tree_leaves(ran.open.nodes_of(leaving))
-    return depends_on_later_use(ran.open.graph, passed, ran.ledger.events[position], nodes)
 
 
 def returns_a_forgotten_view(ran: Results) -> Iterator[Names]:

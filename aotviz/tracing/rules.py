@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import TypeVar
 
 from aotviz.ir.forms import TracedCall
-from aotviz.ir.refusals import Asked, Conditions
+from aotviz.ir.refusals import Asked, Conditions, Names
 from aotviz.tracing import (
     after_the_graph,
     facts_of_inputs,
@@ -29,7 +28,6 @@ from aotviz.tracing import (
     storage_sizes,
 )
 from aotviz.tracing.after_the_graph import GraphAndRest
-from aotviz.tracing.events import MetadataOp
 from aotviz.tracing.facts_of_inputs import Seen
 from aotviz.tracing.inputs_and_bases import InputsAndBases
 from aotviz.tracing.late_writes import Backward
@@ -37,43 +35,48 @@ from aotviz.tracing.ran import Ran
 from aotviz.tracing.results import Results
 from aotviz.tracing.shared_memory import Grouped, Members, Rooted
 
-AnyRan = TypeVar("AnyRan", Ran, Results, InputsAndBases)
-
 
 def _input(holds: Callable[[Seen], bool], names: str = "{}") -> Callable[[Seen], Iterator[str]]:
     """The condition of a rule about one input. `names`: what its sentence names, with the input's name for {}."""
     return lambda one: iter((names.format(one.name),) if holds(one) else ())
 
 
-def _moves(finds: Callable[[AnyRan], Iterator[MetadataOp]]) -> Conditions[AnyRan]:
-    """The two rules about metadata ops: `set_` is one, too."""
+def _either(first: str, second: str, finds: Callable[[Asked], Iterator[tuple[bool, Names]]]) -> Conditions[Asked]:
+    """Two rules. `finds` yields what a sentence names, and whether it is that of the first."""
     return (
-        ("alias is given another storage", lambda one: ("a view and its base" for e in finds(one) if e.sets_storage)),
-        ("metadata op on a view", lambda one: (one.names_of(e) for e in finds(one) if not e.sets_storage)),
+        (first, lambda one: (names for holds, names in finds(one) if holds)),
+        (second, lambda one: (names for holds, names in finds(one) if not holds)),
     )
 
 
-def _leaf_or_view(finds: Callable[[Asked], Iterator[tuple[bool, str]]]) -> Conditions[Asked]:
-    """Two rules about a view whose base does not require grad: whether it is a leaf, and its name."""
-    return (
-        ("leaf that is a view", lambda one: (name for is_leaf, name in finds(one) if is_leaf)),
-        ("view whose base does not require grad", lambda one: (name for is_leaf, name in finds(one) if not is_leaf)),
-    )
-
+_MOVES = "alias is given another storage", "metadata op on a view"  # `set_` is a metadata op, too
+_LEAF_OR_VIEW = "leaf that is a view", "view whose base does not require grad"
 
 # While an input's facts are read.
 OF_INPUT: Conditions[Seen] = (
     ("view whose base does not require grad", _input(facts_of_inputs.loses_gradients)),
-    ("alias is given another storage", _input(facts_of_inputs.is_set_to_itself, "{} and what it is set to")),
+    (
+        "alias is given another storage",
+        _input(lambda one: one.is_set and not one.replaced and one.before != one.value, "{} and what it is set to"),
+    ),
     ("overlapping write", _input(facts_of_inputs.writes_twice, "an alias of {}")),
     ("resized after a write", _input(facts_of_inputs.resized_after_a_write)),
-    ("set_ before a write", _input(facts_of_inputs.set_before_a_write)),
+    ("set_ before a write", _input(lambda one: one.replaced and one.has_new_grad_fn)),
     ("old storage is written", _input(facts_of_inputs.old_storage_is_shared)),
     ("inference tensor is used", _input(facts_of_inputs.raises_in_eager)),
-    ("storage is resized", _input(facts_of_inputs.resizes_another_storage, "{}, which set_ gives another storage")),
     (
         "storage is resized",
-        _input(facts_of_inputs.fills_and_writes, "{}, which torch.ops.fsdp.copy_ and another operator write"),
+        _input(
+            lambda one: one.is_set and storage_sizes.resizes(one.ledger, one.argument),
+            "{}, which set_ gives another storage",
+        ),
+    ),
+    (
+        "storage is resized",
+        _input(
+            lambda one: one.changed and storage_sizes.is_filled(one.ledger, one.argument),
+            "{}, which torch.ops.fsdp.copy_ and another operator write",
+        ),
     ),
 )
 
@@ -102,10 +105,10 @@ OF_RESULTS: Conditions[Results] = (
 )
 
 # The stage "metadata": after the first run, and, where gradients are wanted, after the last.
-OF_VIEWS_PASSED: Conditions[Ran] = _moves(ran.writes_a_passed_view)
+OF_VIEWS_PASSED: Conditions[Ran] = _either(*_MOVES, ran.writes_a_passed_view)
 OF_CALL: Conditions[InputsAndBases] = (
-    *_leaf_or_view(inputs_and_bases.loses_its_base),
-    *_moves(inputs_and_bases.writes_after_turning),
+    *_either(*_LEAF_OR_VIEW, inputs_and_bases.loses_its_base),
+    *_either(*_MOVES, inputs_and_bases.writes_after_turning),
     ("data is assigned", inputs_and_bases.assigns_data_of_a_view),
     ("set_ before a write", inputs_and_bases.uses_a_view_set_elsewhere),
     ("hook on an alias", inputs_and_bases.hooks_a_written_view),
@@ -119,13 +122,10 @@ OF_MEMBERS: Conditions[Members] = (
     ("alias is given another storage", shared_memory.is_set_elsewhere),
 )
 OF_STORAGES: Conditions[Members] = (("subclasses without a common base", shared_memory.are_subclasses),)
-OF_ROOT: Conditions[Rooted] = (
-    ("view whose base does not require grad", shared_memory.has_a_base),
-    ("view whose base does not require grad", shared_memory.is_used_with_its_base),
-)
+OF_ROOT: Conditions[Rooted] = (("view whose base does not require grad", shared_memory.loses_its_grad_fn),)
 OF_GROUPS: Conditions[Grouped] = (
     ("view is resized", shared_memory.resizes_a_view),
-    *_leaf_or_view(shared_memory.ends_another),
+    *_either(*_LEAF_OR_VIEW, shared_memory.ends_another),
 )
 
 # The stage "joint": before the backward is traced, and after it.
@@ -134,7 +134,7 @@ OF_GRAPH_AND_REST: Conditions[GraphAndRest] = (
     ("data is written after the graph", after_the_graph.writes_saved_data),
     ("gradient of a result", after_the_graph.is_differentiated_later),
 )
-OF_GRADIENTS: Conditions[Results] = _moves(results.differentiates_after_a_move)
+OF_GRADIENTS: Conditions[Results] = _either(*_MOVES, results.differentiates_after_a_move)
 OF_BACKWARD: Conditions[Backward] = (
     ("part of a subclass by itself", late_writes.reaches_a_part),
     ("written by a backward", late_writes.writes_for_one_of_several),

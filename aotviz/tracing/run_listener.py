@@ -13,9 +13,9 @@ import torch
 from aotviz.ir.refusals import Refused
 from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.python_state import leaks
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import dynamo
 from aotviz.torch_private.tensors import base_of
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import functional, late_writes, registered_hooks, replay
 from aotviz.tracing.arguments import Arguments
 from aotviz.tracing.events import Hooked, Marked, TracedHook
@@ -54,7 +54,7 @@ class RunListener:
             known = position is not None and position < len(self.program.names)
             raise Refused("data is assigned", self.program.name(position or 0) if known else "an intermediate")
         self.ledger.leave(tensor)
-        with patched(self.ledger, open=False):
+        with swapped(self.ledger, open=False):
             functional.point_to(tensor, value)
         self.ledger.assign(tensor, position is not None)
 
@@ -99,7 +99,7 @@ class RunListener:
         Dynamo reads it in passing when it traces the branches of a `torch.cond`.
         """
         position = self.given.position(tensor)
-        if self.ledger.open and position is not None and not dynamo.at_work():
+        if self.ledger.open and position is not None and dynamo.compile_id() is None:
             raise Refused("gradient of an argument", self.program.name(position))
 
     def differentiate(self, inputs: Sequence[Any]) -> bool:

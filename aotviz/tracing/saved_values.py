@@ -67,14 +67,6 @@ def saved_results(call: Split) -> dict[int, int]:
     return found
 
 
-def passed(call: Split) -> list[Ref]:
-    """The results that a second derivative of the call may flow through, and that may still be available then."""
-    if call.wrapping is not None:
-        return []
-    kept = (Ref("output", call.slots[number].index) for number in saved_results(call).values())
-    return list(dict.fromkeys([*kept, *(one.ref for one in call.hooked_results)]))
-
-
 def passed_unsaved(call: Split) -> list[Ref]:
     """The results that the backward does not take, although it reads values that were computed from them."""
     leading: set[str] = set()  # nodes whose values the backward depends on

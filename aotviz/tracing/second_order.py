@@ -26,14 +26,20 @@ A gradient reads values of the forward, so its own derivative continues there: i
 result on the way, where hooks are called, gradients are retained, and `torch.autograd.grad` may ask for them. So the
 new call takes such results as arguments, with the `grad_fn` that the first call gave them, and its derivative ends
 there. The engine continues from the results to the first call's node, and through that call's own backward.
+
+Note [Tangents of another context]
+The first backward converts a subclass of another context than it was compiled for. What a custom backward does with
+such a tangent, and whether the result has a `grad_fn`, may depend on the context: that of `DTensor.from_local` is not
+differentiable for other placements. So the gradients are traced for the tangent that came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -42,12 +48,12 @@ from torch.autograd.graph import GradientEdge
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import InputDescriptor, PlainInput, parts_of
 from aotviz.ir.forms import AtHand, FlatCall, GradientRequest, JointCall, JointGraph, SavedTensor, Split
-from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, SubclassLayout, flat_results, laid_out, made_by, plan
+from aotviz.ir.subclass_meta import PlainTensorMeta, Plan, flat_results, laid_out, made_by, plan
 from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Hook, InputAliasInfo, OutputAliasInfo, OutputType, Ref
 from aotviz.torch_private import operators
 from aotviz.torch_private.random_numbers import run_with_rng_state
-from aotviz.tracing import fakes, functional, saved_values, views
+from aotviz.tracing import fakes, functional, views
 from aotviz.tracing.backward import Autocasts, trace_gradients
 from aotviz.tracing.open_trace import mark_backward
 from aotviz.tracing.views import strides_in
@@ -62,28 +68,12 @@ class Argument:
     """One input of the new call. `nodes` hold the values of its parts; None for an input whose contents are
     never read."""
 
-    descriptor: PlainInput
+    name: str
     nodes: tuple[fx.Node | None, ...]
     value: Any  # fake tensor or symbolic number
-    plan: Plan  # of its parts
-    edge: GradientEdge | None  # where its gradient goes
-    is_leaf: bool
-
-    def flat(self) -> Iterator[tuple[fx.Node | None, Any, InputDescriptor]]:
-        """(node, fake, descriptor) of each flat value."""
-        parts = parts_of(self.descriptor, self.plan.paths())
-        return zip(self.nodes, laid_out(self.value, self.plan), parts, strict=True)
-
-
-@dataclass(frozen=True, eq=False)
-class _Gradients:
-    """What differentiating a call gives, and what it was given."""
-
-    tangents: tuple[Any, ...]  # one per tangent of the call; None for a missing gradient
-    wholes: tuple[Any, ...]  # one per given gradient of a result
-    gradients: tuple[Any, ...]  # one per input, or for the one wanted result; None where there is none
-    passed: tuple[Ref, ...] = ()  # results that a second derivative flows through
-    ends: tuple[Ref, ...] = ()  # those of them where it ends
+    plan: Plan = field(default_factory=PlainTensorMeta)  # of its parts
+    edge: GradientEdge | None = None  # where its gradient goes
+    is_leaf: bool = True
 
 
 class GradientTrace:
@@ -105,31 +95,33 @@ class GradientTrace:
             if node is not None:
                 self.origins[name] = node
         self.open = call.forward.open
-        self.incoming: tuple[Any, ...] = ()  # one per tangent of the outer call: its fake
-        self.ends: tuple[Ref, ...] = ()  # see Note [Where a second derivative leaves the gradients]
+        # Results that a second derivative flows through, and those of them where it ends:
+        # see Note [Where a second derivative leaves the gradients]
+        self.passed: dict[Ref, torch.Tensor] = {}
+        self.ends: dict[Ref, torch.Tensor] = {}
         self._taken = False
         self.reads: frozenset[int] | None = None  # the inputs that the graph closed last reads, by position
         self.open.reopen()
         with fakes.rng_preserved(), self.open.active("is_forward"):
-            made = self._differentiate()
-            self.positions = tuple(i for i, gradient in enumerate(made.gradients) if gradient is not None)
-            self.outputs = [gradient for gradient in made.gradients if gradient is not None]
-            self.passed, self.ends = made.passed, made.ends
-            self.arguments = self._arguments(made)
+            arguments = list(self._arguments(self._differentiate()))
             self.output_info = self._output_info()
-        self._before = frozenset(graphs.placeholders(self.open.graph))
-        self._extraction = Extraction(self, ())
-        self._shown = self._extraction.graph(self.open.nodes_of(self.outputs))
-        self.plans = tuple(argument.plan for argument in self.arguments)
-        self.edges = [argument.edge for argument in self.arguments]
-        self.values_before = [argument.value for argument in self.arguments]
-        self.args = [fakes.of_history(argument.value, argument.edge is not None) for argument in self.arguments]
+        self._inputs = len(graphs.placeholders(self.open.graph))
+        self.descriptors = tuple(PlainInput(index, one.name) for index, one in enumerate(arguments))
+        self.plans = tuple(one.plan for one in arguments)
+        self.edges = [one.edge for one in arguments]
+        self.values_before = [one.value for one in arguments]
+        self.args = [fakes.of_history(one.value, one.edge is not None) for one in arguments]
         self.input_info = tuple(
             InputAliasInfo(isinstance(one.value, torch.Tensor), one.is_leaf, one.edge is not None, one.edge is not None)
-            for one in self.arguments
+            for one in arguments
         )
+        self.flat: list[tuple[fx.Node | None, Any, InputDescriptor]] = []  # one per graph input; the second is a fake
+        for descriptor, one in zip(self.descriptors, arguments, strict=True):
+            parts = parts_of(descriptor, one.plan.paths())
+            self.flat += zip(one.nodes, laid_out(one.value, one.plan), parts, strict=True)
+        self._extraction = self._shown = Extraction(self, self.open.nodes_of(self.outputs))
 
-    def differentiated(self, outputs: Sequence[Any], edges: Sequence[Any], autocast: Autocasts) -> Any:
+    def differentiated(self, outputs: Mapping[int, Any], edges: Sequence[Any], autocast: Autocasts) -> Any:
         """As that of a Run. The backward writes to no input: one that does so is not differentiated twice."""
         with self._differentiating():
             return *trace_gradients(self.open, outputs, edges, autocast), ()
@@ -141,8 +133,8 @@ class GradientTrace:
         with ExitStack() as stack:
             forward: Any = self
             while isinstance(forward, GradientTrace):
-                for ref in forward.ends:
-                    node, number, *_ = forward._place(ref)
+                for value in forward.ends.values():
+                    node, number, *_ = _edge(value)
                     stop = node.register_prehook(
                         lambda gradients, own=number: tuple(None if i == own else g for i, g in enumerate(gradients))
                     )
@@ -151,127 +143,93 @@ class GradientTrace:
             stack.enter_context(forward.placing_views())
             yield
 
-    def _differentiate(self) -> _Gradients:
-        call, forward = self.outer, self.call.forward
-        request, outputs, incoming, cuts = self.request, [], [], []
-        tangents: list[Any] = []
-        layouts = request.layouts or (None,) * len(call.tangents)
-        pairs = zip(call.tangents, layouts, strict=True)
-        self.incoming = tuple(tangent.value if layout is None else self._other(layout) for tangent, layout in pairs)
-        for tangent, fake, present in zip(call.tangents, self.incoming, request.tangents, strict=True):
-            if present is None:
-                tangents.append(None)
-                continue
-            value = self.open.functional(fake)
-            value.requires_grad_(present)
-            tangents.append(value)
-            slot = call.slots[tangent.slot]
-            outputs.append(forward.value(slot.kind, slot.index))
-            incoming.append(value)
-        wholes = tuple(self._whole(ref) for ref in request.given)
-        for ref, value in zip(request.given, wholes, strict=True):
+    def _differentiate(self) -> list[Argument]:
+        """Trace the gradients. Returns what comes in for that."""
+        outer, forward, request = self.outer, self.call.forward, self.request
+        came: list[Argument] = []
+        outputs, incoming, cuts = [], [], []
+        for tangent, present, layout in zip_longest(outer.tangents, request.tangents, request.layouts):
+            if present is not None:
+                slot, fake = outer.slots[tangent.slot], tangent.value
+                if layout is not None:  # see Note [Tangents of another context]
+                    parts = [self._placeholder("tangents_other", *part) for part in layout.parts]
+                    fake = made_by(layout.plan, iter(parts))
+                incoming.append(self.open.functional(fake).requires_grad_(present))
+                outputs.append(forward.value(slot.kind, slot.index))
+                how, edge = plan(fake), functional.edge(incoming[-1])
+                nodes = tuple(map(self.open.node_of, laid_out(fake, how)))
+                came.append(Argument(f"tangent of {slot.descriptor}", nodes, fake, how, edge, False))
+        for ref in request.given:
             outputs.append(forward.value(ref.kind, ref.index))
-            incoming.append(value)
-            cuts.append(outputs[-1].register_hook(lambda _, value=value: value))  # `value` is the whole gradient there
+            value = functional.inner(outputs[-1])
+            size = tuple(value.shape)
+            stride = strides_in(range(len(size)), size)
+            fake = self._placeholder("tangents_whole", size, stride, value.dtype, value.device)
+            incoming.append(whole := self.open.functional(fake))
+            cuts.append(outputs[-1].register_hook(lambda _, whole=whole: whole))  # the whole gradient there
+            came.append(Argument(f"gradient of {outer.called(ref)}", (self.open.node_of(fake),), fake))
         mark_backward([output.grad_fn for output in outputs])
-        reached = set(self.at_hand.differentiated)
-        wanted = [edge if i in reached else None for i, edge in enumerate(forward.edges)]
+        edges = {i: forward.edges[i] for i in self.at_hand.differentiated}
         if request.wanted is not None:
-            wanted = [forward.value(request.wanted.kind, request.wanted.index)]
-        edges = [edge for edge in wanted if edge is not None]
+            edges = {0: forward.value(request.wanted.kind, request.wanted.index)}
+        again = not request.given and request.wanted is None  # a cut is not differentiated a second time
         with self._differentiating():
-            again = not request.given and request.wanted is None  # a cut is not differentiated a second time
-            how = {"allow_unused": True, "retain_graph": True, "create_graph": again}
-            found = iter(torch.autograd.grad(outputs, edges, incoming, **how) if outputs else ())
+            options = {"allow_unused": True, "retain_graph": True, "create_graph": again}
+            found = torch.autograd.grad(outputs, list(edges.values()), incoming, **options) if outputs else ()
         for cut in cuts:
             cut.remove()
         self.open.close_effects()
-        gradients = tuple(next(found, None) if edge is not None else None for edge in wanted)
-        if not again:
-            return _Gradients(tuple(tangents), wholes, gradients)
-        nodes = set().union(*(functional.nodes_below(one) for one in gradients if one is not None))
-        places = {ref: self._place(ref) for ref in self.at_hand.passed}  # the edge may still be that of an input
-        passed = tuple(r for r, place in places.items() if place.node in nodes and place not in forward.edges)
-        ends = tuple(ref for ref in passed if ref in request.held)
-        self._refuse_hooks_on_results(nodes, ends)
-        return _Gradients(tuple(tangents), wholes, gradients, passed, ends)
+        gradients = {i: gradient for i, gradient in zip(edges, found, strict=False) if gradient is not None}
+        self.positions, self.outputs = tuple(gradients), list(gradients.values())
+        if again:
+            below = set[Any]().union(*map(functional.nodes_below, self.outputs))
+            results = [(Ref("input", i), value) for i, value in enumerate(forward.args)]
+            results += [(Ref("output", i), value) for i, value in enumerate(forward.outputs)]
+            results += [(Ref("member", i), value) for i, value in forward.members.items()]
+            for ref, value in results:
+                edge = _edge(value) if isinstance(value, torch.Tensor) else None
+                if edge is not None and edge.node in below and edge not in forward.edges:  # no input as it was
+                    self.passed[ref] = value
+            self.ends = {ref: value for ref, value in self.passed.items() if ref in request.held}
+            self._refuse_hooks_on_results(below)
+        return came
 
-    def _value(self, ref: Ref) -> Any:
-        forward = self.call.forward
-        known: dict[str, Any] = {"input": forward.args, "output": forward.outputs, "member": forward.members}
-        return known[ref.kind][ref.index]
-
-    def _place(self, ref: Ref) -> GradientEdge:
-        """The gradient edge of a result of the forward."""
-        value = self._value(ref)
-        return GradientEdge(functional.grad_fn(value), value.output_nr)
-
-    def _refuse_hooks_on_results(self, passed: set[Any], ends: Sequence[Ref]) -> None:
+    def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
         """Raise if a second derivative would flow through a result on which the function registers a hook."""
         forward = self.call.forward
         hooks = [step for step in self.outer.meta.replay if isinstance(step, Hook)]
         hooked = {ref for step in hooks for ref in (step.source, *step.others) if ref.kind != "input"}
-        hooked.difference_update(ends)
+        hooked.difference_update(self.ends)
         if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
             raise NotDifferentiableAgain(
                 "a second derivative flows through a result with a gradient hook, and the hook would not be "
                 "called. Register the hook on the gradient that you get, or run this part in eager"
             )
 
-    def _other(self, layout: SubclassLayout) -> Any:
-        """A placeholder for a tangent with another context than the first backward was compiled for. That backward
-        converts such a tangent. What a custom backward does with it, and whether the result has a `grad_fn`, may depend
-        on the context: that of `DTensor.from_local` is not differentiable for other placements."""
-        parts = [fakes.empty_like_layout(self.open.fake_mode, *part) for part in layout.parts]
-        for part in parts:
-            self.open.placeholder("tangents_other", part)
-        return made_by(layout.plan, iter(parts))
+    def _placeholder(self, name: str, *layout: Any) -> torch.Tensor:
+        fake = fakes.empty_like_layout(self.open.fake_mode, *layout)
+        self.open.placeholder(name, fake)
+        return fake
 
-    def _whole(self, ref: Ref) -> Any:
-        """A placeholder for the whole gradient of a result, contiguous."""
-        value = functional.inner(self.call.forward.value(ref.kind, ref.index))
-        size = tuple(value.shape)
-        stride = strides_in(range(len(size)), size)
-        fake = fakes.empty_like_layout(self.open.fake_mode, size, stride, value.dtype, value.device)
-        self.open.placeholder("tangents_whole", fake)
-        return self.open.functional(fake)
-
-    def _arguments(self, found: _Gradients) -> list[Argument]:
+    def _arguments(self, came: Sequence[Argument]) -> Iterator[Argument]:
         """See Note [What the new call takes]; `runtime.double_backward` passes them in the same order."""
         call, outer, forward = self.call, self.outer, self.call.forward
-        made: list[Argument] = []
-        one = PlainTensorMeta()
-
-        def add(
-            name: str, nodes: tuple[fx.Node | None, ...], value: Any, edge: GradientEdge | None, is_leaf: bool = True,
-            how: Plan = one,
-        ) -> None:  # fmt: skip
-            made.append(Argument(PlainInput(len(made), name), nodes, value, how, edge, is_leaf))
-
         for saved in self.at_hand.saved:
             node = None if saved.hook else self.origins.get(saved.name)  # a packed value may have any node's name
-            add(f"saved {saved.name}", (node,), _as_traced(saved.value, node), None)
+            yield Argument(f"saved {saved.name}", (node,), _as_traced(saved.value, node))
         for index in self.at_hand.kept:
             node, value = forward.graph_input(index)
-            add(str(call.graph_inputs[index]), (node,), value, None)
-        for tangent, fake, value in zip(outer.tangents, self.incoming, found.tangents, strict=True):
-            if value is not None:
-                how = plan(fake)
-                name = f"tangent of {outer.slots[tangent.slot].descriptor}"
-                nodes = tuple(map(self.open.node_of, laid_out(fake, how)))
-                add(name, nodes, fake, functional.edge(value), False, how)
-        for ref, value in zip(self.request.given, found.wholes, strict=True):
-            fake = functional.inner(value)
-            add(f"gradient of {outer.called(ref)}", (self.open.node_of(fake),), fake, None)
+            yield Argument(str(call.graph_inputs[index]), (node,), value)
+        yield from came
         for index in self.at_hand.differentiated:
             is_leaf = outer.meta.input_info[index].is_leaf
             value, how = forward.values_before[index], forward.plans[index]
             if not is_leaf:
-                value, how = fakes.shell(self.open.fake_mode, value), one
-            add(str(outer.graph_inputs[index]), (None,) * how.count, value, forward.edges[index], is_leaf, how)
-        for ref in self.ends:
-            add(outer.called(ref), (None,), functional.inner(self._value(ref)), self._place(ref), False)
-        return made
+                value, how = fakes.shell(self.open.fake_mode, value), PlainTensorMeta()
+            none = (None,) * how.count
+            yield Argument(str(outer.graph_inputs[index]), none, value, how, forward.edges[index], is_leaf)
+        for ref, value in self.ends.items():
+            yield Argument(outer.called(ref), (None,), functional.inner(value), edge=_edge(value), is_leaf=False)
 
     def _output_info(self) -> tuple[OutputAliasInfo, ...]:
         first: dict[int, int] = {}
@@ -289,8 +247,7 @@ class GradientTrace:
 
     def graph_input(self, index: int) -> tuple[fx.Node | None, Any]:
         """The trace's node behind a graph input, and its fake."""
-        node, value, _ = [part for argument in self.arguments for part in argument.flat()][index]
-        return node, value
+        return self.flat[index][:2]
 
     def closed_from(self) -> Mapping[str, fx.Node]:
         """The trace's nodes, by the names that they have in the graph that was closed last."""
@@ -301,15 +258,14 @@ class GradientTrace:
 
     def graph(self) -> fx.Graph:
         """The graph of the gradients, without nodes that a later stage traced after it."""
-        return self._shown
+        return self._shown.graph
 
     def closed(self, results: Sequence[Any]) -> fx.GraphModule:
         """The graph module that computes `results` from the arguments and then the tangents of this call."""
-        tangents = [node for node in graphs.placeholders(self.open.graph) if node not in self._before]
-        self._extraction = Extraction(self, tangents)
-        graph = self._extraction.graph(results)
-        self.reads = frozenset(position for position, node in enumerate(graphs.placeholders(graph)) if node.users)
-        return self.open.graph_module(graph)
+        self._extraction = Extraction(self, results, graphs.placeholders(self.open.graph)[self._inputs :])
+        placeholders = graphs.placeholders(self._extraction.graph)
+        self.reads = frozenset(position for position, node in enumerate(placeholders) if node.users)
+        return self.open.graph_module(self._extraction.graph)
 
     def take(self) -> GradientTrace:
         """This trace, to be continued. A second caller gets a new one."""
@@ -319,38 +275,41 @@ class GradientTrace:
         return self
 
 
-class Extraction:
-    """Copies from a trace what `results` depend on, up to the arguments."""
+def _edge(result: torch.Tensor) -> GradientEdge:
+    return GradientEdge(functional.grad_fn(result), result.output_nr)
 
-    def __init__(self, of: GradientTrace, tangents: Sequence[fx.Node]) -> None:
-        self.open, self.arguments, self.tangents = of.open, of.arguments, tangents
-        self.at_hand, self.known = of.at_hand, of.origins
-        self.origins: dict[str, fx.Node] = {}
+
+class Extraction:
+    """Copies from a trace what `results` depend on, up to the arguments and the `tangents`."""
+
+    def __init__(self, of: GradientTrace, results: Sequence[Any], tangents: Sequence[fx.Node] = ()) -> None:
+        trace: fx.Graph = of.open.graph
+        self.graph = operators.empty_copy(trace)
+        self.origins: dict[str, fx.Node] = {}  # name of a node -> the trace's node
         self._copied: dict[fx.Node, fx.Node] = {}
         self._sizes: dict[Any, tuple[fx.Node, int | None]] = {}  # symbolic size -> (input, dimension)
-
-    def graph(self, results: Sequence[Any]) -> fx.Graph:
-        trace: fx.Graph = self.open.graph
-        made = operators.empty_copy(trace)
-        parts = (part for argument in self.arguments for part in argument.flat())
-        for number, (node, value, part) in enumerate(parts, 1):
-            self._placeholder(made, f"primals_{number}", value, part, node)
-        for number, node in enumerate(self.tangents, 1):
-            self._placeholder(made, f"tangents_{number}", node.meta["val"], node.meta.get("desc"), node)
-        self._unpack(made)
+        self._packs = any(saved.hook for saved in of.at_hand.saved)
+        for number, (node, value, descriptor) in enumerate(of.flat, 1):
+            self._placeholder(f"primals_{number}", value, descriptor, node)
+        for number, node in enumerate(tangents, 1):
+            self._placeholder(f"tangents_{number}", node.meta["val"], node.meta.get("desc"), node)
+        self._unpack(of)
         self._recognise(trace)
-        needed = self._needed([node for node in flat_results(results) if isinstance(node, fx.Node)])
+        needed = {node for node in flat_results(results) if isinstance(node, fx.Node)}
+        for node in reversed(trace.nodes):
+            if node in needed and node not in self._copied and self._size_of(node) is None:
+                self._refuse_lost(node)
+                needed.update(node.all_input_nodes)
         for node in trace.nodes:
-            if node in needed:
-                self._copy(made, node)
-        if len(needed.difference(self._copied)):
+            if node in needed and node not in self._copied:
+                self._copy(node)
+        if not needed <= self._copied.keys():
             raise self._refusal("it contains an operator with side effects")
-        output = made.output(fx.map_arg(tuple(results), self._copied.__getitem__))
+        output = self.graph.output(fx.map_arg(tuple(results), self._copied.__getitem__))
         output.meta["desc"] = [None] * len(results)
-        return made
 
-    def _placeholder(self, made: fx.Graph, name: str, value: Any, descriptor: Any, node: fx.Node | None) -> None:
-        new = made.placeholder(name)
+    def _placeholder(self, name: str, value: Any, descriptor: Any, node: fx.Node | None) -> None:
+        new = self.graph.placeholder(name)
         new.meta["val"] = value
         new.meta["desc"] = descriptor
         if node is not None:
@@ -363,14 +322,15 @@ class Extraction:
                 if not symbolic_sizes.is_concrete(size):
                     self._sizes.setdefault(symbolic_sizes.expression(size), (new, dimension))
 
-    def _unpack(self, made: fx.Graph) -> None:
+    def _unpack(self, of: GradientTrace) -> None:
         """Insert what the unpack graphs of saved tensor hooks return for packed values."""
-        places = dict(zip((saved.name for saved in self.at_hand.saved), graphs.placeholders(made), strict=False))
-        for packed, (hook, names) in self.at_hand.unpacked.items():
-            node = self.known.get(packed)
+        names = (saved.name for saved in of.at_hand.saved)
+        places = dict(zip(names, graphs.placeholders(self.graph), strict=False))
+        for packed, (hook, taken) in of.at_hand.unpacked.items():
+            node = of.origins.get(packed)
             if node is not None:
-                root, inputs = self.open.tracer.root, [places[name] for name in names]
-                (self._copied[node],) = graphs.inlined(hook, root, made, inputs, "is_forward")
+                inputs = [places[name] for name in taken]
+                (self._copied[node],) = graphs.inlined(hook, of.open.tracer.root, self.graph, inputs, "is_forward")
 
     def _recognise(self, trace: fx.Graph) -> None:
         """Use saved values also for nodes that compute them again, as happens when a backward is traced twice."""
@@ -385,27 +345,16 @@ class Extraction:
     def _work(node: fx.Node) -> Any:
         return node.target, str(node.args), str(node.kwargs)
 
-    def _needed(self, roots: list[fx.Node]) -> set[fx.Node]:
-        """The nodes to copy: those that `roots` depend on, up to the arguments."""
-        needed: set[fx.Node] = set()
-        stack = list(roots)
-        while stack:
-            node = stack.pop()
-            if node in needed or node in self._copied:
-                continue
-            needed.add(node)
-            if self._size_of(node) is not None:
-                continue
-            if node.op == "placeholder":
-                name = node.meta.get("desc") or node.name
-                raise self._refusal(f"it depends on the value of {str(name)!r} before the call, which was not saved")
-            if operators.is_random(node.target):
-                raise self._refusal(f"it depends on the result of {node.target}, which was not saved")
-            stack.extend(node.all_input_nodes)
-        return needed
+    def _refuse_lost(self, node: fx.Node) -> None:
+        """Raise if a node cannot be computed again."""
+        if node.op == "placeholder":
+            name = node.meta.get("desc") or node.name
+            raise self._refusal(f"it depends on the value of {str(name)!r} before the call, which was not saved")
+        if operators.is_random(node.target):
+            raise self._refusal(f"it depends on the result of {node.target}, which was not saved")
 
     def _refusal(self, why: str) -> NotDifferentiableAgain:
-        if any(saved.hook for saved in self.at_hand.saved):
+        if self._packs:
             why += " (saved tensor hooks that are graphs save only what they pack)"
         return NotDifferentiableAgain(f"{why}. Run this part in eager")
 
@@ -413,17 +362,17 @@ class Extraction:
         value = node.meta.get("val")
         return self._sizes.get(symbolic_sizes.expression(value)) if isinstance(value, SYMBOLIC) else None
 
-    def _copy(self, made: fx.Graph, node: fx.Node) -> None:
+    def _copy(self, node: fx.Node) -> None:
         known = self._size_of(node)
         if known is None:
-            new = made.node_copy(node, self._copied.__getitem__)
+            new = self.graph.node_copy(node, self._copied.__getitem__)
             if node.meta.get("partitioner_tag") != "is_backward":
                 new.meta.pop("autograd_backward", None)
         elif known[1] is None:
             self._copied[node] = known[0]
             return
         else:
-            new = made.call_function(torch.ops.aten.sym_size.int, known)
+            new = self.graph.call_function(torch.ops.aten.sym_size.int, known)
             new.meta = {"val": node.meta["val"], "partitioner_tag": node.meta.get("partitioner_tag", "is_forward")}
         self._copied[node] = new
         self.origins[new.name] = node
@@ -436,17 +385,13 @@ class StoredTrace:
     origins: Mapping[str, str]
 
 
-class TracesAgain(Protocol):
-    def traced_again(self, source: FlatCall | GradientRequest) -> JointCall: ...
-
-
 class Traced:
     """The call of a program with its trace; see Note [Traced once more]."""
 
-    def __init__(self, call: Split, late: TracesAgain) -> None:
+    def __init__(self, call: Split, again: Callable[[FlatCall | GradientRequest], JointCall]) -> None:
         is_stored = isinstance(call.forward, StoredTrace)
         self._call: JointCall | None = None if is_stored else call.then(JointCall)
-        self._source, self._late = call.source, late
+        self._source, self._again = call.source, again
         compares = isinstance(call.source, FlatCall) and not call.is_graph and not is_stored
         self._fingerprint = _fingerprint(call.forward.open.graph) if compares else None
 
@@ -458,7 +403,7 @@ class Traced:
         call = self._call
         if call is not None:
             return call
-        call = self._late.traced_again(self._source)
+        call = self._again(self._source)
         if self._fingerprint not in (None, _fingerprint(call.forward.open.graph)):
             raise NotDifferentiableAgain(
                 "tracing it once more gave another graph. The function depends on something that has changed since it "
@@ -474,15 +419,10 @@ def at_hand(call: Split, saved: Sequence[SavedTensor], traced: Callable[[], Join
     names = (*(one.name for one in saved), *call.unpacked)
     placeholders = graphs.placeholders(call.forward_module.graph)[: len(call.graph_inputs)]
     inputs = {node.name: index for index, node in enumerate(placeholders) if node.name in names}
-    if isinstance(call.forward, StoredTrace):
-        origins = call.forward.origins
-    else:
-        origins = _origins(call, [name for name in names if name not in inputs])
-        closed_from = call.forward.closed_from()
-        origins.update((name, closed_from[name].name) for name in drawn if name in closed_from)
-    differentiated, passed = tuple(call.differentiated), tuple(saved_values.passed(call))
+    made = [name for name in names if name not in inputs]
+    origins = call.forward.origins if isinstance(call.forward, StoredTrace) else _origins(call, made, drawn)
     unpacked = {**call.unpacked, **drawn}
-    return AtHand(traced, tuple(saved), unpacked, inputs, origins, call.kept, differentiated, passed)
+    return AtHand(traced, tuple(saved), unpacked, inputs, origins, call.kept, tuple(call.differentiated))
 
 
 def _drawn_again(call: Split) -> dict[str, tuple[fx.GraphModule, list[str]]]:
@@ -498,12 +438,13 @@ def _drawn_again(call: Split) -> dict[str, tuple[fx.GraphModule, list[str]]]:
     return found
 
 
-def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
-    """Map nodes of the forward to the trace's nodes that have the same value, if that is certain."""
+def _origins(call: Split, names: Sequence[str], drawn: Iterable[str]) -> dict[str, str]:
+    """Map nodes of the forward, and random values, to the trace's nodes that have the same value, if that is
+    certain."""
     traced = {node.name for node in call.graph_module.graph.nodes}
     forward = {node.name: node for node in call.forward_module.graph.nodes}
     closed_from = call.forward.closed_from()
-    found = {}
+    found = {name: closed_from[name].name for name in drawn if name in closed_from}
     for name in names:
         node = forward.get(name)
         if node is None:  # a pack hook that ignores its argument
@@ -511,12 +452,8 @@ def _origins(call: Split, names: Sequence[str]) -> dict[str, str]:
         if name not in traced and node.target is torch.ops.aten.clone.default:
             node = graphs.argument(node)  # the old value of an input that the call overwrites
         origin = closed_from.get(node.name) if node.name in traced else None
-        if origin is None:
-            continue
-        if node.op != "call_function":
+        if origin is not None and (node.op != "call_function" or _alike(origin, node)):  # or a pass has replaced it
             found[name] = origin.name
-        elif origin.target is node.target and _alike(origin.meta.get("val"), node.meta.get("val")):
-            found[name] = origin.name  # otherwise a pass has replaced the node
     return found
 
 
@@ -534,10 +471,12 @@ def _as_traced(value: Any, node: fx.Node | None) -> Any:
     return now if differ else value
 
 
-def _alike(first: Any, second: Any) -> bool:
+def _alike(one: fx.Node, other: fx.Node) -> bool:
+    first, second = one.meta.get("val"), other.meta.get("val")
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        return symbolic_sizes.statically_equal(first.shape, second.shape) and first.dtype == second.dtype
-    return type(first) is type(second)
+        same = symbolic_sizes.statically_equal(first.shape, second.shape) and first.dtype == second.dtype
+        return same and one.target is other.target
+    return type(first) is type(second) and one.target is other.target
 
 
 def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: set[str]) -> list[fx.Node]:
@@ -554,18 +493,15 @@ def besides(call: JointGraph, forward: fx.GraphModule, taken: set[str], saved: s
     known: dict[fx.Node, bool] = {}
     for node in joint.nodes:
         known[node] = node.name in saved or (node not in gone and all(known[n] for n in node.all_input_nodes))
-    backward = [node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward"]
-    read = dict.fromkeys(n for node in backward for n in node.all_input_nodes)
     return [
         made[node.name]
-        for node in read
+        for node in _read_by_backward(joint)
         if not known[node]
-        and node.meta.get("partitioner_tag") != "is_backward"
         and node.op == "call_function"
         and "recompute" not in node.meta
         and isinstance(node.meta.get("val"), torch.Tensor)
-        and node.name in made
         and node.name not in taken
+        and node.name in made
         and made[node.name].target is node.target
     ]
 
@@ -577,16 +513,16 @@ def kept_inputs(call: JointGraph, saved: set[str]) -> tuple[int, ...]:
     saved other values, which suffice for the first backward only.
     """
     joint = call.graph_module.graph
-    backward = {node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward"}
-    stack = [n for node in backward for n in node.all_input_nodes if n not in backward]
-    seen: set[fx.Node] = set()
-    while stack:
-        node = stack.pop()
-        if node in seen or node.name in saved:
-            continue
-        seen.add(node)
-        stack.extend(node.all_input_nodes)
-    inputs = graphs.placeholders(joint)[: len(call.graph_inputs)]
-    infos = call.meta.input_info
-    pairs = enumerate(zip(inputs, infos, strict=True))
-    return tuple(i for i, (node, info) in pairs if node in seen and not info.mutated and info.is_tensor)
+    read = set(_read_by_backward(joint))
+    for node in reversed(joint.nodes):
+        if node in read and node.name not in saved:
+            read.update(node.all_input_nodes)
+    inputs = zip(graphs.placeholders(joint), call.meta.input_info, strict=False)
+    wanted = (node in read and node.name not in saved and not one.mutated and one.is_tensor for node, one in inputs)
+    return tuple(i for i, is_wanted in enumerate(wanted) if is_wanted)
+
+
+def _read_by_backward(joint: fx.Graph) -> list[fx.Node]:
+    """The nodes of the forward whose values the backward's nodes read."""
+    backward = dict.fromkeys(node for node in joint.nodes if node.meta.get("partitioner_tag") == "is_backward")
+    return list(dict.fromkeys(n for node in backward for n in node.all_input_nodes if n not in backward))

@@ -16,6 +16,7 @@ becomes a view of its storage: a group of one.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def _passes(forward: Ran, places: tuple[int, ...], others: tuple[int, ...]) -> b
     ledger, graph, args = forward.ledger, forward.open.graph, forward.args
     return any(
         _share_history(forward, used, changed)
-        and views_of_no_grad_bases.used_after(ledger, graph, forward.graph_input(used)[0], args[used], [args[changed]])
+        and views_of_no_grad_bases.used_after(ledger, graph, args[used], [args[changed]], forward.graph_input(used)[0])
         for used in places
         for changed in others
     )
@@ -175,7 +176,7 @@ def resizes_a_view(one: Grouped) -> Iterator[Names]:
                 yield repr(str(call.graph_inputs[place]))
 
 
-def ends_another(one: Grouped) -> Iterator[tuple[bool, str]]:
+def ends_another(one: Grouped) -> Iterator[tuple[bool, Names]]:
     """A write ends the autograd graph of another input, or of its views, and the two are not in one group."""
     group_of = {place: places for places in one.groups for place in places}
     for position, others in one.call.forward.program.known.no_grad_views.items() if one.groups else ():
@@ -193,31 +194,25 @@ class Rooted:
     beside: Sequence[torch.Tensor] = ()  # the other roots, if this one is written
 
 
-def has_a_base(one: Rooted) -> Iterator[Names]:
-    """It is a view with a `grad_fn` of its own, which a write replaces."""
-    if functional.is_view_with_history(one.root) and (one.moves or not has_no_root(one.root)):
-        yield one.name
-
-
-def is_used_with_its_base(one: Rooted) -> Iterator[Names]:
-    """A view with a `grad_fn` of its own is written, and its base used too, whose `grad_fn` would include it."""
+def loses_its_grad_fn(one: Rooted) -> Iterator[Names]:
+    """It is a view with a `grad_fn` of its own, which a write replaces; or its base is used too, whose `grad_fn` would
+    include that write."""
     base = base_of(one.root)
-    if base is not None and any(other is base or base_of(other) is base for other in one.beside):
+    replaced = functional.is_view_with_history(one.root) and (one.moves or not has_no_root(one.root))
+    if replaced or (base is not None and any(other is base or base_of(other) is base for other in one.beside)):
         yield one.name
 
 
 def has_overlapping_parts(call: TracedCall) -> Iterator[Names]:
     """A write to one input changes a part of another, which is a subclass. Views of one subclass are fine."""
     args, infos = call.forward.program.args, call.meta.input_info
-    seen: list[tuple[int, str, torch.Tensor]] = []
-    for position, value in enumerate(args) if any(map(is_subclass, args)) else ():
-        for path, part in parts_by_path(value) if isinstance(value, torch.Tensor) else ():
-            name = f"{call.graph_inputs[position]}{path}"
-            for other, other_name, known in seen:
-                written = infos[position].mutates_data or infos[other].mutates_data
-                apart = other == position or functional.storage(value) != functional.storage(args[other])
-                inner = is_subclass(value) or is_subclass(args[other])
-                same = written and apart and inner and functional.storage(part) == functional.storage(known)
-                if same and overlap.overlap(part, known):
-                    yield f"{other_name} and {name}"
-            seen.append((position, name, part))
+    subclassed = any(map(is_subclass, args))
+    tensors = [(p, one) for p, one in enumerate(args) if subclassed and isinstance(one, torch.Tensor)]
+    parts = [(p, f"{call.graph_inputs[p]}{path}", part) for p, one in tensors for path, part in parts_by_path(one)]
+    for (one, name, part), (other, other_name, known) in itertools.combinations(parts, 2):
+        written = infos[one].mutates_data or infos[other].mutates_data
+        apart = one == other or functional.storage(args[one]) != functional.storage(args[other])
+        inner = is_subclass(args[one]) or is_subclass(args[other])
+        same = written and apart and inner and functional.storage(part) == functional.storage(known)
+        if same and overlap.overlap(part, known):
+            yield f"{name} and {other_name}"

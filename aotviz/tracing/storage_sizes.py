@@ -22,7 +22,6 @@ from aotviz.ir.partition_functions import must_save
 from aotviz.ir.refusals import Names, Refused
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
-from aotviz.tracing.events import TensorNumber
 from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace
 from aotviz.tracing.ran import Ran
@@ -54,25 +53,20 @@ class Storages:
     def size(self, tensor: torch.Tensor) -> int:
         """The size in bytes that the function reads. Each call must begin with the same size."""
         ledger, root = self.ledger, self.ledger.numbered(self.ledger.owner(tensor))
-        sizes = [event.size for event in ledger.resized_storages if self._storage(event.tensor) == self._storage(root)]
+        own = ledger.storages.get(root)  # an argument's
+        alike = {root} if own is None else {one for one, storage in ledger.storages.items() if storage == own}
+        sizes = [event.size for event in ledger.resized_storages if event.tensor in alike]
         if not sizes:
             ledger.read_sizes[root] = ledger.size_before(root)
         return sizes[-1] if sizes else ledger.size_before(root)
-
-    def _storage(self, tensor: TensorNumber) -> tuple[str, int]:
-        known = self.ledger.storages.get(tensor)
-        return ("its own", tensor) if known is None else ("an argument's", known)
 
 
 def returns_a_resized_storage(ran: Ran) -> Iterator[Names]:
     """A result whose storage does not have its first size again: a graph cannot return it like that."""
     ledger = ran.ledger
-    first: dict[TensorNumber, int] = {}
-    for event in ledger.resized_storages:
-        first.setdefault(event.tensor, event.was)
-    last = {event.tensor: event for event in ledger.resized_storages}
-    changed = [event for key, event in last.items() if event.size != first[key]]
-    inside = {event.tensor for event in changed}.difference(map(ledger.number, ran.args))
+    first = {event.tensor: event.was for event in reversed(ledger.resized_storages)}
+    last = {event.tensor: event.size for event in ledger.resized_storages}
+    inside = {tensor for tensor in last if last[tensor] != first[tensor]}.difference(map(ledger.number, ran.args))
     if any(ledger.root(ledger.number(one)) in inside for one in ran.outputs if isinstance(one, torch.Tensor)):
         yield "a result, or a tensor that shares its memory"
 
@@ -85,7 +79,7 @@ def put_into(trace: OpenTrace, passed: Iterable[tuple[Any, Any]], results: Seque
     """
     graph, ledger = trace.graph, trace.ledger
     for argument, fake in passed:
-        if not (resizes(ledger, argument) and is_filled(ledger, argument)):
+        if not is_filled(ledger, argument):
             continue
         node = trace.node_of(fake)
         for user in [user for user in graph.nodes if any(graphs.owner(n) is node for n in user.all_input_nodes)]:
@@ -107,11 +101,12 @@ def resizes(ledger: Ledger, argument: Any) -> bool:
 
 def _stays_in_graph(ledger: Ledger, argument: Any, results: Iterable[Any]) -> bool:
     views = (one for one in results if functional.is_functional(one) and one is not argument)
-    filled = resizes(ledger, argument) and is_filled(ledger, argument)
-    return filled and not any(ledger.owner(one) is argument for one in views)
+    return is_filled(ledger, argument) and not any(ledger.owner(one) is argument for one in views)
 
 
 def is_filled(ledger: Ledger, argument: Any) -> bool:
-    """Whether an operator that stays in the graph writes an input."""
+    """Whether an operator that stays in the graph writes an input that the function resizes."""
     written = (event.operator for _, event in ledger.writes_to(ledger.number(argument)))
-    return any(one is not None and operators.name(one) == operators.FILLS for one in written)
+    return resizes(ledger, argument) and any(
+        one is not None and operators.name(one) == operators.FILLS for one in written
+    )

@@ -19,11 +19,11 @@ from torch.overrides import TorchFunctionMode
 
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_code import is_library
-from aotviz.python_state.patched import patched
 from aotviz.torch_private import backward_engine, dynamo, modules, operators, tensors
 from aotviz.torch_private.context import Surroundings
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.torch_private.functional_tensors import FunctionalTensor
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import functional
 
 _HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
@@ -69,14 +69,14 @@ def told(by: Listener, storages: StorageListener, subclasses: Iterable[type]) ->
     noted: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
     attributes["untyped_storage"] = _noted_storage(noted)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patched(FunctionalTensor, **attributes))
-        stack.enter_context(patched(torch.UntypedStorage, **_sizes(storages, noted)))
+        stack.enter_context(swapped(FunctionalTensor, **attributes))
+        stack.enter_context(swapped(torch.UntypedStorage, **_sizes(storages, noted)))
         of_leaves = {"grad": _gradient(by), **{name: attributes[name] for name in ("grad_fn", "is_leaf")}}
         for kind in {FunctionalTensor, *subclasses}:
             if "grad" not in vars(kind):
-                stack.enter_context(patched(kind, **of_leaves))
-        stack.enter_context(patched(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
-        stack.enter_context(patched(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
+                stack.enter_context(swapped(kind, **of_leaves))
+        stack.enter_context(swapped(torch.utils, weakref=types.SimpleNamespace(getweakrefs=_weak_references(by))))
+        stack.enter_context(swapped(torch.utils.hooks.BackwardHook, __init__=_start_of_module_hooks(by)))
         stack.enter_context(backward_engine.asking(by.differentiate, by.receive))
         stack.enter_context(_modes_restored())
         yield

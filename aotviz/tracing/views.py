@@ -23,11 +23,6 @@ def plain(argument: Any) -> bool:
     return isinstance(argument, _SAYABLE) and not isinstance(argument, TensorNumber)
 
 
-def frozen(argument: Any) -> Any:
-    """The argument with tuples in place of lists."""
-    return tuple(map(frozen, argument)) if isinstance(argument, (list, tuple)) else argument
-
-
 def layout(tensor: torch.Tensor) -> Layout:
     offset: Any = tensor.storage_offset()
     return Layout(tuple(tensor.shape), tuple(tensor.stride()), offset)

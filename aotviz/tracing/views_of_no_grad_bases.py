@@ -18,21 +18,18 @@ were taken before another input, which may share its version counter, was writte
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from aotviz.ir import graphs
-from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.python_state import leaks
 from aotviz.torch_private import operators
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
-from aotviz.tracing.events import Event, Marked, MetadataOp, Viewed, Wrote
+from aotviz.tracing.events import MetadataOp, Viewed, Wrote
 from aotviz.tracing.functional import Before, edge, increment_version
 from aotviz.tracing.ledger import Ledger
 
@@ -63,7 +60,9 @@ class ViewOfNoGradBase:
         if root is None or operators.version(self.argument) == self.version or root.requires_grad:
             return []
         self.version = operators.version(self.argument)
-        views = [view for view in ledger.views_of(root) if view.requires_grad and id(view) not in leaves]
+        made = (ledger.tensors[result] for event in ledger.views() for result in event.results)
+        known = (view for view in made if base_of(view) is root)  # to autograd
+        views = [view for view in known if view.requires_grad and id(view) not in leaves]
         given = ledger.given.get(ledger.number(self.argument))
         ends = self.ends and not (given is not None and given.moved)
         torch.Tensor.requires_grad_(root)
@@ -101,66 +100,30 @@ def viewed_like(root: torch.Tensor, value: torch.Tensor) -> Any:
         return leaf if value.is_leaf else leaf.view(root.shape)
 
 
-def used_view(ledger: Ledger, graph: fx.Graph, leaf: torch.Tensor, others: Sequence[Any]) -> bool:
-    """Whether a view of `leaf` is taken, one of the `others` written, and the view then used, in this order.
+def used_after(
+    ledger: Ledger, graph: fx.Graph, tensor: torch.Tensor, others: Sequence[Any], placeholder: fx.Node | None = None
+) -> bool:
+    """Whether one of the `others` is written or moved, and then a view that was taken of an input before, or the input
+    itself, is used. Without its `placeholder`, only views count.
 
     Recreating the view in the wrapper after the call is not a use: autograd then looks at the user's tensors.
     """
-    writes = list(_writes(ledger, others))
-    if not writes:
-        return False
-    place = {node: k for k, node in enumerate(graph.nodes)}
+    writes = list(writes_of(ledger, others))
+    place = {node: k for k, node in enumerate(graph.nodes)} if writes else {}
     views = {event.node for event in ledger.views()}
-    for event, born in _views(ledger, leaf):
+
+    def follow(write: MetadataOp | Wrote, uses: Iterable[fx.Node]) -> bool:
+        seen = (use for use in uses if not use.meta.get("under_no_grad"))
+        return write.node is None or any(place[use] > place[write.node] for use in seen)
+
+    if placeholder is not None and any(follow(write, placeholder.users) for _, write in writes):
+        return True
+    for event, born in _views(ledger, tensor) if writes else ():
         written = next((write for k, write in writes if k > born), None)
-        if written is None:
-            continue
-        if event.node is None or written.node is None:
-            return True
-        uses = (use for use in _uses(event) if use not in views and not use.meta.get("under_no_grad"))
-        if any(place[use] > place[written.node] for use in uses):
+        uses = (use for use in _uses(event) if use not in views)
+        if written is not None and (event.node is None or follow(written, uses)):
             return True
     return False
-
-
-def used_after(
-    ledger: Ledger, graph: fx.Graph, placeholder: fx.Node, tensor: torch.Tensor, others: Sequence[Any]
-) -> bool:
-    """Whether one of the `others` is written or moved, and an input, or an earlier view of it, is used afterwards."""
-    writes = [write for _, write in _writes(ledger, others)]
-    place = {node: k for k, node in enumerate(graph.nodes)} if writes else {}
-    last = max((place[use] for use in placeholder.users if writes and not use.meta.get("under_no_grad")), default=-1)
-    itself = any(write.node is None or last > place[write.node] for write in writes)
-    return itself or used_view(ledger, graph, tensor, others)
-
-
-def depends_on_later_use(graph: fx.Graph, passed: Sequence[Any], mark: Event, nodes: Sequence[Any]) -> bool:
-    """Whether one of the `nodes` depends on a use of the placeholders `passed` in grad mode after `mark`."""
-    assert isinstance(mark, Marked)
-    uses = [use for placeholder in passed for use in _uses_after(graph, placeholder, mark)]
-    return bool(uses) and any(map(graphs.dependencies(graph, uses), nodes))
-
-
-def _uses_after(graph: fx.Graph, placeholder: fx.Node, mark: Marked) -> list[fx.Node]:
-    """The nodes after `mark` that read the data of an input, or of a view of it, in grad mode. Views only lead on to
-    what reads them."""
-    place: dict[Any, int] = {node: k for k, node in enumerate(graph.nodes)}
-    found: list[fx.Node] = []
-    aliases = [placeholder]
-    for alias in aliases:
-        for use in alias.users:
-            if use.target is operator.getitem or operators.is_view(use.target):
-                aliases += [use] if use.target is not torch.ops.aten.detach.default else []
-            elif place[use] > place[mark.after] and not use.meta.get("under_no_grad"):
-                found += [use] if not isinstance(use.meta.get("val"), SYMBOLIC) else []
-    return found
-
-
-def written_after_move(ledger: Ledger, tensor: torch.Tensor, others: Sequence[Any]) -> MetadataOp | None:
-    """The first metadata op on one of the `others` after which this tensor is written in grad mode."""
-    moves = [(number, event) for number, event in _writes(ledger, others) if isinstance(event, MetadataOp)]
-    writes = [number for number, event in _writes(ledger, [tensor]) if isinstance(event, Wrote) and event.mode.grad]
-    return moves[0][1] if moves and writes and writes[-1] > moves[0][0] else None
 
 
 def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> bool:
@@ -172,7 +135,7 @@ def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> 
             sources += event.results
         else:
             unseen.append(event)
-    if unseen and any(True for _ in _writes(ledger, [tensor])):
+    if unseen and any(True for _ in writes_of(ledger, [tensor])):
         return True  # after a write, the view is recomputed, and its users are those of another node
     for event in unseen:
         if event.node is None or not returned.isdisjoint(event.results):
@@ -186,7 +149,7 @@ def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> 
     return False
 
 
-def _writes(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, MetadataOp | Wrote]]:
+def writes_of(ledger: Ledger, tensors: Sequence[Any]) -> Iterator[tuple[int, MetadataOp | Wrote]]:
     """The events that write or move one of these inputs, with their numbers."""
     known = set(map(ledger.number, tensors))
     return ((number, event) for number, event in ledger.changes() if known and ledger.root(event.tensor) in known)

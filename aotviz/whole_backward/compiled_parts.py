@@ -24,7 +24,7 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import Reason
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
-from aotviz.torch_private.modules import boxed, lazy_graph_module
+from aotviz.torch_private.modules import boxed, graph_module
 from aotviz.torch_private.runtime import marked_dims
 from aotviz.whole_backward import account, steps
 from aotviz.whole_backward.captured import PartedBackward, WholeBackward
@@ -185,7 +185,7 @@ class Part:
             else:
                 made[node] = graph.node_copy(node, made.__getitem__)
         graph.output(tuple(made[node] for node in self.outputs))
-        self.module = lazy_graph_module(torch.nn.Module(), graph)
+        self.module = graph_module(torch.nn.Module(), graph)
         self._earlier = earlier
         self.layouts: Layouts = earlier
         self._known: dict[Any, Run] = {}  # layouts of all inputs -> the program for them
@@ -313,7 +313,7 @@ class Part:
                 graph.output((*fx.map_arg(graphs.outputs(self.module.graph), made.__getitem__), *added))
             elif node.op != "placeholder":
                 made[node] = graph.node_copy(node, made.__getitem__)
-        return lazy_graph_module(root, graph), taken
+        return graph_module(root, graph), taken
 
     def _difference(self, before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
         """How the inputs differ from those that a program was compiled for, in words that explain/guard_failures.py

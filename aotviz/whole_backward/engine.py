@@ -29,8 +29,8 @@ from aotviz.ir.autograd_graph import nodes_behind
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import briefly
 from aotviz.options import Options
-from aotviz.runtime.capturable import Capturable, sizes_vary
-from aotviz.torch_private import backward_capture, backward_engine, compiled_autograd, dispatch, runtime
+from aotviz.runtime.captured_backward import Capturable, sizes_vary
+from aotviz.torch_private import autograd_nodes, backward_capture, backward_engine, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
 from aotviz.whole_backward import current_node
 from aotviz.whole_backward.captured import FIRST, BackwardCall, Visit, WholeBackward
@@ -357,7 +357,7 @@ def _drop_captures_of_another_autocast() -> None:
 
 
 def _named(one: backward_engine.AutogradNode) -> str:
-    function: Any = compiled_autograd.function_of(one.node) if isinstance(one.node, BackwardCFunction) else object
+    function: Any = autograd_nodes.function_of(one.node) if isinstance(one.node, BackwardCFunction) else object
     if issubclass(function, Capturable):
         return f"backward of {function.captured.name}"
     return one.name.rpartition("::")[2]

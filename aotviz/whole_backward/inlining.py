@@ -8,6 +8,7 @@ under names that lead back: `aot0_mul_1` is the node `mul_1` of the first compil
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,10 +17,10 @@ import torch.fx as fx
 from torch.autograd.function import BackwardCFunction
 
 from aotviz.ir import graphs
-from aotviz.runtime.capturable import Capturable, Inlined
-from aotviz.runtime.partial_backward import is_dynamic
+from aotviz.runtime.captured_backward import Capturable
+from aotviz.runtime.partial_backward import Pattern, is_dynamic
+from aotviz.torch_private import autograd_nodes as torchs
 from aotviz.torch_private import backward_capture
-from aotviz.torch_private import compiled_autograd as torchs
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.whole_backward import steps
 
@@ -68,38 +69,49 @@ class Inliner:
         function: Any = torchs.function_of(node)
         came = [gradient is not None for gradient in gradients]
         if issubclass(function, Capturable):
+            ours = function.captured
             with without_modes():
-                function.captured.refuse_parts(node, came)
-                ours = function.captured.inlined(node, came)
-            if isinstance(ours, Inlined):
-                return self._ours(function, ours, node, position, saved, gradients)
-            self.told.append((f"backward of {function.captured.name}", f"is called as it is: {ours}"))
+                ours.refuse_parts(node, came)
+                pattern = ours.pattern(came)
+                why = ours.why_not_copied(node, pattern)
+                module = None if why else ours.module(pattern)
+            if module is not None:
+                return self._ours(function, module, pattern, node, position, saved, gradients)
+            self.told.append((f"backward of {ours.name}", f"is called as it is: {why}"))
             return None
         theirs = None if special else backward_capture.torchs_backward(node)
         return None if theirs is None else self._torchs(function, theirs, node, saved, gradients)
 
     def _ours(
-        self, function: Any, part: Inlined, node: Any, position: int, saved: Sequence[Any], gradients: Sequence[Any]
+        self,
+        function: type[Capturable],
+        module: fx.GraphModule,
+        pattern: Pattern,
+        node: Any,
+        position: int,
+        saved: Sequence[Any],
+        gradients: Sequence[Any],
     ) -> list[Any]:
-        step, prefix = self._writer.step, self._prefix(function, part.name)
-        if part.hold is not None:
-            self._writer.before_all(steps.hold(part.hold), position, tuple(saved))
+        ours, partial = function.captured, function.captured.partial
+        step, prefix = self._writer.step, self._prefix(function, ours.name)
+        if not all(pattern):
+            self._writer.before_all(steps.hold(functools.partial(partial.hold, pattern)), position, tuple(saved))
         sizes = list(torchs.sizes_of(node))
-        kept, shapes = [*saved, *sizes[: part.symbols]], iter(sizes[part.symbols :])
+        kept, shapes = [*saved, *sizes[: ours.symbols]], iter(sizes[ours.symbols :])
         laid_out: list[Any] = []
-        for tangent in part.tangents:
+        for tangent in partial.tangents:
             shape = tuple(next(shapes) for _ in tangent.size) if is_dynamic(tangent) else tuple(tangent.size)
             laid_out.append((steps.laid_out(tangent), gradients[tangent.slot], shape))
         given: list[Any] = []
-        for kind, i in part.sources:
+        for kind, i in partial.part(pattern).sources:
             if kind == "tangent":
                 target, gradient, shape = laid_out[i]
                 given.append(step(target, (gradient, shape), f"{prefix}_tangent_{i}"))
             else:
                 given.append(kept[i])
-        results = self._copied(part.module, given, prefix)
+        results = self._copied(module, given, prefix)
         following = (one for one, _ in node.next_functions)
-        self.unreached |= {one for i, one in zip(part.tensors, following, strict=True) if results[i] is None}
+        self.unreached |= {one for i, one in zip(ours.tensors, following, strict=True) if results[i] is None}
         return results
 
     def _torchs(

@@ -14,8 +14,8 @@ import torch
 
 from aotviz.ir.forms import Tangent
 from aotviz.runtime.tangents import in_layout
+from aotviz.torch_private import autograd_nodes as torchs
 from aotviz.torch_private import backward_capture
-from aotviz.torch_private import compiled_autograd as torchs
 from aotviz.torch_private.tensors import is_held_once, without_base
 
 Hook = Callable[..., Any]

@@ -89,7 +89,7 @@ OF_INDUCTOR = [name for module, name in SETTINGS if module == settings_in_keys.I
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", OF_INDUCTOR)
 def test_an_option_of_inductor(name, program):
-    value = other(torchs.setting(settings_in_keys.INDUCTOR, name))
+    value = other(getattr(torchs.MODULES[settings_in_keys.INDUCTOR], name))
     after = program.key(lowering=Inductor({name: value}))
     assert differing(program.key(lowering=INDUCTOR), after) == {"Inductor's settings"}
     assert f"{name} = " in after.ingredients["Inductor's settings"]
@@ -99,7 +99,7 @@ def test_an_option_of_inductor(name, program):
 def test_a_setting_of_inductor_that_matters_without_it(name, program):
     before = program.key()
     with torchs.MODULES[settings_in_keys.INDUCTOR].patch(
-        {name: other(torchs.setting(settings_in_keys.INDUCTOR, name))}
+        {name: other(getattr(torchs.MODULES[settings_in_keys.INDUCTOR], name))}
     ):
         assert differing(before, program.key()) == {"Inductor's settings"}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aotviz.ir import forms
 from aotviz.ir.view_and_mutation import OutputType
-from aotviz.python_state.patched import patched
+from aotviz.torch_private.tracers import swapped
 from aotviz.tracing import corrections, forward
 from aotviz.tracing.argument_state import Kind
 from aotviz.tracing.forward import Run
@@ -37,7 +37,10 @@ OF_A_RUN: dict[str, tuple[str, Callable[[Run], bool]]] = {
     "is_compiling": ("runs again: it asks for a value", lambda run: run.program.known.is_compiling),
     "retains_graph": ("runs again: it differentiates inside", lambda run: run.program.known.retains_graph),
     "deferred_hooks": ("runs again: a hook is on a result", lambda run: bool(run.program.known.deferred_hooks)),
-    "unrepeatable": ("gradients of a moved view are refused", lambda run: run.unrepeatable is not None),
+    "unrepeatable": (
+        "gradients of a moved view are refused",
+        lambda run: (run.turned or run.ledger.unrepeatable) is not None,
+    ),
     "orphan": (
         "an argument is a view without a root",
         lambda run: any(one.kind is Kind.ORPHAN for one in run.ledger.given.values()),
@@ -105,8 +108,8 @@ def noted() -> Iterator[set[str]]:
     plain_run, plain_retraced = forward.run, forms.TracedCall.retraced
     plain_strides, plain_misfits = corrections.changing_strides, corrections.misfits
     with (
-        patched(forward, run=run),
-        patched(forms.TracedCall, retraced=retraced),
-        patched(corrections, changing_strides=changing_strides, misfits=misfits),
+        swapped(forward, run=run),
+        swapped(forms.TracedCall, retraced=retraced),
+        swapped(corrections, changing_strides=changing_strides, misfits=misfits),
     ):
         yield met

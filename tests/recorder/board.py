@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aotviz.ir.storages import inside
+from aotviz.ir.wrapper_subclasses import inside
 from aotviz.reading.recording import Compilation
 from aotviz.recording.schema import CompilationData, StorageRecord
 from aotviz.torch_private.dispatch import TorchDispatchMode

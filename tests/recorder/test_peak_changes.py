@@ -69,6 +69,49 @@ def test_each_change_has_the_peak_that_was_computed_after_each_node_and_the_same
             assert torch.allclose(a, b, atol=1e-5), change.name
 
 
+class OnTwoDevices(nn.Module):
+    """Tensors on "meta", which stands for an accelerator, and on the CPU, whose peak is lower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.far = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))).to("meta")
+        self.near = nn.Sequential(*(layer for _ in range(2) for layer in (nn.Linear(16, 16), nn.Tanh(), nn.GELU())))
+
+    def forward(self, far: torch.Tensor, near: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.far(far).square().sum(), self.near(near).square().sum()
+
+
+def test_where_there_are_several_devices_the_changes_are_those_of_one_of_them() -> None:
+    model = OnTwoDevices()
+    inputs = {"": (torch.empty(32, 64, device="meta"), torch.randn(32, 16))}
+    with aotviz.record() as recording:
+        recorded, _, differ = stepped(model, inputs, "default_partition")
+    assert not differ
+    memory = recorded.memory()
+    assert memory.devices == ("meta", "cpu")
+    with pytest.raises(LookupError, match="0 devices are 'cuda': memory is on meta, cpu"):
+        recorded.peak_changes(device="cuda")
+    found = {device: recorded.peak_changes(device=device) for device in memory.devices}
+    assert [one.name for one in recorded.peak_changes()] == [one.name for one in found["meta"]]
+    for device, changes in found.items():
+        before = memory.on(device)
+        assert changes.sentences[0].startswith(f"The peak on `{device}` is ")
+        on = {one.name for one in before.all_holders}
+        assert any(change.schedule is not None for change in changes)
+        for change in changes:
+            assert on.issuperset(change.values)
+            assert change.peak == before.peak.nbytes - change.saves
+            if change.schedule is not None:
+                made, _, differ = stepped(model, inputs, aotviz.policy(change))
+                assert made.memory().on(device).peak.nbytes == change.peak
+                assert not differ, change.name
+    records = peaks.of_one(recording, recording[0].id)
+    assert [(one.device, one.peak) for one in records] == [(d, memory.on(d).peak.nbytes) for d in memory.devices]
+    assert [[one.what for one in record.changes] for record in records] == [
+        [one.what for one in changes] for changes in found.values()
+    ]
+
+
 class Cast(nn.Module):
     """The gradient of the input of a layer reads its weight, which autocast copies. The caller may hold the second
     result and the input while the backward runs."""

@@ -30,7 +30,7 @@ def leaf(*shape):
 def request_for(fn, *inputs, tangents=(False,), **options):
     """What the pipeline is asked when a backward of `fn` runs under create_graph=True."""
     split = aotviz.trace_stages(fn, *inputs, until="donated buffers", backend="eager", **options).form
-    traced = Traced(split, pipeline.ObservedDeferredStages(pipeline.Observer()))
+    traced = Traced(split, pipeline.traced_again)
     return GradientRequest(split.options, split.name, at_hand(split, split.saved, traced), tangents)
 
 

@@ -9,7 +9,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import aotviz
 from aotviz.ir import graphs
 from aotviz.ir.forms import JointCall
-from aotviz.ir.subclass_meta import PlainTensorMeta, RuntimeSubclass
+from aotviz.ir.subclass_meta import PlainTensorMeta, SubclassCreationMeta
 from tests.stages.support import evidence, stage_alone
 
 torch.set_num_threads(1)
@@ -49,7 +49,7 @@ def test_plans_at_run_time_hold_nothing_of_the_trace():
     _, after = stage_alone("subclasses", lambda t: t * 2, two(2, 3))
     meta = after.wrapping.meta
     (taken,), (returned,) = meta.inputs, meta.slots
-    assert isinstance(taken, RuntimeSubclass)
+    assert isinstance(taken, SubclassCreationMeta)
     assert (taken.type, [name for name, _ in taken.attrs], taken.outer_size) == (TwoTensor, ["a", "b"], (2, 3))
     assert all(isinstance(part, PlainTensorMeta) for _, part in returned.attrs)
     assert (returned.outer_size, returned.outer_stride) == ((2, 3), (3, 1))

@@ -595,6 +595,7 @@ export interface PeakChange {
 /** What would lower the peak of a compilation, and what it keeps for the backward beside eager. */
 export interface PeakRecord {
   readonly compilation: string; // its id
+  readonly device: string; // whose memory it is; "" where all of it is on one
   readonly peak: number; // bytes, as recorded
   readonly changes: PeakChange[]; // the best first
   readonly beside_eager: string[]; // sentences (recording/beside_eager.py); empty if there is no backward
@@ -634,6 +635,7 @@ export interface StepHolder {
   readonly made_at: number; // a moment
   readonly held_until: number; // a moment
   readonly held_by: number;
+  readonly device: number;
 }
 
 /** The planned memory of a training step that was compiled in pieces (recording/step_memory.py). */
@@ -1449,6 +1451,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
     array: false,
     fields: [
       ["compilation", "str"],
+      ["device", "str"],
       ["peak", "int"],
       ["changes", ["list",["record","PeakChange"]]],
       ["beside_eager", ["list","str"]],
@@ -1491,6 +1494,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["made_at", "int"],
       ["held_until", "int"],
       ["held_by", "int"],
+      ["device", "int"],
     ],
   },
   StepRecord: {

@@ -7,7 +7,7 @@ import { Recording } from "../src/model";
 import { State } from "../src/state";
 import { graphsOf } from "../src/views/memory/halves";
 import { layersOf } from "../src/views/memory/layers";
-import { type Plan, planOf, UnknownSizes } from "../src/views/memory/plan";
+import { devicesOf, onDevice, type Plan, planOf, UnknownSizes } from "../src/views/memory/plan";
 import { layersIn, rowsAt } from "../src/views/memory/rows";
 import { evaluated } from "../src/views/memory/sizes";
 import { peaksOf, planOfStep } from "../src/views/memory/step";
@@ -127,22 +127,25 @@ test("a stranger's training step is drawn within its moments, and without nodes 
     made_at: -5,
     held_until: 2 ** 53,
     held_by: 3,
+    device: 2,
   };
   const plan = planOfStep({
-    texts: ["mul", ""],
+    texts: ["mul", "", "meta", "cpu"],
     graphs,
     nodes: [
       { ...node, graph: 0, name: 0 },
       { ...node, graph: 7, name: 0 },
     ],
     moments: [0, 1, 5, -1, 0],
-    holders: [holder, { ...holder, maker: 5 }, { ...holder, made_at: 2 ** 53, held_until: -1, nbytes: -8 }],
+    holders: [holder, { ...holder, maker: 5 }, { ...holder, made_at: 2 ** 53, held_until: -1, nbytes: -8, device: 3 }],
   });
   expect(plan.moments.map(({ node: { name }, phase }) => `${name} ${phase}`)).toEqual(["mul forward", "mul forward"]);
   expect([...plan.alive]).toEqual([2 ** 50, 2 ** 50]);
   expect(rowsAt(plan, 0).map(({ name }) => name)).toEqual(["mul"]);
   expect(layersOf(plan, "kind").map(({ name }) => name)).toEqual(["intermediate"]);
   expect(peaksOf(plan)).toEqual([{ phase: "forward", moment: 0 }]);
+  expect(devicesOf(plan)).toEqual(["meta", "cpu"]);
+  expect([...onDevice(plan, "cpu").alive]).toEqual([0, 0]);
   expect(plan.find("0", "forward", "mul").holder).not.toBeNull();
   expect(plan.find("1", "forward", "mul")).toEqual({ moment: -1, holder: null });
 });

@@ -10,8 +10,8 @@ const LARGE = 6000; // nodes; the changes of more take a kernel several seconds
 
 export interface Lowering {
   readonly element: HTMLElement;
-  /** Shows those of the current compilation; `nodes`: how many run in it. */
-  show(nodes: number): void;
+  /** Shows those of the current compilation; `nodes`: how many run in it, `device`: whose peak, "" for the first. */
+  show(nodes: number, device: string): void;
   hide(): void;
   readonly isShown: boolean;
 }
@@ -20,10 +20,12 @@ export interface Lowering {
 export function lowering(state: State, light: (names: ReadonlySet<string>) => void): Lowering {
   const element = h("div", { class: "lowering", "aria-live": "polite" });
   let showing = ""; // what was asked for last
+  let on = ""; // the device
 
   const fill = (kind: string): void => {
     if (kind !== showing) return;
-    const found = state.recording.rows(kind)?.part.peaks[0];
+    const peaks = state.recording.rows(kind)?.part.peaks ?? [];
+    const found = peaks.find(({ device }) => device === on) ?? peaks[0];
     replace(element, found ? told(found, state.compilation.sizes.size > 0, light) : missing(state));
   };
   const load = (kind: string): void => {
@@ -39,7 +41,8 @@ export function lowering(state: State, light: (names: ReadonlySet<string>) => vo
       },
     );
   };
-  const show = (nodes: number): void => {
+  const show = (nodes: number, device: string): void => {
+    on = device;
     const kind = (showing = `peak ${state.compilation.id}`);
     if (nodes <= LARGE || !state.recording.asksKernel || state.recording.has({ what: "rows", kind })) return load(kind);
     const ask = h("button", { type: "button", class: "small", on: { click: () => load(kind) } }, "Compute");
@@ -65,16 +68,17 @@ function missing({ recording }: State): Child {
   return recording.asksKernel ? "" : h("p", { class: "muted" }, quoted(text));
 }
 
-function told({ peak, changes, beside_eager, inductor }: PeakRecord, symbolic: boolean, light: LightUp): Child {
+function told({ device, peak, changes, beside_eager, inductor }: PeakRecord, symbolic: boolean, light: LightUp): Child {
   const most = changes[0]?.saves ?? 0;
   const share = Math.round((100 * most) / Math.max(peak, 1));
   const sizes = symbolic ? "For the recorded sizes: " : "";
+  const it = device ? `the peak on ${device}` : "it";
   const head =
     changes.length === 0
-      ? "No change that is known lowers it."
+      ? `No change that is known lowers ${it}.`
       : changes.length === 1
-        ? `A change would lower it by ${bytes(most)} (${share} %).`
-        : `${changes.length} changes would lower it, by up to ${bytes(most)} (${share} %).`;
+        ? `A change would lower ${it} by ${bytes(most)} (${share} %).`
+        : `${changes.length} changes would lower ${it}, by up to ${bytes(most)} (${share} %).`;
   return [
     changes.length
       ? h(

@@ -106,6 +106,7 @@ class Planner {
   private readonly owners = new Map<number, number>(); // of views, and of what is written in place: the value that has the storage
   private readonly kinds: ReadonlyMap<string, Kind>;
   private readonly givenInOrder: boolean; // the primals of a log are Dynamo's inputs
+  private readonly replaced: ReadonlySet<string>; // inputs that get another storage
 
   constructor(
     private readonly halves: readonly Graph[],
@@ -116,6 +117,7 @@ class Planner {
   ) {
     this.givenInOrder = halves.length > 0 && primalsOf(halves[0]!.nodes) === inputs.length;
     this.kinds = new Map(inputs.map(({ name, kind }) => [name, kind as Kind]));
+    this.replaced = new Set(inputs.flatMap((one) => (one.storage_replaced ? [one.name] : [])));
   }
 
   plan(): OwnPlan {
@@ -145,7 +147,7 @@ class Planner {
       if (op[i] !== "p" && op[i] !== "o") this.moments.push({ half, phase, node: nodes[i]! });
     }
     for (const [view, owner] of viewsOf(graph)) this.owners.set(view, this.owners.get(owner) ?? owner);
-    const { returned, updates, saved } = resultsOf(graph, this.halves[half + 1]);
+    const { returned, updates, saved } = resultsOf(graph, this.halves[half + 1], this.replaced);
     const passed = new Set<number>();
     for (let i = 0; i < nodes.length; i++)
       if (op[i] === "p") for (const number of this.tensors(graph, i)) passed.add(this.storage(number));
@@ -381,8 +383,15 @@ function readersOf({ nodes, inputs: { starts, all }, snapshot }: Graph): [Int32A
   return [last, isRead];
 }
 
-/** The nodes that the caller gets, that the wrapper copies into inputs, and that are saved for the backward. */
-function resultsOf(graph: Graph, following: Graph | undefined): Record<"returned" | "updates" | "saved", Set<number>> {
+/**
+ * The nodes that the caller gets, that the wrapper copies into inputs, and that are saved for the backward. The caller
+ * gets the new storage of an input that is `replaced`.
+ */
+function resultsOf(
+  graph: Graph,
+  following: Graph | undefined,
+  replaced: ReadonlySet<string>,
+): Record<"returned" | "updates" | "saved", Set<number>> {
   const found = { returned: new Set<number>(), updates: new Set<number>(), saved: new Set<number>() };
   const output = graph.nodes[graph.nodes.length - 1];
   if (output?.op !== "o") return found;
@@ -400,7 +409,8 @@ function resultsOf(graph: Graph, following: Graph | undefined): Record<"returned
   list.forEach((arg, place) => {
     const node = referred(arg, output.index);
     if (node < 0) return;
-    const into = place >= begins ? found.saved : written(said[place]!) ? found.updates : found.returned;
+    const input = written(said[place]!);
+    const into = place >= begins ? found.saved : input && !replaced.has(input) ? found.updates : found.returned;
     into.add(node);
   });
   return found;

@@ -65,7 +65,7 @@ function makerOf({ index, op, line, ...of }: StepNode, text: (number: number) =>
 }
 
 function holderOf(
-  { kind, nbytes, dtype, shape, made_at, held_until, held_by }: StepHolder,
+  { kind, nbytes, dtype, shape, made_at, held_until, held_by, device }: StepHolder,
   maker: Maker,
   half: number,
   moments: number,
@@ -77,7 +77,7 @@ function holderOf(
     maker,
     half,
     value: { dtype, shape },
-    device: "",
+    device: text(device),
     madeAt,
     kind: KINDS.find((one): one is Kind => one === text(kind)) ?? "intermediate",
     nbytes: Math.max(0, Math.min(MOST, nbytes || 0)),

@@ -258,10 +258,15 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     fillList();
   };
 
+  const showLowering = (): void => {
+    const nodes = graphsOf(state).reduce((sum, { nodes }) => sum + nodes.length, 0);
+    lower.show(nodes, device.value);
+  };
   device.addEventListener("change", () => {
     if (!everywhere) return;
     chart.pinned = -1; // the peak is elsewhere
     showPlan(everywhere);
+    if (!isStep()) showLowering();
   });
 
   const offerChoice = (): void => {
@@ -392,7 +397,7 @@ export const mountMemory: LaterMount = (parent, { state, search }, tools) => {
     attach();
     offerSizes();
     replan();
-    lower.show(graphs.reduce((sum, { nodes }) => sum + nodes.length, 0));
+    showLowering();
     select();
   };
 

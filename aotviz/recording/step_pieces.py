@@ -1,0 +1,122 @@
+"""The compilations that make a training step, in the order in which they run, and what they say of each other.
+
+A captured backward names the forwards whose backwards were copied into it. A graph that Dynamo captured has evidence of
+what it shares with earlier ones (ir/handed_over.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from aotviz.recording import dynamo_stage
+from aotviz.recording.graph import Graph
+from aotviz.recording.schema import CompilationData
+
+CAPTURED = "compiled autograd"
+OUTPUT = re.compile(r"\boutput\[(\d{1,9})\]")  # what a result of a graph is
+_COPIED = re.compile(r"copied from the backward of (?P<name>.*)", re.S)
+_AS_IT_IS = re.compile(r"backward of (?P<name>.*)", re.S)
+
+
+class Piece(Protocol):
+    """What is needed of a compilation."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def data(self) -> CompilationData: ...
+    @property
+    def outline(self) -> CompilationData: ...
+
+    def graph(self, role: str, stage: str | None = None) -> Graph: ...
+
+
+def last_step(compilations: Sequence[Piece]) -> list[Piece]:
+    captured = [one for one in compilations if one.kind == CAPTURED and one.outline.error is None]
+    if captured:
+        backward = captured[-1]
+        before = compilations[: compilations.index(backward)]
+        found = {latest(before, name).id for name in forwards_of(backward).values()}
+        forwards = [one for one in before if one.id in found]  # in the order in which they ran
+        backwards = [backward]
+    else:
+        candidates = {_function(one): one for one in compilations if one.kind in ("training", "inference")}
+        training = [one for one in candidates.values() if one.kind == "training"]
+        forwards, backwards = _connected([*candidates.values()], training[-1:]), list[Piece]()
+        if not training or any(one not in forwards for one in training):
+            what = f"{len(training)} functions were compiled with a backward" if training else "no backward is recorded"
+            raise LookupError(f"which compilations make a step? {what}: name them, in order, by their ids.")
+    optimizers = {_function(one): one for one in compilations if one.kind == "inference" and reads_gradients(one)}
+    return [*forwards, *backwards, *optimizers.values()]
+
+
+def _connected(pieces: Sequence[Piece], to: Sequence[Piece]) -> list[Piece]:
+    """Those of `to`, and the pieces that hand something on to them."""
+    found, names = list[Piece](), {one.data.name for one in to}
+    for piece in reversed(pieces):
+        if piece.data.name in names:
+            found.append(piece)
+            sharing = handed(piece)
+            results = {one for one in sharing.shared.values() if OUTPUT.match(one)}
+            names |= {one.partition(" of ")[2] for one in sharing.of_call | results}
+    return found[::-1]
+
+
+class Handed(NamedTuple):
+    """What a graph that Dynamo captured shares with earlier ones. A tensor is named "output[0] of f [0/0]"."""
+
+    shared: dict[str, str]  # an input -> the tensor of an earlier graph
+    of_call: set[str]  # such tensors, of graphs that the same call ran
+    gone: list[str]  # tensors of the same call that nothing holds any more
+    returned: set[str]  # inputs that the function returns
+
+
+def handed(piece: Piece) -> Handed:
+    found = Handed({}, set(), [], set())
+    for one in (one for stage in piece.data.stages if stage.name == dynamo_stage.NAME for one in stage.evidence):
+        if one.reason.startswith(dynamo_stage.SHARES):
+            text = one.reason.removeprefix(dynamo_stage.SHARES)
+            found.shared[one.subject] = earlier = text.removesuffix(dynamo_stage.OF_CALL)
+            if earlier != text:
+                found.of_call.add(earlier)
+        elif one.reason == dynamo_stage.GONE:
+            found.gone.append(one.subject)
+        elif one.reason == dynamo_stage.RETURNED:
+            found.returned.add(one.subject)
+    return found
+
+
+def _function(piece: Piece) -> tuple[int, str]:
+    return piece.outline.frame, piece.outline.name.partition(" [")[0]
+
+
+def reads_gradients(piece: Piece) -> bool:
+    """Whether it is a step of an optimizer, or something like it."""
+    return any(one.name.endswith(".grad") for one in piece.data.inputs)
+
+
+def latest(compilations: Sequence[Piece], name: str) -> Piece:
+    for one in reversed(compilations):
+        if one.outline.name == name and one.kind == "training":
+            return one
+    raise LookupError(f"the forward {name!r}, whose backward was captured, is not in this recording")
+
+
+def forwards_of(backward: Piece) -> dict[str, str]:
+    """The prefix of the steps that were copied from each forward's backward, and the forward's name.
+
+    Raises LookupError if a backward was not copied.
+    """
+    found = {}
+    for one in (one for stage in backward.data.stages for one in stage.evidence):
+        if "is called as it is" in one.reason and (called := _AS_IT_IS.match(one.subject)):
+            raise LookupError(
+                f"the memory of this step cannot be planned: the backward of {called['name']} {one.reason}"
+            )
+        if copied := _COPIED.match(one.reason):
+            found[one.subject] = copied["name"]
+    return found
