@@ -241,9 +241,7 @@ def _memory_facts(
     """
     nodes = [node for one in module.modules() if isinstance(one, fx.GraphModule) for node in one.graph.nodes]
     calls_methods = any(_METHOD in (node.target, *node.args[:2]) for node in nodes)
-    # What these operators read depends on where in its storage a tensor begins.
-    reads = any(text in str(node.target) for node in nodes for text in ("as_strided", "storage_offset"))
-    offsets = _offsets(inputs) if reads else ()
+    offsets = _offsets(inputs) if any(_reads_offsets(node.target) for node in nodes) else ()
     if donated is None and not calls_methods and not offsets:
         return contextlib.nullcontext()
     before = config._pre_fusion_custom_pass
@@ -252,6 +250,11 @@ def _memory_facts(
         told = told.__call__  # a bare function, like the user's own, keeps the graph out of the cache
     patched: contextlib.AbstractContextManager[Any] = config.patch(_pre_fusion_custom_pass=told)
     return patched
+
+
+def _reads_offsets(target: Any) -> bool:
+    """Whether what an operator reads depends on where in its storage a tensor begins."""
+    return any(text in str(target) for text in ("as_strided", "storage_offset"))
 
 
 def _offsets(inputs: Sequence[Any]) -> tuple[tuple[int, str], ...]:
