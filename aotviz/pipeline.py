@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from operator import methodcaller
 from typing import Any
 
 from aotviz.ir import graphs, refusals, verify
@@ -186,23 +185,43 @@ class Observer:
         return self
 
 
-def _each(told: str) -> Callable[..., None]:
-    def tell(self: Observers, *what: Any) -> None:
-        for one in self.observers:
-            methodcaller(told, *what)(one)
-
-    return tell
-
-
 class Observers(Observer):
     """Calls each of several observers, in order."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
 
-    before, after, failed, explained = map(_each, ("before", "after", "failed", "explained"))
-    ran_in_eager, withdraw = map(_each, ("ran_in_eager", "withdraw"))
-    looked_up, replayed = map(_each, ("looked_up", "replayed"))
+    def before(self, stage: str, argument: Form) -> None:
+        for one in self.observers:
+            one.before(stage, argument)
+
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
+        for one in self.observers:
+            one.after(stage, argument, result, elapsed_ns)
+
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
+        for one in self.observers:
+            one.failed(stage, argument, error)
+
+    def explained(self, error: BaseException) -> None:
+        for one in self.observers:
+            one.explained(error)
+
+    def ran_in_eager(self, reason: str, place: str) -> None:
+        for one in self.observers:
+            one.ran_in_eager(reason, place)
+
+    def withdraw(self) -> None:
+        for one in self.observers:
+            one.withdraw()
+
+    def looked_up(self, lookup: LookUp) -> None:
+        for one in self.observers:
+            one.looked_up(lookup)
+
+    def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
+        for one in self.observers:
+            one.replayed(request, program, recorded)
 
     def recorded(self) -> bytes | None:
         return next((found for one in self.observers if (found := one.recorded()) is not None), None)

@@ -357,12 +357,13 @@ def test_gpt2_trains_as_in_eager():  # with Inductor it takes a minute; `make de
     check("aotviz_eager", Loss(), torch.randint(0, 31, (2, 8)))
 
 
-def test_what_runs_the_graphs_as_they_are_imports_no_compiler_of_inductors() -> None:
+def test_what_runs_the_graphs_as_they_are_imports_neither_inductors_compilers_nor_explanations() -> None:
     program = """
 import sys, torch, aotviz.frontends.backend
 x = torch.ones(3, requires_grad=True)
 torch.compile(lambda x: x.sin(), backend="aotviz_eager")(x).sum().backward()
-print([name for name in ("torch._inductor.compile_fx", "aotviz.torch_private.inductor") if name in sys.modules])
+unused = ("torch._inductor.compile_fx", "aotviz.torch_private.inductor", "aotviz.explain", "aotviz.widgets")
+print([name for name in unused if name in sys.modules])
 """
     done = processes.run(["-c", program], forked=False)
     assert done.stdout.strip() == "[]", done.stderr

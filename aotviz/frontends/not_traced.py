@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aotviz.explain import graph_breaks
 from aotviz.ir.forms import Form
 from aotviz.options import Options
 from aotviz.recorder.sessions import Session
@@ -46,6 +45,8 @@ class Said(NamedTuple):
 def said(left: dynamo_failures.Left) -> Said:
     place = dynamo_stage.plain_name(left.place)
     if left.part == "frame":
+        from aotviz.explain import graph_breaks  # a compilation that nothing ends needs no sentences
+
         why = f"{graph_breaks.meaning(left.why)[0]}, and Dynamo cannot resume the graph there"
         return Said(f"{dynamo_stage.rests_named(f'`{left.function}`')} runs in eager: {why}", why, place)
     if left.lost:

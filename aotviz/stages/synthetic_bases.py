@@ -410,19 +410,23 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup
     def group_of(places: tuple[int, ...]) -> AnyGroup | None:
         return _group_of(call, places, by_storage)
 
-    def overwrites(places: tuple[int, ...], others: tuple[int, ...]) -> bool:
-        """See Note [The whole base is written back]."""
-        group, args = group_of(places), call.forward.program.args
-        written = [args[p] for p in others if shared_memory.written(call.meta.input_info[p])]
-        return group is not None and any(overlap.overlap(group.base, argument) for argument in written)
+    def joins(places: tuple[int, ...], others: tuple[int, ...]) -> bool:
+        return _overwrites(call, group_of(places), others)
 
     found = []
     for positions in shared_memory.in_one_storage(call.forward):
         sets = shared_memory.connected(call.forward, positions)
         sets = [places for places in sets if any(shared_memory.written(call.meta.input_info[p]) for p in places)]
         list(map(group_of, sets))  # refuse what cannot be a group, even if it is then merged into another
-        found += [group for group in map(group_of, overlap.merged(sets, overwrites)) if group is not None]
+        found += [group for group in map(group_of, overlap.merged(sets, joins)) if group is not None]
     return sorted(found, key=lambda group: group.members)
+
+
+def _overwrites(call: TracedCall, group: AnyGroup | None, others: tuple[int, ...]) -> bool:
+    """See Note [The whole base is written back]."""
+    args, infos = call.forward.program.args, call.meta.input_info
+    written = [args[p] for p in others if shared_memory.written(infos[p])]
+    return group is not None and any(overlap.overlap(group.base, argument) for argument in written)
 
 
 def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[int, ...]]) -> AnyGroup | None:

@@ -459,7 +459,7 @@ def _origins(call: Split, names: Sequence[str], drawn: Iterable[str]) -> dict[st
 
 def _fingerprint(graph: fx.Graph) -> int:
     """A hash that is equal for equal traces."""
-    return hash(tuple((node.name, str(node.target), str(node.args), str(node.kwargs)) for node in graph.nodes))
+    return hash("\n".join(f"{node.name} {node.target} {node.args} {node.kwargs}" for node in graph.nodes))
 
 
 def _as_traced(value: Any, node: fx.Node | None) -> Any:
