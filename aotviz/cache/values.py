@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx as fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -125,7 +124,7 @@ class Writer:
         real = script_objects.real(value)
         if distributed.is_shared(real):
             return ["M", real is not value, *self._meshes.packed(real)]
-        if isinstance(value, sympy.Symbol):
+        if isinstance(value, stored_values.Symbol):
             return ["S", self.expression(value)]
         key = stored_values.key_of_a_path(value)
         if key is not None:

@@ -50,7 +50,8 @@ _known = _Known()
 def look(module: Any, names: Sequence[str]) -> HandedOver:
     """What a graph from Dynamo shares with those that ran before. `names` are those of its inputs."""
     _known.begin()
-    of_call, others = [], []
+    of_call: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
     for name, node in zip(names, module.graph.find_nodes(op="placeholder"), strict=False):
         for storage in _storages(dynamo.example(node)):
             if storage in _known.names:

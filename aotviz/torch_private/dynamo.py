@@ -13,7 +13,8 @@ from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import torch
-from torch._dynamo import config, convert_frame, eval_frame, exc, external_utils
+from torch._dynamo import config as config
+from torch._dynamo import convert_frame, eval_frame, exc, external_utils
 from torch._dynamo.backends import registry
 from torch._dynamo.exc import Unsupported as Unsupported
 from torch._dynamo.guards import GuardBuilder

@@ -89,7 +89,8 @@ class InductorCompilers:
         """Compile the forward of a program that has a backward. `is_inference`: of one that has none."""
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
-        slots = len(graph_module.graph.output_node().args[0]) if facts is None else facts.num_slots
+        results: Any = graph_module.graph.output_node().args[0]
+        slots = len(results) if facts is None else facts.num_slots
         with (
             self._active(example_inputs),
             # Inductor itself applies these to a backward, but not to a forward.
@@ -170,7 +171,7 @@ class InductorCompilers:
         passes = compile_fx._recursive_joint_graph_passes
         devices = compile_fx.get_inputs_devices(joint_inputs, graph_module)
         with self._active([*joint_inputs[0], *joint_inputs[1]]), compile_fx.get_cuda_device_context(graph_module):
-            given = {"skip_invoke_subgraph": True, "input_device": next(iter(devices))}
+            given: dict[str, Any] = {"skip_invoke_subgraph": True, "input_device": next(iter(devices))}
             taken = given.keys() & inspect.signature(passes).parameters  # an older release takes fewer
             return passes(graph_module, **{name: given[name] for name in taken})
 

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeGuard
 import torch
 import torch.fx as fx
 from torch._higher_order_ops import effects
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
 
 from aotviz.torch_private import versions
 from aotviz.torch_private.random_numbers import run_and_save_rng_state

@@ -17,6 +17,8 @@ from torch.utils._sympy.numbers import int_oo
 
 from aotviz.torch_private.tensors import is_traceable_wrapper_subclass
 
+Symbol: type = sympy.Symbol
+
 _OF_SYMPY = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
 _LOGIC = (sympy.And, sympy.Or, sympy.Not)
 _NAMES = (

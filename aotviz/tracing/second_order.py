@@ -99,6 +99,8 @@ class GradientTrace:
         # see Note [Where a second derivative leaves the gradients]
         self.passed: dict[Ref, torch.Tensor] = {}
         self.ends: dict[Ref, torch.Tensor] = {}
+        self.positions: tuple[int, ...] = ()  # of the edges that have a gradient
+        self.outputs: list[Any] = []  # these gradients
         self._taken = False
         self.reads: frozenset[int] | None = None  # the inputs that the graph closed last reads, by position
         self.open.reopen()
