@@ -105,11 +105,11 @@ def compile(
     ours |= {name: value for name, value in given.items() if value is not None}
     through = Backend(lowering_named(backend, theirs, mode), ours, session)
     run = _by_dynamo(fn, functools.partial(dynamo.compiled, fn, through, dynamic=dynamic, fullgraph=fullgraph))
-    # The `__call__` of a module would call the global module hooks again.
-    plainly = _plainly(run.forward if isinstance(fn, torch.nn.Module) else run, session)
+    if isinstance(fn, torch.nn.Module):  # whose `__call__` would call the global module hooks again
+        run = run.forward
     if compiled_autograd:
-        plainly = _with_whole_backwards(plainly, through, bool(dynamic))
-    made = CompiledCallable(plainly, session, fn, (_again, (fn, arguments)))
+        run = _with_whole_backwards(run, through, bool(dynamic))
+    made = CompiledCallable(run, session, fn, (_again, (fn, arguments)), functools.partial(_instead, session))
     if isinstance(fn, torch.nn.Module):
         return _module(fn, made)
     return functools.update_wrapper(made, fn, updated=())
@@ -127,21 +127,12 @@ def _again(fn: Any, arguments: dict[str, Any]) -> Any:
     return compile(fn, **arguments)
 
 
-def _plainly(run: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    """The same function, but our errors are raised unchanged, not as Dynamo's error about its backend, and those of a
-    call are recorded."""
-
-    def plainly(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return run(*args, **kwargs)
-        except dynamo.BackendFailed as failed:
-            error = failed.inner_exception
-        except Exception as failed:
-            session.raised(failed)
-            raise
-        raise error
-
-    return plainly
+def _instead(session: Session, failed: Exception) -> Exception | None:
+    """Our own error instead of Dynamo's error about its backend. Others of a call are recorded."""
+    if isinstance(failed, dynamo.BackendFailed):
+        return failed.inner_exception
+    session.raised(failed)
+    return None
 
 
 def _with_whole_backwards(run: Callable[..., Any], through: Backend, dynamic: bool) -> Callable[..., Any]:

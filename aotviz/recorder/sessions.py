@@ -224,11 +224,17 @@ class CompiledCallable(Inspected):
     """A compiled function. Call it like the original; look at `.recording`, `.program` and `.source`."""
 
     def __init__(
-        self, compiled: Callable[..., Any], session: Session, original: Any = None, remake: Any = None
+        self,
+        compiled: Callable[..., Any],
+        session: Session,
+        original: Any = None,
+        remake: Any = None,
+        instead: Callable[[Exception], Exception | None] = lambda error: None,
     ) -> None:
         self._compiled = compiled
         self._session = session
         self._remake = remake  # (function, arguments) that make it again
+        self._instead = instead  # what a call raises instead of this error; None: the error
         self.__wrapped__ = self._original = original or getattr(compiled, "__wrapped__", compiled)
         self.__name__ = session.name
 
@@ -236,7 +242,13 @@ class CompiledCallable(Inspected):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if _blocks.tracing or torch.compiler.is_exporting():  # whatever compiles the caller compiles this too
             return self._original(*args, **kwargs)
-        return self._compiled(*args, **kwargs)
+        try:
+            return self._compiled(*args, **kwargs)
+        except Exception as error:
+            instead = self._instead(error)
+            if instead is None:
+                raise
+        raise instead
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind like a function, so that it can be a method."""
