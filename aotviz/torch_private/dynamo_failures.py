@@ -38,7 +38,7 @@ from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import misc
 from torch._functorch.pyfunctorch import TransformType
 
-from aotviz.torch_private import runtime, versions
+from aotviz.torch_private import dynamo, runtime, versions
 
 _DIFFERENTIATING = (TransformType.Grad, TransformType.Jvp)
 _OWN_ERRORS = (InternalTorchDynamoError, TorchRuntimeError, AssertionError, IndexError)  # of Dynamo's own capture
@@ -113,7 +113,7 @@ def _telling(tell: Callable[[Left], None], left: Callable[[Unsupported], Left]) 
 
 def _is_told(error: BaseException | None) -> bool:
     """Whether a graph break, or the one that led to it, was told."""
-    while error is not None and error not in _told:
+    while error is not None and not (isinstance(error, Unsupported) and error in _told):
         error = error.__cause__
     return error is not None
 
@@ -205,6 +205,8 @@ def _frame_or_eager(
             if given["one_graph"] or given["export"] or asked or not is_one(backend) or _is_told(error):
                 raise
             is_break = isinstance(error, Unsupported)
+            if is_break and _is_called_by_a_transform(given["code"]):
+                raise
             name, place = given["code"].co_name, _place(error, given["code"])
             tell(Left(backend, name, place, str(error), "frame" if is_break else "function"))
             if is_break:
@@ -228,6 +230,14 @@ def _place(error: Exception, code: types.CodeType) -> str:
             if not _is_torchs(line.filename):
                 return f"{line.filename}:{line.lineno} in {line.name}"
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+
+
+def _is_called_by_a_transform(code: types.CodeType) -> bool:
+    """Whether a transform inside of the program calls this code in eager, which was told."""
+    running = dynamo.running_call()
+    return (
+        runtime.transforms_active() and running is not None and getattr(running.function, "__code__", code) is not code
+    )
 
 
 def _differentiates() -> bool:
