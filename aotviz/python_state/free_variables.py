@@ -39,6 +39,7 @@ class Reached:
     path: str
     value: object
     of_module: bool = False  # a parameter or buffer of a module
+    attribute: bool = False  # another attribute of a module
 
 
 def references(fn: object) -> Iterator[tuple[str, Any]]:
@@ -155,4 +156,5 @@ def _of_module(path: str, root: torch.nn.Module) -> Iterator[Reached]:
             yield from (Reached(f"{prefix}.{key}", tensor, of_module=True) for key, tensor in holder.items())
         if not type(module).__module__.startswith("torch."):
             yield from (Reached(key, item) for key, item in references(module.forward))
-        yield from (Reached(prefix + step, item) for step, item in contents(module) if not step.startswith("._"))
+        held = ((step, item) for step, item in contents(module) if not step.startswith("._"))
+        yield from (Reached(prefix + step, item, attribute=True) for step, item in held)

@@ -8,7 +8,9 @@ that is traced as it is may also change its arguments, variables and generators.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -16,8 +18,9 @@ from aotviz.ir.forms import Request
 from aotviz.ir.refusals import Refused
 from aotviz.ir.user_warnings import warn
 from aotviz.python_state import leaks, randomness, user_objects, users_python
-from aotviz.python_state.free_variables import Modules, reachable
+from aotviz.python_state.free_variables import Modules, reachable, references
 from aotviz.torch_private import context, graph_modes, random_numbers
+from aotviz.torch_private.modules import hooks_of
 
 
 @contextlib.contextmanager
@@ -35,8 +38,21 @@ def kept(request: Request) -> Iterator[None]:
             kept.enter_context(leaks.undone(request.name, roots))
         kept.enter_context(_attributes_kept(request.root, request.name))
         if not request.is_graph:
+            kept.enter_context(user_objects.unchanged(request.name, (), _seen_by_hooks(request)))
             kept.enter_context(_draws_kept(request))
         yield
+
+
+def _seen_by_hooks(request: Request) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what hooks of modules, the function and its custom autograd Functions refer to: they may put a
+    tensor there after the function has returned, or without it."""
+    yield from request.references
+    for module in request.root.modules() if request.root is not None else ():
+        for hook in (hook for hooks in hooks_of(module) for hook in hooks.values()):
+            yield from references(hook)
+    for _, value in request.references:
+        if inspect.isclass(value) and issubclass(value, torch.autograd.Function):
+            yield from references(value.backward)
 
 
 @contextlib.contextmanager

@@ -102,13 +102,17 @@ def states_kept(
     """Restore the states of generators after the block, and refuse a function that changed one: "x.manual_seed()".
     Changes by another thread, or for which `excused` is true, are ignored."""
     before = [(name, generator, generator.initial_seed(), generator.get_state()) for name, generator in generators]
-    yield
-    for name, generator, seed, state in before:
-        if torch.equal(generator.get_state(), state) or excused(generator):
-            continue
-        if not others_run() or _is_seeded(generator, seed):
-            generator.set_state(state)
-            refuse(f"{name}.manual_seed()")
+    changed: list[str] = []
+    try:
+        yield
+    finally:
+        for name, generator, seed, state in before:
+            same = torch.equal(generator.get_state(), state) or excused(generator)
+            if not same and (not others_run() or _is_seeded(generator, seed)):
+                generator.set_state(state)
+                changed.append(name)
+    if changed:
+        refuse(f"{changed[0]}.manual_seed()")
 
 
 def others_run() -> bool:

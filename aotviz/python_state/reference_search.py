@@ -38,6 +38,8 @@ class Before:
     """What the variables of a function, the globals of the user's modules and containers among them held before a
     trace."""
 
+    EMPTY = object()  # what a variable holds that has no value yet
+
     def __init__(self, fn: object) -> None:
         self.context = copy_context()
         self.copies: dict[int, Any] = {}
@@ -45,7 +47,8 @@ class Before:
         if plain is not None:
             self._note(plain.__globals__)
             for cell in plain.__closure__ or ():
-                with contextlib.suppress(ValueError):  # it is empty
+                self.copies[id(cell)] = self.EMPTY
+                with contextlib.suppress(ValueError):
                     self.copies[id(cell)] = cell.cell_contents
         for module in _users_modules(len(sys.modules)):
             self._note(vars(module))
@@ -165,11 +168,18 @@ class _Search:
         while queue:
             held = queue.pop()
             for holder in self.holders(held):
-                if self._ends(holder) or isinstance(self.objects[holder], _CHANGED):
+                changed = isinstance(self.objects[holder], _CHANGED) and not self._is_of_a_tensor(holder)
+                if self._ends(holder) or changed:
                     yield holder, held
                 elif holder not in seen:
                     seen.add(holder)
                     queue.append(holder)
+
+    def _is_of_a_tensor(self, key: int) -> bool:
+        """Whether a dict holds the attributes of a tensor: without its parts, a subclass is of no use."""
+        above = [self.objects[holder] for holder in self.holders(key)]
+        found = self.objects[key]
+        return isinstance(found, dict) and isinstance(_owner_of(found, above), torch.Tensor)
 
     def spelled(self, holder: int, held: int) -> str:
         """The place of an object, in the user's spelling."""
@@ -282,6 +292,8 @@ def _take(holder: object, held: object, above: Sequence[object], before: Before)
         holder.extend(kept)
     elif isinstance(holder, set):
         holder.discard(held)
+    elif isinstance(holder, CellType) and known is before.EMPTY:
+        del holder.cell_contents
     elif isinstance(holder, CellType):
         holder.cell_contents = known  # None if what it was before can't be known
     else:

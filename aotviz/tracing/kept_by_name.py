@@ -21,7 +21,8 @@ import torch.fx as fx
 
 from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
 from aotviz.ir.partition_functions import BACKWARD_ONLY, must_save
-from aotviz.torch_private import autograd_nodes, pytree
+from aotviz.python_state.free_variables import reachable
+from aotviz.torch_private import autograd_nodes
 from aotviz.tracing import functional, views
 from aotviz.tracing.open_trace import OpenTrace
 
@@ -54,7 +55,7 @@ def _parts(node: Any) -> Iterator[Any]:
 
 def _by_name(trace: OpenTrace, node: Any) -> list[Any]:
     """What only attributes of a custom Function's node keep."""
-    tensors = filter(functional.is_plain, pytree.tree_leaves(vars(node)))
+    tensors = (one.value for one in reachable(node) if functional.is_plain(one.value))
     held = [trace.node_of(functional.inner(tensor)) for tensor in tensors]
     saved: Sequence[Any] = ()
     with contextlib.suppress(RuntimeError):  # one of them was written since

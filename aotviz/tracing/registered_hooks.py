@@ -61,7 +61,8 @@ def defer(
         Refused: the hook refers to a tensor of this call, which would be wrong in all others.
     """
     used = ""
-    if any(functional.is_functional(one.value) and not one.of_module for value in hook for one in reachable(value)):
+    found = (one for value in hook for one in reachable(value) if not (one.of_module or one.attribute))
+    if any(functional.is_functional(one.value) for one in found):
         used = "a tensor that the function takes or creates"
     elif any(isinstance(value, types.FunctionType) and _keeps_state(value) for value in hook):
         used = "a container that the function creates"

@@ -224,10 +224,10 @@ class Builder:
                 root = self.log.root(event.tensor)
                 ref = self.refs.get(root, Ref("", 0))
                 counted = root in viewed & stale
-                if ref.kind == "input" and not ref.path:
+                if ref.kind == "input":
                     repeated = root in replayed or (isinstance(event, MetadataOp) and event.tensor in replayed)
                     changed = root in self.wanted.written or self.states.data_mutated(root)
-                    counted = bool(tracked - {root}) and not (repeated or changed)
+                    counted = not ref.path and bool(tracked - {root}) and not (repeated or changed)
                 if counted and ref.kind in ("input", "output", "base"):
                     found.update({position: ref} if self.states.shares_counter(event.tensor, root) else {})
         return found

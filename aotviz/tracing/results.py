@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from aotviz.ir.refusals import Names
 from aotviz.ir.view_and_mutation import Data, MutationType, Ref, View
+from aotviz.ir.wrapper_subclasses import is_subclass
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.events import MetadataOp, Viewed
@@ -51,7 +54,8 @@ def views_before_a_mark(ran: Results) -> Iterator[Names]:
         steps = (step for step in ran.output_facts.replay if isinstance(step, View | Data))
         replayed = any(step.source == Ref("input", i) for step in steps)
         viewed = replayed and any(isinstance(event, Viewed) and event.source == number for event in before)
-        if viewed or any(base_of(value) is source for value in ran.program.args):
+        views = (one for one in ran.program.args if isinstance(one, torch.Tensor) and base_of(one) is source)
+        if viewed or any(is_subclass(one) or ran.open.node_of(one).users for one in views):
             yield repr(ran.program.names[i]), "on"
 
 
