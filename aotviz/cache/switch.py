@@ -45,7 +45,7 @@ def store_for(choice: Choice) -> Store | None:
 def store_of_compilation(choice: Choice, is_debugged: bool) -> Store | None:
     """As `store_for`, but None where each stage is to run: with `debug`, and with torch's switch for all caches."""
     store = store_for(choice)
-    return None if is_debugged or configs.MODULES["torch._inductor.config"].force_disable_caches else store
+    return None if is_debugged or configs.caches_are_off() else store
 
 
 @cache

@@ -72,7 +72,6 @@ def _made(compilation: Compilation) -> list[PeakRecord]:
     return [
         PeakRecord(
             compilation.id,
-            found.counted.device,
             found.counted.peak.nbytes,
             [
                 PeakChange(
@@ -82,6 +81,7 @@ def _made(compilation: Compilation) -> list[PeakRecord]:
             ],
             beside,
             inductor,
+            found.counted.device,
         )
         for found in (first, *(compilation.peak_changes(device=one) for one in others))
     ]

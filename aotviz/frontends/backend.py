@@ -109,9 +109,13 @@ def _tell(left: dynamo_failures.Left) -> None:
     """Say once what Dynamo leaves to eager, and record it."""
     name = "inductor" if left.backend is aotviz_inductor else "eager"
     through = left.backend if isinstance(left.backend, Backend) else named(name, None, None)
+    is_break, has_stores = left.part == "frame", bool(through.session.stores())
+    if is_break and not has_stores:
+        return
     said = not_traced.said(left)
-    if not through.session.stores() or _told.is_new(said.reason, through.session):
-        if left.part != "frame":  # of a graph break torch does not warn either
+    fact = (said.place, said.reason) if is_break else said.reason
+    if not has_stores or _told.is_new(fact, through.session):
+        if not is_break:  # of which torch does not warn either
             _warn(said.sentence, said.place)
         not_traced.tell(said, left.function, through.lowering.options(**through.options), through.session)
 
@@ -342,8 +346,7 @@ class _Graph:
     ) -> Program:
         """Compile the graph, or load it from the cache, if its key is `asked`. After an `eager_after` error, record
         that it ran in eager, unless refusals are raised."""
-        counted = dynamo.counters["aot_autograd"]  # which DDPOptimizer and users read
-        counted["total"] += 1
+        dynamo.counters["aot_autograd"]["total"] += 1  # which DDPOptimizer and users read
         in_eager, session = None if self.raises else self.place, self.session()
         try:
             with self.lowering.around():
@@ -355,9 +358,9 @@ class _Graph:
                     session.keep(program)
         except Exception as error:
             if not scalars.asks_for_restart(error):
-                counted["not_ok"] += 1
+                dynamo.counters["aot_autograd"]["not_ok"] += 1
             raise
-        counted["ok"] += 1
+        dynamo.counters["aot_autograd"]["ok"] += 1
         return program
 
 

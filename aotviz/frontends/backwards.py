@@ -239,7 +239,7 @@ def _part(
     lowering, graph = through.lowering.for_graph(module, inputs)
     options = _options(through, lowering, symbols is not None)
     with lowering.around():
-        has_cuda_graphs = lowering.name == "inductor" and configs.MODULES["torch._inductor.config"].triton.cudagraphs
+        has_cuda_graphs = lowering.name == "inductor" and configs.has_cuda_graphs()
         moved = cpu_scalars.moves(module.graph, inputs) if has_cuda_graphs else {}
     inputs = [one.to(moved[i]) if i in moved else one for i, one in enumerate(inputs)]
     request = graph_request(graph, tuple(inputs), options, part.title)

@@ -47,7 +47,8 @@ def said(left: dynamo_failures.Left) -> Said:
     if left.part == "frame":
         from aotviz.explain import graph_breaks  # a compilation that nothing ends needs no sentences
 
-        why = f"{graph_breaks.meaning(left.why)[0]}, and Dynamo cannot resume the graph there"
+        why, raises = graph_breaks.meaning(left.why)[0], left.why.startswith("Observed exception")
+        why += ", and Dynamo does not try again" if raises else ", and Dynamo cannot resume the graph there"
         return Said(f"{dynamo_stage.rests_named(f'`{left.function}`')} runs in eager: {why}", why, place)
     if left.lost:
         why = f"Dynamo would lose the backward of {left.why} inside it"

@@ -9,14 +9,15 @@ which of those that this call had nothing holds any more.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from aotviz.torch_private import dynamo
+from aotviz.torch_private import dynamo, tensors
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,14 @@ class HandedOver:
     gone: tuple[str, ...] = ()  # tensors of the graphs that this call ran, which nothing holds any more
 
 
-@dataclass
-class _Known:
-    """The storages that are known, each by the tensor that had it last: "output[0] of f [0/0]", "x of f [0/0]"."""
+class _Known(threading.local):
+    """The storages that a thread knows, each by a tensor that has it: "output[0] of f [0/0]", "x of f [0/0]". It is
+    the last one of a call before this one, and the first one of this call."""
 
-    names: dict[StorageWeakRef, str] = field(default_factory=dict)
-    call: object = None  # the latest call of a compiled function
-    of_call: set[StorageWeakRef] = field(default_factory=set)  # those that it had
+    def __init__(self) -> None:
+        self.names: dict[StorageWeakRef, str] = {}
+        self.call: object = None  # the latest call of a compiled function
+        self.of_call: set[StorageWeakRef] = set()  # those that it had
 
     def begin(self) -> None:
         running = dynamo.running_call()
@@ -71,13 +73,13 @@ def note(graph: str, names: Sequence[str], inputs: Sequence[Any], results: Any) 
     for name, value in named:
         for storage in _storages(value):
             found.setdefault(storage, f"{name} of {graph}")  # a result in the memory of an input is that input
-    _known.names.update(found)
+    _known.names.update((storage, name) for storage, name in found.items() if storage not in _known.of_call)
     _known.of_call |= found.keys()
 
 
 def _storages(value: Any) -> list[StorageWeakRef]:
     """That of a plain tensor. Neither a subclass nor what a transform such as vmap wraps has one of its own."""
-    if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
-        with contextlib.suppress(NotImplementedError):
-            return [StorageWeakRef(value.untyped_storage())]
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        with tensors.unseen_by_modes(), contextlib.suppress(NotImplementedError):  # a mode of the user's sees none
+            return [StorageWeakRef(value.untyped_storage())] if value.layout is torch.strided else []
     return []

@@ -19,8 +19,9 @@ class HasSteps:
         """Which bytes are alive at each node of a training step: forward, captured backward and optimizer step.
 
         The pieces are the last backward that `aotviz.compiled_autograd` captured, the forwards whose backwards are in
-        it, and each function that reads gradients, such as `lambda: optimizer.step()`. Without a captured backward, it
-        is the one function that was compiled with a backward. Other pieces are named by their ids, in the order in
+        it, and each function that reads gradients, such as `lambda: optimizer.step()`. Without a captured backward,
+        they are the graphs of the last function that was compiled with a backward, and those that hand tensors to it,
+        if these are all that have a backward. Other pieces are named by their ids, in the order in
         which they run; the parts of a captured backward need not be named.
 
         The result has `moments`, `peak`, `holders()` and `plot()`, as `Compilation.memory()`; the phases are "forward",

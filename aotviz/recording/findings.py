@@ -57,11 +57,11 @@ class PeakRecord(Frozen, frozen=True):
     """What would lower the peak of a compilation, and what it keeps for the backward beside eager."""
 
     compilation: str  # its id
-    device: str  # whose memory it is; "" where all of it is on one
     peak: int  # bytes, as recorded
     changes: list[PeakChange]  # the best first
     beside_eager: list[str]  # sentences (recording/beside_eager.py); empty if there is no backward
     inductor: list[str] = []  # sentences (recording/inductor_memory.py); empty if Inductor did not compile it
+    device: str = ""  # whose memory it is; "" where all of it is on one
 
 
 class StepGraph(Frozen, frozen=True):
@@ -100,7 +100,7 @@ class StepHolder(Frozen, array_like=True, frozen=True):
     made_at: int  # a moment
     held_until: int  # a moment
     held_by: int
-    device: int
+    device: int = -1
 
 
 class StepRecord(Frozen, frozen=True):

@@ -514,6 +514,8 @@ def _casts(program: Program) -> Iterator[_Candidate]:
         if node.target not in _CASTS or node.value is None or node.value.storage not in saved:
             continue
         given = forward.rows[node.inputs[0]]
+        if given.value is None or given.value.device != node.value.device:
+            continue
         of_parameter = given.op == "placeholder" and program.kinds.get(given.descriptor) == "parameter"
         if of_parameter and forward.users[given.index] == (node.index,):
             by_dtype.setdefault(forward.text(node.value.dtype), []).append((given, node))

@@ -23,7 +23,7 @@ from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
 from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Life, Memory, Moment, Timeline, alive_through
 from aotviz.recording.memory_facts import replaced_inputs
-from aotviz.recording.step_pieces import CAPTURED, OUTPUT, Piece, forwards_of, handed, last_step, reads_gradients
+from aotviz.recording.step_pieces import CAPTURED, OUTPUT, Piece, forwards_of, handed, last_step, runs_forward
 
 STEP = "step"  # the phase of an optimizer step
 _CALLER, _AUTOGRAD, _VARIABLE = "the caller", "autograd's graph", "a variable of the function"
@@ -117,9 +117,9 @@ class _Step:
         self._gradients: dict[_Value | None, _Value] = {}  # of values, what backwards returned for them
         backwards: list[tuple[Piece, Memory]] = []  # of forwards whose own backward runs
         copied = {name for one in self.pieces if one.kind == CAPTURED for name in forwards_of(one).values()}
-        training = [number for number, piece in enumerate(self.pieces) if piece.kind == "training"]
-        for number, piece in enumerate(self.pieces):
-            if number <= max(training, default=-1) and piece.kind != CAPTURED and not reads_gradients(piece):
+        self._later = {one.partition(" of ")[2] for piece in self.pieces for one in handed(piece).of_call}
+        for piece, is_forward in zip(self.pieces, runs_forward(self.pieces), strict=True):
+            if is_forward:
                 memory = self._forward(piece)
                 if piece.kind == "training" and piece.data.name not in copied:
                     backwards.append((piece, memory))
@@ -143,7 +143,7 @@ class _Step:
     def _end(self) -> None:
         count = len(self.steps)
         for one in self._values:
-            if one.held_by_python > one.until:
+            if one.held_by_python > one.until or (one.held_by_python == one.until and one.by == _CALLER):
                 one.until, one.by = one.held_by_python, _VARIABLE
             one.until = min(one.until, count)
         for at, alive in enumerate(alive_through(self._values, count)):
@@ -169,8 +169,7 @@ class _Step:
                 self._variables.remove(value)
         given = {name: self._tensors[of] for name, of in sharing.shared.items() if of in self._tensors}
         self._tensors |= {f"{name} of {piece.data.name}": value for name, value in given.items()}
-        later = {of.partition(" of ")[2] for one in self.pieces for of in handed(one).of_call}
-        is_last = piece.data.name not in later  # of its call: what it returns, the caller gets
+        is_last = piece.data.name not in self._later  # of its call: what it returns, the caller gets
         for value in (given[name] for name in sharing.returned if is_last and name in given):
             if value in self._variables:
                 value.kind, value.until, value.by = "output", _END, _CALLER
@@ -187,7 +186,11 @@ class _Step:
             holder = held.holder
             if holder.made_at >= count:
                 continue
-            value = given.get(holder.name) or self._of_the_caller(held, by_name=not given) or self._new(held, begins)
+            value = (
+                given.get(holder.name)
+                or self._of_the_caller(held, by_name=not given or holder.name in sharing.shared)
+                or self._new(held, begins)
+            )
             is_saved = held.until >= count and holder.held_by != _CALLER
             if value in self._variables and value.until != _END:
                 value.until, value.by = begins + holder.held_until, holder.held_by

@@ -55,15 +55,35 @@ def last_step(compilations: Sequence[Piece]) -> list[Piece]:
 
 
 def _connected(pieces: Sequence[Piece], to: Sequence[Piece]) -> list[Piece]:
-    """Those of `to`, and the pieces that hand something on to them."""
-    found, names = list[Piece](), {one.data.name for one in to}
+    """Those of `to`, the pieces that hand something on to them, and what the same calls run after these."""
+    reads = {piece.data.name: _read(handed(piece)) for piece in pieces}
+    of_call = {piece.data.name: {_graph(one) for one in handed(piece).of_call} for piece in pieces}
+    found = {one.data.name for one in to}
     for piece in reversed(pieces):
-        if piece.data.name in names:
-            found.append(piece)
-            sharing = handed(piece)
-            results = {one for one in sharing.shared.values() if OUTPUT.match(one)}
-            names |= {one.partition(" of ")[2] for one in sharing.of_call | results}
-    return found[::-1]
+        if piece.data.name in found:
+            found |= reads[piece.data.name]
+    for piece in pieces:
+        if of_call[piece.data.name] & found:
+            found.add(piece.data.name)
+    return [one for one in pieces if one.data.name in found]
+
+
+def runs_forward(pieces: Sequence[Piece]) -> list[bool]:
+    """For each piece, whether it runs before the backwards: with a backward of its own, or connected to one that has
+    one. Without any, all that read no gradients do."""
+    own = [one for one in pieces if one.kind != CAPTURED and not reads_gradients(one)]
+    training = [one for one in own if one.kind == "training"]
+    found = {one.id for one in (_connected(own, training) if training else own)}
+    return [one.id in found for one in pieces]
+
+
+def _read(sharing: Handed) -> set[str]:
+    """The names of the graphs that ran in the same call, or of which a graph gets results."""
+    return {_graph(one) for one in sharing.of_call | {one for one in sharing.shared.values() if OUTPUT.match(one)}}
+
+
+def _graph(tensor: str) -> str:
+    return tensor.partition(" of ")[2]
 
 
 class Handed(NamedTuple):

@@ -49,14 +49,23 @@ def check(emit: Emitter, differs: str, message: str, fact: str, subject: str) ->
     emit.line(f"if {differs}: {name}({f'{message} Compile again for this call.'!r})", fact, subject)
 
 
-def check_same(emit: Emitter, names: Sequence[str], variables: Sequence[str], position: int, first: int) -> None:
-    """Write the line that refuses a call that does not pass the same tensor in these two places."""
+def check_same(
+    emit: Emitter,
+    names: Sequence[str],
+    variables: Sequence[str],
+    position: int,
+    first: int,
+    through_others: bool = False,
+) -> None:
+    """Write the line that refuses a call that does not pass the same tensor in these two places. `through_others`: it
+    need not be mutated itself, but an input that shares its memory."""
     name = names[position]
+    written = "its memory is written" if through_others else "one of them is mutated"
     message = (
-        f"{name!r} and {names[first]!r} were the same tensor when this was compiled, and one of them is mutated; now "
-        "they differ."
+        f"{name!r} and {names[first]!r} were the same tensor when this was compiled, and {written}; now they differ."
     )
-    fact = "the same tensor is passed twice and mutated; this call must do the same"
+    how = ", and its memory is written" if through_others else " and mutated"
+    fact = f"the same tensor is passed twice{how}; this call must do the same"
     check(emit, f"{variables[position]} is not {variables[first]}", message, fact, name)
 
 

@@ -82,6 +82,7 @@ class Gradients:
             )
         came = tuple(None if tangent is None else bool(tangent.requires_grad) for tangent in tangents)
         layouts = tuple(other_layout(*pair) for pair in zip(tangents, self._plans, strict=False))
+        layouts = layouts if any(layouts) else ()
         saved = self._saved(ctx, tangents)
         held, hooked = self._held(ctx, saved)
         passed = self._passed.get((came, layouts), held)

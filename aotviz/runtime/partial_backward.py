@@ -146,9 +146,10 @@ class PartialBackward:
         return [None if entry is None or write_count(entry[0]) != entry[1] else entry[0] for entry in held]
 
     def refuse_lost(self, ctx: Any, saved: Sequence[Any], reads: Callable[[int], bool]) -> None:
-        """Raise if a saved tensor that is None is read, or is a subclass that others are parts of."""
+        """Raise if a saved tensor that is None is read, or is a subclass that others are parts of and any is read."""
+        any_is_read = any(map(reads, range(self._tensors)))
         for position, tensor in enumerate(saved):
-            if tensor is None and (position >= self._tensors or reads(position)):
+            if tensor is None and (reads(position) if position < self._tensors else any_is_read):
                 if hasattr(ctx, "parted") and ctx.parted[1][position] is None:
                     _ = ctx.saved_tensors  # raises: a backward of other results freed it
                 raise self._written_since.at(position)

@@ -156,7 +156,7 @@ class SyntheticBases:
                 emit.member(position, variables[position])
             names = self._names(group)
             for position, member in group.same:
-                call_differs.check_same(emit, self.names, variables, position, member)
+                call_differs.check_same(emit, self.names, variables, position, member, through_others=True)
             self._refuse_hooks(emit, group, variables)
             fact = f"{names} {'share memory' if group.apart else 'overlap'} and are written through "
             if isinstance(group, TensorGroup) and group.itself is not None:

@@ -31,8 +31,9 @@ clear_captures = torch._C._dynamo.compiled_autograd.clear_cache
 bound_functions = torchs.ops
 
 
-next_number: Callable[[], int] = torchs.COMPILE_COUNTER.__next__
-"""Returns torch's number for one more captured backward."""
+def next_number() -> int:
+    """torch's number for one more captured backward. `torch._dynamo.reset()` makes another counter."""
+    return next(torchs.COMPILE_COUNTER)
 
 
 @contextlib.contextmanager

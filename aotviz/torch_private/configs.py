@@ -50,9 +50,19 @@ def of_aot_autograd() -> dict[str, Any]:
     }
 
 
+def caches_are_off() -> bool:
+    """Torch's switch for all caches."""
+    return bool(inductor_config.force_disable_caches)
+
+
+def has_cuda_graphs() -> bool:
+    """Whether Inductor makes CUDA graphs."""
+    return bool(inductor_config.triton.cudagraphs)
+
+
 def graphsafe_rng() -> bool:
     """Whether CUDA graphs are on, and so are generators that CUDA graphs can replay."""
-    is_on = config.graphsafe_rng_functionalization and inductor_config.triton.cudagraphs
+    is_on = config.graphsafe_rng_functionalization and has_cuda_graphs()
     return bool(is_on and not inductor_config.fallback_random)
 
 

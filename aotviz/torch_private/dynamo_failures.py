@@ -202,10 +202,11 @@ def _frame_or_eager(
             given = signature.bind(*args, **kwargs).arguments
             backend = _innermost(given["compiler_fn"])
             asked = getattr(given.get("convert_frame_box"), "error_on_graph_break", False)  # when it failed
-            if given["one_graph"] or given["export"] or asked or not is_one(backend) or _is_told(error):
+            if given["one_graph"] or given["export"] or asked or not is_one(backend):
                 raise
             is_break = isinstance(error, Unsupported)
-            if is_break and _is_called_by_a_transform(given["code"]):
+            keeps = getattr(error, "frame_exec_strategy", None) is not None  # the programs it has: recompile limit
+            if is_break and (keeps or _is_told(error) or _is_called_by_a_transform(given["code"])):
                 raise
             name, place = given["code"].co_name, _place(error, given["code"])
             tell(Left(backend, name, place, str(error), "frame" if is_break else "function"))

@@ -39,6 +39,9 @@ storage_key: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: 
 """Equal for two living tensors if and only if they share a storage: one C++ object, of which no Python object is made.
 Raises whatever torch raises for a layout without one storage (sparse, opaque)."""
 
+unseen_by_modes = torch._C.DisableTorchFunction
+"""In this block no TorchFunctionMode and no subclass sees what is asked of a tensor."""
+
 
 def device(tensor: torch.Tensor) -> torch.device:
     """The device of a tensor, or of a fake the one that it stands for. A fake's own `device` is slow."""

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
+import torch
 import torch.fx as fx
 
 from aotviz.ir import autograd_graph, graphs, wrapper_subclasses
@@ -55,7 +56,8 @@ def _parts(node: Any) -> Iterator[Any]:
 
 def _by_name(trace: OpenTrace, node: Any) -> list[Any]:
     """What only attributes of a custom Function's node keep."""
-    tensors = (one.value for one in reachable(node) if functional.is_plain(one.value))
+    values = (one.value for one in reachable(node))
+    tensors = (one for one in values if isinstance(one, torch.Tensor) and functional.is_plain(one))
     held = [trace.node_of(functional.inner(tensor)) for tensor in tensors]
     saved: Sequence[Any] = ()
     with contextlib.suppress(RuntimeError):  # one of them was written since

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,13 @@ import torch
 
 from aotviz.ir.refusals import Names
 from aotviz.ir.view_and_mutation import Data, MutationType, Ref, View
-from aotviz.ir.wrapper_subclasses import is_subclass
+from aotviz.torch_private import pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
 from aotviz.tracing.events import MetadataOp, Viewed
 from aotviz.tracing.facts_of_outputs import OutputFacts
 from aotviz.tracing.ran import Ran
+from aotviz.tracing.views_of_no_grad_bases import depends_on_later_use
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +47,31 @@ def gains_a_leaf(ran: Results) -> Iterator[Names]:
 def views_before_a_mark(ran: Results) -> Iterator[Names]:
     """A view of an input that the wrapper must replay and that was taken before the input required grad.
 
-    An input that is a view of that input requires grad from then on, too, which this trace does not know.
+    An input that is a view of that input requires grad from then on, too, which this trace does not know. So it is
+    refused if a result is computed from such a view afterwards.
     """
     for i in ran.turned_on:
-        number, source = ran.ledger.number(ran.args[i]), ran.program.args[i]
-        before = ran.ledger.events[: ran.ledger.marks_of(number)[0]]
-        steps = (step for step in ran.output_facts.replay if isinstance(step, View | Data))
-        replayed = any(step.source == Ref("input", i) for step in steps)
-        viewed = replayed and any(isinstance(event, Viewed) and event.source == number for event in before)
-        views = (one for one in ran.program.args if isinstance(one, torch.Tensor) and base_of(one) is source)
-        if viewed or any(is_subclass(one) or ran.open.node_of(one).users for one in views):
+        position = ran.ledger.marks_of(ran.ledger.number(ran.args[i]))[0]
+        given = [(j, one) for j, one in enumerate(ran.program.args) if isinstance(one, torch.Tensor)]
+        views = [j for j, one in given if base_of(one) is ran.program.args[i]]
+        if any(_viewed_before(ran, position, j) for j in (i, *views)) or _used_after(ran, position, views):
             yield repr(ran.program.names[i]), "on"
+
+
+def _viewed_before(ran: Results, position: int, i: int) -> bool:
+    """Whether the wrapper must replay a view of an input, and one was taken before this event."""
+    number = ran.ledger.number(ran.args[i])
+    early = any(isinstance(e, Viewed) and e.source == number for e in ran.ledger.events[:position])
+    steps = ran.output_facts.replay
+    return early and any(isinstance(step, View | Data) and step.source == Ref("input", i) for step in steps)
+
+
+def _used_after(ran: Results, position: int, inputs: Sequence[int]) -> bool:
+    """Whether a result depends on a use of these inputs after the event, a `Marked`."""
+    passed = pytree.tree_leaves([ran.open.node_of(ran.program.args[i]) for i in inputs])
+    leaving = [value for value in (*ran.outputs, *ran.args) if inputs and functional.is_functional(value)]
+    nodes = pytree.tree_leaves(ran.open.nodes_of(leaving))
+    return depends_on_later_use(ran.open.graph, passed, ran.ledger.events[position], nodes)
 
 
 def returns_a_forgotten_view(ran: Results) -> Iterator[Names]:

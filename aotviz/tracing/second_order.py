@@ -121,7 +121,8 @@ class GradientTrace:
         for descriptor, one in zip(self.descriptors, arguments, strict=True):
             parts = parts_of(descriptor, one.plan.paths())
             self.flat += zip(one.nodes, laid_out(one.value, one.plan), parts, strict=True)
-        self._extraction = self._shown = Extraction(self, self.open.nodes_of(self.outputs))
+        self._extraction = Extraction(self, self.open.nodes_of(self.outputs))
+        self._shown = self._extraction.graph
 
     def differentiated(self, outputs: Mapping[int, Any], edges: Sequence[Any], autocast: Autocasts) -> Any:
         """As that of a Run. The backward writes to no input: one that does so is not differentiated twice."""
@@ -260,7 +261,7 @@ class GradientTrace:
 
     def graph(self) -> fx.Graph:
         """The graph of the gradients, without nodes that a later stage traced after it."""
-        return self._shown.graph
+        return self._shown
 
     def closed(self, results: Sequence[Any]) -> fx.GraphModule:
         """The graph module that computes `results` from the arguments and then the tangents of this call."""

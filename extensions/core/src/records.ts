@@ -208,7 +208,9 @@ export class RecordReader extends Reader {
     const name = schema[1] as string;
     const { fields } = SCHEMA[name]!;
     const size = this.listOf(schema);
-    if (size !== fields.length) throw new Unexpected(`${fields.length} fields`, String(size));
+    // an earlier version wrote fewer
+    if (size > fields.length || (size < fields.length && fields[size]![2] === undefined))
+      throw new Unexpected(`${fields.length} fields`, String(size));
     let last = this.last.get(name);
     if (!last)
       this.last.set(name, (last = { record: {}, fields: fields.map(() => ({ start: 0, end: 0, value: undefined })) }));
@@ -227,6 +229,7 @@ export class RecordReader extends Reader {
       }
       out[field] = before.value;
     }
+    for (let i = size; i < fields.length; i++) out[fields[i]![0]] = fields[i]![2];
     last.record = out;
     this.leave();
     return out;

@@ -595,11 +595,11 @@ export interface PeakChange {
 /** What would lower the peak of a compilation, and what it keeps for the backward beside eager. */
 export interface PeakRecord {
   readonly compilation: string; // its id
-  readonly device: string; // whose memory it is; "" where all of it is on one
   readonly peak: number; // bytes, as recorded
   readonly changes: PeakChange[]; // the best first
   readonly beside_eager: string[]; // sentences (recording/beside_eager.py); empty if there is no backward
   readonly inductor: string[]; // sentences (recording/inductor_memory.py); empty if Inductor did not compile it
+  readonly device: string; // whose memory it is; "" where all of it is on one
 }
 
 /** A graph that runs in a training step. */
@@ -1451,11 +1451,11 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
     array: false,
     fields: [
       ["compilation", "str"],
-      ["device", "str"],
       ["peak", "int"],
       ["changes", ["list",["record","PeakChange"]]],
       ["beside_eager", ["list","str"]],
       ["inductor", ["list","str"], []],
+      ["device", "str", ""],
     ],
   },
   StepGraph: {
@@ -1494,7 +1494,7 @@ export const SCHEMA: { readonly [record: string]: RecordSchema } = {
       ["made_at", "int"],
       ["held_until", "int"],
       ["held_by", "int"],
-      ["device", "int"],
+      ["device", "int", -1],
     ],
   },
   StepRecord: {
