@@ -111,6 +111,50 @@ def test_every_moment_has_the_bytes_and_the_holders_of_the_plan(page: Page, tmp_
         page.keyboard.press("ArrowRight")
 
 
+class OnTwoDevices(nn.Module):
+    """Two graphs, with tensors on "meta", which stands for an accelerator, and on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 128, device="meta"), nn.Linear(128, 64, device="meta")
+        self.near = nn.Linear(32, 32)
+
+    def forward(self, far: torch.Tensor, near: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.first(far).tanh()
+        torch._dynamo.graph_break()
+        return self.second(hidden).square().sum(), self.near(near).tanh().square().sum()
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+def test_a_step_of_two_graphs_has_a_choice_of_device(page: Page, tmp_path: Path, width: int, screenshots: Path) -> None:
+    torch._dynamo.reset()
+    model = aotviz.compile(OnTwoDevices(), backend="eager")
+    results = model(torch.empty(512, 64, device="meta"), torch.randn(512, 32))
+    torch.autograd.backward(results, [torch.ones_like(one) for one in results])
+    memory = model.recording.step_memory()
+    assert memory.pieces == ("0", "1")
+    assert memory.devices == ("meta", "cpu")
+    page.set_viewport_size({"width": width, "height": 800})
+    opened(page, model.recording, tmp_path, "&compilation=1")
+    lead, choice = page.locator(".memory-view .lead"), page.get_by_label("Memory of the device")
+    lowering = page.locator(".memory-view .lowering")
+    for device in memory.devices:
+        choice.select_option(device)
+        expect(lowering).to_contain_text(f"the peak on {device}")
+    chosen(page, "Training step").click()
+    expect(choice.locator("option")).to_have_text(["all devices", *memory.devices])
+    for device in memory.devices:
+        choice.select_option(device)
+        alone = memory.on(device)
+        expect(lead).to_contain_text(f"At most {sizes.told(alone.peak.nbytes)} are alive at once")
+        expect(lead).to_contain_text(f"This is the memory on {device} alone.")
+        assert f"{sizes.told(alone.peak.nbytes)} in {len(alone.holders())} values" in caption(page)
+    page.screenshot(path=screenshots / f"memory-step-on-cpu-{width}.png")
+    assert serious(page) == []
+    choice.select_option(label="all devices")
+    expect(lead).to_contain_text(f"At most {sizes.told(memory.peak.nbytes)} are alive at once")
+
+
 def test_the_switch_goes_there_and_back(page: Page, recording: aotviz.Recording, tmp_path: Path) -> None:
     opened(page, recording, tmp_path, "&compilation=0")
     lead = page.locator(".memory-view .lead")
