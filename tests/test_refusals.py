@@ -370,7 +370,7 @@ ELSEWHERE = {
     "ir/refusals.py": (3, ERROR),  # and what raises the entries
     "ir/wrapper_subclasses.py": (1, ERROR),
     "python_state/leaks.py": (1, PYTHON),
-    "python_state/put_back.py": (3, PYTHON),
+    "python_state/put_back.py": (2, PYTHON),
     "python_state/randomness.py": (1, PYTHON),
     "python_state/user_objects.py": (1, PYTHON),
     "recorder/what_if.py": (1, ARGUMENT),

@@ -333,3 +333,42 @@ def test_a_program_with_hooks_that_are_graphs_comes_from_the_cache(hooks, mode, 
     assert (list(missed.outcome), list(missed.reason)) == (["miss"], [""])
     assert list(found.outcome) == ["hit"]
     assert all(map(torch.equal, compiled_here, from_cache))
+
+
+def test_each_function_that_breaks_where_it_cannot_resume_has_an_entry():
+    def another(x):
+        with save_on_cpu():
+            return x.sin().sum()
+
+    torch._dynamo.reset()
+    (x, *_) = leaves()
+    with aotviz.record() as recording:
+        for function in (inside_save_on_cpu, another):
+            torch.compile(function, backend="aotviz_eager")(x)
+    places = [one.data.error.place for one in recording if one.data.error is not None]
+    lines = [function.__code__.co_firstlineno + 1 for function in (inside_save_on_cpu, another)]
+    assert [place.partition(" ")[0] for place in places] == [f"{__file__}:{line}" for line in lines]
+
+
+def test_the_recompile_limit_is_no_break():
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=2), aotviz.record() as recording:
+        compiled = torch.compile(lambda x, factor: x * factor, backend="aotviz_eager", dynamic=False)
+        for factor in range(4):
+            compiled(torch.ones(3), factor + 2.5)
+    assert len(recording) == 2
+    assert all(one.data.error is None for one in recording)
+
+
+def test_a_program_that_raises_while_it_is_traced_is_told_for_dynamo_does_not_try_again():
+    def f(x):
+        if x.shape[0] == 4:
+            raise ValueError("of four")
+        return x * 2
+
+    compiled = aotviz.compile(f, backend="eager", cache=False)
+    with pytest.raises(ValueError, match="of four"):
+        compiled(torch.ones(4))
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    (told,) = compiled.recording
+    assert told.data.error.message == "the program raises ValueError while it is traced, and Dynamo does not try again"

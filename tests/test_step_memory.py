@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from torch import nn
 
 import aotviz
 from aotviz.frontends import backwards
+from aotviz.ir import handed_over
 from aotviz.recorder.live_storages import LiveStorages
 from aotviz.recording import measured_bytes
 from aotviz.recording.step_memory import StepMemory
@@ -347,3 +350,63 @@ def test_a_gradient_that_only_a_view_holds_is_not_copied() -> None:
         assert one.grad is not None
         assert one.grad.untyped_storage().data_ptr() in seen
         assert one.grad._base is None
+
+
+def test_a_graph_without_a_backward_after_the_last_break_is_part_of_the_step() -> None:
+    weight = nn.Parameter(torch.randn(64, 64))
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = (x @ weight).tanh()
+        loss = y.sum()
+        torch._dynamo.graph_break()
+        return loss, y.detach().repeat(16, 1).exp().mean()
+
+    torch._dynamo.reset()
+    with aotviz.record() as recording:
+        loss, _ = torch.compile(f, backend="aotviz_eager")(torch.randn(256, 64))
+        loss.backward()
+    plan = recording.step_memory()
+    assert plan.pieces == ("0", "1")
+    assert list(dict.fromkeys(plan.moments.phase)) == ["forward", "backward"]
+    assert plan.peak.nbytes > 2 * 16 * 256 * 64 * 4  # the repeated values and their exponentials
+
+
+def test_graphs_of_inference_are_one_plan() -> None:
+    weight = torch.randn(64, 64)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = (x @ weight).tanh()
+        torch._dynamo.graph_break()
+        return (y @ weight).sum()
+
+    torch._dynamo.reset()
+    with aotviz.record() as recording, torch.no_grad():
+        torch.compile(f, backend="aotviz_eager")(torch.randn(256, 64))
+    plan = recording.step_memory("0", "1")
+    assert set(plan.moments.phase) == {"forward"}
+    of_y = [one for one in plan.all_holders if one.nbytes == 256 * 64 * 4 and one.name in ("tanh", "y")]
+    assert len(of_y) == 1
+
+
+def test_what_is_handed_over_is_known_by_thread() -> None:
+    failed = list[BaseException]()
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(200):
+                tensors = [torch.ones(1) for _ in range(20)]
+                handed_over.note(f"f [{number}/{turn}]", [f"x{i}" for i in range(20)], tensors, tuple(tensors[:1]))
+        except BaseException as error:
+            failed.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failed

@@ -263,3 +263,17 @@ def test_a_saved_recording_has_the_same_changes_for_a_page(tmp_path: Path) -> No
     model.recording.save(tmp_path / "cast.aotviz")
     read = aotviz.load(tmp_path / "cast.aotviz")
     assert peaks.of_all(read) == peaks.of_all(model.recording) != []
+
+
+def test_a_cast_that_also_moves_to_another_device_is_no_change_and_the_page_is_made(tmp_path: Path) -> None:
+    weight = torch.nn.Parameter(torch.randn(64, 64))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x @ weight.to(device="meta", dtype=torch.bfloat16)).tanh().sum()
+
+    compiled = aotviz.compile(f, backend="eager", cache=False)
+    compiled(torch.ones(64, 64, device="meta", dtype=torch.bfloat16))
+    for device in ("meta", "cpu"):
+        compiled.recording[0].peak_changes(device=device)
+    compiled.recording.to_html(tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 100_000
