@@ -243,4 +243,6 @@ def step_text(event: Viewed | MetadataOp, item: int) -> str:
 def _text(value: Any) -> str:
     if type(value) is int and value == sys.maxsize:
         return "end"  # of a slice, in torch's words
+    if isinstance(value, tuple):  # a list of the program: what an event keeps is frozen
+        return f"[{', '.join(map(_text, value))}]"
     return "tensor" if isinstance(value, TensorNumber) else str(value) if not isinstance(value, str) else repr(value)

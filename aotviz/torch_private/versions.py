@@ -154,7 +154,7 @@ def names(file: str) -> set[str]:
     """The dotted private names of torch in the source of a file of this folder.
 
     >>> sorted(names("graph_nodes"))[:2]
-    ['torch.fx.Graph()._insert', 'torch.fx.Node._rename']
+    ['torch.fx.Graph()._insert', 'torch.fx.Node._args']
     """
     source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
     nodes = list(ast.walk(ast.parse(source)))
