@@ -69,10 +69,10 @@ VOLATILE = (
     (re.compile(re.escape(tempfile.gettempdir()) + r"/[\w./-]+"), "/tmp/…"),
     (re.compile(r"\b[0-9a-z]{40,}\b"), "…"),  # a key of a cache
     (re.compile(TIME), "… ms"),
-    (re.compile(r"(?:\w+\s+… \w+\s+\(\d+%\)(?:,\s+)?)+"), "… (…%)"),  # parts of a time, the longest first
+    (re.compile(r"of\s+compiling:\s[\s\S]*?\)\."), "of compiling: … (…%)."),  # parts of a time, the longest first
+    (re.compile(r"\(\d+%(?=[,)])"), "(…%"),
     (re.compile(r"\bseconds=[\d.e-]+"), "seconds=…"),
 )
-SHARES = re.compile(r"… \(…%\)(?:,? … \(…%\))+")  # where a line ended between the parts of a time
 # Numbers that another processor computes otherwise in the last digits, and what follows them in a line.
 COMPUTED = re.compile(r"-?\d[\d.]*(?:\.\d{3,}|e-?\d+)\b.*")
 # The same in the workbench, without the bars that draw times. A layer of its own is drawn as a whole.
@@ -146,10 +146,8 @@ def comparable(text: str) -> str:
 
     >>> comparable("eager    1.0148721933364868 0.0558\\nnodes          86    1.5")
     'eager # nodes 86 1.5'
-    >>> comparable("in: … (…%),\\n  … (…%).")
-    'in: … (…%).'
     """
-    return SHARES.sub("… (…%)", " ".join(COMPUTED.sub("#", text).split()))
+    return " ".join(COMPUTED.sub("#", text).split())
 
 
 def _gives_away(cell: NotebookNode) -> bool:
