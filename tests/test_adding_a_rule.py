@@ -17,7 +17,8 @@ def changed(text: str, hunk: str) -> str:
     """The text with the new lines of a hunk, which begin with "+", among those that are there already."""
     lines = hunk.splitlines()
     old = "\n".join(line[1:] for line in lines if not line.startswith("+"))
-    assert text.count(old) == 1, f"the page changes lines that are there {text.count(old)} times:\n{old}"
+    count = text.count(old)
+    assert count == 1, f"the page changes lines that are there {count} times; mend the block in {PAGE.name}:\n{old}"
     return text.replace(old, "\n".join(line[1:] for line in lines))
 
 

@@ -80,7 +80,7 @@ class InputRecord(Frozen, frozen=True):
     mutates_metadata: bool
     mutation: str  # MutationType's name
     hidden_from_autograd: bool
-    under_no_grad: bool
+    under_no_grad: bool  # all writes to it; nothing about reads
     storage_resized: bool
     storage_replaced: bool  # `set_`
     static: bool

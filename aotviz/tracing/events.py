@@ -29,7 +29,8 @@ class TensorNumber(int):
 
 @dataclass(frozen=True)
 class Mode:
-    """The modes that a statement ran under."""
+    """The modes that a statement ran under. In the forward of a custom autograd.Function `grad` is False, though
+    gradients pass it."""
 
     grad: bool
     inference: bool

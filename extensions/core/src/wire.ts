@@ -71,7 +71,7 @@ export interface InputRecord {
   readonly mutates_metadata: boolean;
   readonly mutation: string; // MutationType's name
   readonly hidden_from_autograd: boolean;
-  readonly under_no_grad: boolean;
+  readonly under_no_grad: boolean; // all writes to it; nothing about reads
   readonly storage_resized: boolean;
   readonly storage_replaced: boolean; // `set_`
   readonly static: boolean;
