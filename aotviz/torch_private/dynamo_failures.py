@@ -200,6 +200,8 @@ def _frame_or_eager(
             return compile_frame(*args, **kwargs)
         except (*_OWN_ERRORS, Unsupported) as error:
             given = signature.bind(*args, **kwargs).arguments
+            if "compiler_fn" not in given:  # somebody else's function stands for Dynamo's
+                raise
             backend = _innermost(given["compiler_fn"])
             asked = getattr(given.get("convert_frame_box"), "error_on_graph_break", False)  # when it failed
             if given["one_graph"] or given["export"] or asked or not is_one(backend):
