@@ -36,7 +36,9 @@ _MOST_VISITS = 4_000_000  # of tensors in lists; GPT-2 with 96 layers has some 1
 _MOST_BYTES = 1 << 50  # of a buffer
 _HANDLE = re.compile(r"\[Provenance debug handles\] (\S+)")
 _ALIASES = re.compile(r"(?:reinterpret_tensor|alias|as_strided)$|\.(?:view|alias|as_strided|detach)$")
-_NO_KERNEL = re.compile(r"assert_\w{1,99}$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$")
+_NO_KERNEL = re.compile(
+    r"assert_\w{1,99}$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$"
+)
 _OPERATOR = re.compile(r"torch\.ops\.(?P<name>\w+\.\w+\.\w+)$")
 _PARTITION = re.compile(r"self\.partitions\[(?P<number>\d{1,6})\]$")
 
