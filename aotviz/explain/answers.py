@@ -49,8 +49,8 @@ from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
 
 MOST_NAMED = 3  # compilations of one cause
 UNLOGGED = (
-    "torch's log has no errors that came later, when the compiled programs ran: if the job failed, look at what it "
-    "printed, or run it under `aotviz.watch()`"
+    "torch's log says nothing about errors that came later, when the compiled programs ran: if the job failed, look at "
+    "what it printed, or run it under `aotviz.watch()`"
 )
 FAULTLESS = {  # by where the rows come from
     "log": "This log shows no fault in compiling",

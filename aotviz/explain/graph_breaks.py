@@ -185,8 +185,8 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
 # Torch's sentence in the text of a break. It may quote a value of several lines.
 EXPLAINED = re.compile(r"Explanation: (.*?)(?=\n\s*(?:Hint: |Developer debug|\n)|\Z)", re.S)
 FAKED = re.compile(  # torch's sentence on an operator that raised while its results' shapes were derived
-    r"\bcall_\w++ (?:<(?:built-in )?(?:function|method) )?(?P<name>[\w.]{1,200}+).{0,1000}?"
-    r": got (?P<error>\w{1,99})\(['\"](?P<message>.{0,400}?)['\"]\)",
+    r"\bcall_\w++ (?:<(?:built-in )?(?:function|method) )?(?P<name>[\w.]{1,200}+)(?>.{0,2000}?"
+    r": got (?P<error>\w{1,99})\(['\"])(?P<message>.{0,500}?)['\"]\)",
     re.S,
 )
 LOGGED = re.compile(r"method: <(?:Root)?Logger (?P<name>[\w.]{1,200}+) \(\w{1,20}+\)>\.(?P<method>\w{1,99}+)")

@@ -17,9 +17,7 @@ from aotviz.explain.rows import Facts
 
 KINDS = frozenset({"value", "length", "keys", "attribute", "global state"})  # the same in all processes
 DEVICE = re.compile(r"\b(?:cuda|xpu|hpu|mtia|npu)(?::|', index=)\d+")
-BRANCH = re.compile(
-    r"(?:el)?if\b|while\b|assert\b|.{0,300}?\sif\s.{1,300}?\selse\s"
-)  # a line that does one thing or another
+BRANCH = re.compile(r"(?:el)?if\b|while\b|assert\b|(?>.*?\sif\s).+\selse\s")  # a line that does one thing or another
 TOLD = re.compile(r", and `(?P<code>[^`]{1,200})` \((?P<place>\S{1,400}:\d{1,9})\) depends on it")
 
 

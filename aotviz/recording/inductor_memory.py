@@ -37,7 +37,7 @@ _MOST_BYTES = 1 << 50  # of a buffer
 _HANDLE = re.compile(r"\[Provenance debug handles\] (\S+)")
 _ALIASES = re.compile(r"(?:reinterpret_tensor|alias|as_strided)$|\.(?:view|alias|as_strided|detach)$")
 _NO_KERNEL = re.compile(
-    r"assert_\w{1,99}$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$"
+    r"\b(?>\w*?assert_)\w++$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$"
 )
 _OPERATOR = re.compile(r"torch\.ops\.(?P<name>\w+\.\w+\.\w+)$")
 _PARTITION = re.compile(r"self\.partitions\[(?P<number>\d{1,6})\]$")
@@ -520,9 +520,8 @@ class _Half:
         named = self.items.get(name)
         if named is None:
             return self._said_tensor(name, dtype, line)
-        return [
-            self._said_tensor(named[place], dtype, line) if place in named else None for place in range(max(named) + 1)
-        ]
+        parts = map(named.get, range(max(named) + 1))
+        return [self._said_tensor(part, dtype, line) if part is not None else None for part in parts]
 
     def _said_tensor(self, name: str, dtype: str, line: int) -> _Buffer:
         size, stride = self.said.get(name) or (None, None)
@@ -532,9 +531,8 @@ class _Half:
         return self.program.made(name, "intermediate", nbytes, line, dtype)
 
     def _dtype(self, call: ast.Call) -> str:
-        return next(
-            (buffer.dtype for buffer in self.program.buffers_in(self._reads(call)) if buffer.dtype), "torch.float32"
-        )
+        known = filter(None, (buffer.dtype for buffer in self.program.buffers_in(self._reads(call))))
+        return next(known, "torch.float32")
 
     def _bytes(self, size: ast.expr, stride: ast.expr, dtype: str) -> int:
         extents, steps = ([self._number(one) for one in getattr(each, "elts", [])] for each in (size, stride))

@@ -23,6 +23,7 @@ from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
 from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Life, Memory, Moment, Timeline, alive_through
 from aotviz.recording.memory_facts import replaced_inputs
+from aotviz.recording.schedules import runs
 from aotviz.recording.step_pieces import CAPTURED, OUTPUT, Piece, forwards_of, handed, last_step, runs_forward
 
 STEP = "step"  # the phase of an optimizer step
@@ -442,17 +443,13 @@ def _outputs(memory: Memory) -> dict[Key, list[int]]:
 def _gradients(memory: Memory, made: Mapping[Key, _Value]) -> Iterator[tuple[str, _Value]]:
     """The inputs of which a backward returns gradients, and the values that it made for them."""
     graph = memory.halves[1]
-    nodes, begins = {node.name: node for node in graph.rows}, len(memory.rows) - _count(graph)
+    nodes, begins = {node.name: node for node in graph.rows}, len(memory.rows) - sum(map(runs, graph.rows))
     for text, name in zip(graph.output_descriptors, graph.outputs, strict=True):
         if (said := _GRADIENT.match(text)) and name in nodes:
             for storage, _ in memory.storages_of(graph, nodes[name]):
                 value = made.get((storage, begins)) or made.get((storage, 0))
                 if value is not None:
                     yield said["name"], value
-
-
-def _count(graph: Graph) -> int:
-    return sum(node.op not in ("placeholder", "output") for node in graph.rows)
 
 
 def _plain(name: str) -> str:

@@ -56,15 +56,14 @@ def last_step(compilations: Sequence[Piece]) -> list[Piece]:
 
 def _connected(pieces: Sequence[Piece], to: Sequence[Piece]) -> list[Piece]:
     """Those of `to`, the pieces that hand something on to them, and what the same calls run after these."""
-    reads = {piece.data.name: _read(handed(piece)) for piece in pieces}
-    of_call = {piece.data.name: {_graph(one) for one in handed(piece).of_call} for piece in pieces}
+    shared = {piece.data.name: handed(piece) for piece in pieces}
     found = {one.data.name for one in to}
-    for piece in reversed(pieces):
-        if piece.data.name in found:
-            found |= reads[piece.data.name]
-    for piece in pieces:
-        if of_call[piece.data.name] & found:
-            found.add(piece.data.name)
+    for name in reversed(shared):
+        if name in found:
+            found |= _read(shared[name])
+    for name, sharing in shared.items():
+        if not found.isdisjoint(map(_graph, sharing.of_call)):
+            found.add(name)
     return [one for one in pieces if one.data.name in found]
 
 

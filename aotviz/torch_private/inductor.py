@@ -86,7 +86,7 @@ class InductorCompilers:
     def forward(
         self, graph_module: fx.GraphModule, example_inputs: Sequence[Any], is_inference: bool = False
     ) -> Callable[..., Any]:
-        """Compile the forward of a program that has a backward. `is_inference`: of one that has none."""
+        """Compile the forward of a program that has a backward. `is_inference`: of one without."""
         facts = _facts()
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         results: Any = graph_module.graph.output_node().args[0]
