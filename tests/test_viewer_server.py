@@ -73,7 +73,7 @@ def test_the_page_may_talk_to_its_server_only(viewer):
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "connect-src 'self'; " in policy
-    assert len(page) < 415_000, "what the first picture does not need comes later"
+    assert len(page) < 411_000, "what the first picture does not need comes later"
 
 
 @pytest.mark.parametrize("path", ["/", "/index.html", "/../../etc/passwd", "/wrong-token/", "//"])

@@ -257,7 +257,7 @@ def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:
     neither has what was computed, which may differ from eager's."""
     if (
         facts.source not in FAULTLESS
-        or not facts.data.compilations
+        or all(one.kind in EXPORTS for one in facts.data.compilations)  # `exports.without_problems` tells of these
         or not overviews.is_healthy(points)
         or any(point.fix for point in points)
     ):

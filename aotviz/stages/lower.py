@@ -91,7 +91,7 @@ def _compilers(
     options, whole, may_donate, stored = call.options, call.backward_module, call.donated, call.stored
     context = (call.fake_mode, facts, current())
 
-    def compile(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> Compiled:
+    def lower(module: Any, values: tuple[Any, ...], donated: tuple[int, ...], why: str, part: str) -> Compiled:
         evidence = (Reason("backward", why),)
         request = BackwardRequest(options, module, values, donated, context, why, part, stored, evidence=evidence)
         made = late.backward(request).compiled
@@ -101,10 +101,10 @@ def _compilers(
     def of_whole(keep: bool) -> Compiled:
         why = "a backward that must keep its saved tensors was asked for" if keep else "the backward was first called"
         donated = () if keep else may_donate
-        return compile(whole, values, donated, why, "backward" if donated else "backward that keeps")
+        return lower(whole, values, donated, why, "backward" if donated else "backward that keeps")
 
     def of_part(module: Any, inputs: tuple[int, ...], donated: tuple[int, ...], why: str, part: str) -> Compiled:
-        return compile(module, tuple(values[i] for i in inputs), donated, why, part)
+        return lower(module, tuple(values[i] for i in inputs), donated, why, part)
 
     return of_whole, of_part
 

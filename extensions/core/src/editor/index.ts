@@ -17,6 +17,7 @@ import {
 
 import { quoted, replace } from "../dom";
 import { needsOf, stepsOf } from "../tour/steps";
+import { mountBackward } from "../views/backward/view";
 import { mountEvents } from "../views/events/view";
 import { aliveOf } from "../views/memory/alive";
 import { mountMemory } from "../views/memory/view";
@@ -216,6 +217,6 @@ export const editor: Editor = {
   diff,
   flame: (state, tell) => new Flame(state, tell),
   alive: aliveOf,
-  views: { events: mountEvents, memory: mountMemory },
+  views: { backward: mountBackward, events: mountEvents, memory: mountMemory },
   tour: { needsOf, stepsOf },
 };

@@ -1,7 +1,6 @@
 // All styles of the workbench, one file per area; later files may override earlier ones.
 
 import aliasing from "./aliasing.css";
-import backward from "./backward.css";
 import base from "./base.css";
 import cache from "./cache.css";
 import compared from "./compared.css";
@@ -30,7 +29,6 @@ export default [
   compilations,
   graph,
   aliasing,
-  backward,
   overview,
   records,
   saved,
