@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests import tiers
 from tests.untimed_guards import without_timing_of_guards
 
 # Tests look at what is compiled, and so must their processes. Those of tests/cache/ name a folder.
@@ -37,6 +38,7 @@ if "CXX" not in os.environ and shutil.which("g++") and shutil.which("sha256sum")
     made = tempfile.TemporaryDirectory(prefix="aotviz-compiled-")  # for this process and those that it starts
     os.environ |= {"CXX": str(Path(__file__).parent / "compilers" / "g++"), "AOTVIZ_TESTS_COMPILED": made.name}
 
+SHARE = os.environ.get("AOTVIZ_TESTS_SHARE", "")  # of the slow tests: see tests/tiers.py
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 FILE = pytest.StashKey[Path]()  # of the test that runs
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]
@@ -87,7 +89,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook, once
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     rows = Counter[tuple[Any, str]]()
     for item in items:
         table = item.get_closest_marker("every")
@@ -101,6 +103,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("servers" if uses_server else item.path.name))
         if item.originalname.startswith("test_golden_of") and is_of_another_size(item):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
+    left_out = {item for item in items if item.get_closest_marker("slow") and not tiers.is_in(SHARE, item.nodeid)}
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
     sizes = Counter(item.path for item in items)
     place = {name: number for number, name in enumerate(FIRST)}
     last = "test_what_is_loaded.py"  # of the files: each audit event after it is a call of a Python function

@@ -45,7 +45,7 @@ What was run on each release of torch and each Python: the quick tests (`make te
 `aotviz.aot_function` and `torch.compile(backend="aotviz_eager")` beside the same by torch of that release. A program
 is right if it equals eager; "only torch" counts those that torch has right and aotviz has not. Below the table are the
 tests that failed, if there are any. After a mend, only those that had failed ran again. Where only some files of tests
-were run, their number is given; `tests/matrix.json` has their names.
+were run, their number is given; `tests/matrix.json` has their names. "Minutes" is what the tests took, on two cores.
 
 `make matrix` runs what has no figures yet, and writes this page; `make test TORCH=2.14.1` runs the tests alone. What a
 release lacks is in one table, `aotviz/torch_private/versions.py`, and tests that need it are skipped.
@@ -55,8 +55,8 @@ $ make matrix ARGS="2.14.1-3.11 --again"
 == torch 2.14.1, Python 3.11
 ```
 
-| torch | Python | files of tests | passed | failed | skipped | programs | {candidates} | only torch |
-| --- | --- | --- | --- | --- | --- | --- |{columns} --- |
+| torch | Python | files of tests | passed | failed | skipped | minutes | programs | {candidates} | only torch |
+| --- | --- | --- | --- | --- | --- | --- | --- |{columns} --- |
 """
 
 NEWS = """
@@ -120,6 +120,7 @@ class Figures:
     programs: dict[str, dict[str, int]] = field(default_factory=dict)
     files: dict[str, list[int]] = field(default_factory=dict)  # file -> passed, skipped; empty if all of them were run
     only_torch: list[str] = field(default_factory=list)
+    seconds: int = 0  # that the tests took, with two processes; 0 if it is not known
 
     @property
     def torch(self) -> str:
@@ -164,13 +165,15 @@ def run(pair: str, jobs: int, programs: int, before: Figures | None, files: Sequ
         subprocess.run([python, *fuzzing, "--candidate", ",".join(CANDIDATES)], cwd=ROOT, env=environment, check=False)
     passed, skipped, failed = outcomes(report.read_text())
     judged = list(finished(rows).values()) if programs else []
-    found = Figures(pair, _commit(), passed, skipped, failed, tallies(judged), _parted(judged))
+    counts, seconds = tallies(judged), lasted(report.read_text())
+    found = Figures(pair, _commit(), passed, skipped, failed, counts, only_torch=_parted(judged), seconds=seconds)
     if before and not programs:
         found = replace(found, programs=before.programs, only_torch=before.only_torch)
     if files:
         return joined(before, found, report.read_text(), files)
     if before:
-        found = replace(found, passed=before.passed + passed, skipped=before.skipped + skipped, files=before.files)
+        counts = {"passed": before.passed + passed, "skipped": before.skipped + skipped}
+        found = replace(found, **counts, files=before.files, seconds=before.seconds)
     return found
 
 
@@ -180,7 +183,8 @@ def joined(before: Figures | None, found: Figures, report: str, files: Sequence[
     passed, skipped = (sum(counts) for counts in zip(*counted.values(), strict=True))
     others = [name for name in (before.failed if before else []) if _node(name).partition("::")[0] not in files]
     files_in_order = dict(sorted(counted.items()))
-    return replace(found, passed=passed, skipped=skipped, failed=sorted([*others, *found.failed]), files=files_in_order)
+    failed = sorted([*others, *found.failed])
+    return replace(found, passed=passed, skipped=skipped, failed=failed, files=files_in_order, seconds=0)
 
 
 def _node(name: str) -> str:
@@ -206,6 +210,11 @@ def outcomes(report: str, file: str = "") -> tuple[int, int, list[str]]:
     return passed, skipped, sorted(failed)
 
 
+def lasted(report: str) -> int:
+    """How many seconds the tests took, by pytest's JUnit report."""
+    return round(sum(float(suite.get("time", 0)) for suite in tree.fromstring(report).iter("testsuite")))
+
+
 def tallies(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     """Candidate -> standing -> number of programs, in the order of `COLUMNS`."""
     found = {name: Counter(entry_of(row, name)["standing"] for row in rows) for name in CANDIDATES}
@@ -228,6 +237,7 @@ def page(known: dict[str, Figures]) -> str:
             f"{one.passed:,}",
             str(len(one.failed)),
             str(one.skipped),
+            f"{one.seconds / 60:.0f}" if one.seconds else "",
             str(sum(one.programs.get(CANDIDATES[0], {}).values())),
             *right,
             str(len(one.only_torch)),

@@ -13,7 +13,7 @@ from aotviz.ir import torchs_settings
 from aotviz.torch_private import versions
 from tests import matrix
 
-REPORT = """<testsuites><testsuite>
+REPORT = """<testsuites><testsuite time="61.6">
 <testcase classname="tests.test_views" name="test_a"/>
 <testcase classname="tests.test_views" name="test_b[x @ y]@test_views.py"><failure message="no"/></testcase>
 <testcase classname="tests.test_rng" name="test_c"><skipped message="needs a GPU"/></testcase>
@@ -23,6 +23,7 @@ REPORT = """<testsuites><testsuite>
 
 def test_a_test_that_raises_before_it_begins_has_failed_too():
     assert matrix.outcomes(REPORT) == (1, 1, ["::tests.test_gone", "tests.test_views::test_b[x @ y]"])
+    assert matrix.lasted(REPORT) == 62
 
 
 def test_the_figures_of_some_files_join_those_of_others_and_replace_their_own():
@@ -35,7 +36,7 @@ def test_the_figures_of_some_files_join_those_of_others_and_replace_their_own():
     assert joined.files == {"tests/test_old.py": [4, 0], "tests/test_rng.py": [0, 1], "tests/test_views.py": [1, 0]}
     assert (joined.passed, joined.skipped) == (5, 1)
     assert joined.failed == ["tests.test_old::test_d", "tests.test_views::test_b[x @ y]"]
-    assert "| 2.15.0 | 3.11 | 3 | 5 | 2 | 1 | 0 |" in matrix.page({joined.pair: joined})
+    assert "| 2.15.0 | 3.11 | 3 | 5 | 2 | 1 |  | 0 |" in matrix.page({joined.pair: joined})
 
 
 def test_programs_are_counted_for_each_candidate():
@@ -71,8 +72,8 @@ def test_what_the_page_calls_new_is_not_in_torch_2_13_and_what_it_calls_old_is()
 
 def test_the_page_names_the_files_of_what_failed():
     figures = matrix.Figures(
-        "2.14.1-3.11", "abc", 7, 1, ["tests.ui.test_overview::test_a", "tests.ui.test_overview::test_b"]
+        "2.14.1-3.11", "abc", 7, 1, ["tests.ui.test_overview::test_a", "tests.ui.test_overview::test_b"], seconds=300
     )
     text = matrix.page({figures.pair: figures})
-    assert "| 2.14.1 | 3.11 | all | 7 | 2 | 1 | 0 |" in text
+    assert "| 2.14.1 | 3.11 | all | 7 | 2 | 1 | 5 | 0 |" in text
     assert "- `tests/ui/test_overview.py`: 2\n" in text

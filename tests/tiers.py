@@ -2,10 +2,14 @@
 
 A table of programs times a table of ways to compile them is a sweep. `make test` takes each program once, the ways in
 turns; `make test-all` takes them all. Of a long table it takes each n-th row, where a test has the marker `every(n)`.
+
+CI takes one of several shares of what is slow, by its commit (`.ci/run`): each commit runs all that is quick, and as
+many commits as there are shares run everything.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,6 +33,16 @@ def in_turns(cases: Iterable[Any], ways: Iterable[Any], every: int = 1) -> list[
         for turn, case in enumerate(cases)
         for index, way in enumerate(ways)
     ]
+
+
+def is_in(share: str, name: str) -> bool:
+    """Whether a slow test with this name belongs to a share such as "1/2", the second of two. "" is all of them.
+
+    >>> [is_in("0/2", "a"), is_in("1/2", "a"), is_in("", "a")]
+    [False, True, True]
+    """
+    number, _, count = share.partition("/")
+    return not share or zlib.crc32(name.encode()) % int(count) == int(number)
 
 
 THEMES: list[Any] = ["light", slow("dark")]
