@@ -60,7 +60,7 @@ class Moment:
     def failed_guards(self) -> list[failed_guards.Program]:
         """For each of Dynamo's programs for this function, the guards that fail for this call, newest program first."""
         found = dynamo.compile_call() or {}
-        entries, frame = found.get("cache_entries"), found.get("frame")
+        entries, frame = dynamo.programs(found), found.get("frame")
         return failed_guards.of(entries, frame.f_locals) if entries and frame is not None else []
 
 

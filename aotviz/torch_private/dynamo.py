@@ -117,6 +117,17 @@ def compile_call() -> dict[str, Any] | None:
     return next(calls("_compile", convert_frame), None)
 
 
+def programs(compile_call: dict[str, Any]) -> list[Any]:
+    """Dynamo's cache entries of the function that is compiled, the newest first."""
+    if "cache_entries" in compile_call:
+        return list(compile_call["cache_entries"] or ())
+    found, entry = [], compile_call.get("cache_entry")
+    while entry is not None:  # in torch 2.11 each has the next one
+        found.append(entry)
+        entry = entry.next
+    return found
+
+
 @dataclass(frozen=True)
 class RunningCall:
     """A call of a compiled function."""
