@@ -157,6 +157,7 @@ def test_a_second_derivative_has_them_too(draw):
         )
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(("wanted", "names"), CHECKPOINTS, ids=str)
 @pytest.mark.parametrize(  # the default partitioner has no budget
     ("budget", "partitioner"), [*((budget, PARTITIONERS[0]) for budget in (0.0, 0.5, 1.0)), (0.0, PARTITIONERS[1])]

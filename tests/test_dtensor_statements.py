@@ -181,6 +181,7 @@ def calls(mesh):
     yield lambda v, by: torch.nested.nested_tensor_from_jagged(v * by(), offsets).sin(), leaf(6, 2)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("which", range(4))
 def test_verify_compares_dtensors_and_jagged_tensors(mesh, which):
     function, argument = list(calls(mesh))[which]

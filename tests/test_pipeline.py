@@ -154,6 +154,7 @@ def everything(name: str, folder: Path) -> list[Any]:
 _USUAL: dict[str, list[Any]] = {}
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(("name", "position", "role"), list(slots()))
 def test_a_stage_that_does_nothing_changes_nothing(
     name: str, position: int, role: Role, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

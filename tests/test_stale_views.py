@@ -173,6 +173,7 @@ def results(function):
     return found
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda fn: fn.__name__)
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_stale_view_is_returned_and_refused_by_autograd_as_in_eager(split, program):

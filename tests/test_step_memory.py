@@ -239,6 +239,17 @@ class SharedWeight(Broken):
         return (hidden @ self.first.weight).square().mean()
 
 
+class Constants(Broken):
+    """The graph between the breaks has no gradient: what it makes, and reads, the function holds until it returns."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh()
+        torch._dynamo.graph_break()
+        scale = hidden.detach().abs().exp()
+        torch._dynamo.graph_break()
+        return self.third(self.second(hidden / scale).sigmoid()).square().mean()
+
+
 class Inside(Broken):
     """The break is in a module inside: what its graphs hand on, the outer function does not hold."""
 
@@ -258,7 +269,7 @@ class Inner(nn.Module):
         return y.neg() + 2
 
 
-BROKEN = [OneBreak, TwoBreaks, ReadTwice, NotSaved, SharedWeight, Inside]
+BROKEN = [OneBreak, TwoBreaks, ReadTwice, NotSaved, SharedWeight, Constants, Inside]
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -285,7 +296,7 @@ def test_the_plan_of_graphs_between_breaks_is_what_is_measured_after_each_node(k
         assert not found
         assert len(rows) > 10
     graphs = [one for one in recording if one.kind == "training"]
-    assert len(plan.pieces) == len(graphs) + 2 * whole
+    assert len(plan.pieces) == len(graphs) + 2 * whole + (kind is Constants)
     assert len(graphs) == 1 + {TwoBreaks: 2, ReadTwice: 2, NotSaved: 2, Inside: 3}.get(kind, 1)
     assert sum(one.nbytes for one in plan.all_holders if one.kind == "parameter") == sum(
         one.nbytes for one in model.parameters() if one.grad is not None
@@ -330,6 +341,11 @@ def test_what_is_no_step_is_refused_by_name() -> None:
         aotviz.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     with pytest.raises(LookupError, match="which compilations make a step\\? no backward is recorded"):
         empty.step_memory()
+    with aotviz.record() as several:
+        for by in (2, 3):
+            aotviz.compile(lambda x, by=by: x * by, backend="eager")(torch.ones(2, requires_grad=True))
+    with pytest.raises(LookupError, match=r"2 functions were compiled with a backward \(0, 1\): name them, in order"):
+        several.step_memory()
 
 
 def test_a_gradient_that_only_a_view_holds_is_not_copied() -> None:

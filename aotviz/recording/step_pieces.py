@@ -14,6 +14,7 @@ from aotviz.recording import dynamo_stage
 from aotviz.recording.graph import Graph
 from aotviz.recording.schema import CompilationData
 
+MOST_NAMED = 5  # compilations, in an error
 CAPTURED = "compiled autograd"
 OUTPUT = re.compile(r"\boutput\[(\d{1,9})\]")  # what a result of a graph is
 _COPIED = re.compile(r"copied from the backward of (?P<name>.*)", re.S)
@@ -40,18 +41,26 @@ def last_step(compilations: Sequence[Piece]) -> list[Piece]:
     if captured:
         backward = captured[-1]
         before = compilations[: compilations.index(backward)]
-        found = {latest(before, name).id for name in forwards_of(backward).values()}
-        forwards = [one for one in before if one.id in found]  # in the order in which they ran
+        copied = [latest(before, name) for name in forwards_of(backward).values()]
+        own = {**_latest_graphs(before), **{_function(one): one for one in copied}}
+        forwards = _connected([one for one in before if one is own.get(_function(one))], copied)
         backwards = [backward]
     else:
-        candidates = {_function(one): one for one in compilations if one.kind in ("training", "inference")}
-        training = [one for one in candidates.values() if one.kind == "training"]
-        forwards, backwards = _connected([*candidates.values()], training[-1:]), list[Piece]()
+        candidates = [*_latest_graphs(compilations).values()]
+        training = [one for one in candidates if one.kind == "training"]
+        forwards, backwards = _connected(candidates, training[-1:]), list[Piece]()
         if not training or any(one not in forwards for one in training):
-            what = f"{len(training)} functions were compiled with a backward" if training else "no backward is recorded"
+            ids = ", ".join(one.id for one in training[:MOST_NAMED]) + ", …" * (len(training) > MOST_NAMED)
+            known = f"{len(training)} functions were compiled with a backward ({ids})"
+            what = known if training else "no backward is recorded"
             raise LookupError(f"which compilations make a step? {what}: name them, in order, by their ids.")
     optimizers = {_function(one): one for one in compilations if one.kind == "inference" and reads_gradients(one)}
     return [*forwards, *backwards, *optimizers.values()]
+
+
+def _latest_graphs(compilations: Sequence[Piece]) -> dict[tuple[int, str], Piece]:
+    """The latest graph of each function that was compiled."""
+    return {_function(one): one for one in compilations if one.kind in ("training", "inference")}
 
 
 def _connected(pieces: Sequence[Piece], to: Sequence[Piece]) -> list[Piece]:

@@ -21,6 +21,7 @@ UNTIL = {"an_odd_key": "an object is a key"}  # faults that a later torch does n
 OF_AREAS = [one for _, those in programs() for one in those]
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("program", OF_AREAS, ids=[one.name for one in OF_AREAS])
 def test_an_advice_that_is_followed_removes_the_fault(program: Program) -> None:
     if program.name in UNTIL and versions.has(UNTIL[program.name]):

@@ -10,7 +10,7 @@ from tests.jobs.__main__ import DOCS
 JOBS = running.jobs()
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("name", JOBS)
 def test_the_first_point_is_the_cause_and_its_cure_removes_it(name, tmp_path):
     job = JOBS[name]

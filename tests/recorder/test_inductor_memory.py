@@ -104,6 +104,7 @@ def planned(memory) -> int:
     return max(row.alive - sum(row.by_kind.get(kind, 0) for kind in GIVEN) for row in memory.rows)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", MODELS)
 def test_what_the_text_says_is_what_the_allocator_says(name, training):

@@ -277,7 +277,7 @@ def raw(page: Page) -> list[str]:
     return [text for text in page.evaluate(SEEN) if RAW.search(text)]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", ["job", *corpus.names()])
 def test_torchs_own_words_stand_only_where_they_are_called_that(opened: Open, made: Recording, name: str) -> None:
     of = made if name == "job" else recording(name)
