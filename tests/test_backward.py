@@ -107,6 +107,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_two_orders_are_eagers(name):
     fn, shapes = PROGRAMS[name]

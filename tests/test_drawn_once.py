@@ -102,6 +102,7 @@ def test_a_gradient_has_the_numbers_of_its_forward_for_any_memory_budget(draw, p
             assert_as_eager(function, compiled)
 
 
+@pytest.mark.every(6)
 @pytest.mark.parametrize("draw", ["dropout", "rand, rounded", "randn", "randint", "sdpa", "two"])
 def test_inductors_seeds_are_saved_and_not_drawn_again(draw):
     """Inductor draws its own numbers, for any budget the same; torch's gradient has other numbers than its forward."""
@@ -147,6 +148,7 @@ def penalized(function):
     return gradient.detach(), x.grad, torch.get_rng_state(), GENERATOR.get_state()
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("draw", DRAWS)
 def test_a_second_derivative_has_them_too(draw):
     """The first backward draws them again from a saved state, and so does what differentiates it."""

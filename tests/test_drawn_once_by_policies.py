@@ -33,6 +33,7 @@ def compiled(function: Any, rules: dict[str, str], otherwise: str, backend: str 
     return aotviz.compile(function, backend=backend, partition_fn=partition_fn, cache=False)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("otherwise", ["default", "min-cut"])
 @pytest.mark.parametrize("draw", EACH)
 def test_a_gradient_has_the_numbers_of_its_forward(draw: str, otherwise: str) -> None:
@@ -64,6 +65,7 @@ def test_the_comparison_finds_a_draw_that_is_another_in_the_backward() -> None:
         assert_as_eager(right, wrong)
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("otherwise", ["default", "min-cut"])
 @pytest.mark.parametrize("name", RULES)

@@ -19,6 +19,7 @@ BACKENDS = ["aotviz_eager", "aotviz"]
 pytestmark = pytest.mark.xdist_group("ranks")
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("budget", [0.0, 0.5])
 def test_a_mesh_takes_nothing_of_a_memory_budget(mesh, backend, budget):

@@ -173,6 +173,7 @@ _WARM: list[bool] = []
 STAGES = tuple(dict.fromkeys(s.name for s in (*pipeline.TRAINING, *pipeline.EXPORT) if s.needed is None))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_error_in_a_stage_leaves_nothing_behind(
     given: tuple[Net, torch.Tensor], monkeypatch: pytest.MonkeyPatch, stage: str

@@ -82,6 +82,7 @@ def test_outputs_that_share_what_was_saved_are_refused_the_second_time_as_in_eag
     assert "backward through the graph a second time" in assert_eagers(eager, shared, VALUES, *order)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 2), (2, 0), (1, 1)])
 @pytest.mark.parametrize("fn", [apart, shared, lambda x, w: (x.exp() * w, (x * 2).sin(), x * x)])
 def test_a_gradient_is_differentiated_after_one_of_another_output_as_in_eager(compiled, fn, order):
@@ -287,6 +288,7 @@ def predicts_and_has_a_loss(x, weight, target):
     return predicted, (predicted * target).sum()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("door", "sizes"), [("aot_function", [4]), ("aotviz_eager", [4, 3]), ("aotviz", [4, 3])])
 def test_the_only_gradient_that_comes_in_is_laid_out_as_the_sum_that_it_stands_for(door, sizes):
     torch._dynamo.reset()

@@ -136,6 +136,7 @@ def stepped(
     return recording, plan, found
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("make", [sgd, adamw])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_plan_of_a_step_is_what_is_measured_after_each_node(name: str, make: Any) -> None:
@@ -272,6 +273,7 @@ class Inner(nn.Module):
 BROKEN = [OneBreak, TwoBreaks, ReadTwice, NotSaved, SharedWeight, Constants, Inside]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("whole", [False, True], ids=["each backward", "a captured backward"])
 def test_the_plan_of_graphs_between_breaks_is_what_is_measured_after_each_node(kind: Any, whole: bool) -> None:
