@@ -8,6 +8,7 @@ those that look through all of a process's objects, because they become many: 40
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -126,9 +127,11 @@ def is_of_another_size(golden: pytest.Function) -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and counts_by_code():
+        dynamo.reset()  # else functions of one code, which a table makes, are soon too many for it
     if item.path != item.config.stash.get(FILE, None):  # see Note [Frozen objects]
         item.config.stash[FILE] = item.path
-        dynamo = sys.modules.get("torch._dynamo")
         if dynamo is not None:
             dynamo.reset()  # else it still holds the programs of the last file
         if frozen.again:
@@ -140,6 +143,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.freeze()
         frozen.thawed, frozen.again = False, True
     without_timing_of_guards()
+
+
+@functools.cache
+def counts_by_code() -> bool:
+    """Whether Dynamo counts recompiles by the code of a function, not for each compiled function."""
+    from aotviz.torch_private import versions
+
+    return not versions.has("recompiles are counted by each compiled function")
 
 
 @pytest.fixture

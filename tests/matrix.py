@@ -62,10 +62,9 @@ $ make matrix ARGS="2.14.1-3.11 --again"
 NEWS = """
 ## What is new in torch 2.14 and 2.15
 
-What differs for AOTAutograd and for what surrounds it. The rows of 2.14 and 2.15 were met when aotviz's tests ran on
-these releases. The others are read from torch's documentation and pull requests of June to September 2026, whose
-numbers are given, and were not run. Of those marked "after 2.13", 2.13 has no file and no name; which release is
-the first to have them is not known here.
+What differs for AOTAutograd and for what surrounds it: what aotviz's tests met on these releases, and what differs in
+torch's sources (2.13.0, 2.14.1 and 2.15.0): the files of its AOTAutograd, the fields of its metadata, its settings,
+higher-order operators and records of TORCH_TRACE. Numbers are pull requests of torch.
 
 | since | what is new | in aotviz |
 | --- | --- | --- |
@@ -90,21 +89,29 @@ compare by meaning |
 | 2.15 | a write by as_strided may be outside of the argument | done: it is no longer refused |
 | 2.15 | an export is traced once more, so its nodes have another order | aotviz traces once; the tests compare by \
 meaning |
-| after 2.13 | `torch.compiler.precompile` captures a function ahead of time and returns Python and a cache of kernels \
+| 2.14 | two higher-order operators, in `switch.py` and `flex_gemm.py` | done: torch's samples of them equal eager by \
+both doors, and with the backward captured |
+| 2.14 | fields of the metadata: `mutation_is_shallow_copy_data`, `outer_size_from_attr`, `act_input_paths`, \
+`saved_tensor_is_graph_input` | nothing to do: aotviz has metadata of its own; `x.data = y` is as in eager by \
+`torch.compile` |
+| 2.14 | records of TORCH_TRACE: `compile_worker_status`, `compile_worker_sidecar_death`, `flex_gemm_*` | done: \
+they are known |
+| 2.15 | settings: `activation_memory_budget_require_full_coverage`, `_sync_cache_decision_cross_ranks` | nothing to \
+do: torch's partitioner, which aotviz calls, reads the first; the second is of torch's own cache |
+| 2.14 | `torch.compiler.precompile` captures a function ahead of time and returns Python and a cache of kernels \
 (187258) | not done |
-| after 2.13 | `compile_to_python` joins the sources of AOTAutograd's run-time wrappers to one module, in \
+| 2.14 | `compile_to_python` joins the sources of AOTAutograd's run-time wrappers to one module, in \
 `to_standalone_python.py`, `source_emit.py` and `standalone_runtime.py` (187859); with a backward (195361, open) | not \
 done. aotviz's wrapper is one readable function, `compiled.source`, but no module of its own |
-| after 2.13 | the sources of generated wrappers can be collected while a program is compiled, in `codegen.py` \
-(187258) | not done |
+| 2.14 | the sources of generated wrappers can be collected while a program is compiled, in `codegen.py` (187258) | \
+not done |
 | not known | a program with streams of its own and with gradients no longer fails in the partitioner (187695); waits \
 of the CPU for a stream become barriers across streams (189096) | not done, and not run |
 
 Not new, though it is told of newer releases: `complex_decomposition.py` and the setting `enable_complex_wrapper`, which
 the documentation calls experimental as of 2.14, are in 2.13. aotviz traces complex tensors as they are, and warns of
-the setting. `nested_compile_region` takes `options` since 2.12; a region's own partitioner is used.
-
-Not compared yet: fields of the metadata, settings, higher-order operators and records of TORCH_TRACE of these releases.
+the setting. `nested_compile_region` takes `options` since 2.12; a region's own partitioner is used. 2.13 has
+`torch.autograd.graph.region_activation_memory_budget`: the same tensors are saved as by torch.
 """
 
 

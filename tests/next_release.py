@@ -1,7 +1,7 @@
 """What another release of torch changes for programs: the same programs, compiled under two releases and compared.
 
     python -m tests.next_release                      # measure them with the torch that runs this
-    python -m tests.next_release --page 2.13.0 2.15.0  # write docs/next_release.md from what was measured
+    python -m tests.next_release --page 2.13.0 2.15.0  # write docs/next-release.md from what was measured
 
 The programs are those of the oracle's table and one training step of each model family. Each is compiled by
 `torch.compile(backend="aotviz_eager")`, whose recording has the operators, the saved bytes and the compilations, and by
@@ -34,7 +34,7 @@ from tests.parity.sections.models import problem, step
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "tests" / "next_release.json"
-PAGE = ROOT / "docs" / "next_release.md"
+PAGE = ROOT / "docs" / "next-release.md"
 OURS, TORCHS = "ours-backend", "torch-compile"
 ROLES = ("forward", "backward", "inference")
 MODEL = "model: "
@@ -161,7 +161,7 @@ def store(release: str, rows: Rows) -> None:
 
 
 def page(old: str, new: str, known: dict[str, Rows]) -> str:
-    """The text of docs/next_release.md."""
+    """The text of docs/next-release.md."""
     before, after = known[old], known[new]
     both = [name for name in before if name in after]
     models = sum(name.startswith(MODEL) for name in both)

@@ -32,6 +32,7 @@ AS_TENSORS = {  # two programs serve all values
     "half": lambda x, s: (x.half() * s).float(),
     "branch": lambda x, s: x * s if s > 0.2 else x,
 }
+EXPRESSIONS = {"square", "minimum", "with an int", "root"}
 BY_VALUE = {  # an operator takes the number only
     "alpha": lambda x, s: torch.add(x, x, alpha=s),
     "clamp": lambda x, s: x.clamp(-s, s),
@@ -58,6 +59,8 @@ def same_as_eager(function, compiled, training, values=VALUES):
 @TRAINING
 @pytest.mark.parametrize("name", AS_TENSORS)
 def test_a_changing_float_takes_one_more_program(name, training):
+    if name in EXPRESSIONS and not versions.has("an expression of a float becomes a tensor"):
+        pytest.skip("this torch takes a program for each value")
     with aotviz.record() as recording:
         same_as_eager(AS_TENSORS[name], torch.compile(AS_TENSORS[name], backend="aotviz_eager"), training)
     assert len(recording.compilations) == 2

@@ -6,6 +6,7 @@ import torch
 import aotviz
 from aotviz import Refused
 from aotviz.lowerings import run_graph
+from aotviz.torch_private import versions
 
 DOORS = {
     "aot_function": lambda fn: aotviz.aot_function(fn, run_graph, debug=True),
@@ -42,6 +43,7 @@ def views_of_an_input_and_of_a_result(x):
     return y.view(1, -1), y.exp()
 
 
+HOOK = "a hook on a tensor of the function is differentiated again"
 FUNCTIONS = [exp, exp_seen_flat, written_in_place, hooked_inside]
 SEVERAL = [a_result_and_what_came_of_it, views_of_an_input_and_of_a_result]
 
@@ -103,6 +105,8 @@ def outcome(call, use):
 @pytest.mark.parametrize("use", USES, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda one: one.__name__)
 def test_it_goes_on_through_the_results_history(fn, use, door):
+    if fn is hooked_inside and door == "torch.compile" and not versions.has(HOOK):
+        pytest.skip("Dynamo captures it wrongly: its backend `eager` is as wrong")
     torch.testing.assert_close(outcome(DOORS[door](fn), use), outcome(fn, use))
 
 

@@ -17,6 +17,7 @@ each time with another *action*:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -30,11 +31,12 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.wrapper_subclasses import anatomy, inside, ragged
 from aotviz.runtime.debug_checks import tolerance
 from aotviz.torch_private import tensors
-from aotviz.torch_private.pytree import tree_flatten, tree_unflatten
+from aotviz.torch_private.pytree import tree_flatten
 from aotviz.torch_private.tensors import version
 
 Function = Callable[..., Any]
 
+SIZE = re.compile(r"torch\.Size\(\[([^\]]*)\]\)")
 SEED = 42  # op_db's functions reseed with this; a traced function cannot reseed, so every run starts from it
 
 # Kinds of facts whose difference cannot cause a wrong number in an ordinary program. All others are "wrong".
@@ -277,8 +279,7 @@ def describe(facts: Facts, label: str, t: torch.Tensor, watched: Watched) -> Non
 
 def _context(t: torch.Tensor) -> str:
     """What a subclass holds beside its tensors, as text. A torch.Size is told as the tuple that it is equal to."""
-    held, spec = tree_flatten(anatomy(t)[1])
-    return repr(tree_unflatten([tuple(one) if isinstance(one, torch.Size) else one for one in held], spec))
+    return SIZE.sub(lambda size: f"({size[1]},)" if size[1].isalnum() else f"({size[1]})", repr(anatomy(t)[1]))
 
 
 # --- one run ----------------------------------------------------------------------------------------------------

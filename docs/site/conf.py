@@ -34,7 +34,7 @@ NAVIGATION = {  # pages of docs/, or with a slash from the root
     "The backward": "backward compiled-autograd",
     "Change and check": "stepping comparing-inputs verify teaching",
     "Notebooks": " ".join(f"/notebooks/{name}" for name in NOTEBOOKS),
-    "Look up": "stages glossary site/reference parity releases benchmarks /CHANGELOG",
+    "Look up": "stages glossary site/reference parity releases next-release benchmarks /CHANGELOG",
     "Work on aotviz": "/CONTRIBUTING developing releasing adding-a-stage adding-a-rule adding-a-cure adding-a-view",
     "Design": "design/architecture design/system design/decisions design/measured design/compiled-autograd "
     "design/cache",

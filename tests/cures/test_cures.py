@@ -18,6 +18,13 @@ from tests.cures.programs import PROGRAMS, Program
 
 ROOT = Path(__file__).resolve().parents[2]
 UNTIL = {"an_odd_key": "an object is a key"}  # faults that a later torch does not have
+WORDS = "its texts are those of the newer releases"  # in older ones, torch's own advice is passed on
+IN_WORDS = {
+    "a_module_that_is_copied",
+    "a_computed_size",
+    "a_branch_that_returns_its_input",
+    "a_fake_kernel_that_raises",
+}
 OF_AREAS = [one for _, those in programs() for one in those]
 
 
@@ -26,6 +33,8 @@ OF_AREAS = [one for _, those in programs() for one in those]
 def test_an_advice_that_is_followed_removes_the_fault(program: Program) -> None:
     if program.name in UNTIL and versions.has(UNTIL[program.name]):
         pytest.skip(f"this torch does not have the fault: {UNTIL[program.name]}")
+    if program.name in IN_WORDS and not versions.has(WORDS):
+        pytest.skip("this torch says it in other words")
     before, after = (program.measure(program.calls, cured) for cured in (False, True))
     advice = program.advice(before.recording)
     assert advice is not None, str(before.recording.explain())
