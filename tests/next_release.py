@@ -18,6 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -200,18 +201,29 @@ def page(old: str, new: str, known: dict[str, Rows]) -> str:
             if before[name].saved != after[name].saved
         },
     )
-    text += _section(
-        "Operators",
-        "gone → come",
-        {name: change for name in both if (change := _change(before[name].operators, after[name].operators))},
-    )
+    text += _operators([(name, before[name].operators, after[name].operators) for name in both])
     return text
 
 
-def _change(before: dict[str, int], after: dict[str, int]) -> str:
-    gone, come = Counter(before) - Counter(after), Counter(after) - Counter(before)
-    one, other = (", ".join(f"{n} `{name}`" for name, n in sorted(some.items())) for some in (gone, come))
-    return f"{one or 'none'} → {other or 'none'}" if gone or come else ""
+def _operators(counted: Sequence[tuple[str, dict[str, int], dict[str, int]]]) -> str:
+    """A table of the operators that are more or fewer in some programs, those of most programs first."""
+    fewer, more = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for name, before, after in counted:
+        for operator in before.keys() | after.keys():
+            difference = after.get(operator, 0) - before.get(operator, 0)
+            if difference:
+                (more if difference > 0 else fewer)[operator].append(name)
+    if not fewer and not more:
+        return "\n## Operators\n\nNo program differs.\n"
+    text = "\n## Operators\n\n| operator | programs with fewer | with more | such as |\n| --- | --- | --- | --- |\n"
+    for operator in sorted(fewer.keys() | more, key=lambda one: (-len(fewer[one]) - len(more[one]), one)):
+        programs = _named([*fewer[operator], *more[operator]])
+        text += f"| `{operator}` | {len(fewer[operator])} | {len(more[operator])} | {programs} |\n"
+    return text
+
+
+def _named(programs: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in programs[:MOST_NAMED]) + " …" * (len(programs) > MOST_NAMED)
 
 
 def _section(title: str, what: str, changes: dict[str, str]) -> str:
@@ -223,8 +235,7 @@ def _section(title: str, what: str, changes: dict[str, str]) -> str:
         programs[change].append(name)
     text = f"\n## {title}\n\n| {what} | programs | such as |\n| --- | --- | --- |\n"
     for change, of in sorted(programs.items(), key=lambda item: -len(item[1])):
-        named = ", ".join(f"`{name}`" for name in of[:MOST_NAMED]) + " …" * (len(of) > MOST_NAMED)
-        text += f"| {change} | {len(of)} | {named} |\n"
+        text += f"| {change} | {len(of)} | {_named(of)} |\n"
     return text
 
 

@@ -44,4 +44,5 @@ def test_a_page_counts_what_differs_and_names_its_programs() -> None:
     assert "| torch: wrong → equal | 1 | `b` |" in text
     assert "| 1 → 2 | 1 | `b` |" in text
     assert "| 8 → 12 | 1 | `b` |" in text
-    assert "| 1 `aten.sin` → 1 `aten.mul` | 2 | `b`, `c` |" in text
+    assert "| `aten.mul` | 0 | 2 | `b`, `c` |" in text
+    assert "| `aten.sin` | 2 | 0 | `b`, `c` |" in text
