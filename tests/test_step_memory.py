@@ -18,6 +18,7 @@ from aotviz.ir import handed_over
 from aotviz.recorder.live_storages import LiveStorages
 from aotviz.recording import measured_bytes
 from aotviz.recording.step_memory import StepMemory
+from aotviz.torch_private import versions
 from aotviz.torch_private.modules import boxed
 from aotviz.whole_backward.early_writes import run_early
 
@@ -277,6 +278,8 @@ BROKEN = [OneBreak, TwoBreaks, ReadTwice, NotSaved, SharedWeight, Constants, Ins
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("whole", [False, True], ids=["each backward", "a captured backward"])
 def test_the_plan_of_graphs_between_breaks_is_what_is_measured_after_each_node(kind: Any, whole: bool) -> None:
+    if not whole and not versions.has("a backward may empty its list of gradients"):
+        pytest.skip("torch keeps the gradients that come into a backward until it is over")
     torch.manual_seed(0)
     model, x, compiler = kind(), torch.linspace(-1, 1, 128).view(16, 8), Watching()
     forward = aotviz.compile(model, backend=compiler)
