@@ -18,7 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -47,7 +47,8 @@ HEAD = """\
 The same {count} programs under torch {old} and torch {new}: {small} small ones about aliasing, mutation and calling
 conventions, and a training step of {models} model families. Each is compiled by `torch.compile`, once with aotviz's
 pipeline and once with torch's own AOTAutograd (`aot_eager`). A recording says which operators the graphs have, how many
-bytes the forward saves for the backward, and how often the program was compiled.
+bytes the forward saves for the backward, and how often the program was compiled. A program is right if its results,
+gradients and written arguments equal eager's; "details" are differences that give no wrong number.
 
 For a program of your own, save a recording under each release, and compare what `aotviz.load` gives of the two files:
 
@@ -168,39 +169,22 @@ def page(old: str, new: str, known: dict[str, Rows]) -> str:
     models = sum(name.startswith(MODEL) for name in both)
     text = HEAD.format(count=len(both), small=len(both) - models, models=models, old=old, new=new)
     same = [name for name in both if before[name] == after[name]]
-    text += f"{len(same)} of the {len(both)} programs have the same operators, bytes, compilations and results.\n\n"
+    alone = len(before) + len(after) - 2 * len(both)
+    text += f"{len(same)} of the {len(both)} programs have the same operators, bytes, compilations and results."
+    text += f" {alone} more ended under one of the two.\n\n" if alone else "\n\n"
     text += "| beside eager, right | " + f"torch {old} | torch {new} |\n| --- | --- | --- |\n"
-    for title, field_ in (("aotviz's pipeline", "ours"), ("torch's own", "torchs")):
-        right = [sum(getattr(rows[name], field_) in ("equal", "details") for name in both) for rows in (before, after)]
+    for title, of in (("aotviz's pipeline", "ours"), ("torch's own", "torchs")):
+        right = [sum(getattr(rows[name], of) in ("equal", "details") for name in both) for rows in (before, after)]
         text += f"| {title} | {right[0]} | {right[1]} |\n"
-    text += _section(
-        "Results",
-        "how it stands",
-        {
-            name: f"{whose}: {getattr(before[name], field_)} → {getattr(after[name], field_)}"
-            for whose, field_ in (("aotviz", "ours"), ("torch", "torchs"))
-            for name in both
-            if getattr(before[name], field_) != getattr(after[name], field_)
-        },
-    )
-    text += _section(
-        "Compilations",
-        "how many",
-        {
-            name: f"{before[name].compilations} → {after[name].compilations}"
-            for name in both
-            if before[name].compilations != after[name].compilations
-        },
-    )
-    text += _section(
-        "Saved bytes",
-        "bytes",
-        {
-            name: f"{before[name].saved:,} → {after[name].saved:,}"
-            for name in both
-            if before[name].saved != after[name].saved
-        },
-    )
+
+    def changes(told: Callable[[Row], str]) -> list[tuple[str, str]]:
+        pairs = ((name, told(before[name]), told(after[name])) for name in both)
+        return [(name, f"{one} → {other}") for name, one, other in pairs if one != other]
+
+    ours, torchs = changes(lambda row: f"aotviz: {row.ours}"), changes(lambda row: f"torch: {row.torchs}")
+    text += _section("Results", "how it stands", [*ours, *torchs])
+    text += _section("Compilations", "how many", changes(lambda row: str(row.compilations)))
+    text += _section("Saved bytes", "bytes", changes(lambda row: f"{row.saved:,}"))
     text += _operators([(name, before[name].operators, after[name].operators) for name in both])
     return text
 
@@ -226,12 +210,12 @@ def _named(programs: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in programs[:MOST_NAMED]) + " …" * (len(programs) > MOST_NAMED)
 
 
-def _section(title: str, what: str, changes: dict[str, str]) -> str:
+def _section(title: str, what: str, changes: Sequence[tuple[str, str]]) -> str:
     """A table of changes, the most frequent first, each with some of its programs."""
     if not changes:
         return f"\n## {title}\n\nNo program differs.\n"
     programs = defaultdict(list)
-    for name, change in changes.items():
+    for name, change in changes:
         programs[change].append(name)
     text = f"\n## {title}\n\n| {what} | programs | such as |\n| --- | --- | --- |\n"
     for change, of in sorted(programs.items(), key=lambda item: -len(item[1])):

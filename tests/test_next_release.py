@@ -40,8 +40,9 @@ def test_a_page_counts_what_differs_and_names_its_programs() -> None:
     after["c"] = Row("equal", "wrong", 1, 8, {"aten.mul": 2})
     text = next_release.page("1", "2", {"1": before, "2": after})
     assert "1 of the 3 programs have the same" in text
+    assert "1 more ended under one of the two." in text
     assert "| torch's own | 0 | 1 |" in text
-    assert "| torch: wrong → equal | 1 | `b` |" in text
+    assert "| torch: wrong → torch: equal | 1 | `b` |" in text
     assert "| 1 → 2 | 1 | `b` |" in text
     assert "| 8 → 12 | 1 | `b` |" in text
     assert "| `aten.mul` | 0 | 2 | `b`, `c` |" in text
