@@ -127,13 +127,12 @@ def is_of_another_size(golden: pytest.Function) -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    begins = item.path != item.config.stash.get(FILE, None)
     dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None and counts_by_code():
-        dynamo.reset()  # else functions of one code, which a table makes, are soon too many for it
-    if item.path != item.config.stash.get(FILE, None):  # see Note [Frozen objects]
+    if dynamo is not None and (begins or counts_by_code()):
+        dynamo.reset()  # else it still holds the programs of the last file, or a table makes too many of one code
+    if begins:  # see Note [Frozen objects]
         item.config.stash[FILE] = item.path
-        if dynamo is not None:
-            dynamo.reset()  # else it still holds the programs of the last file
         if frozen.again:
             unfreeze()  # among it may be garbage
         gc.collect()

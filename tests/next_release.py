@@ -57,17 +57,17 @@ import torch
 import aotviz
 
 def loss(x):
-    return x.sin().sum()
+    return x.sin().exp().sum()
 
 with aotviz.record() as recording:
     torch.compile(loss, backend="aotviz_eager")(torch.ones(3, requires_grad=True)).backward()
 
 operators = [node.target for node in recording[0].graph("forward").rows if node.op == "call_function"]
-print(operators, recording[0].saved_tensors.saved_bytes.sum(), len(recording))
+print(operators, recording[0].saved_tensors.held_bytes.sum(), len(recording))
 ```
 
 ```text
-['aten.sin.default', 'aten.sum.default'] 12 1
+['aten.sin.default', 'aten.exp.default', 'aten.detach.default', 'aten.sum.default', 'aten.detach.default'] 12 1
 ```
 
 `recording.save("loss.aotviz")` keeps it, and `aotviz.load("loss.aotviz")` reads it under the other release.

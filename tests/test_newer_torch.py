@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,12 @@ import pytest
 import torch
 
 import aotviz
+from aotviz.lowerings import run_graph
 
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 region_budget = getattr(torch.autograd.graph, "region_activation_memory_budget", None)
 needs_budgets = pytest.mark.skipif(region_budget is None, reason="this torch has no budgets of regions")
 Function = Callable[..., torch.Tensor]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def chained(x: torch.Tensor, w: torch.Tensor, budget: float | None) -> torch.Tensor:
@@ -87,7 +82,7 @@ def test_one_of_several_branches_is_run_and_differentiated(by: str, which: int) 
         return [x.grad, w.grad]
 
     compiled = (
-        aotviz.aot_function(branched, lambda graph, _: graph, lambda graph, _: graph)
+        aotviz.aot_function(branched, run_graph, run_graph)
         if by == "aot_function"
         else torch.compile(branched, backend="aotviz_eager", fullgraph=True)
     )

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from tests import next_release
 from tests.next_release import Row
 
+pytestmark = pytest.mark.usefixtures("clean_dynamo")
 OLD, NEW = "2.13.0", "2.15.0"
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def test_the_page_is_made_of_what_was_measured() -> None:
