@@ -52,8 +52,7 @@ DOORS = [(door, budget) for door in ("aot_function", "aotviz_eager") for budget 
 
 def by_inductor_with_one_budget(programs):
     """By each door with each budget; by Inductor, which compiles what was cut before, with one of them in turns."""
-    for turn, program in enumerate(programs):
-        yield from ((program, *way) for way in (*DOORS, ("aotviz", float(turn % 2))))
+    return [(program, *way) for turn, program in enumerate(programs) for way in (*DOORS, ("aotviz", float(turn % 2)))]
 
 
 @pytest.mark.parametrize(("function", "door", "budget"), by_inductor_with_one_budget(WRITTEN))

@@ -31,7 +31,9 @@ def open_backward(page: Page, number: int) -> Locator:
     wanted = [text for text in select.locator("option").all_inner_texts() if "compiled autograd" in text][number]
     select.select_option(label=wanted)
     page.locator('[role=tab][data-view="backward"]').click()
-    return page.locator(".backward-table tbody tr")
+    rows = page.locator(".backward-table tbody tr")
+    expect(rows).not_to_have_count(0)  # the view's code is loaded when it is opened
+    return rows
 
 
 def test_the_backward_of_a_compiled_forward_is_one_row_that_leads_to_it(page: Page, screenshots: Path) -> None:

@@ -250,6 +250,25 @@ def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: S
 
 
 @pytest.mark.slow
+def test_a_kernel_whose_answer_was_lost_is_asked_again_while_the_cell_runs(lab: Server, fresh_page: Page) -> None:
+    page = fresh_page
+    write_slow(lab, "early.ipynb", IMPORTS_LATE + SLOW)
+    ears = Ears(page)
+    jupyter.open_notebook(page, lab, "early.ipynb")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    jupyter.wait_until(page, (lab.work / "begun").exists, "the cell did not begin")
+    ears.late = b"comm_info_reply"
+    page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
+    jupyter.wait_until(page, lambda: len(ears.held) > 0, "the kernel was not asked for aotviz")
+    ears.lose_the_late()
+    (lab.work / "import").touch()
+    row = compilations(page, "early.ipynb").locator(".aotviz-row", has_text="step")
+    expect(row).to_have_attribute("data-state", "running", timeout=60_000)
+    (lab.work / "go on").touch()
+    expect(row).to_have_attribute("data-state", "done", timeout=60_000)
+
+
+@pytest.mark.slow
 def test_a_tab_that_the_panel_opened_follows_its_compilation(lab: Server, page: Page, screenshots: Path) -> None:
     jupyter.write_notebook(lab.work / "late.ipynb", LATE)
     jupyter.open_notebook(page, lab, "late.ipynb")
@@ -383,9 +402,12 @@ class Ears:
         server_side.on_message(pass_on)
 
     def hear_the_late(self) -> None:
-        self.late = b""
         for page_side, message in self.held:
             page_side.send(message)
+        self.lose_the_late()
+
+    def lose_the_late(self) -> None:
+        self.late = b""
         self.held.clear()
 
 

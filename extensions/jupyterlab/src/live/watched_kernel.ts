@@ -22,6 +22,7 @@ const PATIENCE_MS = 30_000;
 const GONE = "The kernel that compiled this function was restarted, or has ended. Its compilations are lost.";
 const AGAIN_MS = 1_500; // between two checks of a kernel that runs a cell
 const LOOK_MS = 5_000; // between two checks that it is still the same kernel
+const LOST_MS = 10_000; // a subshell answers sooner, or its answer is lost
 
 type Waiting = {
   resolve(bytes: Uint8Array): void;
@@ -44,9 +45,9 @@ export class WatchedKernel {
   private later = 0;
   private questions = 0;
   private readonly tabs = new Set<(key: string) => void>(); // each is told which compilation changed
-  private asking = false;
+  private askedUntil = 0; // milliseconds: until then a question may still be answered; 0: there is no such question
   private askAgain = false; // a cell ended, or a check was due, while an earlier question was unanswered
-  private runsCell: boolean | null = null; // null: no cell has begun or ended since this connection hears the kernel
+  private runsCell: boolean | null = null; // null: not known yet
   private lives = 0; // how often the kernel was restarted
   private life = ""; // the session of the kernel's messages; a kernel that was restarted has another
   private isDisposed = false;
@@ -62,6 +63,10 @@ export class WatchedKernel {
       window.setInterval(() => this.comm && this.send({ ask: "watch", who: kernel.clientId }), RENEW_MS),
       window.setInterval(() => this.look(), LOOK_MS),
     ];
+    kernel.info.then(
+      () => (this.runsCell ??= false),
+      () => undefined,
+    );
     void this.find();
   }
 
@@ -156,51 +161,61 @@ export class WatchedKernel {
 
   private async find(): Promise<void> {
     if (this.comm || this.isDisposed) return;
-    if (this.asking) {
+    if (Date.now() < this.askedUntil) {
       this.askAgain = true;
       return;
     }
-    this.asking = true;
+    this.askedUntil = Infinity;
     this.askAgain = false;
     const life = this.lives;
     try {
+      await this.connected();
+      this.askedUntil = Date.now() + PATIENCE_MS;
       if (this.kernel.subshellId === null && (await this.hasSubshells())) {
         const made = (await this.control("create_subshell_request").done) as KernelMessage.ICreateSubshellReplyMsg;
         if (life === this.lives && !this.isDisposed) this.kernel.subshellId = made.content.subshell_id;
       }
+      const hasSubshell = this.kernel.subshellId !== null; // else it answers after the cell that runs
+      this.askedUntil = hasSubshell ? Date.now() + LOST_MS : Infinity;
+      if (hasSubshell) this.findLater(LOST_MS + AGAIN_MS);
       const reply = await this.kernel.requestCommInfo({ target_name: TARGET });
-      if (reply.content.status !== "ok" || this.isDisposed || life !== this.lives) return;
+      if (reply.content.status !== "ok" || this.isDisposed || this.comm || life !== this.lives) return;
       const found = Object.keys(reply.content.comms)[0];
       if (!found) return this.findLater();
       this.comm = found;
       this.send({ ask: "watch", who: this.kernel.clientId });
       this.changed.emit();
     } catch (error) {
-      if (!this.isDisposed) console.debug(`aotviz: ${this.session.path} could not be asked`, error);
+      if (this.isDisposed) return;
+      console.debug(`aotviz: ${this.session.path} could not be asked`, error);
+      if (life === this.lives) this.findLater();
     } finally {
-      if (life === this.lives) this.asking = false;
+      if (life === this.lives) this.askedUntil = 0;
     }
     if (this.askAgain && life === this.lives) await this.find();
   }
 
   /**
-   * A running cell may import aotviz at any time, and a subshell can check this before the cell ends. The connection's
-   * status is the last one received: "idle" once the subshell is created, although the cell still runs.
+   * A running cell may import aotviz at any time, and a subshell can check this before the cell ends. A cell that began
+   * before this connection counts as running until the kernel answers on its shell channel. The connection's status
+   * cannot tell: it is "idle" once the subshell is created, although the cell still runs.
    */
-  private findLater(): void {
+  private findLater(ms = AGAIN_MS): void {
     window.clearTimeout(this.later);
-    if (this.runsCell ?? this.kernel.status === "busy")
-      this.later = window.setTimeout(() => void this.find(), AGAIN_MS);
+    if (this.runsCell ?? true) this.later = window.setTimeout(() => void this.find(), ms);
+  }
+
+  private connected(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.kernel.connectionStatus === "connected") return resolve();
+      this.kernel.connectionStatusChanged.connect((_, status) => status === "connected" && resolve());
+    });
   }
 
   /**
    * The same as `kernel.info`, which uses the shell channel, so its answer comes only after the running cell.
    */
   private async hasSubshells(): Promise<boolean> {
-    await new Promise<void>((resolve) => {
-      if (this.kernel.connectionStatus === "connected") return resolve();
-      this.kernel.connectionStatusChanged.connect((_, status) => status === "connected" && resolve());
-    });
     const told = this.control("kernel_info_request").done.then(
       (reply) => reply?.content as KernelMessage.IInfoReply | undefined,
     );
@@ -268,7 +283,7 @@ export class WatchedKernel {
   private begin(): void {
     this.lives++;
     this.life = "";
-    this.asking = false; // earlier questions get no answer
+    this.askedUntil = 0; // earlier questions get no answer
     this.runsCell = null;
     this.comm = "";
     this.kernel.subshellId = null;
