@@ -106,6 +106,12 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.BUILTIN,
     ),
     (
+        r"can only reorder functions that are called without keyword arguments",
+        "this has a keyword argument, or prints something else than tensors, numbers and strings, which cannot be put "
+        "off to the end of the graph",
+        break_cures.BUILTIN,
+    ),
+    (
         r"Backend compiler `(?P<what>[^`]+)` failed with (?P<error>.+?)\. Adding a graph break",
         "the backend `{what}` raised {error}",
         break_cures.OF_BACKEND,
@@ -139,6 +145,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
     (
         r"builtin operator `(?P<what>[\w.]+)`",
         "`{what}` is a built-in function that torch cannot compile",
+        break_cures.BUILTIN,
+    ),
+    (
+        r"Attempted to call (?P<what>[\w.]{1,99})\(\) with non-constant arg",
+        "`{what}` is a built-in function that torch compiles for constants alone",
         break_cures.BUILTIN,
     ),
     (

@@ -120,6 +120,8 @@ class Assembler:
             return entries.compilation_of(self, stream, record)
         if (capture := entries.capturing(stream, compile_id)) is not None:
             return capture
+        if (export := entries.numbered(self, stream, record, compile_id)) is not None:
+            return export
         reset = record.head.get(MARK)
         if type(reset) is int and 0 <= reset < 1 << 31:
             stream.resets.at(reset)

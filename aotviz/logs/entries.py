@@ -6,6 +6,9 @@ export writes a log file of its own, in which some records have no stack; these 
 
 An export with `strict=True` lets Dynamo capture its graph. Dynamo numbers that capture as if it were the first
 compilation of the process (0/0), between two events without an id. It is a part of the export, not a compilation.
+
+Since torch 2.15 an export without Dynamo has a number, as if it were a compilation, and its records have no stack. It
+has no `dynamo_start`, which is the first record of a compilation.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ FUNCTIONS = (  # the files and the functions of an entry point; the first that m
 )
 LATER = known.SHAPES | {"exported_program", f"artifact/{left_out.RECORD}"}  # records of an export that is open
 DESCRIBED = frozenset(("describe_storage", "describe_tensor", "describe_source"))
+NUMBERED = DESCRIBED | known.SHAPES | {"export", "exported_program"}  # the first record of an export with a number
 CAPTURE_EVENT = b'"name": "fullgraph_capture"'
 AOTI_EVENT, BEGINS = b'"name": "compile_fx_aot"', b'"ph": "B"'
 ABOUT_PROCESS = frozenset(("str", "artifact/torch_version"))
@@ -108,6 +112,38 @@ def capturing(stream: Stream, compile_id: str) -> Compilation | None:
     if not opened.captured:
         opened.captured, found.called, found.compile_id = compile_id, found.compile_id, compile_id
     return found
+
+
+def numbered(assembler: Assembler, stream: Stream, record: Record, compile_id: str) -> Compilation | None:
+    """The export that begins with this record, which has a compile id, or None."""
+    content = record.content if isinstance(record.content, dict) else {}
+    describer = content.get("describer_id") if record.kind in DESCRIBED else None
+    found, opened = stream.latest.get(compile_id), stream.entry
+    if found is None:
+        begins = record.kind in NUMBERED and not compile_id.startswith("!")
+    elif opened is None or opened.compilation is not found:  # another export has the number after a reset
+        begins = record.kind == "export" and found.kind in (EXPORT, DRAFT)
+    else:
+        begins = record.kind == "export" or None not in (describer, opened.describer) and describer != opened.describer
+        if not begins:
+            opened.describer = describer if opened.describer is None else opened.describer
+            _located(assembler, stream, found, content.get("stack"))
+    if not begins:
+        return None
+    kind = DRAFT if not stream.log.torch and record.kind in known.SHAPES else EXPORT
+    found = _begin(assembler, stream, kind)
+    found.called, found.compile_id = found.compile_id, compile_id
+    stream.latest[compile_id] = found
+    stream.entry = Open(found, (), describer=describer)
+    _located(assembler, stream, found, content.get("stack"))
+    return found
+
+
+def _located(assembler: Assembler, stream: Stream, compilation: Compilation, stack: Any) -> None:
+    """Note the call of a numbered export, of which the records of sizes have the stack."""
+    if stack and compilation.stack == NONE:
+        _, depth, frames = _entry(stream, stack)
+        _called(assembler, stream, compilation, frames[: max(depth, 0)])
 
 
 def _no_export(stream: Stream, opened: Open) -> Compilation:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -110,6 +112,55 @@ def test_an_export_of_today_is_read(tmp_path) -> None:
     found = logged(program, tmp_path).explain().points[0]
     assert "`many > 5" in found.text
     assert found.code == "return x * 2 if many > 5 else x"
+
+
+def test_exports_with_numbers_are_told_as_those_without(tmp_path) -> None:
+    """Torch 2.15 numbers them as if they were compilations, and their records have no stacks."""
+
+    class Counts(torch.nn.Module):
+        def forward(self, x):
+            found = x.nonzero()
+            return x * 2 if found.shape[0] > 3 else x
+
+    class Doubles(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    def program() -> None:
+        torch._dynamo.reset()
+        torch.export.export(Doubles(), (torch.ones(3),))
+        with pytest.raises(Exception, match="data-dependent"):
+            torch.export.export(Counts(), (torch.ones(6),))
+        torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+
+    as_logged = logged(program, tmp_path)
+    newer = tmp_path / "newer.log"
+    newer.write_text(numbered((tmp_path / "trace.log").read_text()))
+    read = aotviz.read_trace(newer, index=False)
+    assert [(one.id, one.kind) for one in read] == [("export", "export"), ("export 2", "export"), ("2/0", "")]
+    assert [one.id for one in as_logged][:2] == ["export", "export 2"]
+    told, before = read.explain().points, as_logged.explain().points
+    assert [point.text for point in told[:2]] == [point.text for point in before[:2]]
+    assert told[0].code == "return x * 2 if found.shape[0] > 3 else x"
+
+
+def numbered(log: str) -> str:
+    """What torch 2.13 logged of exports, and then of compilations, as torch 2.15 writes it."""
+    exports: list[int] = []
+    lines = []
+    for line in log.splitlines():
+        prefix, mark, text = line.partition("] {")
+        record = json.loads("{" + text) if mark and line.startswith("V") else {}
+        described = next((value for name, value in record.items() if name.startswith("describe_")), {})
+        if "frame_id" in record:
+            record["frame_id"] += len(exports)
+        elif "stack" in record or described:
+            if described and described["describer_id"] not in exports:
+                exports.append(described["describer_id"])
+            record.pop("stack", None)
+            record |= {"frame_id": max(len(exports) - 1, 0), "frame_compile_id": 0, "attempt": 0}
+        lines.append(f"{prefix}] {json.dumps(record)}" if record else line)
+    return "\n".join(lines) + "\n"
 
 
 def test_one_export_is_explained_alone() -> None:

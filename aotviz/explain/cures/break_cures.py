@@ -88,9 +88,9 @@ PRINT = Cure(
 WARNING = Cure(
     "warning",
     "Warn outside the compiled function, or `torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)`, "
-    "which warns after the graph has run.",
+    "which warns after the graph has run. Since torch 2.15 that needs a warning without keyword arguments.",
     of_caller="`torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)`: it warns after the graph has "
-    "run.",
+    "run. Since torch 2.15 that needs a warning without keyword arguments.",
     settings={"torch._dynamo.config.reorderable_logging_functions": {warnings.warn}},
 )
 LOGGING = Cure(
