@@ -119,24 +119,22 @@ def numbered(assembler: Assembler, stream: Stream, record: Record, compile_id: s
     content = record.content if isinstance(record.content, dict) else {}
     describer = content.get("describer_id") if record.kind in DESCRIBED else None
     found, opened = stream.latest.get(compile_id), stream.entry
-    if found is None:
-        begins = record.kind in NUMBERED and not compile_id.startswith("!")
-    elif opened is None or opened.compilation is not found:  # another export has the number after a reset
-        begins = record.kind == "export" and found.kind in (EXPORT, DRAFT)
+    if found is not None and opened is not None and opened.compilation is found:
+        again = None not in (describer, opened.describer) and describer != opened.describer
+        begins = again or record.kind == "export"
+    elif found is not None:  # after a reset of Dynamo, another export may have the number of an earlier one
+        begins = found.kind in (EXPORT, DRAFT) and record.kind == "export"
     else:
-        begins = record.kind == "export" or None not in (describer, opened.describer) and describer != opened.describer
-        if not begins:
-            opened.describer = describer if opened.describer is None else opened.describer
-            _located(assembler, stream, found, content.get("stack"))
-    if not begins:
-        return None
-    kind = DRAFT if not stream.log.torch and record.kind in known.SHAPES else EXPORT
-    found = _begin(assembler, stream, kind)
-    found.called, found.compile_id = found.compile_id, compile_id
-    stream.latest[compile_id] = found
-    stream.entry = Open(found, (), describer=describer)
-    _located(assembler, stream, found, content.get("stack"))
-    return found
+        begins = record.kind in NUMBERED and not compile_id.startswith("!")
+    if begins:
+        found = _begin(assembler, stream, DRAFT if not stream.log.torch and record.kind in known.SHAPES else EXPORT)
+        found.called, found.compile_id = found.compile_id, compile_id
+        stream.latest[compile_id], stream.entry = found, Open(found, (), describer=describer)
+    opened = stream.entry
+    if found is not None and opened is not None and opened.compilation is found:
+        opened.describer = describer if opened.describer is None else opened.describer
+        _located(assembler, stream, found, content.get("stack"))
+    return found if begins else None
 
 
 def _located(assembler: Assembler, stream: Stream, compilation: Compilation, stack: Any) -> None:
