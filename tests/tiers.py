@@ -3,7 +3,7 @@
 A table of programs times a table of ways to compile them is a sweep. `make test` takes each program once, the ways in
 turns; `make test-all` takes them all. Of a long table it takes each n-th row, where a test has the marker `every(n)`.
 
-CI takes one of three shares of what is slow, by its commit (`.ci/run`), and all that is quick.
+CI takes one of eight shares of what is slow, by its commit (`.ci/run`), and all that is quick.
 """
 
 from __future__ import annotations
