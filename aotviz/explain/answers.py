@@ -6,6 +6,7 @@ They read only the rows of a recording, so they work the same on a live watch, o
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -48,6 +49,7 @@ from aotviz.recording.holders import Recorded
 from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
 
 MOST_NAMED = 3  # compilations of one cause
+WRAPPER = re.compile(r"`torch\.(?:nn\.parallel|distributed)\b|`(?:accelerate|deepspeed|fairscale|lightning)\b")
 UNLOGGED = (
     "torch's log says nothing about errors that came later, when the compiled programs ran: if the job failed, look at "
     "what it printed, or run it under `aotviz.watch()`"
@@ -329,8 +331,9 @@ def _with_nothing(facts: Facts, points: list[Point]) -> list[Point]:
         first = Point(sentence(words), place=facts.frame_place(0), fix=break_cures.NO_TENSORS.said(), title=words)
         return [changed(first, failed=True, kind="graph break", ids=ids), *points]
     theirs = break_cures.NOT_YOURS in broken.fix.cures
-    title = f"{words}, because {broken.cause}" if not theirs else f"{words}: {broken.cause}"
-    fix = break_cures.NO_GRAPH.said() if theirs else broken.fix
+    title = f"{words}, because {broken.cause}" if not theirs else f"{words}: {broken.text.partition('. Reached ')[0]}"
+    around = break_cures.NO_GRAPH if WRAPPER.search(broken.text) else break_cures.LIBRARY_ALONE
+    fix = around.said() if theirs else broken.fix
     text = sentence(title, "All of it ran in eager")
     again = tuple(point.text for point in points if point.kind == "recompile")
     followed = (*broken.followed, *again)

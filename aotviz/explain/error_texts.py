@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from aotviz.explain.cures import backward_cures, break_cures, result_cures
+from aotviz.explain.cures import backward_cures, break_cures, export_cures, result_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 
 KNOWN = (  # what a message says, its cure
@@ -20,6 +20,7 @@ KNOWN = (  # what a message says, its cure
     (r"random operation while in randomness error mode", break_cures.RANDOM_IN_VMAP),
     (r"Batch norm got a batched tensor as input while the running_mean", break_cures.BATCH_NORM_IN_VMAP),
     (r"might be aliasing the input", break_cures.ALIASED_BRANCH),
+    (r"no fake impl registered for <?(?:CustomOpDef\()?(?P<name>[\w:.]{1,200}+)", export_cures.NO_FAKE),
     (r"You tried to vmap over ApplyTemplate", break_cures.FUNCTION_UNDER_VMAP),
     (r"\bsame (?:dtypes?|scalar type)\b|dtypes match|dtype to be equal to", result_cures.DTYPES),
 )
@@ -75,7 +76,8 @@ def advised(message: str) -> str:
 
 def known_cure(message: str) -> Advice:
     """The cure that is known for an error; empty if none is."""
-    return next((cure.said() for pattern, cure in KNOWN if re.search(pattern, message)), NO_ADVICE)
+    found = ((re.search(pattern, message), cure) for pattern, cure in KNOWN)
+    return next((cure.said(**match.groupdict()) for match, cure in found if match), NO_ADVICE)
 
 
 def cure_of(message: str) -> Advice:

@@ -61,6 +61,8 @@ def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Comp
     entry, depth, frames = _entry(stream, record.head.get("stack"))
     opened = stream.entry
     if not entry:
+        if label in known.SHAPES and _is_elsewhere(content.get("stack")):
+            return None
         if record.head.get("stack") and opened is not None and opened.captured and not opened.call:
             return _no_export(stream, opened)
         if opened is not None and label in LATER and opened.compilation.kind in (EXPORT, DRAFT):
@@ -162,6 +164,13 @@ def _entry(stream: Stream, stack: Any) -> tuple[str, int, list[dict[str, Any]]]:
             if functions.fullmatch(name) and files.search(file.replace("\\", "/")):
                 return kind, depth, frames
     return "", NONE, []
+
+
+def _is_elsewhere(stack: Any) -> bool:
+    """Whether a size was met outside of every entry point: by aotviz, say. A file may be named later in the log."""
+    frames = stack if isinstance(stack, list) else []
+    names = [str(frame.get("name")) for frame in frames if isinstance(frame, dict)]
+    return bool(names) and not any(functions.fullmatch(name) for _, _, functions in FUNCTIONS for name in names)
 
 
 def _begin(assembler: Assembler, stream: Stream, kind: str) -> Compilation:

@@ -423,6 +423,22 @@ def a_wrapped_model(cured: bool) -> object:
         return (wrap(compiled(model)) if cured else compiled(wrap(model)))(torch.ones(2, 3)).detach()
 
 
+@program(
+    "a model of layers that torch leaves out of graphs",
+    cures.LIBRARY_ALONE,
+    "Compile the parts of the model without this",
+    (),
+    no_graphs,
+)
+def a_model_of_fake_quantizers(cured: bool) -> object:
+    linear, quantizer = torch.nn.Linear(3, 3), torch.ao.quantization.FakeQuantize()
+    torch.nn.init.ones_(linear.weight)
+    torch.nn.init.zeros_(linear.bias)
+    if cured:
+        return torch.nn.Sequential(compiled(linear), quantizer)(torch.ones(2, 3)).detach()
+    return compiled(torch.nn.Sequential(linear, quantizer))(torch.ones(2, 3)).detach()
+
+
 @program("a function without tensors", cures.NO_TENSORS, "Do not compile", ("pytorch/pytorch#181817",), no_graphs)
 def no_tensors(cured: bool) -> object:
     def tokens(text: str) -> list[int]:

@@ -11,8 +11,9 @@ from unittest import mock
 import torch
 from torch import nn
 
+import aotviz
 from aotviz.explain.cures import export_cures as cures
-from tests.cures.programs import Calls, Effect, compiled, errors, program, watched
+from tests.cures.programs import Calls, Effect, compiled, errors, graph_breaks, program, watched
 from tests.explain.logs import logged
 
 DATA_DEPENDENT = ("pytorch/pytorch#147096", "pytorch/executorch#8988", "pytorch/pytorch#147672")
@@ -123,6 +124,18 @@ def operator(name: str, fake: bool) -> Any:
 def a_custom_operator(cured: bool) -> None:
     double = operator("known" if cured else "unknown", fake=cured)
     exported(lambda self, x: double(x) + 1, torch.ones(3))
+
+
+@program(
+    "an operator without a fake kernel in a compiled function",
+    cures.NO_FAKE,
+    '`@torch.library.register_fake("cures::faceless")`',
+    (),
+    graph_breaks,
+)
+def a_custom_operator_in_a_function(cured: bool) -> object:
+    double = operator("with_a_face" if cured else "faceless", fake=cured)
+    return aotviz.compile(lambda x: double(x) + 1, backend="eager")(torch.ones(3))
 
 
 def drafts(calls: Calls, cured: bool) -> Effect:

@@ -182,6 +182,10 @@ NO_GRAPH = Cure(
     "library around the module",
     "Compile the module itself before the library wraps it: `DistributedDataParallel(torch.compile(model))`.",
 )
+LIBRARY_ALONE = Cure(
+    "function of a library that torch leaves out",
+    "Compile the parts of the model without this: it runs in eager, whatever it is compiled with.",
+)
 NO_TENSORS = Cure("no tensor operation", "Do not compile this function: `torch.compile` only makes its calls slower.")
 BACKWARD = Cure(
     "backward inside",
