@@ -112,6 +112,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.BUILTIN,
     ),
     (
+        r"Dynamo does not support RNN, GRU, or LSTM",
+        "Dynamo leaves `nn.RNN`, `nn.GRU` and `nn.LSTM` out of graphs",
+        break_cures.RECURRENT,
+    ),
+    (
         r"Backend compiler `(?P<what>[^`]+)` failed with (?P<error>.+?)\. Adding a graph break",
         "the backend `{what}` raised {error}",
         break_cures.OF_BACKEND,

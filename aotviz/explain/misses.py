@@ -54,6 +54,11 @@ class Miss:
     def root(self) -> str:
         return root(self.failure.subject)
 
+    @property
+    def count(self) -> int:
+        """How many values differ. One guard is about all settings of torch."""
+        return len(self.failure.subject.split()) if self.failure.kind == "global state" else 1
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -62,6 +67,7 @@ class Reason:
     earlier: str  # its id in the recording, "" if it is not known
     misses: tuple[Miss, ...]  # at least one
     tried: bool  # every guard was evaluated; if not, more may have failed
+    is_known: bool = False  # other programs, taken together, require each value that differs from this one
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,18 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
         distinct: dict[str, Miss] = {}
         for miss in _keys_together(misses):
             distinct.setdefault(miss.root, miss)
-        found.append(Reason(facts.id(program) or reason.earlier, tuple(distinct.values()), bool(reason.failed)))
+        others = [required(facts, other) for other in earlier if other != program]
+        is_known = all(_is_required(miss.failure, now, others) for miss in distinct.values())
+        name = facts.id(program) or reason.earlier
+        found.append(Reason(name, tuple(distinct.values()), bool(reason.failed), is_known))
     return tuple(found)
+
+
+def _is_required(failure: GuardFailure, now: Mapping[Key, str], programs: Sequence[Mapping[Key, Held]]) -> bool:
+    """Whether one of the programs was made for the value that a call has in place of the required one."""
+    key = _key(failure)
+    value = now.get(key) or failure.after
+    return bool(value) and any(key in program and program[key].value == value for program in programs)
 
 
 def _keys_together(misses: Sequence[Miss]) -> list[Miss]:
@@ -174,7 +190,7 @@ def shortened(place: str) -> str:
 @lru_cache(8192)  # asked of each guard of each program
 def root(subject: str) -> str:
     """The value that a subject is about, so that all sizes of one tensor count as one cause."""
-    name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\)|\.keys\(\)\[\d+\])", "", subject.partition(",")[0])
+    name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\)|\.keys\(\)\[\d+\])", "", subject)
     return name.removeprefix("len(").removesuffix(")") if name.startswith("len(") else name
 
 

@@ -44,9 +44,14 @@ class Recompile:
         """The program that came nearest to fitting."""
         count = Counter(miss.root for reason in self.reasons for miss in reason.misses)
 
-        def weight(reason: Reason) -> tuple[int, int, int]:
+        def weight(reason: Reason) -> tuple[int, bool, int, int]:
             deepest = max(DEPTH.get(miss.failure.kind, 1) for miss in reason.misses)
-            return -len(reason.misses), deepest, max(count[miss.root] for miss in reason.misses)
+            return (
+                -sum(miss.count for miss in reason.misses),
+                not reason.is_known,
+                deepest,
+                max(count[miss.root] for miss in reason.misses),
+            )
 
         return max(self.reasons, key=weight)  # the newest of equals
 

@@ -1,8 +1,9 @@
 """Why functions were compiled again: which guard of which earlier program failed, on what value, from which line.
 
 Dynamo keeps a list of programs for each function ("frame"), and compiles a call that none of them fits. The
-explanation is about the nearest program: the one with the fewest failed guards (misses.py); then the one whose guard
-is checked last, then the one whose guard failed for the most programs, then the newest.
+explanation is about the nearest program: the one with the fewest failed guards (misses.py); then one that differs in a
+value for which no program was made yet, then the one whose guard is checked last, then the one whose guard failed for
+the most programs, then the newest.
 
 All guards that failed for that program are named, first the one that is likely to fail again: a counter that failed in
 many recompiles before a value that failed once, and a value that is symbolic from now on last. Recompiles with one

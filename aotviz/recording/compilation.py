@@ -483,6 +483,8 @@ class Compilation:
             choice = " or ".join(f"graph({graph.role!r}, stage={role!r})" for graph in graphs)
             raise LookupError(f"stage {role!r} has {len(graphs)} graphs; choose {choice}")
         known = sorted({known for record in self.data.stages for known in record.graphs})
+        if not known:
+            raise LookupError(f"{self.name} has no graph: nothing was compiled; `recording.explain()` says why")
         where = f" after stage {stage!r}" if stage is not None else ""
         raise LookupError(f"{self.name}: no graph {role!r}{where}. Roles: {known}. Stages: {self._stage_names()}")
 

@@ -209,7 +209,9 @@ def guard_empty_hooks() -> None:
     hooks = {GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT: _HOOKS, GuardBuilder.TYPE_MATCH: _GLOBAL}
     for guard in list(guards):
         if getattr(guard.originating_source, "member", None) in hooks.get(guard.create_fn, ()):
-            guards.add(guard.originating_source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
+            counted = guard.originating_source.make_guard(GuardBuilder.SEQUENCE_LENGTH)
+            counted.stack, counted.user_stack = guard.stack, guard.user_stack  # of the user's line, for a recompile
+            guards.add(counted)
 
 
 def is_static(node: Any) -> bool:

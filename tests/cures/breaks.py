@@ -439,6 +439,14 @@ def a_model_of_fake_quantizers(cured: bool) -> object:
     return compiled(torch.nn.Sequential(linear, quantizer))(torch.ones(2, 3)).detach()
 
 
+@program("a recurrent layer", cures.RECURRENT, "`torch._dynamo.config.allow_rnn = True`", (), graph_breaks)
+def a_recurrent_layer(cured: bool) -> object:
+    torch.manual_seed(0)
+    layer = torch.nn.LSTM(3, 4)
+    with torch._dynamo.config.patch(allow_rnn=cured):
+        return compiled(lambda x: layer(x)[0] * 2)(torch.ones(2, 1, 3)).detach()
+
+
 @program("a function without tensors", cures.NO_TENSORS, "Do not compile", ("pytorch/pytorch#181817",), no_graphs)
 def no_tensors(cured: bool) -> object:
     def tokens(text: str) -> list[int]:

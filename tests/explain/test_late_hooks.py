@@ -94,3 +94,10 @@ def test_a_program_that_was_compiled_with_the_hook_calls_it(again: bool) -> None
             torch.compiler.reset()
             model(torch.ones(2, 3))
     assert is_told(recording) is not again
+
+
+def test_a_recompile_for_a_hook_has_the_line_that_calls_the_module() -> None:
+    called, recording = registered_late(net := Net(), net.one, "aotviz_eager")
+    assert called
+    assert recording.recompiles().code.tolist() == ["return self.other(self.one(x))"]
+    assert recording.recompiles().place.tolist() == [f"{__file__}:{Net.forward.__code__.co_firstlineno + 1}"]

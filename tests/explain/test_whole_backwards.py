@@ -160,3 +160,15 @@ def test_the_line_of_a_part_that_is_compiled_again():
     (row,) = recording.recompiles().itertuples()
     assert row.code == "(x * x).sum().backward()"
     assert "test_whole_backwards.py:" in row.place
+
+
+def test_sizes_of_a_captured_backward_are_of_no_export() -> None:
+    torch._dynamo.reset()
+    aotviz.compiled_autograd.reset()
+    w = torch.ones(3, requires_grad=True)
+    with aotviz.watch() as recording:
+        for rows in (2, 3):
+            with aotviz.compiled_autograd(backend="eager"):
+                (w * torch.ones(rows, 3)).sum().backward()
+    assert {one.kind for one in recording}.isdisjoint({"export", "draft export"})
+    assert "xport" not in str(recording.explain())

@@ -25,9 +25,7 @@ EXPERTS = Cure(
     "The library loops over those experts that a token was sent to, and their number depends on data. Choose an "
     'implementation without that loop: `model.set_experts_implementation("batched_mm")` before the first call, or '
     '`from_pretrained(..., experts_implementation="batched_mm")`.',
-    of_caller="The library loops over those experts that a token was sent to, and their number depends on data. Choose "
-    'an implementation without that loop: `model.set_experts_implementation("batched_mm")` before the first call, or '
-    '`from_pretrained(..., experts_implementation="batched_mm")`.',
+    anywhere=True,
 )
 REQUIRES_GRAD = Cure(
     "requires_grad_ inside",
@@ -144,8 +142,7 @@ LIBRARYS_BRANCH = Cure(
     "branch of a library on a tensor's value",
     "It is a line of a library, and reads `{name}`. If that is a setting of the model, choose a value for which the "
     "branch is not reached, such as 0 or None.",
-    of_caller="It is a line of a library, and reads `{name}`. If that is a setting of the model, choose a value for "
-    "which the branch is not reached, such as 0 or None.",
+    anywhere=True,
 )
 NOT_YOURS = Cure(
     "graph break of a library",
@@ -185,6 +182,13 @@ NO_GRAPH = Cure(
 LIBRARY_ALONE = Cure(
     "function of a library that torch leaves out",
     "Compile the parts of the model without this: it runs in eager, whatever it is compiled with.",
+)
+RECURRENT = Cure(
+    "recurrent layer",
+    "Before the first call, `torch._dynamo.config.allow_rnn = True`: Dynamo then traces these layers, which it calls "
+    "experimental.",
+    anywhere=True,
+    settings={"torch._dynamo.config.allow_rnn": True},
 )
 NO_TENSORS = Cure("no tensor operation", "Do not compile this function: `torch.compile` only makes its calls slower.")
 BACKWARD = Cure(

@@ -30,8 +30,7 @@ NO_FAKE = Cure(
     "operator without a fake kernel",
     'Register one: `@torch.library.register_fake("{name}")` on a function with the operator\'s arguments that '
     "returns, for example, `torch.empty_like(x)`.",
-    of_caller='Register one: `@torch.library.register_fake("{name}")` on a function with the operator\'s arguments that '
-    "returns, for example, `torch.empty_like(x)`.",
+    anywhere=True,
 )
 FAKE_RAISES = Cure(
     "fake kernel that raises",

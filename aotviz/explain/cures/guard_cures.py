@@ -125,7 +125,7 @@ FORWARD = Cure(
 PARAMETRIZED = Cure(
     "cache of parametrized weights",
     "Enter `torch.nn.utils.parametrize.cached()` around every call of the function, or around no call.",
-    of_caller="Enter `torch.nn.utils.parametrize.cached()` around every call of the function, or around no call.",
+    anywhere=True,
     kept=ONCE,
 )
 TENSOR_CLASS = Cure(
@@ -161,8 +161,9 @@ FUNCTION = Cure(
 )
 IDENTITY = Cure(
     "new object each time",
-    "The program is valid only for this object `{name}`. Keep the object and change its contents, or "
-    "pass the varying value as an argument; each new object costs a compilation.",
+    "The program is valid only for this object `{name}`, and each new object costs a compilation. Where there are a "
+    "few, such as the members of an Enum, their programs are kept. Otherwise keep one object and change its contents, "
+    "or pass the varying value as an argument.",
 )
 TYPE = Cure("type of an argument", "Always pass the same type, for example `tuple({name})`.", kept=ONCE)
 STATIC = Cure(
@@ -365,8 +366,7 @@ LIBRARY_NUMBER = Cure(
     "number that torch's own line reads",
     "A line of torch's reads `{name}` as a number, such as the `p` of a dropout, so each of its values is a program. "
     "Set it before the first call, and keep it.",
-    of_caller="A line of torch's reads `{name}` as a number, such as the `p` of a dropout, so each of its values is a "
-    "program. Set it before the first call, and keep it.",
+    anywhere=True,
     kept=ONCE,
 )
 MODULE_VALUE = Cure(
@@ -374,9 +374,7 @@ MODULE_VALUE = Cure(
     "Each value of `{name}` is compiled as a constant, which is fine for a few. Otherwise look up what it selects when "
     "you set it, and keep that in place of the name: another tensor, `layer.weight = weights[name]`, needs no program "
     "of its own.",
-    of_caller="Each value of `{name}` is compiled as a constant, which is fine for a few. Otherwise look up what it "
-    "selects when you set it, and keep that in place of the name: another tensor, `layer.weight = weights[name]`, "
-    "needs no program of its own.",
+    anywhere=True,
 )
 OTHER_MODULE = Cure(
     "module that is replaced late",
@@ -389,18 +387,14 @@ SHARED_LIMIT = Cure(
     "`torch.compile(F.gelu)` and `torch.compile(nn.Sequential(...))`, as one function. Compile the function or module "
     "of your own that calls them, or allow more programs before the first call: "
     "`torch._dynamo.config.recompile_limit = 64`.",
-    of_caller="torch counts the functions and modules of its own that are compiled by themselves, such as "
-    "`torch.compile(F.gelu)` and `torch.compile(nn.Sequential(...))`, as one function. Compile the function or module "
-    "of your own that calls them, or allow more programs before the first call: "
-    "`torch._dynamo.config.recompile_limit = 64`.",
+    anywhere=True,
     settings={"torch._dynamo.config.recompile_limit": 64},
 )
 MORE_PROGRAMS = Cure(
     "more values than programs",
     "If there are not many more values than programs, allow a program for each before the first call: "
     "`torch._dynamo.config.recompile_limit = 64`.",
-    of_caller="If there are not many more values than programs, allow a program for each before the first call: "
-    "`torch._dynamo.config.recompile_limit = 64`.",
+    anywhere=True,
     settings={"torch._dynamo.config.recompile_limit": 64},
 )
 SYMBOL = Cure(

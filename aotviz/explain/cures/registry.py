@@ -28,6 +28,7 @@ class Cure:
     does: str  # sentences; `code` in backquotes; {names} are filled in
     kept: str = ""  # said only if torch keeps the further program, that is, below the recompile limit
     of_caller: str = ""  # said in place of `does` about a line of a library, or an argument of a library's function
+    anywhere: bool = False  # it needs no edit of the line, so it is said about a line of a library as well
     settings: Mapping[str, object] = field(default_factory=dict)  # of torch, which apply the cure without an edit
     settled: bool = False  # nothing is to be done: the fault does not come back
 
@@ -63,7 +64,7 @@ class Advice(str):
     @property
     def of_caller(self) -> bool:
         """Whether it can be followed without an edit of a library's line."""
-        return any(cure.of_caller for cure in self.cures)
+        return any(cure.of_caller or cure.anywhere for cure in self.cures)
 
     @property
     def settled(self) -> bool:
