@@ -221,6 +221,41 @@ def test_the_ledger_says_what_is_kept_for_a_second_derivative_alone():
     assert sum("a second derivative would read it" in reason for reason in why) == 1
 
 
+BY_EACH_DOOR = {
+    "aot_function": lambda fn: aotviz.aot_function(fn, aotviz.lowerings.run_graph),
+    "compile": compiled,
+    "captured": lambda fn: aotviz.compile(fn, backend="eager", compiled_autograd=True),
+}
+
+
+@pytest.mark.parametrize("door", BY_EACH_DOOR)
+@pytest.mark.parametrize("order", ["leaf first", "leaf last"])
+def test_a_second_derivative_flows_on_whether_or_not_the_input_was_a_leaf_when_it_was_compiled(door, order):
+    def powers(x, w):
+        return x.tanh() * x * w
+
+    def run(fn):
+        x, w = leaves_of((3,), (3,))
+        found = []
+        for given in ((x, w), (x * 2, w), (x, w * x))[:: 1 if order == "leaf first" else -1]:
+            (gradient,) = torch.autograd.grad(fn(*given).sum(), given[0], create_graph=True)
+            found += torch.autograd.grad((gradient * gradient).sum(), (x, w))
+        return found
+
+    assert_same(run(BY_EACH_DOOR[door](powers)), run(powers))
+
+
+def test_the_hessian_of_a_function_after_its_jacobian_is_eagers():
+    def powers(x):
+        return (x.tanh() * x).sum()
+
+    def run(fn):
+        x = torch.linspace(0, 1, 3)
+        return [torch.autograd.functional.jacobian(fn, x), torch.autograd.functional.hessian(fn, x)]
+
+    assert_same(run(compiled(powers)), run(powers))
+
+
 def test_dropout_keeps_its_mask_through_all_orders():
     def fn(x):
         return torch.dropout(x**3, 0.5, True) * x

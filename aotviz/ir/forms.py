@@ -460,7 +460,8 @@ class GradientRequest(Form):
     (None). `given` are results whose final gradients are given as well. `wanted` is the result whose gradient is
     wanted; None for the gradients of the inputs. `held` are results that are available with their `grad_fn`, so that a
     second derivative can continue from there in the autograd graph. `layouts` are those of tangents that are
-    subclasses of another context than the call's, else None; () if there are none.
+    subclasses of another context than the call's, else None; () if there are none. `no_leaves` are inputs that are
+    leaves in the trace of the call, and in this call have a `grad_fn`.
     """
 
     call_name: str
@@ -470,6 +471,7 @@ class GradientRequest(Form):
     wanted: Ref | None = None
     held: tuple[Ref, ...] = ()
     layouts: tuple[SubclassLayout | None, ...] = ()
+    no_leaves: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

@@ -208,10 +208,15 @@ class Writer:
     def _hold(self) -> None:
         """Keep what only a second differentiation needs; none of it costs memory that eager would not use."""
         source, call = self.source, self.call
-        held = [i for i in self.lowered.with_history.inputs if not self.outer.meta.input_info[i].is_leaf]
-        if held:
+        edged = self.lowered.with_history.edged
+        if edged:
+            edge = source.use(edges.edge_of)
+            listed = [f"{edge}(inputs[{i}])" for i in edged]
+            infos = self.outer.meta.input_info
+            pairs = zip(edged, listed, strict=True)
+            listed = [f"{x} if inputs[{i}].grad_fn is not None else None" if infos[i].is_leaf else x for i, x in pairs]
             fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
-            source.line(f"ctx.edges = ({''.join(f'{source.use(edges.edge_of)}(inputs[{i}]), ' for i in held)})", fact)
+            source.line(f"ctx.edges = ({', '.join(listed)},)", fact)
         partly = unreached_inputs.partly_reached(call)  # leaves too: a later call may pass a tensor that is not a leaf
         if partly:
             fact = "hooks on these are not called if they receive no gradient"

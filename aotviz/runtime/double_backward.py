@@ -6,7 +6,8 @@ grad. Note [What the new call takes] in tracing/second_order.py describes its in
 Note [Edges without tensors]
 A second derivative flows on to the program's inputs, so the first backward must know their gradient edges. For a leaf,
 the engine knows it. For another input, the forward keeps the edge and not the tensor, whose memory may be freed: the
-backward then uses a placeholder with the same edge and shape, over one element.
+backward then uses a placeholder with the same edge and shape, over one element. A program that was compiled for a leaf
+may be called with a tensor that is none, unless it is a parameter.
 
 Note [Results with a history]
 It also flows on to results of the call. A result that the backward itself reads is saved, and autograd returns it with
@@ -71,6 +72,10 @@ class Gradients:
         # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
         self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
         given = (outer.graph_inputs[i] for i in wanted)
+        self._leaves = {i for i in wanted if infos[i].is_leaf}
+        static = set(outer.meta.static_input_indices)
+        # The inputs whose edge the forward keeps, those that were leaves if they no longer are.
+        self.edged = [i for i in wanted if i not in static & self._leaves]
         self._likes = [edges.unconnected(outer.args[x.index]) if isinstance(x, PlainInput) else None for x in given]
 
     def __call__(self, ctx: Any, symbols: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -85,8 +90,9 @@ class Gradients:
         layouts = layouts if any(layouts) else ()
         saved = self._saved(ctx, tangents)
         held, hooked = self._held(ctx, saved)
-        passed = self._passed.get((came, layouts), held)
-        program = self._program(came, (), None, tuple(ref for ref in passed if ref in held), layouts)
+        others = layouts, self._no_leaves(ctx)
+        passed = self._passed.get((came, others), held)
+        program = self._program(came, (), None, tuple(ref for ref in passed if ref in held), *others)
         if isinstance(program, Exception):
             found = self._refused(ctx, tangents, program)
         else:
@@ -95,8 +101,8 @@ class Gradients:
                 if ref in program.passed:
                     why = "a second derivative would flow through it, and the caller has freed it"
                     raise Refused("hook on a result", name, why)
-            self._passed[came, layouts] = program.passed
-            self._known[came, (), None, program.ends, layouts] = program  # the same, whatever other results are held
+            self._passed[came, others] = program.passed
+            self._known[came, (), None, program.ends, *others] = program  # the same, whatever other results are held
             found = self._gradients(program, [*values, *(held[ref] for ref in program.ends)])
         self._partial.inputs.after_a_second(ctx, found)
         return found
@@ -128,7 +134,8 @@ class Gradients:
             plain = Expected(hooked, PlainTensorMeta(), ())
             tangents = [None if one is None else as_tangent(one, plain) for one in tangents]
         given = wholes or {}
-        program = self._program(tuple(None if one is None else False for one in tangents), tuple(given), wanted)
+        came = tuple(None if one is None else False for one in tangents)
+        program = self._program(came, tuple(given), wanted, (), (), self._no_leaves(ctx))
         if isinstance(program, Exception):
             rule, about = ("hook on a result", hooked) if hooked else ("result without a gradient", self.name)
             raise Refused(rule, about, str(program))
@@ -209,13 +216,18 @@ class Gradients:
         history = [t for t in (*tangents, *self._edges(ctx)) if t is not None and t.requires_grad]
         return edges.delayed_error(plain, history, Refused("second derivative", self.name, str(error)))
 
+    def _no_leaves(self, ctx: Any) -> tuple[int, ...]:
+        """The inputs that are leaves in the trace, and are none in this call."""
+        kept = zip(self.edged, getattr(ctx, "edges", ()), strict=False)
+        return tuple(i for i, edge in kept if edge is not None and i in self._leaves)
+
     def _edges(self, ctx: Any) -> list[torch.Tensor]:
         """See Note [Edges without tensors]."""
-        others = iter(getattr(ctx, "edges", ()))
+        kept = dict(zip(self.edged, getattr(ctx, "edges", ()), strict=False))
         found = []
-        for name, position, like in zip(self._names, self._leaf_at, self._likes, strict=True):
-            if position is None:
-                found.append(next(others)())
+        for i, name, position, like in zip(self.inputs, self._names, self._leaf_at, self._likes, strict=True):
+            if position is None or kept.get(i) is not None:
+                found.append(kept[i]())
                 continue
             node = ctx.next_functions[position][0]
             leaf = like() if node is None and like is not None else getattr(node, "variable", None)

@@ -225,7 +225,7 @@ class GradientTrace:
             yield Argument(str(call.graph_inputs[index]), (node,), value)
         yield from came
         for index in self.at_hand.differentiated:
-            is_leaf = outer.meta.input_info[index].is_leaf
+            is_leaf = outer.meta.input_info[index].is_leaf and index not in self.request.no_leaves
             value, how = forward.values_before[index], forward.plans[index]
             if not is_leaf:
                 value, how = fakes.shell(self.open.fake_mode, value), PlainTensorMeta()
