@@ -114,6 +114,13 @@ def test_torchs_own_door_names_it() -> None:
         aotviz.aot_function(lambda x: x @ WEIGHTS["first"][0], run_graph)(torch.ones(2, 2))
 
 
+@pytest.mark.parametrize("read", [lambda w: w, lambda w: w.data, lambda w: w.detach(), lambda w: w.t()])
+def test_torchs_own_door_names_a_parameter_however_it_is_read(read: Any) -> None:
+    linear = nn.Linear(2, 2)
+    with pytest.raises(aotviz.Refused, match=r"uses the tensor 'linear.weight' without taking it"):
+        aotviz.aot_function(lambda x: x + read(linear.weight), run_graph)(torch.ones(2, 2))
+
+
 def test_a_tensor_in_a_set_is_named() -> None:
     held = frozenset([torch.ones(2)])
     with pytest.raises(NotImplementedError, match=r"uses the tensor 'held\[0\]' without taking it as an argument"):

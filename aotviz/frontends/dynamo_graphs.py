@@ -198,7 +198,7 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
                     f"{unmaterialized} calls ctx.set_materialize_grads(False). Dynamo traced its backward "
                     "with a gradient for each of its results, so it receives zeros where eager passes None. "
                     "If its backward checks for None, keep it out of torch.compile (torch.compiler.disable), "
-                    "or use aotviz.compile.",
+                    "or compile the function with aotviz.aot_function.",
                     stacklevel=2,
                 )
                 pairs = zip(gradients, ctx.layouts, strict=True)

@@ -16,7 +16,7 @@ from torch._higher_order_ops import effects
 from torch._ops import HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 
-from aotviz.torch_private import versions
+from aotviz.torch_private import registered_operators, versions
 from aotviz.torch_private.random_numbers import run_and_save_rng_state
 from aotviz.torch_private.tensors import write_count
 
@@ -117,9 +117,18 @@ def counts_writes(target: Any) -> bool:
 
 
 def counts_unseen(target: Any) -> bool:
-    """Whether eager bumps versions that a trace does not: it writes each tensor of a list by a separate operator."""
+    """Whether eager bumps versions that a trace does not: by the operators that its kernel consists of.
+
+    There are two kinds: operators that write each tensor of a list by a separate operator, and those that a user
+    defined by `torch.library.Library` with a kernel in Python. (`torch.library.custom_op` counts by the schema.)
+    """
     lists = any(a.alias_info is not None and "List" in str(a.type) for a in target._schema.arguments)
-    return lists and bool(target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd))
+    if lists and target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd):
+        return True
+    if registered_operators.is_torchs(target):
+        return False
+    by_schema = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.ADInplaceOrView)
+    return not by_schema and registered_operators.has_kernel_in_python(target)
 
 
 def sets_storage(target: Any) -> bool:

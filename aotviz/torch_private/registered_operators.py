@@ -46,6 +46,13 @@ def is_torchs(operator: Any) -> bool:
     return str(operator).partition(".")[0] in TORCHS
 
 
+def has_kernel_in_python(overload: Any) -> bool:
+    """Whether a Python function computes an operator's results on some device, not only for a trace."""
+    name = overload._schema.name.replace("::", "/")
+    name += f".{overload._schema.overload_name}" if overload._schema.overload_name else ""
+    return any(f"{name}/{key}" in torch.library._impls for key in (*_BACKENDS, "CompositeExplicitAutograd"))
+
+
 def overloads(operator: Any) -> list[Any]:
     """An overload itself, or all overloads of a packet."""
     if isinstance(operator, torch._ops.OpOverload):

@@ -276,17 +276,17 @@ class SymbolGuards:
         return found
 
 
-class StrayIsWritten(AssertionError):
-    """A trace is about to write a real tensor. FakeTensor's own check would raise only after the write."""
+class StrayTensor(AssertionError):
+    """A trace is about to write a real tensor, or a mode passed one on. FakeTensor's own check would come too late."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        super().__init__("a trace would write a tensor that is no input of it")
+        super().__init__("a trace meets a tensor that is no input of it")
         self.tensor = tensor
 
 
 def strays(error: BaseException) -> list[torch.Tensor]:
     """Return the real tensors that an operator received together with fakes, if that is what `error` is about."""
-    if isinstance(error, StrayIsWritten):
+    if isinstance(error, StrayTensor):
         return [error.tensor]
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     told = isinstance(error, AssertionError) and "convert all Tensors to FakeTensors" in str(error)

@@ -341,7 +341,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Ledger, tracer: _Tracer) -> None:
         if operators.writes(func):
             for written in operators.written(func, args, kwargs or {}):
                 if type(written) is torch.Tensor or type(written) is torch.nn.Parameter:
-                    raise fakes.StrayIsWritten(written)
+                    raise fakes.StrayTensor(written)
             if func is _BERNOULLI and (order := corrections.order_in_memory(args[0])) is not None:
                 permuted = watched(self, _PERMUTE, kinds, (args[0], order), {})
                 watched(self, func, kinds, (permuted, *args[1:]), kwargs)
@@ -381,7 +381,10 @@ def _watch(mode: FunctionalTensorMode, ledger: Ledger, tracer: _Tracer) -> None:
                     result = NotImplemented  # a copy, which is an inference tensor
             if result is NotImplemented:
                 result = dispatch(func, kinds, args, kwargs)
-            ledger.meets_subclass |= result is NotImplemented
+            if result is NotImplemented:
+                ledger.meets_subclass = True
+                for stray in (value for value in args if type(value) is torch.nn.Parameter):  # as `.data` of one
+                    raise fakes.StrayTensor(stray)
         else:
             root, layouts, several = placed
             strided = torch.ops.aten.as_strided.default
@@ -421,7 +424,7 @@ def _waited_for(
         raise CannotTrace("collective inside", collectives.word(func))
     for tensor, value in pairs:
         if not functional.is_functional(tensor):
-            raise fakes.StrayIsWritten(tensor)
+            raise fakes.StrayTensor(tensor)
         with torch.no_grad():
             length = len(graph.nodes)
             write((tensor, value), {})
