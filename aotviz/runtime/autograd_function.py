@@ -208,15 +208,9 @@ class Writer:
     def _hold(self) -> None:
         """Keep what only a second differentiation needs; none of it costs memory that eager would not use."""
         source, call = self.source, self.call
-        edged = self.lowered.with_history.edged
-        if edged:
-            edge = source.use(edges.edge_of)
-            listed = [f"{edge}(inputs[{i}])" for i in edged]
-            infos = self.outer.meta.input_info
-            pairs = zip(edged, listed, strict=True)
-            listed = [f"{x} if inputs[{i}].grad_fn is not None else None" if infos[i].is_leaf else x for i, x in pairs]
+        if edged := self.lowered.with_history.edged:
             fact = "with create_graph=True, gradients flow on to these; only the gradient edge is kept, not the memory"
-            source.line(f"ctx.edges = ({', '.join(listed)},)", fact)
+            source.line(f"ctx.edges = ({', '.join(map(self._edge, edged))},)", fact)
         partly = unreached_inputs.partly_reached(call)  # leaves too: a later call may pass a tensor that is not a leaf
         if partly:
             fact = "hooks on these are not called if they receive no gradient"
@@ -233,6 +227,12 @@ class Writer:
             parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
             kept = [*(parts[i] for i in call.kept), *(f"inputs[{i}]" for i in self.lowered.with_history.owners)]
             source.line(f"ctx.kept = {keep}({', '.join(kept)})", fact)
+
+    def _edge(self, index: int) -> str:
+        """The gradient edge of an input. A leaf has none that must be kept, and a later call may pass another tensor."""
+        edge = f"{self.source.use(edges.edge_of)}(inputs[{index}])"
+        is_leaf = self.outer.meta.input_info[index].is_leaf
+        return f"{edge} if inputs[{index}].grad_fn is not None else None" if is_leaf else edge
 
     def _non_differentiable(self, slot: Slot) -> bool:
         if slot.hidden or slot.differentiable:
