@@ -229,7 +229,7 @@ class Writer:
             source.line(f"ctx.kept = {keep}({', '.join(kept)})", fact)
 
     def _edge(self, index: int) -> str:
-        """The gradient edge of an input. A leaf has none that must be kept, and a later call may pass another tensor."""
+        """The gradient edge of an input. Autograd knows that of a leaf, but a later call may pass another tensor."""
         edge = f"{self.source.use(edges.edge_of)}(inputs[{index}])"
         is_leaf = self.outer.meta.input_info[index].is_leaf
         return f"{edge} if inputs[{index}].grad_fn is not None else None" if is_leaf else edge
