@@ -35,6 +35,7 @@ FUNCTIONS = (  # the files and the functions of an entry point; the first that m
     (AOTI, re.compile(r"(?:^|/)torch/_inductor/"), re.compile(r"aoti_compile_and_package|aot_compile|compile_fx_aot")),
     (AOT, re.compile(r"(?:^|/)torch/_functorch/"), re.compile(r"aot_(?:function|module\w*|export_\w+|compile_\w+)")),
 )
+OURS = re.compile(r"(?:^|/)aotviz/(?:frontends|pipeline|stages|tracing|whole_backward)\b")
 LATER = known.SHAPES | {"exported_program", f"artifact/{left_out.RECORD}"}  # records of an export that is open
 DESCRIBED = frozenset(("describe_storage", "describe_tensor", "describe_source"))
 NUMBERED = DESCRIBED | known.SHAPES | {"export", "exported_program"}  # the first record of an export with a number
@@ -61,7 +62,7 @@ def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Comp
     entry, depth, frames = _entry(stream, record.head.get("stack"))
     opened = stream.entry
     if not entry:
-        if label in known.SHAPES and _is_elsewhere(content.get("stack")):
+        if label in known.SHAPES and _is_of_aotviz(stream, content.get("stack")):
             return None
         if record.head.get("stack") and opened is not None and opened.captured and not opened.call:
             return _no_export(stream, opened)
@@ -166,11 +167,11 @@ def _entry(stream: Stream, stack: Any) -> tuple[str, int, list[dict[str, Any]]]:
     return "", NONE, []
 
 
-def _is_elsewhere(stack: Any) -> bool:
-    """Whether a size was met outside of every entry point: by aotviz, say. A file may be named later in the log."""
+def _is_of_aotviz(stream: Stream, stack: Any) -> bool:
+    """Whether a size was met in a trace of aotviz's, which is of no entry point."""
     frames = stack if isinstance(stack, list) else []
-    names = [str(frame.get("name")) for frame in frames if isinstance(frame, dict)]
-    return bool(names) and not any(functions.fullmatch(name) for _, _, functions in FUNCTIONS for name in names)
+    files = (stream.files.name(frame.get("filename")) for frame in frames if isinstance(frame, dict))
+    return any(OURS.search(file.replace("\\", "/")) for file in files)
 
 
 def _begin(assembler: Assembler, stream: Stream, kind: str) -> Compilation:
