@@ -372,7 +372,7 @@ def test_where_nothing_is_kept_the_objects_of_the_process_are_not_searched(modul
 @pytest.mark.parametrize("name", LEAVING_NOTHING)
 def test_neither_are_they_for_what_the_trace_itself_keeps(name, searched):
     fn, *args = LEAVING_NOTHING[name]
-    with pytest.raises(NotImplementedError) if "refusal" in name else nullcontext():
+    with pytest.raises(RuntimeError) if "refusal" in name else nullcontext():  # torch 2.15 raises by itself
         aotviz.aot_function(fn, run_graph)(*args).sum().backward()
     assert not searched
 

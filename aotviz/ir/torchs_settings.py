@@ -23,7 +23,8 @@ def _all(names: str, what: str) -> dict[str, str]:
 HONOURED = {  # setting -> what honours it
     "torch._functorch.config": {
         **_all(
-            "activation_memory_budget activation_memory_budget_runtime_estimator activation_memory_budget_solver "
+            "activation_memory_budget activation_memory_budget_require_full_coverage "
+            "activation_memory_budget_runtime_estimator activation_memory_budget_solver "
             "activation_offload_cpu_gpu_bw activation_offload_separate_stream activation_offload_sink_wait "
             "activation_reload_prefetch aggressive_recomputation ban_recompute_long_fusible_chains "
             "ban_recompute_materialized_backward ban_recompute_not_in_allowlist ban_recompute_reductions "
@@ -77,7 +78,7 @@ MEANS_NOTHING = {  # setting -> why
         **_all(
             "autograd_cache_allow_custom_autograd_functions autograd_cache_normalize_inputs bundled_autograd_cache "
             "bypass_autograd_cache_key enable_autograd_cache enable_remote_autograd_cache force_autograd_cache "
-            "strict_autograd_cache",
+            "strict_autograd_cache _sync_cache_decision_cross_ranks",
             _NO_CACHE,
         ),
         "check_custom_op_aliasing": "it is on by default; see error_on_custom_op_aliasing",

@@ -59,6 +59,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "an input that grows is taken for a view": (2, 15),
     "an export is traced once more": (2, 15),
     "a trace has fewer nodes that compute sizes": (2, 15),
+    "a gradient of an intermediate is traced": (2, 15),
     "a scatter by as_strided wants a contiguous input": (2, 15),
     "a write by as_strided may be outside of the argument": (2, 15),
 }

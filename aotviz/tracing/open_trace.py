@@ -444,15 +444,21 @@ def _computing(graph: fx.Graph, length: int) -> fx.Node | None:
 
 def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Tracer) -> None:
     """Trace arithmetic on ragged sizes only if the graph uses its result. Such a size is a name, not a number, and if
-    the function itself makes the jagged tensor, nothing in the graph computes it."""
+    the function itself makes the jagged tensor, nothing in the graph computes it. The same holds for the bytes of a
+    storage, which torch 2.15 compares with what a metadata op needs."""
     dispatch = mode.__sym_dispatch__
 
     def named(
         self: proxy_tensor.ProxyTorchDispatchMode, func: Operator, kinds: tuple[type[torch.Tensor], ...],
         args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:  # fmt: skip
-        lazy = tracer.enable_thunkify or any(map(ragged, args))
-        with swapped(tracer, enable_thunkify=lazy):
+        with swapped(tracer, enable_thunkify=tracer.enable_thunkify or any(map(ragged, args))):
+            try:
+                return dispatch(func, kinds, args, kwargs)
+            except RuntimeError as error:
+                if tracer.enable_thunkify or "is not tracked with proxy" not in str(error):
+                    raise
+            tracer.enable_thunkify = True
             return dispatch(func, kinds, args, kwargs)
 
     mode.__sym_dispatch__ = method = types.MethodType(named, mode)  # type: ignore[method-assign]

@@ -33,10 +33,8 @@ def a_branch(cured: bool) -> object:
     def branching(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x * 3
 
-    def choosing(x: torch.Tensor) -> torch.Tensor:
-        return torch.where(x.sum() > 0, x * 2, x * 3)
-
-    return compiled(choosing if cured else branching)(torch.ones(3))
+    choosing = compiled(lambda x: torch.where(x.sum() > 0, x * 2, x * 3))
+    return (choosing if cured else compiled(branching))(torch.ones(3))
 
 
 @program(
@@ -423,20 +421,12 @@ def a_wrapped_model(cured: bool) -> object:
         return (wrap(compiled(model)) if cured else compiled(wrap(model)))(torch.ones(2, 3)).detach()
 
 
-@program(
-    "a model of layers that torch leaves out of graphs",
-    cures.LIBRARY_ALONE,
-    "Compile the parts of the model without this",
-    (),
-    no_graphs,
-)
+@program("a model of layers that torch leaves out of graphs", cures.LIBRARY_ALONE, "Compile the parts", (), no_graphs)
 def a_model_of_fake_quantizers(cured: bool) -> object:
-    linear, quantizer = torch.nn.Linear(3, 3), torch.ao.quantization.FakeQuantize()
-    torch.nn.init.ones_(linear.weight)
-    torch.nn.init.zeros_(linear.bias)
-    if cured:
-        return torch.nn.Sequential(compiled(linear), quantizer)(torch.ones(2, 3)).detach()
-    return compiled(torch.nn.Sequential(linear, quantizer))(torch.ones(2, 3)).detach()
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(3, 3)
+    model = torch.nn.Sequential(compiled(linear) if cured else linear, torch.ao.quantization.FakeQuantize())
+    return (model if cured else compiled(model))(torch.ones(2, 3)).detach()
 
 
 @program("a recurrent layer", cures.RECURRENT, "`torch._dynamo.config.allow_rnn = True`", (), graph_breaks)
@@ -581,13 +571,7 @@ def a_print_of_a_size(cured: bool) -> object:
         return compiled(printing)(torch.ones(3))
 
 
-@program(
-    "dropout under vmap",
-    cures.RANDOM_IN_VMAP,
-    '`torch.vmap(..., randomness="different")`',
-    ("pytorch/rl#2313",),
-    errors,
-)
+@program("dropout under vmap", cures.RANDOM_IN_VMAP, 'randomness="different"', ("pytorch/rl#2313",), errors)
 def random_numbers_in_vmap(cured: bool) -> object:
     randomness = "different" if cured else "error"
 

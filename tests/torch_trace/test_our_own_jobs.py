@@ -131,7 +131,7 @@ def test_the_records_are_those_of_stock_torch(job: Job, stock: dict[str, set[str
     assert job.kinds().keys() == stock.keys() == {"0/0", "0/1", "0/2"}
     for compile_id, theirs_ in stock.items():
         mine = job.kinds()[compile_id]
-        assert mine - theirs_ == set()
+        assert mine - theirs_ <= {"artifact/runtime_wrapper_orchestration"}  # torch 2.13 and 2.14 write it
         assert theirs_ - mine <= PIECES
     assert {"aot_joint_graph", "aot_forward_graph", "aot_backward_graph", "bwd_compilation_metrics"} <= stock["0/0"]
 
