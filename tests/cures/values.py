@@ -314,7 +314,7 @@ def of_class(x: torch.Tensor, kind: type) -> torch.Tensor:
     return x * 2 if kind is Config else x * 3
 
 
-@program("a class that is made for each call", cures.IDENTITY, "Keep the object")
+@program("a class that is made for each call", cures.IDENTITY, "keep one object")
 def a_new_object(cured: bool) -> object:
     step, kept, found = compiled(of_class), [type("Made", (), {}) for _ in range(3)], []
     for number in range(3):
