@@ -67,7 +67,12 @@ class Reason:
     earlier: str  # its id in the recording, "" if it is not known
     misses: tuple[Miss, ...]  # at least one
     tried: bool  # every guard was evaluated; if not, more may have failed
-    is_known: bool = False  # other programs, taken together, require each value that differs from this one
+    is_known: bool = False  # other programs, taken together, require each value that differs from this one's
+
+    @property
+    def count(self) -> int:
+        """How many values differ."""
+        return sum(miss.count for miss in self.misses)
 
 
 @dataclass(frozen=True)
@@ -100,11 +105,20 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
         distinct: dict[str, Miss] = {}
         for miss in _keys_together(misses):
             distinct.setdefault(miss.root, miss)
-        others = [required(facts, other) for other in earlier if other != program]
-        is_known = all(_is_required(miss.failure, now, others) for miss in distinct.values())
-        name = facts.id(program) or reason.earlier
-        found.append(Reason(name, tuple(distinct.values()), bool(reason.failed), is_known))
-    return tuple(found)
+        found.append(Reason(facts.id(program) or reason.earlier, tuple(distinct.values()), bool(reason.failed)))
+    return tuple(_marked(facts, found, now, earlier))
+
+
+def _marked(
+    facts: Facts, reasons: Sequence[Reason], now: Mapping[Key, str], earlier: Sequence[int]
+) -> Iterator[Reason]:
+    """The reasons with `is_known`, where the nearest ones are about several values."""
+    least = min((reason.count for reason in reasons), default=0)
+    about = {tuple(miss.root for miss in reason.misses) for reason in reasons if reason.count == least}
+    programs = [required(facts, program) for program in earlier] if len(about) > 1 else []
+    for reason in reasons:
+        known = bool(programs) and all(_is_required(miss.failure, now, programs) for miss in reason.misses)
+        yield replace(reason, is_known=known)
 
 
 def _is_required(failure: GuardFailure, now: Mapping[Key, str], programs: Sequence[Mapping[Key, Held]]) -> bool:

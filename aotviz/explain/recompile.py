@@ -46,12 +46,8 @@ class Recompile:
 
         def weight(reason: Reason) -> tuple[int, bool, int, int]:
             deepest = max(DEPTH.get(miss.failure.kind, 1) for miss in reason.misses)
-            return (
-                -sum(miss.count for miss in reason.misses),
-                not reason.is_known,
-                deepest,
-                max(count[miss.root] for miss in reason.misses),
-            )
+            most = max(count[miss.root] for miss in reason.misses)
+            return -reason.count, not reason.is_known, deepest, most
 
         return max(self.reasons, key=weight)  # the newest of equals
 
