@@ -230,10 +230,7 @@ def test_a_panel_that_is_opened_while_a_cell_runs_shows_what_it_compiles(lab: Se
 
 @pytest.mark.slow
 def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: Server, fresh_page: Page) -> None:
-    page = fresh_page
-    write_slow(lab, "early.ipynb", IMPORTS_LATE + SLOW)
-    ears = Ears(page)
-    jupyter.open_notebook(page, lab, "early.ipynb")
+    page, ears = fresh_page, opened_with_ears(lab, fresh_page)
     ears.late = b"create_subshell"
     page.evaluate("() => window.jupyterapp.commands.execute('aotviz:show-live-compilations')")
     jupyter.wait_until(page, lambda: len(ears.held) > 0, "no subshell was asked for")
@@ -251,10 +248,7 @@ def test_a_cell_that_begins_before_the_panel_has_its_subshell_is_followed(lab: S
 
 @pytest.mark.slow
 def test_a_kernel_whose_answer_was_lost_is_asked_again_while_the_cell_runs(lab: Server, fresh_page: Page) -> None:
-    page = fresh_page
-    write_slow(lab, "early.ipynb", IMPORTS_LATE + SLOW)
-    ears = Ears(page)
-    jupyter.open_notebook(page, lab, "early.ipynb")
+    page, ears = fresh_page, opened_with_ears(lab, fresh_page)
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     jupyter.wait_until(page, (lab.work / "begun").exists, "the cell did not begin")
     ears.late = b"comm_info_reply"
@@ -416,6 +410,14 @@ def write_slow(lab: Server, name: str, *cells: str) -> None:
     for signal in ("begun", "import", "go on"):
         (lab.work / signal).unlink(missing_ok=True)
     jupyter.write_notebook(lab.work / name, *cells)
+
+
+def opened_with_ears(lab: Server, page: Page) -> Ears:
+    """Opens a notebook whose cell imports aotviz late."""
+    write_slow(lab, "early.ipynb", IMPORTS_LATE + SLOW)
+    ears = Ears(page)
+    jupyter.open_notebook(page, lab, "early.ipynb")
+    return ears
 
 
 def compilations(page: Page, notebook: str) -> Locator:
