@@ -7,7 +7,7 @@ Note [Edges without tensors]
 A second derivative flows on to the program's inputs, so the first backward must know their gradient edges. For a leaf,
 the engine knows it. For another input, the forward keeps the edge and not the tensor, whose memory may be freed: the
 backward then uses a placeholder with the same edge and shape, over one element. A program that was compiled for a leaf
-may be called with a tensor that is none, unless it is a parameter.
+may be called with a tensor that has a `grad_fn`, unless it is a parameter.
 
 Note [Results with a history]
 It also flows on to results of the call. A result that the backward itself reads is saved, and autograd returns it with
@@ -217,7 +217,7 @@ class Gradients:
         return edges.delayed_error(plain, history, Refused("second derivative", self.name, str(error)))
 
     def _no_leaves(self, ctx: Any) -> tuple[int, ...]:
-        """The inputs that are leaves in the trace, and are none in this call."""
+        """The inputs that are leaves in the trace, and have a `grad_fn` in this call."""
         kept = zip(self.edged, getattr(ctx, "edges", ()), strict=False)
         return tuple(i for i, edge in kept if edge is not None and i in self._leaves)
 
