@@ -89,6 +89,7 @@ compare by meaning |
 | 2.15 | a write by as_strided may be outside of the argument | done: it is no longer refused |
 | 2.15 | a trace has fewer nodes that compute sizes | nothing to do: such nodes have other names |
 | 2.15 | a gradient of an intermediate is traced | nothing runs in eager there |
+| 2.15 | a view outside of its storage fails in a trace | it was refused before |
 | 2.15 | a metadata op compares the bytes of its storage with what it needs, also where they are symbolic | done: the \
 comparison is no part of the graph |
 | 2.15 | an export without Dynamo has a compile id in TORCH_TRACE, and its records have no stacks | done: it is read \

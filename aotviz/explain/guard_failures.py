@@ -157,7 +157,7 @@ def _no_tensor(source: str, now: str) -> GuardFailure:
 def _duplicates(match: re.Match[str]) -> GuardFailure:
     names = [spoken(one or other) for one, other in re.findall(r"\"([^\"]+)\"|'([^',\"]+)'", match["names"])]
     both = " and ".join(f"`{name}`" for name in names) or "two arguments"
-    words = f"{both} are the same tensor now and were different tensors before"
+    words = f"{both} were different tensors and are the same tensor now"
     fix = guard_cures.DUPLICATES.said(name=both)
     return GuardFailure("same tensor", ", ".join(names), "different tensors", "one tensor", words, fix)
 

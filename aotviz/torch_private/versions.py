@@ -60,6 +60,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "an export is traced once more": (2, 15),
     "a trace has fewer nodes that compute sizes": (2, 15),
     "a gradient of an intermediate is traced": (2, 15),
+    "a view outside of its storage fails in a trace": (2, 15),
     "a scatter by as_strided wants a contiguous input": (2, 15),
     "a write by as_strided may be outside of the argument": (2, 15),
 }

@@ -167,7 +167,7 @@ class OpenTrace:
         functional_tensors.keep_tokens(self.functional_mode, effects.Tokens(self.tracer))
         self._make_fx = tracers.MakeFx(corrections.corrected(table or {}))
         self._proxies = self._make_fx.proxies(proxy_tensor.ProxyTorchDispatchMode, self.tracer)
-        _name_ragged_sizes(self._proxies, self.tracer)
+        _trace_sizes_lazily(self._proxies, self.tracer)
         self._last_placeholder: fx.Node | None = None
         self.ledger = ledger or Ledger()
         self.logs_views = logs_views
@@ -442,7 +442,7 @@ def _computing(graph: fx.Graph, length: int) -> fx.Node | None:
     return None
 
 
-def _name_ragged_sizes(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Tracer) -> None:
+def _trace_sizes_lazily(mode: proxy_tensor.ProxyTorchDispatchMode, tracer: _Tracer) -> None:
     """Trace arithmetic on ragged sizes only if the graph uses its result. Such a size is a name, not a number, and if
     the function itself makes the jagged tensor, nothing in the graph computes it. The same holds for the bytes of a
     storage, which torch 2.15 compares with what a metadata op needs."""

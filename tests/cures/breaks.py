@@ -16,7 +16,6 @@ import torch
 
 from aotviz.explain import answers
 from aotviz.explain.cures import break_cures as cures
-from tests import one_rank
 from tests.cures.programs import Calls, Effect, compiled, errors, graph_breaks, program, settled, watched
 
 LOG = logging.getLogger(__name__)
@@ -33,8 +32,10 @@ def a_branch(cured: bool) -> object:
     def branching(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x * 3
 
-    choosing = compiled(lambda x: torch.where(x.sum() > 0, x * 2, x * 3))
-    return (choosing if cured else compiled(branching))(torch.ones(3))
+    def choosing(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.sum() > 0, x * 2, x * 3)
+
+    return compiled(choosing if cured else branching)(torch.ones(3))
 
 
 @program(
@@ -398,56 +399,12 @@ def a_polyfill(cured: bool) -> object:
     return outside(x, len(json.dumps({"a": 1}))) if cured else inside(x)
 
 
-def no_graphs(calls: Calls, cured: bool) -> Effect:
-    """Whether something was compiled, and no graph was made of it."""
-    recording, result = watched(calls, cured)
-    said = recording.explain().sentences if len(recording) else ()
-    nothing = [text for text in said if text.startswith("Nothing was compiled")]
-    return Effect(len(nothing), "jobs without any graph", recording, result)
-
-
-@program(
-    "a model that a library wraps",
-    cures.NO_GRAPH,
-    "`DistributedDataParallel(torch.compile(model))`",
-    ("pytorch/pytorch#140416",),
-    no_graphs,
-)
-def a_wrapped_model(cured: bool) -> object:
-    with one_rank.alone():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
-        wrap = torch.nn.parallel.DistributedDataParallel
-        return (wrap(compiled(model)) if cured else compiled(wrap(model)))(torch.ones(2, 3)).detach()
-
-
-@program("a model of layers that torch leaves out of graphs", cures.LIBRARY_ALONE, "Compile the parts", (), no_graphs)
-def a_model_of_fake_quantizers(cured: bool) -> object:
-    torch.manual_seed(0)
-    linear = torch.nn.Linear(3, 3)
-    model = torch.nn.Sequential(compiled(linear) if cured else linear, torch.ao.quantization.FakeQuantize())
-    return (model if cured else compiled(model))(torch.ones(2, 3)).detach()
-
-
 @program("a recurrent layer", cures.RECURRENT, "`torch._dynamo.config.allow_rnn = True`", (), graph_breaks)
 def a_recurrent_layer(cured: bool) -> object:
     torch.manual_seed(0)
     layer = torch.nn.LSTM(3, 4)
     with torch._dynamo.config.patch(allow_rnn=cured):
         return compiled(lambda x: layer(x)[0] * 2)(torch.ones(2, 1, 3)).detach()
-
-
-@program("a function without tensors", cures.NO_TENSORS, "Do not compile", ("pytorch/pytorch#181817",), no_graphs)
-def no_tensors(cured: bool) -> object:
-    def tokens(text: str) -> list[int]:
-        return [ord(letter) for letter in text]
-
-    return (tokens if cured else compiled(tokens))("two words")
-
-
-@program("nothing but excluded code", cures.DISABLED, "Remove the `disable`", ("pytorch/pytorch#119186",), no_graphs)
-def no_graph_at_all(cured: bool) -> object:
-    return compiled((lambda x: x * 2) if cured else (lambda x: excluded(x)))(torch.ones(2))
 
 
 @program("backward inside", cures.BACKWARD, "outside the compiled function", ("pytorch/torchdynamo#943",), graph_breaks)
@@ -571,7 +528,13 @@ def a_print_of_a_size(cured: bool) -> object:
         return compiled(printing)(torch.ones(3))
 
 
-@program("dropout under vmap", cures.RANDOM_IN_VMAP, 'randomness="different"', ("pytorch/rl#2313",), errors)
+@program(
+    "dropout under vmap",
+    cures.RANDOM_IN_VMAP,
+    '`torch.vmap(..., randomness="different")`',
+    ("pytorch/rl#2313",),
+    errors,
+)
 def random_numbers_in_vmap(cured: bool) -> object:
     randomness = "different" if cured else "error"
 
