@@ -108,12 +108,15 @@ do: torch's partitioner, which aotviz calls, reads the first; the second is of t
 | 2.14 | `torch.compiler.precompile` captures a function ahead of time and returns Python and a cache of kernels \
 (187258) | not done |
 | 2.14 | `compile_to_python` joins the sources of AOTAutograd's run-time wrappers to one module, in \
-`to_standalone_python.py`, `source_emit.py` and `standalone_runtime.py` (187859); with a backward (195361, open) | not \
-done. aotviz's wrapper is one readable function, `compiled.source`, but no module of its own |
+`to_standalone_python.py`, `source_emit.py` and `standalone_runtime.py` (187859); with a backward (195361, open) | done, \
+with the backward, under each release: `compiled.to_python()` is one file with the graphs, the wrapper and example \
+inputs (docs/compiling.md, "A file of its own") |
 | 2.14 | the sources of generated wrappers can be collected while a program is compiled, in `codegen.py` (187258) | \
-not done |
+done otherwise: `compiled.source` has the wrapper, the recording each program's, and `to_python` a module |
 | not known | a program with streams of its own and with gradients no longer fails in the partitioner (187695); waits \
-of the CPU for a stream become barriers across streams (189096) | not done, and not run |
+of the CPU for a stream become barriers across streams (189096) | done, with a pass of aotviz's own: each event and \
+wait is a barrier for all that is computed before it, and happens once; tested with stand-ins for streams, not on a \
+GPU |
 
 Not new, though it is told of newer releases: `complex_decomposition.py` and the setting `enable_complex_wrapper`, which
 the documentation calls experimental as of 2.14, are in 2.13. aotviz traces complex tensors as they are, and warns of

@@ -380,6 +380,7 @@ ELSEWHERE = {
     "runtime/cuts.py": (3, CALL),
     "runtime/double_backward.py": (6, CALL),
     "stages/flatten.py": (4, ARGUMENT),
+    "stages/lower.py": (1, GRAPH),
     "stages/random_state.py": (1, GRAPH),
     "stages/saved_hooks.py": (2, GRAPH),
     "stages/subclasses.py": (3, SORTED),

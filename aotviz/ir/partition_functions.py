@@ -12,6 +12,11 @@ before each such node, as it does for those that a checkpoint's policy recompute
 state. The state of a generator that the user passes is not saved, nor are the states inside of an operator that runs
 graphs, nor that of Inductor's seeds; there the results are.
 
+Note [Effects run once]
+An operator that only has an effect, such as the record of an event on a stream, has no input that says which half it
+is in: partitioners put it into both. So it gets the tag of its half. The min-cut partitioner leaves out those of the
+backward that come before the first use of a tangent. They are put back, before what follows them in the joint graph.
+
 Note [Recomputing from an input]
 The min-cut partitioner may save an input or a result, and recompute from it what eager saves. But the caller may write
 that tensor before the backward, which eager allows: then the backward could not run. So where a write is likely, what
@@ -59,6 +64,7 @@ from aotviz.torch_private.random_numbers import run_and_save_rng_state
 RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
 NUMBERED_STATE = re.compile(RANDOM_STATE + r"\d+")
 BACKWARD_ONLY = "must_be_in_backward"  # the `partitioner_tag` of what stays in the backward
+FORWARD_ONLY = "must_be_in_forward"
 GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
 Halves = tuple[fx.GraphModule, fx.GraphModule]
 
@@ -110,14 +116,18 @@ def drawing_once(
     """
     several: dict[str, Any] = {}
     for node in joint.graph.nodes:
-        if operators.is_random(node.target):
-            if node.meta.get("partitioner_tag") == "is_backward":
+        late = node.meta.get("partitioner_tag") == "is_backward"
+        if operators.only_has_effects(node.target):  # see Note [Effects run once]
+            node.meta["partitioner_tag"] = BACKWARD_ONLY if late else FORWARD_ONLY
+        elif operators.is_random(node.target):
+            if late:
                 node.meta["partitioner_tag"] = BACKWARD_ONLY
             value = node.meta.get("val")
             if isinstance(value, (tuple, list)) and all(not user.users for user in node.users):
                 several[node.name] = value
                 node.meta["val"] = value[0]  # torch takes a node without users for one tensor
     forward, backward = cut(joint)
+    _put_back_effects(joint, forward, backward, results)
     _save_items(forward, backward, results)
     _name_states(forward, backward, [node for node in joint.graph.nodes if must_recompute(node)])
     for node in (*forward.graph.nodes, *backward.graph.nodes):
@@ -139,6 +149,26 @@ def drawing_once(
     forward.recompile()
     backward.recompile()
     return forward, backward
+
+
+def _put_back_effects(joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
+    """See Note [Effects run once]."""
+    there = {node.name: node for node in backward.graph.nodes}
+    effects = (node for node in joint.graph.nodes if operators.only_has_effects(node.target))
+    lost = {node for node in effects if node.meta["partitioner_tag"] == BACKWARD_ONLY and node.name not in there}
+    if not lost:
+        return
+    first = {node.name: node for node in forward.graph.nodes}
+    read = dict.fromkeys(one.name for node in lost for one in node.all_input_nodes)
+    save(forward, backward, results, [first[name] for name in read if name not in there])
+    there = {node.name: node for node in backward.graph.nodes}
+    following = graphs.output_node(backward.graph)
+    for node in reversed(joint.graph.nodes):
+        if node in lost:
+            with backward.graph.inserting_before(following):
+                following = backward.graph.node_copy(node, lambda one: there[one.name])
+        elif node.op == "call_function":
+            following = there.get(node.name, following)
 
 
 def _recompute_from_none(

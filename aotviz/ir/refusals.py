@@ -89,6 +89,9 @@ written by a backward:
   {names} is written by the backward of a custom autograd.Function or by a gradient hook. A compiled backward does so
   only if the call has one differentiable result, if no other write or alias of {names} is in the way, and if it runs
   as a whole, without create_graph=True. Write it in the forward or after the backward, or run this part in eager.
+written on a stream:
+  the function writes {names} on a stream of its own, and the value is copied to it on the caller's stream after the
+  graph has run. Write to it outside of the stream's context, or return the value.
 second derivative:
   the gradients of {names} cannot be differentiated again: {operator}
 result without a gradient:

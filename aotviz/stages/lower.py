@@ -19,6 +19,7 @@ import torch.fx as fx
 from aotviz.ir import graphs
 from aotviz.ir.forms import BackwardRequest, Compiled, GraphCall, LoweredBackward, Reason, Split
 from aotviz.ir.partition_functions import generators_of
+from aotviz.ir.refusals import Refused
 from aotviz.ir.symbolic_sizes import all_concrete, hint
 from aotviz.runtime.cuts import Cut, places
 from aotviz.runtime.deferred_stages import DeferredStages, LazyBackward
@@ -29,6 +30,7 @@ from aotviz.runtime.partial_backward import PartialBackward
 from aotviz.torch_private import modules
 from aotviz.torch_private.context import CompilerFacts, current, first_call_is_fake, lowering
 from aotviz.torch_private.fake_tensors import FakeTensorMode
+from aotviz.torch_private.graph_nodes import stream_of
 from aotviz.torch_private.torchs_log import backward_timed
 from aotviz.tracing.second_order import Traced, at_hand
 from aotviz.tracing.views import order_of, strides_in
@@ -36,7 +38,16 @@ from aotviz.tracing.views import order_of, strides_in
 
 def run(call: GraphCall, late: DeferredStages) -> LoweredSplit | LoweredGraph:
     """Split -> LoweredSplit, or GraphCall -> LoweredGraph. `late` serves the program's later requests."""
+    _check_streams(call, call.forward_module if isinstance(call, Split) else call.graph_module)
     return _split(call, late) if isinstance(call, Split) else _inference(call)
+
+
+def _check_streams(call: GraphCall, module: fx.GraphModule) -> None:
+    """Raise Refused if the wrapper would copy to an input what a compiler computes on a stream of the user's."""
+    results = zip(call.slots, graphs.outputs(module.graph), strict=False)
+    written = [slot.index for slot, value in results if slot.kind == "mutation" and stream_of(value) is not None]
+    if written and not call.options.by_operator:
+        raise Refused("written on a stream", ", ".join(repr(str(call.graph_inputs[i])) for i in written))
 
 
 def _inference(call: GraphCall) -> LoweredGraph:
@@ -66,7 +77,7 @@ def _split(call: Split, late: DeferredStages) -> LoweredSplit:
         backward=backward,
         with_history=with_history,
         partial=partly,
-        cut=Cut(call, with_history, partly) if places(call) else None,
+        cut=Cut.of(call, with_history, partly) if places(call) else None,
         generators=generators,
     )
 

@@ -23,6 +23,15 @@ tensor_metadata: Callable[[Any], Any] = _extract_tensor_metadata
 """What the metadata of a node says of a tensor under "tensor_meta"."""
 
 
+STREAM = "stream"  # Dynamo's name for the number of a stream, among the notes that a user's `annotate` makes as well
+
+
+def stream_of(node: Any) -> int | None:
+    """The number of the user's stream that Dynamo noted for a node; None if it noted none."""
+    number: int | None = node.meta.get("custom", {}).get(STREAM) if isinstance(node, fx.Node) else None
+    return number
+
+
 def newest(graph: fx.Graph) -> fx.Node:
     """The node after which the next one is inserted."""
     insert: Any = graph._insert

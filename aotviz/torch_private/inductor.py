@@ -8,10 +8,10 @@ these expect (config patches, a fake mode) is set up here.
 Note [What Inductor's key leaves out]
 Inductor overwrites saved tensors that are donated to a backward, but the key of its cache does not say which ones these
 are. The cache could then return a backward that overwrites tensors for a backward that must keep them. The key does not
-have the storage offsets of inputs either, and what `as_strided` reads depends on them. Inductor also reuses the memory
-of a tensor when no node reads it any more, although a script object may still hold the tensor. A pass over the
-scheduler's nodes solves all of these: it runs while Inductor plans the memory of a graph, and the cache key contains
-its uuid. No other place allows both.
+have the storage offsets of inputs either, and what `as_strided` reads depends on them, nor the streams on which nodes
+run. Inductor also reuses the memory of a tensor when no node reads it any more, although a script object may still hold
+the tensor. A pass over the scheduler's nodes solves all of these: it runs while Inductor plans the memory of a graph,
+and the cache key contains its uuid. No other place allows both.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from torch._inductor.output_code import CompiledFxGraphConstants
 from torch._inductor.utils import should_use_remote_fx_graph_cache
 from torch._inductor.virtualized import V
 
-from aotviz.torch_private import versions
+from aotviz.torch_private import streams, versions
 from aotviz.torch_private.context import CompilerFacts
+from aotviz.torch_private.graph_nodes import stream_of
 from aotviz.torch_private.inductor_results import REPLAYED, fits
 
 _KERNELS_ONLY = 2  # Inductor's cheapest level of provenance tracking
@@ -91,6 +92,7 @@ class InductorCompilers:
         leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
         results: Any = graph_module.graph.output_node().args[0]
         slots = len(results) if facts is None else facts.num_slots
+        streams.tie(graph_module)
         with (
             self._active(example_inputs),
             # Inductor itself applies these to a backward, but not to a forward.
@@ -120,6 +122,7 @@ class InductorCompilers:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
+        streams.run_on_one(graph_module)
         with (
             self._active(example_inputs),
             _memory_facts(graph_module, example_inputs, donated),
@@ -243,10 +246,11 @@ def _memory_facts(
     nodes = [node for one in module.modules() if isinstance(one, fx.GraphModule) for node in one.graph.nodes]
     calls_methods = any(_METHOD in (node.target, *node.args[:2]) for node in nodes)
     offsets = _offsets(inputs) if any(_reads_offsets(node.target) for node in nodes) else ()
-    if donated is None and not calls_methods and not offsets:
+    on_streams = tuple((node.name, stream) for node in nodes if (stream := stream_of(node)) is not None)
+    if donated is None and not calls_methods and not offsets and not on_streams:
         return contextlib.nullcontext()
     before = config._pre_fusion_custom_pass
-    told: Any = _MemoryFacts((tuple(donated or ()), *offsets), before)
+    told: Any = _MemoryFacts((tuple(donated or ()), *offsets, *on_streams), before)
     if before is not None and not isinstance(before, _Pass):
         told = told.__call__  # a bare function, like the user's own, keeps the graph out of the cache
     patched: contextlib.AbstractContextManager[Any] = config.patch(_pre_fusion_custom_pass=told)

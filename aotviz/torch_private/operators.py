@@ -163,6 +163,13 @@ def is_random(target: Any) -> bool:
     return is_operator(target) and torch.Tag.nondeterministic_seeded in target.tags
 
 
+def only_has_effects(target: Any) -> bool:
+    """Whether an operator returns nothing and writes nothing. Checks of aten's may be made twice, and are left out."""
+    if not is_operator(target) or target._schema.returns or target._schema.is_mutable:
+        return False
+    return target.namespace != "aten"
+
+
 def is_random_state(node: fx.Node) -> bool:
     """Whether a node is the random state that `run_and_save_rng_state` returns."""
     source = node.args[0] if node.target is operator.getitem else None
