@@ -171,6 +171,10 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
         def source(self) -> str:
             return str(inner.source)
 
+        def to_python(self) -> str:
+            """As `to_python` of what `aotviz.compile` returns."""
+            return str(inner.to_python())
+
     return AOTModule()
 
 

@@ -211,6 +211,31 @@ class Inspected:
         """The generated Python that runs."""
         return self.program.source
 
+    def to_python(self) -> str:
+        """The latest program as a Python file of its own, to be read, edited, run, or compared with that of another
+        version.
+
+        It has the graphs as functions, `source` as it is, and a function `inputs` that makes example arguments. It
+        traces nothing and compiles nothing; it imports torch and aotviz.
+
+        Raises:
+            CannotBeWritten: the program has something that has no form in Python, and the message names it.
+
+        >>> import torch, aotviz
+        >>> compiled = aotviz.compile(lambda x, w: (x @ w).sin().sum(), backend="eager")
+        >>> x, w = torch.ones(2, 3), torch.ones(3, 3, requires_grad=True)
+        >>> expected, = torch.autograd.grad(compiled(x, w), w)
+        >>> text = compiled.to_python()
+        >>> module = {"__name__": "written"}
+        >>> exec(text, module)
+        >>> result, = module[compiled.program.function.__name__]([x, w])
+        >>> torch.equal(torch.autograd.grad(result, w)[0], expected)
+        True
+        """
+        from aotviz.standalone import writing  # which no compilation needs
+
+        return writing.written(self.program)
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.recording._repr_mimebundle_(**kwargs)
 

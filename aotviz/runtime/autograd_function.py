@@ -294,7 +294,7 @@ class Writer:
             source.line(f"if {deterministic}(): {refuse}({self.outer.name!r})", fact)
         self._partial(names, whole)
         if self.tensors:
-            explained = source.bind("written_since", call_differs.WrittenSince(call))
+            explained = source.bind("written_since", call_differs.WrittenSince.of(call))
             wholes = self.insides is not None and self.insides.kept_with_parts()
             some = f"[:{self.tensors}]" if wholes else ""
             source.line(f"try: saved = ctx.saved_tensors{some}", _UNPACKED, comment=False)

@@ -7,6 +7,7 @@ checks this before it runs anything, so the caller can still run the original fu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -117,16 +118,20 @@ def count_writes(tensors: Sequence[torch.Tensor], before: Sequence[int], writes:
     set_write_counts(tuple(tensors), versions)
 
 
+@dataclass(frozen=True)
 class WrittenSince:
     """Finds which tensor that a backward reads was written after the call. `error` is autograd's."""
 
-    def __init__(self, call: Split) -> None:
-        self._name = call.name
+    call: str
+    subjects: tuple[str, ...]  # the user's names of the saved tensors
+
+    @classmethod
+    def of(cls, call: Split) -> WrittenSince:
         returned = graphs.outputs(call.forward_module.graph)[: len(call.slots)]
         slots = {graphs.owner(node): slot for slot, node in zip(call.slots, returned, strict=True)}
         nodes = {node.name: node for node in call.forward_module.graph.nodes}
         saved = call.saved[: call.saved_tensor_count]
-        self._subjects = [_subject(one, slots.get(graphs.owner(nodes.get(one.name)))) for one in saved]
+        return cls(call.name, tuple(_subject(one, slots.get(graphs.owner(nodes.get(one.name)))) for one in saved))
 
     def __call__(self, ctx: Any, error: RuntimeError) -> RuntimeError:
         if WRITTEN not in str(error):
@@ -147,8 +152,8 @@ class WrittenSince:
 
     def at(self, position: int) -> Refused:
         """The refusal if it is the saved tensor at this position."""
-        known = position < len(self._subjects)  # the subclasses that they are parts of follow after them
-        return Refused("written before the backward", self._subjects[position] if known else "an input", self._name)
+        known = position < len(self.subjects)  # the subclasses that they are parts of follow after them
+        return Refused("written before the backward", self.subjects[position] if known else "an input", self.call)
 
 
 def _subject(saved: SavedTensor, slot: Slot | None) -> str:

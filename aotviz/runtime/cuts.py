@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,9 +38,23 @@ from aotviz.ir.view_and_mutation import ALIASES_OF_INTERMEDIATES, OutputType, Re
 from aotviz.runtime import gradient_hooks
 from aotviz.runtime.double_backward import Gradients
 from aotviz.runtime.gradient_hooks import HooksOfAResult, Listening
-from aotviz.runtime.partial_backward import PartialBackward
+from aotviz.runtime.partial_backward import Parts
 from aotviz.torch_private import autograd_nodes, dynamo
 from aotviz.traced import does_nothing
+
+
+class Alone(Protocol):
+    """Gradients that are computed from some results only; see `Gradients`."""
+
+    def without_history(
+        self,
+        ctx: Any,
+        symbols: Sequence[Any],
+        tangents: Sequence[Any],
+        wholes: Mapping[Ref, Any] | None,
+        wanted: Ref | None,
+        hooked: str,
+    ) -> tuple[Any, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -95,16 +109,23 @@ def _slots(call: Split) -> dict[Ref, tuple[int, bool]]:
     return found
 
 
+@dataclass(frozen=True, eq=False)
 class Cut:
     """The places where the backward of one program can be cut."""
 
-    def __init__(self, call: Split, gradients: Gradients, rest: PartialBackward) -> None:
-        self.gradients, self.rest = gradients, rest
-        self.places = places(call)
-        self.tangents = {tangent.slot: position for position, tangent in enumerate(call.tangents)}
-        at = {place.slot: place for place in reversed(self.places)}
+    places: tuple[Place, ...]
+    tangents: tuple[int, ...]  # the slot of each
+    order: tuple[int, ...]  # of the slots; see Note [Where the cut is made]
+    gradients: Alone
+    rest: Parts
+
+    @classmethod
+    def of(cls, call: Split, gradients: Gradients, rest: Parts) -> Cut:
+        found = tuple(places(call))
+        at = {place.slot: place for place in reversed(found)}
         others = {n for n, slot in enumerate(call.slots) if slot.differentiable} - set(at)
-        self.order = [*sorted(others), *sorted(at, key=lambda slot: len(at[slot].through))]
+        order = *sorted(others), *sorted(at, key=lambda slot: len(at[slot].through))
+        return cls(found, tuple(tangent.slot for tangent in call.tangents), order, gradients, rest)
 
     def node(self, out: Sequence[Any]) -> Any:
         """The node of a call that returned `out`, which checks for hooks from now on; None if it has no `grad_fn`."""

@@ -20,6 +20,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,62 +66,89 @@ def is_dynamic(tangent: Tangent) -> bool:
     return not all_concrete((*tangent.size, *tangent.stride))
 
 
-class _Part:
-    """The backward for one pattern, and what is known about it before any call. See Note [Decided once]."""
+@dataclass(frozen=True)
+class Whole:
+    """What is known about a whole backward."""
+
+    tangents: tuple[Tangent, ...]
+    sources: tuple[tuple[str, int], ...]  # one per input of its graph, as `sources` returns them
+    tensors: int  # how many of the saved values are tensors
+    results: int
+    autocast: bool  # whether the call was compiled under autocast
+    written_since: WrittenSince
+    inputs: UnreachedInputs
+
+    @classmethod
+    def of(cls, call: Split) -> Whole:
+        results = len(graphs.outputs(call.backward_module.graph))
+        facts = WrittenSince.of(call), UnreachedInputs.of(call)
+        tensors, autocast = call.saved_tensor_count, call.meta.autocast
+        return cls(call.tangents, tuple(sources(call)), tensors, results, autocast, *facts)
+
+
+class Part:
+    """The backward for one pattern: a graph as a function, and the sources of its inputs."""
+
+    def __init__(self, plain: Compiled, sources: Sequence[tuple[str, int]]) -> None:
+        self.plain, self.sources = plain, sources
+        self.read = {position for kind, position in sources if kind == "saved"}
+
+
+class _CutPart(Part):
+    """A part of the graph, and what is known about it before any call. See Note [Decided once]."""
 
     def __init__(self, whole: PartialBackward, pattern: Pattern) -> None:
         missing = {f"tangents_{i + 1}" for i, there in enumerate(pattern) if not there}
         names = [node.name for node in graphs.placeholders(whole.module.graph)]
         self.module = absent.without(whole.module, missing)
         self.inputs = [names.index(node.name) for node in graphs.placeholders(self.module.graph)]  # of the whole's
-        self.sources = [whole.sources[i] for i in self.inputs]
-        self.read = {position for kind, position in self.sources if kind == "saved"}
-        results = graphs.outputs(self.module.graph)
-        self.plain = boxed(self.module)
-        self.only_plain = all(result is None for result in results)
+        super().__init__(boxed(self.module), [whole.known.sources[i] for i in self.inputs])
         self.compiled: LazyBackward | None = None
+        self.only_plain = all(result is None for result in graphs.outputs(self.module.graph))
 
 
 Compile = Callable[[Any, tuple[int, ...], tuple[int, ...], str, str], Compiled]
 
 
-class PartialBackward:
-    """The backward of one program, for any pattern of gradients. `compile` is given a graph, the inputs of the whole
-    backward that it takes, the positions of its donated inputs, the reason, and the name of the part."""
+class Parts:
+    """The backward of one program, for any pattern of gradients."""
 
-    def __init__(self, call: Split, compile: Compile, generators: Generators | None) -> None:
-        self._compile, self._generators = compile, generators
-        self.module, self.tangents = call.backward_module, call.tangents
-        self._donated, self._autocast = call.donated, call.meta.autocast
-        self._names = [str(call.slots[tangent.slot].descriptor) for tangent in call.tangents]
-        self.sources = sources(call)
-        self._written_since = WrittenSince(call)
-        self._tensors = call.saved_tensor_count
-        read = {position for kind, position in self.sources if kind == "saved"}
+    def __init__(self, known: Whole, generators: Generators | None) -> None:
+        self.known, self._generators = known, generators
+        self.tangents, self.inputs = known.tangents, known.inputs
+        self._tensors = known.tensors
+        read = {position for kind, position in known.sources if kind == "saved"}
         self._for_a_second_derivative = frozenset(range(self._tensors)) - read  # no gradient reads these
-        self._parts: dict[Pattern, _Part] = {}
         self._held: dict[frozenset[int], frozenset[int]] = {}  # tangents that can no longer come -> saved values
-        self._lock = threading.RLock()
-        self._count = len(graphs.outputs(call.backward_module.graph))
-        self.inputs = UnreachedInputs(call)
+
+    def part(self, pattern: Pattern) -> Part:
+        raise NotImplementedError
+
+    def sharing(self) -> Sequence[frozenset[int]]:
+        """For each tangent, those that share saved values with it."""
+        raise NotImplementedError
+
+    def read_alone(self, tangent: int) -> set[int]:
+        """The saved values that are read if no other gradient comes."""
+        return self.part(tuple(i == tangent for i in range(len(self.tangents)))).read
 
     def __call__(self, ctx: Any, tangents: list[Any]) -> list[Any]:
         """The results of the backward graph. `tangents`, which this empties, contains None for missing gradients."""
         pattern = tuple(tangent is not None for tangent in tangents)
         if not any(pattern):
-            return [None] * self._count
+            return [None] * self.known.results
         keep = runtime.keeps_graph()
         part = self.part(pattern)
-        run = self._runner(pattern, part, keep or hasattr(ctx, "parted"))
+        run = self._runner(pattern, keep or hasattr(ctx, "parted"))
         arguments = self._arguments(ctx, pattern, part, tangents, keep)
         if not keep:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
-        with runtime.AutocastDisabled() if self._autocast else contextlib.nullcontext():
+        with runtime.AutocastDisabled() if self.known.autocast else contextlib.nullcontext():
             result = [*run(arguments)]
         self.inputs.after_a_part(ctx, result)
         return result
 
-    def _arguments(self, ctx: Any, pattern: Pattern, part: _Part, tangents: list[Any], keep: bool) -> list[Any]:
+    def _arguments(self, ctx: Any, pattern: Pattern, part: Part, tangents: list[Any], keep: bool) -> list[Any]:
         saved = self.saved(ctx, pattern)
         self.refuse_lost(ctx, saved, part.read.__contains__)
         random = () if self._generators is None else self._generators.backward(ctx.random, True)
@@ -139,7 +167,7 @@ class PartialBackward:
             try:
                 return list(ctx.saved_tensors)
             except RuntimeError as error:
-                return self._written_since.others(ctx, error)
+                return self.known.written_since.others(ctx, error)
         gone, held = parted
         if any(there and i in gone for i, there in enumerate(pattern)):
             _ = ctx.saved_tensors  # raises
@@ -152,7 +180,7 @@ class PartialBackward:
             if tensor is None and (reads(position) if position < self._tensors else any_is_read):
                 if hasattr(ctx, "parted") and ctx.parted[1][position] is None:
                     _ = ctx.saved_tensors  # raises: a backward of other results freed it
-                raise self._written_since.at(position)
+                raise self.known.written_since.at(position)
 
     def unread(self, ctx: Any, position: int) -> Any:
         """What stands for such a tensor where it is not read."""
@@ -175,59 +203,22 @@ class PartialBackward:
     def _gone(self, pattern: Pattern) -> frozenset[int]:
         """The tangents that can no longer come after those of a pattern."""
         found = frozenset[int]()
-        return found.union(*(group for group, there in zip(self._sharing, pattern, strict=True) if there))
-
-    @functools.cached_property
-    def _sharing(self) -> list[frozenset[int]]:
-        """For each tangent, those that share saved values with it."""
-        count = len(self.tangents)
-        shared = absent.sharing(self.module)
-        numbers = {f"tangents_{i + 1}": i for i in range(count)}
-        return [frozenset(numbers[other] for other in shared.get(name, ())) for name in numbers]
+        return found.union(*(group for group, there in zip(self.sharing(), pattern, strict=True) if there))
 
     def _needed(self, gone: frozenset[int]) -> frozenset[int]:
         """The saved values that gradients which may still come would read."""
         needed = self._held.get(gone)
         if needed is None:
             count = len(self.tangents)
-            alone = (tuple(i == position for i in range(count)) for position in range(count) if position not in gone)
-            needed = self._held[gone] = frozenset[int]().union(*(self.part(pattern).read for pattern in alone))
+            alone = (self.read_alone(position) for position in range(count) if position not in gone)
+            needed = self._held[gone] = frozenset[int]().union(*alone)
         return needed
 
-    def part(self, pattern: Pattern) -> _Part:
-        with self._lock:
-            part = self._parts.get(pattern)
-            if part is None:
-                part = self._parts[pattern] = _Part(self, pattern)
-            return part
-
-    def _runner(self, pattern: Pattern, part: _Part, keep: bool) -> Callable[[list[Any]], Any]:
-        if runtime.batched() or part.only_plain:
-            return part.plain
-        with self._lock:
-            if part.compiled is None:
-                if sum(one.compiled is not None for one in self._parts.values()) >= MANY_PATTERNS:
-                    return part.plain
-                part.compiled = self._lazy(pattern, part)
-        compiled = part.compiled
-        return (compiled.keeping if keep else compiled.discarding) or compiled(keep)
-
-    def _lazy(self, pattern: Pattern, part: _Part) -> LazyBackward:
-        needed = self._needed(self._gone(pattern))
-        free = {i for i in self._donated if self.sources[i][1] not in needed}
-        donated = tuple(new for new, old in enumerate(part.inputs) if old in free)
-        came = ", ".join(name for name, there in zip(self._names, pattern, strict=True) if there)
-        why = f"the backward was first called with the gradients of {came} only"
-
-        def compile(keeps: bool) -> Compiled:
-            given = () if keeps else donated
-            name = f"backward {''.join(map(str, map(int, pattern)))} donating {absent.short(given)}"
-            return self._compile(part.module, tuple(part.inputs), given, why, name)
-
-        return LazyBackward(compile, bool(donated), part.plain)
+    def _runner(self, pattern: Pattern, keep: bool) -> Compiled:
+        return self.part(pattern).plain
 
     def arguments(
-        self, part: _Part, saved: Sequence[Any], tangents: list[Any], varying: Iterable[Any], random: Sequence[Any] = ()
+        self, part: Part, saved: Sequence[Any], tangents: list[Any], varying: Iterable[Any], random: Sequence[Any] = ()
     ) -> list[Any]:
         """The inputs of the graph of a part, tangents in its layout. Empties `tangents`. `saved` are the saved tensors
         and numbers, `varying` the shapes of the dynamic tangents."""
@@ -245,3 +236,58 @@ class PartialBackward:
         found = [given[kind](position) for kind, position in part.sources]
         tangents.clear()
         return found
+
+
+class PartialBackward(Parts):
+    """The parts of a graph. `compile` is given one, the inputs of the whole backward that it takes, the positions of
+    its donated inputs, the reason, and the name of the part."""
+
+    def __init__(self, call: Split, compile: Compile, generators: Generators | None) -> None:
+        super().__init__(Whole.of(call), generators)
+        self._compile, self._donated = compile, call.donated
+        self.module = call.backward_module
+        self._names = [str(call.slots[tangent.slot].descriptor) for tangent in call.tangents]
+        self._parts: dict[Pattern, _CutPart] = {}
+        self._lock = threading.RLock()
+
+    def part(self, pattern: Pattern) -> _CutPart:
+        with self._lock:
+            part = self._parts.get(pattern)
+            if part is None:
+                part = self._parts[pattern] = _CutPart(self, pattern)
+            return part
+
+    def sharing(self) -> Sequence[frozenset[int]]:
+        return self._sharing
+
+    @functools.cached_property
+    def _sharing(self) -> list[frozenset[int]]:
+        shared = absent.sharing(self.module)
+        numbers = {f"tangents_{i + 1}": i for i in range(len(self.tangents))}
+        return [frozenset(numbers[other] for other in shared.get(name, ())) for name in numbers]
+
+    def _runner(self, pattern: Pattern, keep: bool) -> Compiled:
+        part = self.part(pattern)
+        if runtime.batched() or part.only_plain:
+            return part.plain
+        with self._lock:
+            if part.compiled is None:
+                if sum(one.compiled is not None for one in self._parts.values()) >= MANY_PATTERNS:
+                    return part.plain
+                part.compiled = self._lazy(pattern, part)
+        compiled = part.compiled
+        return (compiled.keeping if keep else compiled.discarding) or compiled(keep)
+
+    def _lazy(self, pattern: Pattern, part: _CutPart) -> LazyBackward:
+        needed = self._needed(self._gone(pattern))
+        free = {i for i in self._donated if self.known.sources[i][1] not in needed}
+        donated = tuple(new for new, old in enumerate(part.inputs) if old in free)
+        came = ", ".join(name for name, there in zip(self._names, pattern, strict=True) if there)
+        why = f"the backward was first called with the gradients of {came} only"
+
+        def compile(keeps: bool) -> Compiled:
+            given = () if keeps else donated
+            name = f"backward {''.join(map(str, map(int, pattern)))} donating {absent.short(given)}"
+            return self._compile(part.module, tuple(part.inputs), given, why, name)
+
+        return LazyBackward(compile, bool(donated), part.plain)

@@ -11,6 +11,7 @@ are recorded then.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aotviz.ir import absent, autograd_graph, graphs
@@ -32,21 +33,28 @@ def partly_reached(call: Split) -> dict[int, int]:
     return {i: first for i, first, sources in by if outputs[first] is not None and len(sources) < len(tangents)}
 
 
+@dataclass(frozen=True)
 class UnreachedInputs:
-    """Keeps hooks from being called with None, for the backwards of one program."""
+    """Keeps hooks from being called with None, for the backwards of one program.
 
-    def __init__(self, call: Split) -> None:
+    `partly` has for each input of `partly_reached`: its position, that among the tensors, and that of its gradient.
+    """
+
+    partly: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def of(cls, call: Split) -> UnreachedInputs:
         infos = call.outer.meta.input_info
         tensors = [i for i, info in enumerate(infos) if info.is_tensor]
-        self._partly = [(i, tensors.index(i), position) for i, position in partly_reached(call).items()]
+        return cls(tuple((i, tensors.index(i), position) for i, position in partly_reached(call).items()))
 
     def after_a_part(self, ctx: Any, results: Sequence[Any]) -> None:
         """Called with the results of a backward graph. See Note [Hooks without a gradient]."""
-        self._spare_hooks(ctx, [place for _, place, position in self._partly if results[position] is None])
+        self._spare_hooks(ctx, [place for _, place, position in self.partly if results[position] is None])
 
     def after_a_second(self, ctx: Any, gradients: Sequence[Any]) -> None:
         """Called with the gradients of a second derivative, one per input."""
-        self._spare_hooks(ctx, [place for i, place, _ in self._partly if gradients[i] is None])
+        self._spare_hooks(ctx, [place for i, place, _ in self.partly if gradients[i] is None])
 
     def _spare_hooks(self, ctx: Any, unreached: Sequence[int]) -> None:
         if not unreached:
