@@ -108,9 +108,9 @@ do: torch's partitioner, which aotviz calls, reads the first; the second is of t
 | 2.14 | `torch.compiler.precompile` captures a function ahead of time and returns Python and a cache of kernels \
 (187258) | not done |
 | 2.14 | `compile_to_python` joins the sources of AOTAutograd's run-time wrappers to one module, in \
-`to_standalone_python.py`, `source_emit.py` and `standalone_runtime.py` (187859); with a backward (195361, open) | done, \
-with the backward, under each release: `compiled.to_python()` is one file with the graphs, the wrapper and example \
-inputs (docs/compiling.md, "A file of its own") |
+`to_standalone_python.py`, `source_emit.py` and `standalone_runtime.py` (187859); with a backward (195361, open) | \
+done, with the backward, under each release: `compiled.to_python()` is one file with the graphs, the wrapper and \
+example inputs (docs/compiling.md, "A file of its own") |
 | 2.14 | the sources of generated wrappers can be collected while a program is compiled, in `codegen.py` (187258) | \
 done otherwise: `compiled.source` has the wrapper, the recording each program's, and `to_python` a module |
 | not known | a program with streams of its own and with gradients no longer fails in the partitioner (187695); waits \
