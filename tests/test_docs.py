@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from aotviz.recording.replaying import GIVEN
 from aotviz.torch_private import versions
 from aotviz.whole_backward import backward_stages
 from aotviz.whole_backward.compiled_parts import CompiledParts
+from tests import page_examples
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -147,8 +147,8 @@ def test_each_picture_is_shown_and_each_shown_picture_exists() -> None:
 def test_a_page_has_a_picture_or_an_output(page: Path) -> None:
     """An output is a block without a language or with "text", or what a line of an example prints."""
     text = page.read_text(encoding="utf-8")
-    languages = [language for language, _ in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
-    assert images(text) or {"", "text"} & {*languages} or re.search(r"^print\(.*\)  # ", text, re.MULTILINE)
+    languages = {language for language, _ in page_examples.blocks(text)}
+    assert images(text) or {"", "text"} & languages or re.search(r"^print\(.*\)  # ", text, re.MULTILINE)
 
 
 def test_each_picture_of_the_gallery_leads_to_a_page() -> None:
@@ -160,8 +160,9 @@ def test_each_picture_of_the_gallery_leads_to_a_page() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
 def test_the_python_of_a_page_is_python(page: Path) -> None:
-    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
-        ast.parse(textwrap.dedent(code))
+    for language, code in page_examples.blocks(page.read_text(encoding="utf-8")):
+        if language == "python":
+            ast.parse(textwrap.dedent(code))
 
 
 UNTIL = {  # pages that show what an older torch gets wrong, or names after nodes that a newer one does not trace
@@ -174,16 +175,15 @@ PRINTED = [page for page in sorted(DOCS.glob("*.md")) if "\n```text\n" in page.r
 
 @pytest.mark.parametrize("page", PRINTED, ids=lambda path: path.stem)
 def test_a_page_prints_what_it_says(page: Path, capsys: pytest.CaptureFixture[str], clean_dynamo: None) -> None:
-    """A ```text block is what the Python above it prints. Other Python of the pages is pieces, and is not run."""
+    """A ```text block is what the Python above it prints. Other Python may be pieces; the site runs what it can."""
     if page.stem in UNTIL and versions.has(UNTIL[page.stem]):
         pytest.skip(f"torch does better than the page says: {UNTIL[page.stem]}")
     if page.stem in NEWER and not versions.has("its texts are those of the newer releases"):
         pytest.skip("this torch says it in other words")
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    for (language, code), (following, expected) in itertools.pairwise(blocks):
-        if (language, following) == ("python", "text"):
-            exec(compile(code, "example.py", "exec"), {"__name__": "__main__"})
-            assert capsys.readouterr().out.strip("\n") == expected.strip("\n")
+    text = page.read_text(encoding="utf-8")
+    for at, expected in page_examples.printing(text).items():
+        page_examples.run(page_examples.blocks(text)[at][1], page_examples.fresh())
+        assert capsys.readouterr().out.strip("\n") == expected.strip("\n")
 
 
 def layers() -> str:

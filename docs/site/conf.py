@@ -3,7 +3,8 @@
 The pages are plain Markdown that a code host shows as well. So what only the site needs is here: the order of the pages
 in the navigation, the page with all public names (reference.rst), which Sphinx writes from docstrings, the notebooks as
 pages (notebook_pages.py), and what opens recordings: `open.html`, on which a reader drops a file, and a page for each
-recording of the gallery. Each is a page as `to_html` writes it, so the site works from a disk, too.
+recording of the gallery, and of the examples of a page, which is a notebook as well (try_it.py). Each is a page as
+`to_html` writes it, so the site works from a disk, too.
 
 Sphinx, with MyST for Markdown and the theme furo: Sphinx has been kept for many years, reads docstrings itself, and
 makes an error of each warning. MkDocs, the alternative, has had no release for a long time.
@@ -16,12 +17,14 @@ import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(HERE)]
 
 import notebook_pages  # noqa: E402
+import try_it  # noqa: E402
 
 import aotviz  # noqa: E402
 
@@ -107,12 +110,12 @@ def _with_recording(picture: re.Match[str]) -> str:
     return f'{picture[0]}\n\n<a class="live" href="../recordings/{address}">Open this recording in the workbench</a>'
 
 
-def write_recordings(app: Sphinx, failure: Exception | None) -> None:
-    """The pages that are not of Sphinx's."""
+def write_recordings(app: Sphinx, _env: BuildEnvironment) -> None:
+    """The pages that are not of Sphinx's, written while those of try_it.py run."""
     from aotviz.widgets.html import empty_page
     from tests.ui import gallery
 
-    if failure is None and app.builder.format == "html":
+    if app.builder.format == "html":
         site = Path(app.outdir)
         gallery.write(site / "recordings")
         (site / "open.html").write_text(empty_page(), encoding="utf-8", newline="\n")
@@ -121,4 +124,5 @@ def write_recordings(app: Sphinx, failure: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", read)
-    app.connect("build-finished", write_recordings)
+    app.connect("env-updated", write_recordings)
+    try_it.TryIt(NAVIGATION["Work on aotviz"].split()).setup(app)

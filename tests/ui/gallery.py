@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from aotviz.recording.holders import Recorded
 from aotviz.recording.schema import RecordingData
 from aotviz.widgets.html import write_html
 from tests.explain import logs
@@ -76,10 +77,10 @@ def machine_folders() -> tuple[str, ...]:
     return tuple(f"{path}/" for path in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), ROOT))
 
 
-def without_machine(recording: FixtureRecording) -> FixtureRecording:
-    """The recording with paths that begin at a package or at the checkout."""
+def without_machine(recording: Recorded, *more: str) -> FixtureRecording:
+    """The recording with paths that begin at a package, at the checkout or at one of `more`."""
     text = msgspec.json.encode(recording.data).decode()
-    for folder in machine_folders():
+    for folder in (*more, *machine_folders()):
         text = text.replace(folder, "")
     return FixtureRecording(msgspec.json.decode(text, type=RecordingData))
 

@@ -1,4 +1,4 @@
-"""The site of `make docs`: pages, notebooks, the gallery's recordings in the workbench, and files that are dropped."""
+"""The site of `make docs`: pages to try, notebooks, the gallery's recordings in the workbench, and dropped files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -23,9 +25,11 @@ import aotviz
 from aotviz.reading.recording import Recording
 from aotviz.recording import files
 from aotviz.widgets.html import empty_page, write_html
+from tests import test_page_notebooks
 from tests.recorder.test_formats import FORMATS
+from tests.test_page_notebooks import WITHOUT_RECORDING
 from tests.tiers import SCREENS
-from tests.ui.conftest import TOUR_ANSWERED
+from tests.ui.conftest import TOUR_ANSWERED, still
 from tests.ui.fixture import ROOT, recording
 from tests.ui.gallery import PICTURES, RECORDINGS, machine_folders
 
@@ -64,22 +68,29 @@ class Served(SimpleHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of the folder."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Served, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
 @pytest.fixture
 def dropping(browser: Browser, tmp_path: Path) -> Iterator[Page]:
     """The page on which a file is dropped, from a server, with a network: nothing but the page itself is requested."""
     (tmp_path / "open.html").write_text(empty_page(), encoding="utf-8")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Served, directory=str(tmp_path)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.add_init_script(TOUR_ANSWERED)
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
-    page.goto(url := f"http://127.0.0.1:{server.server_port}/open.html")
-    yield page
-    assert [one for one in requests if not one.startswith("blob:")] == [url]
-    page.close()
-    server.shutdown()
-    server.server_close()
+    with served(tmp_path) as address:
+        page.goto(f"{address}/open.html")
+        yield page
+        assert [one for one in requests if not one.startswith("blob:")] == [f"{address}/open.html"]
+        page.close()
 
 
 def drop(page: Page, path: Path) -> None:
@@ -184,6 +195,74 @@ def test_the_site_says_nothing_of_the_machine_that_built_it(site: Path) -> None:
         assert not [folder for folder in folders if folder in text], path.name
 
 
+def tried(site: Path, page: str) -> list[str]:
+    """Where the links of a page's "Try it" lead, without what is after the "#"."""
+    text = (site / "docs" / f"{page}.html").read_text(encoding="utf-8")
+    box = re.findall(r'<div class="try-it">(.*?)</div>', text, re.DOTALL)
+    return [address.partition("#")[0] for address in re.findall(r'href="([^"]+)"', "".join(box))]
+
+
+@pytest.mark.slow
+def test_each_page_whose_python_runs_has_a_notebook_and_what_it_records(site: Path) -> None:
+    pages = {path.stem for path in test_page_notebooks.PAGES} - {"cache-misses", "traces"}
+    assert len(pages) >= 20
+    for page in pages:
+        links = tried(site, page)
+        assert f"../try/{page}.ipynb" in links
+        assert (f"../try/{page}.html" in links) == (page not in WITHOUT_RECORDING)
+        nbformat.validate(nbformat.read(site / "try" / f"{page}.ipynb", as_version=4))
+    assert {path.stem for path in (site / "try").glob("*.ipynb")} == pages
+    assert {path.stem for path in (site / "try").glob("*.html")} == pages - WITHOUT_RECORDING
+
+
+@pytest.mark.slow
+def test_a_page_without_a_recording_of_its_own_opens_those_of_the_gallery_that_belong_to_it(site: Path) -> None:
+    assert tried(site, "graph-view") == ["../recordings/gpt2.html"], "a page that shows the picture"
+    assert tried(site, "stages") == ["../recordings/puzzle.html"], "a page to which the picture leads"
+    assert len(tried(site, "traces")) == 3
+    stage = (site / "docs" / "adding-a-stage.html").read_text(encoding="utf-8")
+    assert "make test ARGS=tests/test_adding_a_stage.py" in stage
+    assert not [page for page in ("gallery", "security", "design/decisions") if tried(site, page)]
+
+
+@pytest.mark.slow
+def test_what_can_be_tried_is_there(site: Path) -> None:
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        assert not [link for link in tried(site, name) if not (site / "docs" / name).parent.joinpath(link).exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_opens_what_it_records_in_the_workbench(
+    site: Path, theme: str, browser: Browser, screenshots: Path
+) -> None:
+    with still(browser, theme, TOUR_ANSWERED) as page:
+        for name, stage in (("recordings", "trace"), ("watching", "inference"), ("memory", "trace")):
+            page.goto((site / "docs" / f"{name}.html").as_uri())
+            page.screenshot(path=screenshots / f"site-try-{name}-{theme}.png")
+            page.get_by_role("link", name="Open what this page records in the workbench").click()
+            page.locator(f'.stage[data-stage="{stage}"]').click()
+            page.locator("[role=tab][data-view=graph]").click()
+            expect(page.locator(".graph-foot .status")).to_have_text(re.compile(r"^\d+ nodes"))
+            expect(page.locator("canvas.drawing[aria-busy=true]")).to_have_count(0)
+            expect(page.get_by_role("alert")).to_have_count(0)
+            page.screenshot(path=screenshots / f"site-try-{name}-graph-{theme}.png")
+
+
+@pytest.mark.slow
+def test_a_page_is_downloaded_as_a_notebook(site: Path, browser: Browser, tmp_path: Path) -> None:
+    page = browser.new_page()
+    with served(site) as address:
+        page.goto(f"{address}/docs/backward.html")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Download this page as a notebook").click()
+        assert download.value.suggested_filename == "backward.ipynb"
+        download.value.save_as(tmp_path / "backward.ipynb")
+        page.close()
+    assert (tmp_path / "backward.ipynb").read_bytes() == (site / "try" / "backward.ipynb").read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_a_page_with_its_stored_outputs(
@@ -211,7 +290,7 @@ def test_a_notebook_is_a_page_with_its_stored_outputs(
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (500, "light"), (500, "dark")])
 def test_the_pages_fit_in_both_themes(site: Path, width: int, theme: str, browser: Browser, screenshots: Path) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme, offline=True)  # type: ignore[arg-type]
-    for name in ("docs/gallery", "notebooks/05_saved_tensors", "docs/releases"):
+    for name in ("docs/gallery", "notebooks/05_saved_tensors", "docs/releases", "docs/comparing-inputs"):
         page.goto((site / f"{name}.html").as_uri())
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 380) == (theme == "light")
