@@ -105,8 +105,9 @@ both doors, and with the backward captured |
 they are known |
 | 2.15 | settings: `activation_memory_budget_require_full_coverage`, `_sync_cache_decision_cross_ranks` | nothing to \
 do: torch's partitioner, which aotviz calls, reads the first; the second is of torch's own cache |
-| 2.14 | `torch.compiler.precompile` captures a function ahead of time and returns Python and a cache of kernels \
-(187258) | not done |
+| 2.14 | `torch.compiler.precompile` captures a step ahead of time and returns Python and a cache of kernels (187258), \
+with torch's own Inductor or eager lowering only | done: a log of such a job has one entry, "precompile", with all its \
+stages; a function that aotviz compiles goes into a file by `aot_compile`, or as Python by `to_python` |
 | 2.14 | `compile_to_python` joins the sources of AOTAutograd's run-time wrappers to one module, in \
 `to_standalone_python.py`, `source_emit.py` and `standalone_runtime.py` (187859); with a backward (195361, open) | \
 done, with the backward, under each release: `compiled.to_python()` is one file with the graphs, the wrapper and \

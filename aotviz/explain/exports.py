@@ -25,7 +25,7 @@ from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
 from aotviz.recording.spoken import spoken
 
 MOST_LEFT_OUT = 3
-WITHOUT_GUARDS = (*EXPORTS, "AOTInductor", "AOTAutograd")  # each is a call of its own
+WITHOUT_GUARDS = (*EXPORTS, "AOTInductor", "AOTAutograd", "precompile")  # each is a call of its own
 SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
 SIZED = re.compile(r"\w+\[(?P<symbol>u\d+)\b")  # the type of a tensor whose length depends on data
 COMPARES = re.compile(r"[<>=]|\bnot\b|\b(?:And|Or|Not)\(")

@@ -1,4 +1,4 @@
-"""Records without a compile id: `torch.export`, draft export, AOTInductor, and AOTAutograd called directly.
+"""Records without a compile id: exports, AOTInductor, `torch.compiler.precompile`, and AOTAutograd called directly.
 
 Only Dynamo numbers its compilations. A record that another entry point wrote has the whole Python stack instead, and
 the outermost frame that belongs to an entry point says which one it was, and which line of the user called it. Draft
@@ -26,14 +26,21 @@ from aotviz.recording.printed_lines import last_line
 from aotviz.recording.schema import NONE, ErrorRecord
 from aotviz.recording.strings import clean
 
-EXPORT, DRAFT, AOTI, AOT = "export", "draft export", "AOTInductor", "AOTAutograd"
-KINDS = frozenset((EXPORT, DRAFT, AOTI, AOT))
-NAMES = {EXPORT: "torch.export", DRAFT: "torch.export.draft_export", AOTI: "AOTInductor", AOT: "AOTAutograd"}
+EXPORT, DRAFT, AOTI, AOT, PRECOMPILE = "export", "draft export", "AOTInductor", "AOTAutograd", "precompile"
+NAMES = {
+    EXPORT: "torch.export",
+    DRAFT: "torch.export.draft_export",
+    AOTI: "AOTInductor",
+    AOT: "AOTAutograd",
+    PRECOMPILE: "torch.compiler.precompile",
+}
+KINDS = frozenset(NAMES)
 FUNCTIONS = (  # the files and the functions of an entry point; the first that matches a frame counts
     (DRAFT, re.compile(r"(?:^|/)torch/export/"), re.compile(r"draft_export")),
     (EXPORT, re.compile(r"(?:^|/)torch/export/"), re.compile(r"export(?:_for_\w+)?|_export")),
+    (PRECOMPILE, re.compile(r"(?:^|/)torch/_precompile\.py$"), re.compile(r"__call__")),
     (AOTI, re.compile(r"(?:^|/)torch/_inductor/"), re.compile(r"aoti_compile_and_package|aot_compile|compile_fx_aot")),
-    (AOT, re.compile(r"(?:^|/)torch/_functorch/"), re.compile(r"aot_(?:function|module\w*|export_\w+|compile_\w+)")),
+    (AOT, re.compile(r"(?:^|/)torch/_functorch/"), re.compile(r"aot_(?:module|export_|compile_)\w*|returned_function")),
 )
 OURS = re.compile(r"(?:^|/)aotviz/(?:frontends|pipeline|stages|tracing|whole_backward)\b")
 LATER = known.SHAPES | {"exported_program", f"artifact/{left_out.RECORD}"}  # records of an export that is open
@@ -71,17 +78,20 @@ def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Comp
         if label not in LATER and record.kind != "export":
             return None
         entry = DRAFT if not stream.log.torch and record.kind != "export" else EXPORT
-    call = tuple((frame.get("filename"), frame.get("line")) for frame in frames[: depth + 1])
+    own_lines = int(entry in (EXPORT, DRAFT, AOTI))  # the others write their records from several of their own
+    call = tuple((frame.get("filename"), frame.get("line")) for frame in frames[: depth + own_lines])
     describer = content.get("describer_id") if record.kind in DESCRIBED else None
     if opened is not None and opened.compilation.kind == entry and record.kind != "export":
         again = entry == EXPORT and None not in (describer, opened.describer) and describer != opened.describer
+        again |= label == opened.first
         if not again and (opened.call == call or not opened.call):
             opened.call, opened.describer = call, opened.describer if describer is None else describer
             opened.fresh = False
             _called(assembler, stream, opened.compilation, frames[:depth])
             return opened.compilation
     fresh = record.kind == "export"
-    stream.entry = Open(_begin(assembler, stream, entry), call, describer=describer, fresh=fresh)
+    first = "" if own_lines else label
+    stream.entry = Open(_begin(assembler, stream, entry), call, describer=describer, fresh=fresh, first=first)
     _called(assembler, stream, stream.entry.compilation, frames[:depth])
     return stream.entry.compilation
 

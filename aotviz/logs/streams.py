@@ -73,6 +73,7 @@ class Open:
     fresh: bool = False  # whether torch has said that an export begins, and nothing else yet
     capturing: bool = False  # whether Dynamo captures a graph for it now
     captured: str = ""  # Dynamo's id of that capture
+    first: str = ""  # the kind of its first record, where another such record begins another call
 
 
 @dataclass
