@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.fx as fx
 from torch._C import DispatchKey
 from torch._decomp import decompositions
 from torch._decomp.decompositions import Reduction as Reduction
@@ -43,6 +44,19 @@ _PLACES = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 def is_torchs(found: Any) -> bool:
     """Whether a decomposition is one of torch's own."""
     return getattr(found, "__module__", "") == decompositions.__name__
+
+
+def scale_first(graph: fx.Graph) -> None:
+    """Write `x.add(y, alpha=a)` as `x.add(y * a)`, in place: before torch 2.15, where `y` is a matrix product, Inductor
+    fuses the two without `a`. Integers, whose type the product could change, stay as they are."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
+        alpha, scaled = node.kwargs.get("alpha", 1), node.args[1]
+        value = scaled.meta.get("val") if isinstance(scaled, fx.Node) else None
+        if alpha != 1 and isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+            with graph.inserting_before(node):
+                product = graph.call_function(torch.ops.aten.mul.Tensor, (scaled, alpha))
+            product.meta = {**node.meta, "val": value}
+            node.args, node.kwargs = (node.args[0], product), {}
 
 
 @contextlib.contextmanager

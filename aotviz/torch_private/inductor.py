@@ -39,6 +39,7 @@ from torch._inductor.virtualized import V
 
 from aotviz.torch_private import streams, versions
 from aotviz.torch_private.context import CompilerFacts
+from aotviz.torch_private.decompositions import scale_first
 from aotviz.torch_private.graph_nodes import stream_of
 from aotviz.torch_private.inductor_results import REPLAYED, fits
 
@@ -93,6 +94,7 @@ class InductorCompilers:
         results: Any = graph_module.graph.output_node().args[0]
         slots = len(results) if facts is None else facts.num_slots
         streams.tie(graph_module)
+        scale_first(graph_module.graph)
         with (
             self._active(example_inputs),
             # Inductor itself applies these to a backward, but not to a forward.
@@ -123,6 +125,7 @@ class InductorCompilers:
         facts = _facts()
         donated = () if facts is None else facts.bw_donated_idxs or ()
         streams.run_on_one(graph_module)
+        scale_first(graph_module.graph)
         with (
             self._active(example_inputs),
             _memory_facts(graph_module, example_inputs, donated),
