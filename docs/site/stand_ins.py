@@ -6,7 +6,6 @@ that it is checked as all Python is; nothing imports it.
 """
 
 import torch
-from torch.export import default_decompositions
 
 import aotviz
 
@@ -65,7 +64,7 @@ def train():
 
 def recorded():
     """Two compilations of a model, for two batch sizes."""
-    compiled = aotviz.compile(model, backend="eager", dynamic=False, decompositions=default_decompositions())
+    compiled = aotviz.compile(model, backend="eager", dynamic=False)
     for size in (4, 8):
         compiled(torch.randn(size, 3)).sum().backward()
     return compiled.recording
