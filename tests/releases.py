@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from aotviz.torch_private import versions
 
@@ -11,4 +12,7 @@ takes_generators = pytest.mark.skipif(
 )
 fails_at_a_hessian_under_vmap = pytest.mark.skipif(
     versions.has("a Hessian under vmap is traced"), reason="torch traces a Hessian under vmap"
+)
+has_the_pages_numbers = pytest.mark.skipif(
+    not versions.SUPPORTED.get(versions.release(torch.__version__)), reason="the page has the numbers of CI's torch"
 )

@@ -4,9 +4,8 @@ Inductor computes several nodes in one kernel, whose intermediate values are nev
 for a later value. All of that is decided in the text: `empty_strided_cpu(...)` allocates, `buf2 = buf1; del buf1  #
 reuse` gives a buffer another name, `del buf3` frees, and an operator that Inductor does not compile allocates its
 results. So the text is executed here as far as memory goes: names hold buffers, and a buffer lives as long as a name, a
-list, the saved tensors or the caller have it. Nothing in the text is called.
-
-What a kernel allocates for itself and frees again is in no text.
+list, the saved tensors or the caller have it. Nothing in the text is called. What a kernel allocates for itself and
+frees again is in no text.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ _ALIASES = re.compile(r"(?:reinterpret_tensor|alias|as_strided)$|\.(?:view|alias
 _NO_KERNEL = re.compile(
     r"\b(?>\w*?assert_)\w++$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$"
 )
+_SAYS_SIZES = ("assert_size_stride", "assert_tensor_metadata")  # the second since torch 2.15
 _OPERATOR = re.compile(r"torch\.ops\.(?P<name>\w+\.\w+\.\w+)$")
 _PARTITION = re.compile(r"self\.partitions\[(?P<number>\d{1,6})\]$")
 
@@ -572,13 +572,13 @@ def _parsed(text: str) -> ast.Module:
 def _said_of(
     functions: Iterable[ast.FunctionDef],
 ) -> tuple[dict[str, tuple[ast.expr, ast.expr]], dict[str, dict[int, str]]]:
-    """The sizes and strides that `assert_size_stride` says, by name, and the names of the items of a name."""
+    """The sizes and strides that the text asserts, by name, and the names of the items of a name."""
     said: dict[str, tuple[ast.expr, ast.expr]] = {}
     items: dict[str, dict[int, str]] = {}
     for function in functions:
         for node in ast.walk(function):
             match node:
-                case ast.Call(func=ast.Name(id="assert_size_stride"), args=[ast.Name(id=name), size, stride, *_]):
+                case ast.Call(func=ast.Name(id=by), args=[ast.Name(id=name), size, stride, *_]) if by in _SAYS_SIZES:
                     said[name] = size, stride
                 case ast.Assign(
                     targets=[ast.Name(id=name)],

@@ -59,6 +59,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "a dropout that drops nothing returns its input": (2, 14),
     "an input that grows is taken for a view": (2, 15),
     "an export is traced once more": (2, 15),
+    "attention on a CPU is not random": (2, 15),
     "a trace has fewer nodes that compute sizes": (2, 15),
     "a gradient of an intermediate is traced": (2, 15),
     "a view outside of its storage fails in a trace": (2, 15),

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Browser
 
+from tests.releases import has_the_pages_numbers
 from tests.ui.fixture import ROOT
 from tests.ui.memory_images import FOLDER, PICTURES, plans
 
@@ -34,6 +35,7 @@ def test_the_view_says_the_sentence_of_the_page(name: str, browser: Browser, cle
     page.close()
 
 
+@has_the_pages_numbers
 def test_the_plans_say_the_sentence_of_the_page(clean_dynamo: None) -> None:
     assert " ".join(plans().sentences).replace("`", "") == below("plans-light", "The plans' sentences")
 
