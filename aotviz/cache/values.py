@@ -132,6 +132,9 @@ class Writer:
         placement = distributed.placement(value)
         if placement is not None:
             return ["P", *placement]
+        spec = distributed.spec_fields(value)
+        if spec is not None:
+            return ["T", *map(self.pack, spec)]
         try:
             named = stored_values.operator_name(value)
         except stored_values.NoName as error:
@@ -440,5 +443,6 @@ _READERS: dict[str, Callable[..., Any]] = {
     "N": Reader._named_tuple,
     "M": Reader._mesh,
     "P": lambda self, *placement: distributed.placement_named(*placement),
+    "T": lambda self, *held: distributed.spec_of(*map(self.read, held)),
     "c": _constant,
 }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import sys
 from typing import Any
 
 import torch.distributed
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from aotviz.torch_private import versions
 from aotviz.torch_private.dispatch import without_modes
+from aotviz.torch_private.tracers import swapped
 
 GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
@@ -68,6 +73,44 @@ def placement_named(name: str, *held: Any) -> Any:
     """Raises KeyError or TypeError: this process has no such placement."""
     kind = vars(sys.modules[_PLACEMENTS])[name]
     return kind(**dict(zip(_FIELDS[name], held, strict=True)))
+
+
+_SPECS = "torch.distributed.tensor._dtensor_spec"  # imported by such programs too
+
+
+def spec_fields(value: Any) -> tuple[Any, ...] | None:
+    """What a spec of a DTensor consists of, for `spec_of`; None for anything else.
+
+    Until torch 2.12 the context of a DTensor is its spec, which has the mesh. Later the mesh is a part of the DTensor.
+    """
+    kind = type(value)
+    if kind.__module__ != _SPECS or kind.__qualname__ != "DTensorSpec":
+        return None
+    return tuple(getattr(value, field.name) for field in dataclasses.fields(value))
+
+
+def spec_of(*held: Any) -> Any:
+    """Raises KeyError, TypeError or ValueError: this process has no such spec."""
+    return vars(sys.modules[_SPECS])["DTensorSpec"](*held)
+
+
+def sizes_found_untraced() -> contextlib.AbstractContextManager[None]:
+    """A context in which a trace has no nodes by which torch finds the size of a DTensor's result.
+
+    Torch runs the operator on fake tensors of the whole size. Older releases let the trace record that, and do it only
+    where they have not met the operator with such sizes: two traces of one function would differ.
+    """
+    module = sys.modules.get("torch.distributed.tensor._sharding_prop")
+    if versions.has("sizes of DTensors are found outside of a trace") or module is None:
+        return contextlib.nullcontext()
+    kind = module.ShardingPropagator
+    found: Any = getattr(kind, "_propagate_tensor_meta_non_cached", None)
+
+    def untraced(self: Any, schema: Any) -> Any:
+        with disable_proxy_modes_tracing():
+            return found(self, schema)
+
+    return swapped(kind, _propagate_tensor_meta_non_cached=untraced)
 
 
 def state() -> str:

@@ -46,6 +46,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "an expression of a float becomes a tensor": (2, 13),
     "a hook on a tensor of the function is differentiated again": (2, 13),
     "its texts are those of the newer releases": (2, 13),
+    "sizes of DTensors are found outside of a trace": (2, 13),
     "opaque types are symbolic": (2, 14),
     "the tracing flag is per thread": (2, 14),
     "an export of gradients is traced once more": (2, 14),
