@@ -137,9 +137,9 @@ class Program(Content):
         if distributed.is_shared(real):
             self.shared[id(real)] = real
             return distributed.described(real)
-        spec = distributed.spec_fields(value)
-        if spec is not None:  # not all of its attributes: it may know its hash already, or not yet
-            return f"spec {{{'; '.join(map(self.value, spec))}}}"
+        placement = distributed.taken_apart(value)
+        if placement is not None:  # not all attributes: a spec may know its hash already, or not yet
+            return f"{{{'; '.join(map(self.value, placement))}}}"
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
             raise bypasses.OBJECT(f"{bypasses.kind_of(value)} is part of the graph")
         if isinstance(value, torch.nn.Module):

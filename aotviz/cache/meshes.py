@@ -37,7 +37,7 @@ def _held(value: Any) -> Iterator[Any]:
         for one in value:
             yield from _held(one)
     else:
-        yield from filter(distributed.is_shared, distributed.spec_fields(value) or ())
+        yield from filter(distributed.is_shared, distributed.taken_apart(value) or ())
 
 
 class Meshes:

@@ -51,7 +51,7 @@ def _alike(one: Any, other: Any) -> bool:
     of size one, where copies have others."""
     if bool(one == other):
         return True
-    one, other = (distributed.spec_fields(value) or value for value in (one, other))
+    one, other = (tuple(distributed.taken_apart(value) or ()) or value for value in (one, other))
     if type(one) is not type(other) or not issubclass(type(one), tuple) or len(one) != len(other):
         return False
     names = set(getattr(type(one), "__match_args__", ()))

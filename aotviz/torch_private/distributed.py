@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed
@@ -59,39 +59,28 @@ def part_of_mesh(mesh: Any, names: tuple[str, ...]) -> Any:
 
 _PLACEMENTS = "torch.distributed.tensor.placement_types"  # imported by programs that have such tensors
 _FIELDS = {"Replicate": (), "Shard": ("dim",), "_StridedShard": ("dim", "split_factor"), "Partial": ("reduce_op",)}
+_SPECS = "torch.distributed.tensor._dtensor_spec"
+_SPEC = "DTensorSpec"
 
 
-def placement(value: Any) -> list[Any] | None:
-    """The name of a placement and its fields, for `placement_named`; None for anything else."""
-    kind = type(value)
-    if kind.__module__ != _PLACEMENTS or kind.__qualname__ not in _FIELDS:
-        return None
-    return [kind.__qualname__, *(getattr(value, name) for name in _FIELDS[kind.__qualname__])]
+def taken_apart(value: Any) -> list[Any] | None:
+    """The name of a placement or of a DTensor's spec and its fields, for `put_together`; None for anything else.
 
-
-def placement_named(name: str, *held: Any) -> Any:
-    """Raises KeyError or TypeError: this process has no such placement."""
-    kind = vars(sys.modules[_PLACEMENTS])[name]
-    return kind(**dict(zip(_FIELDS[name], held, strict=True)))
-
-
-_SPECS = "torch.distributed.tensor._dtensor_spec"  # imported by such programs too
-
-
-def spec_fields(value: Any) -> tuple[Any, ...] | None:
-    """What a spec of a DTensor consists of, for `spec_of`; None for anything else.
-
-    Until torch 2.12 the context of a DTensor is its spec, which has the mesh. Later the mesh is a part of the DTensor.
+    Before torch 2.13 the context of a DTensor is its spec, which has the mesh. Later the mesh is a part of the DTensor.
     """
-    kind = type(value)
-    if kind.__module__ != _SPECS or kind.__qualname__ != "DTensorSpec":
+    kind: type = type(value)
+    name = kind.__qualname__
+    if kind.__module__ == _SPECS and name == _SPEC:
+        return [name, *map(vars(value).get, vars(kind)["__dataclass_fields__"])]
+    if kind.__module__ != _PLACEMENTS or name not in _FIELDS:
         return None
-    return tuple(getattr(value, field.name) for field in dataclasses.fields(value))
+    return [name, *(getattr(value, field) for field in _FIELDS[name])]
 
 
-def spec_of(*held: Any) -> Any:
-    """Raises KeyError, TypeError or ValueError: this process has no such spec."""
-    return vars(sys.modules[_SPECS])["DTensorSpec"](*held)
+def put_together(name: str, *held: Any) -> Any:
+    """Raises KeyError, TypeError or ValueError: this process has no such placement or spec."""
+    kind: type = vars(sys.modules[_SPECS if name == _SPEC else _PLACEMENTS])[name]
+    return kind(*held) if name == _SPEC else kind(**dict(zip(_FIELDS[name], held, strict=True)))
 
 
 def sizes_found_untraced() -> contextlib.AbstractContextManager[None]:
@@ -103,14 +92,11 @@ def sizes_found_untraced() -> contextlib.AbstractContextManager[None]:
     module = sys.modules.get("torch.distributed.tensor._sharding_prop")
     if versions.has("sizes of DTensors are found outside of a trace") or module is None:
         return contextlib.nullcontext()
-    kind = module.ShardingPropagator
-    found: Any = getattr(kind, "_propagate_tensor_meta_non_cached", None)
-
-    def untraced(self: Any, schema: Any) -> Any:
-        with disable_proxy_modes_tracing():
-            return found(self, schema)
-
-    return swapped(kind, _propagate_tensor_meta_non_cached=untraced)
+    kind: type = module.ShardingPropagator
+    if not hasattr(kind, "_propagate_tensor_meta_non_cached"):
+        return contextlib.nullcontext()
+    found: Callable[..., None] = kind._propagate_tensor_meta_non_cached
+    return swapped(kind, _propagate_tensor_meta_non_cached=disable_proxy_modes_tracing()(found))
 
 
 def state() -> str:
