@@ -12,3 +12,6 @@ takes_generators = pytest.mark.skipif(
 fails_at_a_hessian_under_vmap = pytest.mark.skipif(
     versions.has("a Hessian under vmap is traced"), reason="torch traces a Hessian under vmap"
 )
+guards_requires_grad = pytest.mark.skipif(
+    not versions.has("a parameter's requires_grad is guarded"), reason="Dynamo has one program for both"
+)
