@@ -16,3 +16,6 @@ fails_at_a_hessian_under_vmap = pytest.mark.skipif(
 has_the_pages_numbers = pytest.mark.skipif(
     not versions.SUPPORTED.get(versions.release(torch.__version__)), reason="the page has the numbers of CI's torch"
 )
+guards_requires_grad = pytest.mark.skipif(
+    not versions.has("a parameter's requires_grad is guarded"), reason="Dynamo has one program for both"
+)

@@ -12,6 +12,7 @@ from torch._dynamo.testing import CompileCounter
 import aotviz
 import aotviz.frontends.backend
 from aotviz.lowerings import run_graph
+from aotviz.torch_private import versions
 
 pytestmark = pytest.mark.usefixtures("clean_dynamo")
 
@@ -111,7 +112,10 @@ def backwards_captured_by_torch(backend):
 
 
 def test_a_captured_backward_has_the_sizes_symbolic_that_the_forward_had():
-    assert backwards_captured_by_torch("aotviz_eager") == backwards_captured_by_torch("aot_eager") == 1
+    """In older releases Dynamo guards a mark, so nothing of ours is marked: the second size has a program for all."""
+    ours = 1 if versions.has("a mark of varying sizes has no guard") else 2
+    assert backwards_captured_by_torch("aotviz_eager") == ours
+    assert backwards_captured_by_torch("aot_eager") == 1
 
 
 @pytest.mark.parametrize("forward", ["aotviz_eager", "aot_eager", None])
@@ -130,8 +134,10 @@ def test_a_whole_backward_is_captured_and_compiled_once_if_the_forward_had_its_s
         return [one.name for one in recording]
 
     once = ["backward", "backward, part 0"]
-    assert recorded(torch.sum) == (once * 2 if forward is None else once)
-    assert recorded(torch.clone) == (once * 2 if forward is None else once)
+    inside = forward != "aot_eager" or versions.has("a captured backward has torch's compiled ones inside")
+    expected = once * 2 if forward is None else once if inside else [*once, "backward, part 0"]
+    assert recorded(torch.sum) == expected
+    assert recorded(torch.clone) == expected
 
 
 @pytest.mark.parametrize("captured", [contextlib.nullcontext(), aotviz.compiled_autograd(backend="eager")])

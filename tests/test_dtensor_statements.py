@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch._functorch import config
@@ -458,11 +460,16 @@ def test_the_part_of_a_result_over_a_written_leaf_does_not_require_grad(mesh, co
     assert ran(by(compiled, f)) == ran(f)
 
 
+def hooked():
+    return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
+
+
+@pytest.mark.parametrize("around", [contextlib.nullcontext, hooked], ids=["plain", "hooks on saved tensors"])
 @pytest.mark.parametrize("given", [[Replicate()], None], ids=["another placement", "the same placement"])
 @pytest.mark.parametrize("passed", [lambda d: d * d.sum(), lambda d: torch.cat([d, d])], ids=["product", "cat"])
-def test_a_second_derivative_ends_where_a_gradient_has_another_placement(mesh, given, passed):
+def test_a_second_derivative_ends_where_a_gradient_has_another_placement(mesh, given, passed, around):
     """The backward of `from_local` converts such a gradient, and its result has no `grad_fn`. The compiled backward
-    was traced for the gradient as it is once converted."""
+    was traced for the gradient as it is once converted. Under hooks, a missing gradient became plain zeros."""
 
     def f(x):
         d = DTensor.from_local(x, mesh, [Shard(0)])
@@ -471,7 +478,8 @@ def test_a_second_derivative_ends_where_a_gradient_has_another_placement(mesh, g
 
     def ran(fn):
         x = leaf(4, 1)
-        first, second = fn(x)
+        with around():
+            first, second = fn(x)
         (gradient,) = torch.autograd.grad([(first * first).sum(), second.sum()], x, create_graph=True)
         return gradient, torch.autograd.grad((gradient * gradient).sum(), x)[0]
 

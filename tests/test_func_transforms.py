@@ -172,6 +172,14 @@ def test_a_backward_that_gets_such_a_tensor_by_itself_is_right_and_verify_says_s
     assert str(checked).startswith("<lambda>: right")
 
 
+def test_the_function_that_vjp_returned_is_compiled_alone():
+    """Until torch 2.12, torch's own backends give zeros."""
+    x = torch.randn(3)
+    _, pulled_back = torch.func.vjp(torch.sin, x)
+    compiled = torch.compile(lambda g: pulled_back(g * 2)[0], backend="aotviz_eager")
+    torch.testing.assert_close(compiled(torch.ones(3)), x.cos() * 2)
+
+
 @pytest.mark.filterwarnings("ignore::aotviz.RanInEager")
 def test_what_is_written_before_such_a_transform_is_written_once():
     def f(x):

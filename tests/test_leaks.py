@@ -185,6 +185,7 @@ HELPERS: list[tuple[Callable[[int], Any], str]] = [
 
 def functional_tensors() -> list[Any]:
     """Those that something but a trace refers to: all, once nothing of a trace is alive."""
+    gc.unfreeze()  # else what other files left is not listed until a refusal looks for what holds a tensor
     gc.collect()
     return [one for one in gc.get_objects() if type(one) is FunctionalTensor]
 

@@ -110,6 +110,7 @@ class Program(Content):
         self._modules: dict[int, int] = {}
         self._texts: list[str] = []  # of the modules inside
         self._targets: dict[Any, str] = {}
+        self.shared: dict[int, Any] = {}  # id -> each mesh and process group that is described
         self._tensors: dict[int, int] = {}
 
     def text(self, module: fx.GraphModule) -> str:
@@ -134,7 +135,11 @@ class Program(Content):
             return self._symbols.text(value)
         real = script_objects.real(value)
         if distributed.is_shared(real):
+            self.shared[id(real)] = real
             return distributed.described(real)
+        placement = distributed.taken_apart(value)
+        if placement is not None:  # not all attributes: a spec may know its hash already, or not yet
+            return f"{{{'; '.join(map(self.value, placement))}}}"
         if script_objects.is_object(value) or script_objects.is_stand_in(value):
             raise bypasses.OBJECT(f"{bypasses.kind_of(value)} is part of the graph")
         if isinstance(value, torch.nn.Module):

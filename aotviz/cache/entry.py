@@ -75,8 +75,8 @@ def packed(
     elapsed_ns: int,
 ) -> tuple[bytes, bytes]:
     """The main part of an entry, and its guards alone, as bytes. `symbols` are those that the inputs had before the
-    compilation, and `shared` the meshes and process groups that they had. `stacks` are those of the nodes of Dynamo's
-    graph.
+    compilation, and `shared` the meshes and process groups that the key describes. `stacks` are those of the nodes of
+    Dynamo's graph.
 
     Raises:
         Uncacheable: the program has something that cannot be stored.
@@ -155,12 +155,12 @@ def read_backward(data: bytes) -> Compiled | None:
 
 
 class Reading:
-    """An entry, read for one call. `symbols` are those of the call's inputs."""
+    """An entry, read for one call. `symbols` are those of the call's inputs, and `shared` is from its key."""
 
-    def __init__(self, main: Main, call: FlatCall, symbols: Sequence[Any]) -> None:
+    def __init__(self, main: Main, call: FlatCall, symbols: Sequence[Any], shared: Sequence[Any]) -> None:
         mode = call.fake_mode
         self.main, self._env = main, fake_tensors.shape_env(mode)
-        held = meshes.Meshes(meshes.of_call(call.args))
+        held = meshes.Meshes(shared)
         self._reader = Reader(main.fakes, main.storages, symbols, mode, held, stored_values.ragged_in(call.args))
         self._guards = [self._reader.expression(one) for one in main.guards]
 

@@ -60,16 +60,17 @@ class Key:
 
     digest: str
     ingredients: Mapping[str, str]
+    shared: tuple[Any, ...] = ()  # the meshes and process groups that it describes
 
     @classmethod
-    def of(cls, ingredients: Mapping[str, str]) -> Key:
+    def of(cls, ingredients: Mapping[str, str], program: Program) -> Key:
         hashed = hashlib.blake2b(digest_size=20)
         for name, text in ingredients.items():
             for part in (name, text):
                 data = part.encode("utf-8", "surrogatepass")
                 hashed.update(b"%d:" % len(data))
                 hashed.update(data)
-        return cls(hashed.hexdigest(), ingredients)
+        return cls(hashed.hexdigest(), ingredients, tuple(program.shared.values()))
 
 
 def of_graph(
@@ -95,7 +96,7 @@ def of_graph(
         Uncacheable: the program depends on something that has no description.
     """
     try:
-        return Key.of(_of_graph(module, inputs, options, lowering, numbers, follows))
+        return _of_graph(module, inputs, options, lowering, numbers, follows)
     except Uncacheable as error:
         if error.where:
             raise
@@ -109,7 +110,7 @@ def _of_graph(
     lowering: Any,
     numbers: Sequence[tuple[int, ...]] | None,
     follows: Follows,
-) -> dict[str, str]:
+) -> Key:
     if not isinstance(module, fx.GraphModule):
         raise bypasses.GRAPH(f"{bypasses.kind_of(module)} is not a graph of Dynamo")
     _refuse_surroundings()
@@ -120,7 +121,7 @@ def _of_graph(
     given += _given(module, inputs, numbers)
     facts, relations = input_facts.texts(given, symbols, program)
     text = program.text(module)
-    return {
+    ingredients = {
         "program": f"{text}\n# {follows}" if follows != NOTHING else text,
         "inputs": facts,
         "symbols": symbols.ranges(),
@@ -129,14 +130,11 @@ def _of_graph(
         **_backend(lowering, text),
         **_surroundings(one.value for one in given),
     }
+    return Key.of(ingredients, program)
 
 
 def of_trace(call: TracedCall) -> Key:
     """The key of a program that was traced by stage "metadata"."""
-    return Key.of(_of_trace(call))
-
-
-def _of_trace(call: TracedCall) -> dict[str, str]:
     _refuse_surroundings()
     options = _whole_options(call.options)  # first: with most compilers, nothing else need be described
     symbols = Symbols()
@@ -148,7 +146,7 @@ def _of_trace(call: TracedCall) -> dict[str, str]:
     kinds = ", ".join(type(one).__name__ for one in call.descriptors)
     convention = f"{call.convention.kind} {call.convention.in_spec}"
     read = call.convention.parameters is not None
-    return {
+    ingredients = {
         **found,
         "inputs": f"{facts}\n{kinds}\n{convention}{', reads parameters' if read else ''}",
         "symbols": symbols.ranges(),
@@ -156,6 +154,7 @@ def _of_trace(call: TracedCall) -> dict[str, str]:
         **options,
         **_surroundings(one.value for one in given),
     }
+    return Key.of(ingredients, program)
 
 
 def _whole_options(options: Options) -> dict[str, str]:

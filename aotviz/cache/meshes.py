@@ -1,9 +1,10 @@
 """Meshes of devices and process groups in entries: those of the call, found again by their descriptions.
 
 They are connected to other processes, so they cannot be stored. The key describes those that are inputs, or that inputs
-have, such as the mesh of a DTensor. An entry has a digest of such a description, and the program from the cache gets
-what this call has with the same one. A mesh that no input has can be a part of one, such as `mesh["tp"]`. Its entry has
-the names of its dimensions too.
+have, such as the mesh of a DTensor, and those that functions in the graph read: before torch 2.13 Dynamo makes such a
+function of `DTensor.from_local`. An entry has a digest of such a description, and the program from the cache gets what
+this call's key describes with the same one. Another mesh can be a part of one of these, such as `mesh["tp"]`. Its entry
+has the names of its dimensions too.
 """
 
 from __future__ import annotations
@@ -29,8 +30,14 @@ def _held(value: Any) -> Iterator[Any]:
     if distributed.is_shared(real):
         yield real
     elif wrapper_subclasses.is_subclass(value):
-        for name in wrapper_subclasses.anatomy(value)[0]:
-            yield from _held(wrapper_subclasses.attribute(value, name))
+        names, context = wrapper_subclasses.anatomy(value)
+        for held in (*(wrapper_subclasses.attribute(value, name) for name in names), context):
+            yield from _held(held)
+    elif type(value) is tuple:  # a context
+        for one in value:
+            yield from _held(one)
+    else:
+        yield from filter(distributed.is_shared, distributed.taken_apart(value) or ())
 
 
 class Meshes:

@@ -129,9 +129,9 @@ class Writer:
         key = stored_values.key_of_a_path(value)
         if key is not None:
             return ["K", *map(self.pack, key)]
-        placement = distributed.placement(value)
+        placement = distributed.taken_apart(value)
         if placement is not None:
-            return ["P", *placement]
+            return ["P", *map(self.pack, placement)]
         try:
             named = stored_values.operator_name(value)
         except stored_values.NoName as error:
@@ -439,6 +439,6 @@ _READERS: dict[str, Callable[..., Any]] = {
     "W": Reader._subclass,
     "N": Reader._named_tuple,
     "M": Reader._mesh,
-    "P": lambda self, *placement: distributed.placement_named(*placement),
+    "P": lambda self, *placement: distributed.put_together(*map(self.read, placement)),
     "c": _constant,
 }

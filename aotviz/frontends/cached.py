@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from aotviz import pipeline
-from aotviz.cache import bypasses, meshes
+from aotviz.cache import bypasses
 from aotviz.cache import entry as entries
 from aotviz.cache.carried import Carried
 from aotviz.cache.entry import Compiled, Main, Reading
@@ -165,7 +165,7 @@ def _looked_up(asked: Question, request: Request, observer: Observer, call: Any)
         symbols, failed = stored_values.symbols_in(call.args), None
         for entry in found:
             main = entries.read(entry.main)
-            reading = Reading(main, call, symbols)
+            reading = Reading(main, call, symbols, key.shared)
             failed = reading.failed_guard()
             if failed is None:
                 program = _made(asked, entry, reading, call, request, observer)
@@ -329,7 +329,6 @@ class Keeper(Observer):
     def __init__(self, asked: Question, observer: Observer, entry: Entry | None = None) -> None:
         self._asked, self._observer, self._entry = asked, observer, entry
         self._symbols: Sequence[Any] = ()
-        self._meshes: Sequence[Any] = ()
         self._began_ns = time.perf_counter_ns()
         self._parts: set[str] = set()
         self._reason = ""  # why the program was not saved
@@ -347,7 +346,7 @@ class Keeper(Observer):
             elif isinstance(result, LoweredBackward):
                 self._add(result)
             elif type(result) is FlatCall:
-                self._symbols, self._meshes = stored_values.symbols_in(result.args), meshes.of_call(result.args)
+                self._symbols = stored_values.symbols_in(result.args)
         except Exception as error:  # a program must not fail because it cannot be saved
             self._reason = _why(error, "it could not be saved")
             if isinstance(error, Unavailable):
@@ -360,9 +359,9 @@ class Keeper(Observer):
         origins = lowered.with_history.at_hand.origins if isinstance(lowered, LoweredSplit) else {}
         forward, code = self._stored(lowered.compiled_forward)
         elapsed = time.perf_counter_ns() - self._began_ns
-        call, stacks, inputs = lowered.call, self._asked.stacks, (self._symbols, self._meshes)
+        call, stacks, key = lowered.call, self._asked.stacks, self._asked.key
+        inputs = self._symbols, key.shared
         main, guards = entries.packed(call, origins, *inputs, stacks, forward, program.source, elapsed)
-        key = self._asked.key
         variant = entries.digest(guards.hex()).hex()
         parts = {NAME: _CALL.sub("", call.name).encode("utf-8", "replace")}
         self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main, parts)

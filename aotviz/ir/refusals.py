@@ -411,7 +411,7 @@ def line_in(graph: Any) -> Callable[[str], str]:
     """
 
     def line_of(operator: str) -> str:
-        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"Backward\d*$", "", operator)).lower()
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()
         stacks = [node.meta.get("stack_trace") or "" for node in graph.nodes if f".{name}." in f"{node.target}."]
         frames = [re.findall(r'File "(.*)", line (\d+), in .*\n(.*)', stack)[-1:] for stack in stacks]
         lines = {
@@ -429,11 +429,14 @@ def overwritten(text: str, line_of: Callable[[str], str]) -> str:
 
     >>> overwritten("[torch.FloatTensor [3]], which is output 0 of Sigmoid, is at version 1", lambda _: " at a.py:4")
     'it needs the result of Sigmoid at a.py:4, of shape [3], which is written in place afterwards.'
+
+    Before torch 2.13 it is called SigmoidBackward0.
     """
     found = re.search(r"\[torch\.\w+ (\[[^\]]*\])\](?:, which is output \d+ of (\w+))?", text)
     if not found or "version" not in text:
         return ""
-    whose = f"the result of {found[2]}{line_of(found[2])}" if found[2] else "a tensor"
+    operator = re.sub(r"Backward\d*$", "", found[2] or "")
+    whose = f"the result of {operator}{line_of(operator)}" if operator else "a tensor"
     return f"it needs {whose}, of shape {found[1]}, which is written in place afterwards."
 
 

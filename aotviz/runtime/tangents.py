@@ -18,6 +18,7 @@ from aotviz.ir.forms import Emitter, Tangent
 from aotviz.ir.subclass_meta import OpaqueMeta, PlainTensorMeta, Plan, SubclassCreationMeta, SubclassLayout, made_by
 from aotviz.ir.subclass_meta import plan as plan_of
 from aotviz.ir.wrapper_subclasses import anatomy, is_subclass, parts, rebuilt
+from aotviz.torch_private import distributed
 from aotviz.torch_private.tensors import has_no_memory
 
 
@@ -50,6 +51,7 @@ def _alike(one: Any, other: Any) -> bool:
     of size one, where copies have others."""
     if bool(one == other):
         return True
+    one, other = (tuple(distributed.taken_apart(value) or ()) or value for value in (one, other))
     if type(one) is not type(other) or not issubclass(type(one), tuple) or len(one) != len(other):
         return False
     names = set(getattr(type(one), "__match_args__", ()))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from aotviz.torch_private import versions
 from aotviz.torch_private.dispatch import without_modes
+from aotviz.torch_private.tracers import swapped
 
 GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
@@ -54,20 +59,44 @@ def part_of_mesh(mesh: Any, names: tuple[str, ...]) -> Any:
 
 _PLACEMENTS = "torch.distributed.tensor.placement_types"  # imported by programs that have such tensors
 _FIELDS = {"Replicate": (), "Shard": ("dim",), "_StridedShard": ("dim", "split_factor"), "Partial": ("reduce_op",)}
+_SPECS = "torch.distributed.tensor._dtensor_spec"
+_SPEC = "DTensorSpec"
 
 
-def placement(value: Any) -> list[Any] | None:
-    """The name of a placement and its fields, for `placement_named`; None for anything else."""
-    kind = type(value)
-    if kind.__module__ != _PLACEMENTS or kind.__qualname__ not in _FIELDS:
+def taken_apart(value: Any) -> list[Any] | None:
+    """The name of a placement or of a DTensor's spec and its fields, for `put_together`; None for anything else.
+
+    Before torch 2.13 the context of a DTensor is its spec, which has the mesh. Later the mesh is a part of the DTensor.
+    """
+    kind: type = type(value)
+    name = kind.__qualname__
+    if kind.__module__ == _SPECS and name == _SPEC:
+        return [name, *map(vars(value).get, vars(kind)["__dataclass_fields__"])]
+    if kind.__module__ != _PLACEMENTS or name not in _FIELDS:
         return None
-    return [kind.__qualname__, *(getattr(value, name) for name in _FIELDS[kind.__qualname__])]
+    return [name, *(getattr(value, field) for field in _FIELDS[name])]
 
 
-def placement_named(name: str, *held: Any) -> Any:
-    """Raises KeyError or TypeError: this process has no such placement."""
-    kind = vars(sys.modules[_PLACEMENTS])[name]
-    return kind(**dict(zip(_FIELDS[name], held, strict=True)))
+def put_together(name: str, *held: Any) -> Any:
+    """Raises KeyError, TypeError or ValueError: this process has no such placement or spec."""
+    kind: type = vars(sys.modules[_SPECS if name == _SPEC else _PLACEMENTS])[name]
+    return kind(*held) if name == _SPEC else kind(**dict(zip(_FIELDS[name], held, strict=True)))
+
+
+def sizes_found_untraced() -> contextlib.AbstractContextManager[None]:
+    """A context in which a trace has no nodes by which torch finds the size of a DTensor's result.
+
+    Torch runs the operator on fake tensors of the whole size. Older releases let the trace record that, and do it only
+    where they have not met the operator with such sizes: two traces of one function would differ.
+    """
+    module = sys.modules.get("torch.distributed.tensor._sharding_prop")
+    if versions.has("sizes of DTensors are found outside of a trace") or module is None:
+        return contextlib.nullcontext()
+    kind: type = module.ShardingPropagator
+    if not hasattr(kind, "_propagate_tensor_meta_non_cached"):
+        return contextlib.nullcontext()
+    found: Callable[..., None] = kind._propagate_tensor_meta_non_cached
+    return swapped(kind, _propagate_tensor_meta_non_cached=disable_proxy_modes_tracing()(found))
 
 
 def state() -> str:

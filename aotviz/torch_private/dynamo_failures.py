@@ -3,6 +3,8 @@
 - Where Dynamo traces `Function.apply`, it keeps the backward only if an input requires a gradient outside of all
   transforms. Inside `torch.func.grad`, `vjp`, `jvp` and what is made of them, it traces the forward alone, and the
   transform then differentiates that: a silently wrong gradient. The graph breaks, and the transform runs in eager.
+- A function that `torch.func.vjp` returned reads tensors with a `grad_fn`, which Dynamo drops where it traces that
+  function alone: the gradient would be zeros. The graph breaks, as it does for all backends since torch 2.13.
 - An operator that fails on Dynamo's fake tensors (as some do in `vmap(hessian(f))`, or where an input's strides in
   memory are not those that Dynamo assumes) breaks the graph, where Dynamo makes an error of it. A program that is wrong
   raises eager's own error then.
@@ -21,7 +23,7 @@ import functools
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -35,7 +37,9 @@ from torch._dynamo.exc import (
     unimplemented,
 )
 from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.variables import misc
+from torch._dynamo.variables import BaseListVariable, TensorVariable, VariableTracker, misc
+from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch._functorch.eager_transforms import _autograd_grad
 from torch._functorch.pyfunctorch import TransformType
 
 from aotviz.torch_private import dynamo, runtime, versions
@@ -78,6 +82,9 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
         return traced(self, tx, args, kwargs)
 
     kind.call_apply = call_apply
+    if not versions.has("the gradient of a function that vjp returned breaks the graph"):
+        in_graph: Any = TorchInGraphFunctionVariable
+        in_graph.call_function = _broken_where_a_grad_fn_is_lost(in_graph.call_function, is_one)
     if versions.has("an attribute that apply lacks is read"):
         methods: tuple[Any, ...] = (misc.GetAttrVariable, misc.CallMethodVariable)  # type: ignore[attr-defined]
         for method in methods:
@@ -116,6 +123,39 @@ def _is_told(error: BaseException | None) -> bool:
     while error is not None and not (isinstance(error, Unsupported) and error in _told):
         error = error.__cause__
     return error is not None
+
+
+def _broken_where_a_grad_fn_is_lost(
+    call: Callable[..., VariableTracker], is_one: Callable[[Any], bool]
+) -> Callable[..., VariableTracker]:
+    """Breaks the graph at the gradient, by torch.func, of an input of the graph that has a `grad_fn` outside."""
+
+    @functools.wraps(call)
+    def broken(
+        self: TorchInGraphFunctionVariable,
+        tx: InstructionTranslator,
+        args: Sequence[VariableTracker],
+        kwargs: dict[str, VariableTracker],
+    ) -> VariableTracker:
+        is_gradient = self.as_python_constant() is _autograd_grad and is_one(_innermost(tx.output.compiler_fn))
+        if is_gradient and any(map(_has_lost, args[:1])):
+            unimplemented(
+                gb_type="_autograd_grad with lost grad_fn linkage",
+                context="outputs lost autograd linkage during tracing",
+                explanation="_autograd_grad() received tensors whose grad_fn was lost during tracing.",
+                hints=["Compile the full transform instead of the function that it returned."],
+            )
+        return call(self, tx, args, kwargs)
+
+    return broken
+
+
+def _has_lost(outputs: VariableTracker) -> bool:
+    """Whether one of Dynamo's tensors is an input of the graph, and has a `grad_fn` outside of it."""
+    held = outputs.items if isinstance(outputs, BaseListVariable) else []
+    nodes: list[torch.fx.Node] = [one.as_proxy().node for one in held if isinstance(one, TensorVariable)]
+    given: list[torch.Tensor | None] = [getattr(node.meta.get("grapharg"), "example", None) for node in nodes]
+    return any(one is not None and one.grad_fn is not None for one in given)
 
 
 def _broken_where_it_fails(

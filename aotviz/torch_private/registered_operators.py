@@ -19,7 +19,7 @@ TORCHS = frozenset(
     "aten prims prim quantized _quantized static_runtime symm_mem c10d onednn quantized_decomposed _c10d_functional "
     "mkldnn c10d_functional streams sparse inductor profiler fsdp _test _c10d_functional_autograd onnx_symbolic "
     "mkldnn_prepacked _dtensor mkl onnx quantization debugprims rngprims flex_lib _native inductor_prims export "
-    "debug_mode_ops _native_aot _inductor_test higher_order".split()
+    "debug_mode_ops _native_aot _inductor_test higher_order prepacked".split()
 )
 _ROLES = (
     "_init_fn _abstract_fn _setup_context_fn _backward_fn _vmap_fn _autocast_dtype _backend_fns _torch_dispatch_fns"

@@ -34,6 +34,7 @@ from aotviz.torch_private import (
     autograd_nodes,
     collectives,
     decompositions,
+    distributed,
     functional_tensors,
     graph_nodes,
     operators,
@@ -206,6 +207,7 @@ class OpenTrace:
             enter(swapped(self.tracer, half=tag))
             if self.tracer.keeps_stacks:  # Python code is traced, and may ask whether it is traced
                 enter(tracers.tracing_flag())
+            enter(distributed.sizes_found_untraced())
             enter(decompositions.lstm_chosen_by(_chosen_lstm))
             enter(corrections.as_eager())
             enter(functionalize_excluded())

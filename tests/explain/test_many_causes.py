@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,7 +27,9 @@ def functions(count: int, calls: bool = False) -> None:
         code = f"def scale_{number}(x, factor):\n" + "    x = x * factor\n    torch._dynamo.graph_break()\n" * 2
         inner = f"def inner_{number}(x, factor):\n    torch._dynamo.graph_break()\n    return x * factor\n"
         last = f"inner_{number}(x, factor)" if calls else "x * factor"
-        exec(f"{code}    return {last}\n{inner}", names)
+        text, file = f"{code}    return {last}\n{inner}", f"scales_{number}.py"
+        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # else 2.11 compiles a wrapper
+        exec(compile(text, file, "exec"), names)
         compiled = torch.compile(names[f"scale_{number}"], backend="eager", dynamic=False)
         for factor in (2, 3):
             compiled(torch.ones(3), factor)

@@ -13,6 +13,7 @@ from torch import nn
 import aotviz
 from aotviz.explain.cures import break_cures, guard_cures
 from aotviz.reading.recording import Recording
+from tests.releases import guards_requires_grad
 
 
 class Named(nn.Module):
@@ -112,6 +113,7 @@ def test_a_backward_inside_is_meant_where_compiled_autograd_captures_it(captured
     assert any("ends at `backward()`, as is meant" in text for text in recording.explain().sentences) is captured
 
 
+@guards_requires_grad
 def test_what_each_length_needs_is_said_once_and_a_program_that_is_kept_is_not_promised_at_the_limit() -> None:
     def calls() -> None:
         model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)).requires_grad_(False)

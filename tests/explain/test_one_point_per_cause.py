@@ -13,6 +13,7 @@ from aotviz.explain.cures import guard_cures
 from aotviz.explain.explanation import Point, by_urgency
 from tests import corpus
 from tests.explain.logs import logged, recording
+from tests.releases import guards_requires_grad
 
 
 def test_failures_of_one_cause_are_one_point_with_the_users_line(tmp_path) -> None:
@@ -214,6 +215,7 @@ def test_a_size_that_changes_once_for_each_of_many_programs_follows_from_what_ma
         assert len(points[0].ids) == len(recording) - 1 == 7
 
 
+@guards_requires_grad
 def test_recompiles_that_one_edit_cures_are_one_point() -> None:
     torch._dynamo.reset()
     model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(3))).requires_grad_(False)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from aotviz.torch_private import versions
 from aotviz.widgets.html import write_html
 from tests.tiers import THEMES
 from tests.ui import puzzle
@@ -117,10 +118,11 @@ def test_arrow_keys_walk_the_wrapper_and_tell_the_reason_of_each_line(page: Page
     page.locator(".cm-content").focus()
     page.keyboard.press("ArrowDown")
     expect(page.locator("output.fact")).to_contain_text("autograd sees the whole call as this one function")
-    for _ in range(4):
+    first = 5 if versions.has("a backward may empty its list of gradients") else 3  # else two lines are missing
+    for _ in range(first - 1):
         page.keyboard.press("ArrowDown")
     expect(page.locator("output.fact")).to_contain_text("autograd runs this at the call")
-    expect(page.locator(".note[aria-pressed=true]")).to_contain_text("line 5")
+    expect(page.locator(".note[aria-pressed=true]")).to_contain_text(f"line {first}")
 
 
 def test_a_table_is_sorted_and_its_row_opened_with_keys(page: Page) -> None:
