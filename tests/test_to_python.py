@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import aotviz
 from aotviz import pipeline
+from aotviz.lowerings import run_graph
 from aotviz.pipeline import Role, Stage
 from aotviz.runtime.from_file import NotInTheFile, tensor_of, text_of
 from aotviz.runtime.lowered import Program
@@ -340,9 +342,9 @@ def test_an_operator_of_the_users_is_called_by_name_and_the_head_says_so():
         compiled = alone(lambda x: torch.ops.written_out.twice(x))
         compiled(torch.ones(2))
         text = compiled.to_python()
-        assert "Import what registers these operators before: torch.ops.written_out" in ast.get_docstring(
-            ast.parse(text)
-        )
+        about = ast.get_docstring(ast.parse(text))
+        assert "runs it on example inputs, once the operators torch.ops.written_out are registered." in about
+        assert "\n# import here what registers the operators torch.ops.written_out\n" in text
         assert executed(text)[compiled.program.function.__name__](torch.ones(2)).tolist() == [2, 2]
 
 
@@ -381,3 +383,41 @@ def test_a_function_may_be_called_torch_or_backward():
         compiled = alone(namespace[name])
         compiled(leaf(2), leaf(2))
         assert ran_as_a_script(compiled.to_python()).startswith("results: [()]")
+
+
+def test_each_program_of_a_function_that_breaks_has_a_file():
+    def broken(a):
+        b = a.sin()
+        torch._dynamo.graph_break()
+        return b.cos() * 2
+
+    compiled = aotviz.compile(broken, backend="eager", cache=False)
+    compiled(torch.ones(3))
+    first, last = (compiled.to_python(one.name[-4:-1]) for one in compiled.recording)  # "broken [0/0]"
+    assert "aten.sin.default" in first
+    assert "aten.cos.default" in last
+    assert last == compiled.to_python()
+    with pytest.raises(KeyError, match=r"broken has no program '7/7'; there are \d+/0, \d+/0"):
+        compiled.to_python("7/7")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", 'a"""\nb', "a\\"])
+def test_no_name_of_a_function_ends_a_string_of_the_file(name):
+    def function(x):
+        return x.sin().sum()
+
+    function.__name__ = function.__qualname__ = name
+    compiled = aotviz.aot_function(function, run_graph, run_graph)
+    compiled(torch.ones(3, requires_grad=True))
+    text = compiled.to_python()
+    compile(text.encode("utf-8"), "a file", "exec")
+
+
+def test_a_variance_of_the_example_inputs_is_not_negative():
+    model = nn.BatchNorm1d(4).eval()
+    compiled = aotviz.compile(model, backend="eager", cache=False)
+    compiled(torch.ones(2, 4))
+    module = {"__name__": "a file"}
+    exec(compiled.to_python(), module)
+    (result,) = module[compiled.program.function.__name__](module["inputs"]())
+    assert result.isfinite().all()

@@ -171,9 +171,9 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
         def source(self) -> str:
             return str(inner.source)
 
-        def to_python(self) -> str:
+        def to_python(self, compile_id: str | None = None) -> str:
             """As `to_python` of what `aotviz.compile` returns."""
-            return str(inner.to_python())
+            return str(inner.to_python(compile_id))
 
     return AOTModule()
 

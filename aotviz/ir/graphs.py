@@ -150,10 +150,12 @@ def argument(node: fx.Node, position: int = 0) -> fx.Node:
 
 
 def owner(node: Any) -> Any:
-    """The node that owns the memory of a node's value, as far as views show it."""
+    """The node that owns the memory of a node's value, as far as views show it. A view of a number, such as
+    `_conj(1j)` in a gradient, shows none."""
     while isinstance(node, fx.Node):
         source = node.args[0] if node.target is operator.getitem else node
-        if not (isinstance(source, fx.Node) and operators.is_view(source.target)):
+        is_view = isinstance(source, fx.Node) and operators.is_view(source.target)
+        if not is_view or not isinstance(source.args[0], (fx.Node, tuple, list)):
             break
         node = source.args[0]
     return node

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import platform
+import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -203,7 +204,8 @@ class Inspected:
     def program(self) -> Executable:
         """The latest program: a `Program`, with its graphs, if it was recorded."""
         if not self._session.programs:
-            raise RuntimeError(f"{self._session.name} has not been compiled yet: call it once")
+            called = "If it was called, nothing of it was compiled, and `.explain()` says why."
+            raise RuntimeError(f"{self._session.name} has not been compiled yet: call it once. {called}")
         return self._session.programs[-1]
 
     @property
@@ -211,15 +213,18 @@ class Inspected:
         """The generated Python that runs."""
         return self.program.source
 
-    def to_python(self) -> str:
-        """The latest program as a Python file of its own, to be read, edited, run, or compared with that of another
-        version.
+    def to_python(self, compile_id: str | None = None) -> str:
+        """A program as a Python file of its own, to be read, edited, run, or compared with that of another version.
+
+        Args:
+            compile_id: which one, as in its name in the recording: "0/1" of "step [0/1]". The latest if None.
 
         It has the graphs as functions, `source` as it is, and a function `inputs` that makes example arguments. It
         traces nothing and compiles nothing; it imports torch and aotviz.
 
         Raises:
             CannotBeWritten: the program has something that has no form in Python, and the message names it.
+            KeyError: there is no program with this id.
 
         >>> import torch, aotviz
         >>> compiled = aotviz.compile(lambda x, w: (x @ w).sin().sum(), backend="eager")
@@ -234,10 +239,25 @@ class Inspected:
         """
         from aotviz.standalone import writing  # which no compilation needs
 
-        return writing.written(self.program)
+        programs = {_id(one.name): one for one in self._session.programs}
+        if compile_id is None:
+            return writing.written(self.program)
+        if compile_id not in programs:
+            raise KeyError(f"{self._session.name} has no program {compile_id!r}; there are {', '.join(programs)}")
+        return writing.written(programs[compile_id])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.recording._repr_mimebundle_(**kwargs)
+
+
+def _id(name: str) -> str:
+    """The compile id in a program's name, or the name if it has none.
+
+    >>> _id("step [0/1]"), _id("step")
+    ('0/1', 'step')
+    """
+    found = re.search(r"\[([^\[\]]+)\]$", name)
+    return name if found is None else found[1]
 
 
 def session_of(compiled: Inspected) -> Session:

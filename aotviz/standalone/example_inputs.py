@@ -110,11 +110,11 @@ class Examples:
         if value.is_contiguous():
             return self._elements(value, size)
         made = f"{self.spelling.torch}.empty_strided({size}, {stride}, {self._kind(value)})"
-        return f"{made}.normal_()" if _is_random(value.dtype) else f"{made}.zero_()"
+        return f"{made}.uniform_()" if _is_random(value.dtype) else f"{made}.zero_()"
 
     def _elements(self, value: torch.Tensor, size: Any) -> str:
-        """A dense tensor."""
-        return f"{self.spelling.torch}.{'randn' if _is_random(value.dtype) else 'zeros'}({size}, {self._kind(value)})"
+        """A dense tensor, of numbers between 0 and 1: a variance is not negative."""
+        return f"{self.spelling.torch}.{'rand' if _is_random(value.dtype) else 'zeros'}({size}, {self._kind(value)})"
 
     def _kind(self, value: torch.Tensor) -> str:
         return f"dtype={self.spelling.of(value.dtype)}, device={literal(str(value.device))}"

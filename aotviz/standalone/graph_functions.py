@@ -35,7 +35,7 @@ class GraphFunctions:
         """Write one graph, with a docstring. Returns the name of the function."""
         with self.spelling.within(about):
             body = _Body(self, module, names).lines()
-        self.lines += ["", "", f"def {name}({_parameters(body.parameters)}", f'    """{docstring(about)}"""']
+        self.lines += ["", "", f"def {name}({_parameters(body.parameters)}", f'    """{docstring(spoken(about))}"""']
         self.lines += body.lines
         return name
 

@@ -74,6 +74,7 @@ class _File:
         wrapper = ["", "", *self.program.source.rstrip("\n").split("\n")]
         torchs = "import torch" + (f" as {self.spelling.torch}" if self.spelling.torch != "torch" else "")
         imports = ["", torchs, *([""] if self.spelling.imports else []), *self.spelling.imports]
+        imports += [f"# import here what registers the operators {one}" for one in self._operators]
         parts = [self._head(), imports, self.functions.lines, self.lines, wrapper, self.late, examples, main]
         return _LINES.sub("\n\n\n", "\n".join(itertools.chain(*parts))) + "\n"
 
@@ -266,16 +267,18 @@ class _File:
             "a forward graph and a backward graph" if isinstance(self.call, Split) else "one graph, without gradients"
         )
         lines = [f"{call.name}: {graph}.", "", by]
-        lines.append(
-            "The graphs run operator by operator. `python` with the name of this file runs it on example inputs."
-        )
+        when = f", once the operators {', '.join(self._operators)} are registered" if self._operators else ""
+        lines.append("The graphs run operator by operator.")
+        lines.append(f"`python` with the name of this file runs it on example inputs{when}.")
         described = [self.examples.about(i) for i in range(len(call.descriptors))]
         if described:
             lines += ["", "Arguments:", *(f"    {one}" for one in described)]
-        if self.spelling.namespaces:
-            names = ", ".join(sorted(self.spelling.namespaces))
-            lines += ["", f"Import what registers these operators before: torch.ops.{names}"]
         return ['"""' + docstring(spoken(lines[0])), *map(docstring, lines[1:]), '"""']
+
+    @property
+    def _operators(self) -> list[str]:
+        """The namespaces of operators that are not torch's."""
+        return [f"torch.ops.{name}" for name in sorted(self.spelling.namespaces)]
 
 
 def _defined(source: str) -> set[str]:

@@ -60,6 +60,14 @@ def complex_arithmetic():
     return call(f, z, leaf(3, k=2))
 
 
+@program("complex")
+def complex_number_in_a_product():
+    def f(z):
+        return (z * 1j).abs(), 2j / z.conj()
+
+    return call(f, torch.complex(plain(3), plain(3, k=1)).requires_grad_())
+
+
 @program("complex", "alias_of_input")
 def real_view_of_complex_is_returned():
     def f(z):
