@@ -464,11 +464,13 @@ def meaning(text: str) -> tuple[str, Advice]:
     told = re.sub(r"^ *Hint: .*$", "", said, flags=re.M)  # hints name other kinds of breaks
     for pattern, words, cure in KINDS:
         match = re.search(pattern, told)
-        if match:
+        if match and not (cure is break_cures.RAISES and FAKED.search(told)):
             named = match.groupdict() | ({"method": _logged_by(told)} if cure is break_cures.LOGGING else {})
             return words.format(**named), cure.said(**named) if cure else NO_ADVICE
     explained = explanation(said)
     reason = explained or said.strip().partition("\n")[0]
+    if FAKED.search(told) and not FAKED.search(reason):  # since torch 2.14, the program's exception quotes it
+        reason = error_texts.plain(told)
     raised = of_operator(reason)
     fix = hinted(said, reason) or (break_cures.RAISES if raised else break_cures.OUTSIDE).said()
     first = error_texts.sentences(reason)[:1] or [reason]

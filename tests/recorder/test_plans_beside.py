@@ -84,7 +84,7 @@ def test_what_is_recomputed_from_a_random_state_counts_too() -> None:
     backward = plan.graph("backward")
     found = zip(backward.rows, costs.costs(backward, {}), strict=True)
     again = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-    if not versions.has("attention on a CPU is not random"):
+    if not versions.has("attention on a CPU is recomputed without a state"):
         again = "higher_order.run_with_rng_state"
     (attention,) = (one.flop for node, one in found if node.target == again)
     assert attention == 2 * (2 * 4 * 2 * 16 * 16 * 16)  # two products, of 4 sequences of 16, in 2 heads of width 16
