@@ -154,8 +154,9 @@ def owner(node: Any) -> Any:
     `_conj(1j)` in a gradient, shows none."""
     while isinstance(node, fx.Node):
         source = node.args[0] if node.target is operator.getitem else node
-        is_view = isinstance(source, fx.Node) and operators.is_view(source.target)
-        if not is_view or not isinstance(source.args[0], (fx.Node, tuple, list)):
+        if not (isinstance(source, fx.Node) and operators.is_view(source.target)):
+            break
+        if isinstance(source.args[0], (int, float, complex)):
             break
         node = source.args[0]
     return node
