@@ -93,7 +93,7 @@ compare by meaning |
 | 2.15 | a metadata op compares the bytes of its storage with what it needs, also where they are symbolic | done: the \
 comparison is no part of the graph |
 | 2.14 | attention on a CPU is recomputed without a state of the random numbers | nothing to do |
-| 2.15 | Inductor asserts sizes, strides and dtype of a result at once (`assert_tensor_metadata`) | done: \
+| 2.14 | Inductor asserts sizes, strides and dtype of a result at once (`assert_tensor_metadata`) | done: \
 planned memory reads it |
 | 2.15 | an export without Dynamo has a compile id in TORCH_TRACE, and its records have no stacks | done: it is read \
 as an export |

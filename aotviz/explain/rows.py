@@ -16,7 +16,7 @@ from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from aotviz.recording.dynamo_stage import REST
+from aotviz.recording.dynamo_stage import COMPILE_ID, REST
 from aotviz.recording.graph import Graph
 from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.schema import (
@@ -39,7 +39,6 @@ class HasOrigin(Protocol):
 
 Row = TypeVar("Row", bound=HasOrigin)
 EXPORTS = EXPORT, DRAFT = "export", "draft export"  # kinds of compilations
-COMPILE_ID = re.compile(r"\[([^\[\]\s]+)\]$")  # Dynamo's, at the end of the name of a compilation of our own
 PACKAGES = "/site-packages/"
 TIMED = ("duration_us", "entire_frame_compile_time_s")  # of one compilation, the best known first
 

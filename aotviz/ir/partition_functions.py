@@ -64,7 +64,7 @@ from aotviz.torch_private.random_numbers import run_and_save_rng_state
 RANDOM_STATE = "rng_state_output_"  # torch's name in a backward for the state with which it recomputes a random node
 NUMBERED_STATE = re.compile(RANDOM_STATE + r"\d+")
 BACKWARD_ONLY = "must_be_in_backward"  # the `partitioner_tag` of what stays in the backward
-FORWARD_ONLY = "must_be_in_forward"
+FORWARD_ONLY = "must_be_in_forward"  # and in the forward
 GENERATOR = "bwd_rng_state_"  # and for a generator, which the wrapper keeps in step with the forward's
 Halves = tuple[fx.GraphModule, fx.GraphModule]
 
@@ -115,10 +115,12 @@ def drawing_once(
     are not recomputed either; see Note [Recomputing from an input]. Edits the tags of `joint` that partitioners use.
     """
     several: dict[str, Any] = {}
+    late_effects: list[fx.Node] = []
     for node in joint.graph.nodes:
-        late = node.meta.get("partitioner_tag") == "is_backward"
+        late = str(node.meta.get("partitioner_tag")).endswith("backward")
         if operators.only_has_effects(node.target):  # see Note [Effects run once]
             node.meta["partitioner_tag"] = BACKWARD_ONLY if late else FORWARD_ONLY
+            late_effects += [node] * late
         elif operators.is_random(node.target):
             if late:
                 node.meta["partitioner_tag"] = BACKWARD_ONLY
@@ -127,7 +129,8 @@ def drawing_once(
                 several[node.name] = value
                 node.meta["val"] = value[0]  # torch takes a node without users for one tensor
     forward, backward = cut(joint)
-    _put_back_effects(joint, forward, backward, results)
+    if late_effects:
+        _put_back(late_effects, joint, forward, backward, results)
     _save_items(forward, backward, results)
     _name_states(forward, backward, [node for node in joint.graph.nodes if must_recompute(node)])
     for node in (*forward.graph.nodes, *backward.graph.nodes):
@@ -151,11 +154,16 @@ def drawing_once(
     return forward, backward
 
 
-def _put_back_effects(joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
-    """See Note [Effects run once]."""
+def _put_back(
+    effects: Sequence[fx.Node],
+    joint: fx.GraphModule,
+    forward: fx.GraphModule,
+    backward: fx.GraphModule,
+    results: int,
+) -> None:
+    """Put effects of the backward where a partitioner left them out. See Note [Effects run once]."""
     there = {node.name: node for node in backward.graph.nodes}
-    effects = (node for node in joint.graph.nodes if operators.only_has_effects(node.target))
-    lost = {node for node in effects if node.meta["partitioner_tag"] == BACKWARD_ONLY and node.name not in there}
+    lost = {node for node in effects if node.name not in there}
     if not lost:
         return
     first = {node.name: node for node in forward.graph.nodes}

@@ -78,7 +78,7 @@ def compilation_of(assembler: Assembler, stream: Stream, record: Record) -> Comp
         if label not in LATER and record.kind != "export":
             return None
         entry = DRAFT if not stream.log.torch and record.kind != "export" else EXPORT
-    own_lines = int(entry in (EXPORT, DRAFT, AOTI))  # the others write their records from several of their own
+    own_lines = int(entry in (EXPORT, DRAFT, AOTI))  # the others write records from several of their lines
     call = tuple((frame.get("filename"), frame.get("line")) for frame in frames[: depth + own_lines])
     describer = content.get("describer_id") if record.kind in DESCRIBED else None
     if opened is not None and opened.compilation.kind == entry and record.kind != "export":

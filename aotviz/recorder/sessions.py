@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import platform
-import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -27,6 +26,7 @@ from aotviz.recorder import call_errors
 from aotviz.recorder.recorder import Recorder
 from aotviz.recorder.torchs_trace import TorchsTrace
 from aotviz.recording import progress_line
+from aotviz.recording.dynamo_stage import COMPILE_ID
 from aotviz.recording.store import Store
 from aotviz.runtime.lowered import Program
 from aotviz.torch_private import dynamo, inductor_results, torchs_log
@@ -239,25 +239,16 @@ class Inspected:
         """
         from aotviz.standalone import writing  # which no compilation needs
 
-        programs = {_id(one.name): one for one in self._session.programs}
         if compile_id is None:
             return writing.written(self.program)
+        found = ((COMPILE_ID.search(one.name), one) for one in self._session.programs)
+        programs = {name[1] if name else one.name: one for name, one in found}
         if compile_id not in programs:
             raise KeyError(f"{self._session.name} has no program {compile_id!r}; there are {', '.join(programs)}")
         return writing.written(programs[compile_id])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.recording._repr_mimebundle_(**kwargs)
-
-
-def _id(name: str) -> str:
-    """The compile id in a program's name, or the name if it has none.
-
-    >>> _id("step [0/1]"), _id("step")
-    ('0/1', 'step')
-    """
-    found = re.search(r"\[([^\[\]]+)\]$", name)
-    return name if found is None else found[1]
 
 
 def session_of(compiled: Inspected) -> Session:

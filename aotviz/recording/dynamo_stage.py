@@ -214,6 +214,9 @@ def _said(kind: str, guard: str) -> str:
     return spoken(guard)[:LONGEST]
 
 
+COMPILE_ID = re.compile(r"\[([^\[\]\s]+)\]$")  # Dynamo's, at the end of the name of a compilation of our own
+
+
 def plain_name(text: str) -> str:
     """A text in which no function has the name that Dynamo gives to what follows a graph break.
 

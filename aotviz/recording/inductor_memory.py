@@ -38,7 +38,7 @@ _ALIASES = re.compile(r"(?:reinterpret_tensor|alias|as_strided)$|\.(?:view|alias
 _NO_KERNEL = re.compile(
     r"\b(?>\w*?assert_)\w++$|\.clear$|set_device$|synchronize|get_raw_stream|run_intermediate_hooks$|^print$"
 )
-_SAYS_SIZES = ("assert_size_stride", "assert_tensor_metadata")  # the second since torch 2.15
+_SAYS_SIZES = ("assert_size_stride", "assert_tensor_metadata")  # the second since torch 2.14
 _OPERATOR = re.compile(r"torch\.ops\.(?P<name>\w+\.\w+\.\w+)$")
 _PARTITION = re.compile(r"self\.partitions\[(?P<number>\d{1,6})\]$")
 

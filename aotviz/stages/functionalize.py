@@ -15,6 +15,7 @@ import torch.fx as fx
 
 from aotviz.ir import graphs
 from aotviz.ir.forms import GraphCall, JointCall, Reason
+from aotviz.ir.partition_functions import FORWARD_ONLY
 
 
 def run(call: GraphCall) -> GraphCall:
@@ -52,6 +53,6 @@ def _write(graph: fx.Graph, output: fx.Node, target: fx.Node, value: Any) -> Non
     with graph.inserting_before(output):
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
     node.meta["val"] = target.meta["val"]
-    node.meta["partitioner_tag"] = "must_be_in_forward"  # partitioners end the forward after the last "is_forward"
+    node.meta["partitioner_tag"] = FORWARD_ONLY  # partitioners end the forward after the last "is_forward"
     if isinstance(value, fx.Node) and "stack_trace" in value.meta:
         node.meta["stack_trace"] = value.meta["stack_trace"]

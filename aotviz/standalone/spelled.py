@@ -104,7 +104,7 @@ class Spelling:
         """The expression of a value.
 
         Raises:
-            CannotBeWritten: it has none.
+            CannotBeWritten: no expression makes this value.
         """
         name = self.known(value)
         if name is not None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from aotviz.ir import graphs
-from aotviz.ir.partition_functions import must_save
+from aotviz.ir.partition_functions import FORWARD_ONLY, must_save
 from aotviz.ir.refusals import Names, Refused
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
@@ -84,14 +84,14 @@ def put_into(trace: OpenTrace, passed: Iterable[tuple[Any, Any]], results: Seque
         node = trace.node_of(fake)
         for user in [user for user in graph.nodes if any(graphs.owner(n) is node for n in user.all_input_nodes)]:
             if operators.writes(user.target):
-                user.meta["partitioner_tag"] = "must_be_in_forward"
+                user.meta["partitioner_tag"] = FORWARD_ONLY
             elif not operators.is_view(user.target) and "recompute" not in user.meta:
                 must_save(user)
         for event in reversed(ledger.resized_storages):
             if event.tensor == ledger.number(argument) and _stays_in_graph(ledger, argument, results):
                 with graph.inserting_after(event.after):
                     resize = graph.call_function(operators.RESIZE_STORAGE, (node, event.size))
-                resize.meta.update(val=None, partitioner_tag="must_be_in_forward")
+                resize.meta.update(val=None, partitioner_tag=FORWARD_ONLY)
 
 
 def resizes(ledger: Ledger, argument: Any) -> bool:

@@ -80,7 +80,7 @@ def used(code: str) -> set[str]:
 
 
 def needed(code: str, known: set[str], statements: dict[str, str]) -> list[str] | None:
-    """The stand-ins that a block needs, each after those that it needs itself; None if there is none for a name."""
+    """The stand-ins that a block needs, each after those that it needs itself; None if a name has no stand-in."""
     found: list[str] = []
     for name in sorted(used(code) - known):
         if name not in statements:
