@@ -35,8 +35,8 @@ demo: $(READY) ## a GPT-2 training step through the pipeline; writes demo.aotviz
 lab: $(READY) ## JupyterLab on the tour
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir="$(CURDIR)" notebooks/01_tour.ipynb $(ARGS)
 
-test: $(READY) ## the tests, but for the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m "not slow" $(ARGS)
+test: $(READY) ## the quick tests; with ARGS=FILE, also those of it that take long
+	$(if $(findstring tests/,$(ARGS)),,AOTVIZ_TESTS_SHARE=none )$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m "not slow" $(ARGS)
 
 test-all: $(READY) ## all tests, as CI runs them
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)

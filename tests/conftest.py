@@ -39,7 +39,7 @@ if "CXX" not in os.environ and shutil.which("g++") and shutil.which("sha256sum")
     made = tempfile.TemporaryDirectory(prefix="aotviz-compiled-")  # for this process and those that it starts
     os.environ |= {"CXX": str(Path(__file__).parent / "compilers" / "g++"), "AOTVIZ_TESTS_COMPILED": made.name}
 
-SHARE = os.environ.get("AOTVIZ_TESTS_SHARE", "")  # of the slow tests: see tests/tiers.py
+SHARE = os.environ.get("AOTVIZ_TESTS_SHARE", "")  # of those that take long: see tests/tiers.py
 SERVERS = {"lab", "notebook_7", "served"}  # fixtures: a JupyterLab, a Notebook 7, one after the other
 FILE = pytest.StashKey[Path]()  # of the test that runs
 FIRST = ["test_leaks.py", "test_benchmarks.py", "test_one_way_in.py", "test_wrapper.py"]
@@ -104,7 +104,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("servers" if uses_server else item.path.name))
         if item.originalname.startswith("test_golden_of") and is_of_another_size(item):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
-    left_out = {item for item in items if item.get_closest_marker("slow") and not tiers.is_in(SHARE, item.nodeid)}
+    long = tiers.long_tests()
+    left_out = {item for item in items if takes_long(item, long) and not tiers.is_in(SHARE, item.nodeid)}
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
     sizes = Counter(item.path for item in items)
@@ -118,6 +119,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             -sizes[item.path],
         )
     )
+
+
+def takes_long(item: pytest.Item, long: frozenset[str]) -> bool:
+    function = f"{item.location[0]}::{item.originalname}"  # type: ignore[attr-defined]
+    return item.get_closest_marker("slow") is not None or function in long
 
 
 def is_of_another_size(golden: pytest.Function) -> bool:

@@ -11,6 +11,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import aotviz
 from aotviz.tracing import corrections
+from tests.oracle.samples import samples_of
 
 MODES = {"training": torch.enable_grad, "no_grad": torch.no_grad, "inference mode": torch.inference_mode}
 BYTES = torch.arange(2 * 3 * 9 * 8, dtype=torch.uint8).reshape(2, 3, 9, 8)
@@ -200,7 +201,7 @@ WRITTEN = {"a tensor": (own, lambda x: x), "a view": (a_view, lambda x: x),
 def in_place(operator, how):
     """The operator's first sample that eager can write into a tensor that is not contiguous, and the function."""
     program, given = WRITTEN[how]
-    for sample in operator.sample_inputs("cpu", torch.float32):
+    for sample in samples_of(operator, torch.float32):
         x = sample.input
         if not isinstance(x, torch.Tensor) or x.dim() < 2 or min(x.shape[-2:]) < 2:
             continue

@@ -39,6 +39,22 @@ def test_a_mesh_takes_nothing_of_a_memory_budget(mesh, backend, budget):
         torch.testing.assert_close(ran(torch.compile(f, backend=backend)), ran(f))
 
 
+@pytest.mark.parametrize("compiled", [torch.compile, aotviz.aot_function], ids=["torch.compile", "aot_function"])
+def test_in_inference_mode_a_write_before_from_local_is_counted_once(mesh, compiled):
+    """`from_local` detaches its argument in place there, which no version counter counts."""
+
+    def f(x):
+        x.sub_(1)
+        return DTensor.from_local(x, mesh, [Replicate()]).to_local()
+
+    fn = compiled(f, backend="aotviz_eager") if compiled is torch.compile else compiled(f, run_graph)
+    x, y = leaf(3) * 1, leaf(3) * 1
+    with torch.inference_mode():
+        assert torch.equal(fn(x), f(y))
+    assert torch.equal(x, y)
+    assert x._version == y._version == 1
+
+
 @pytest.mark.parametrize("placement", [Shard(0), Replicate()], ids=str)
 def test_what_distribute_tensor_gives_is_waited_for(mesh, placement):
     """The collective that it calls writes to its argument only when Python waits for it."""

@@ -253,6 +253,14 @@ def test_a_call_that_the_program_was_not_compiled_for_is_refused_as_by_the_compi
             call(torch.ones(4), torch.ones(4))
 
 
+def test_a_number_of_the_call_is_constant_in_the_file():
+    compiled = alone(lambda x, times: x * times)
+    x = torch.ones(4)
+    assert compiled(x, 3.0).tolist() == [3.0] * 4
+    function = executed(compiled.to_python())[compiled.program.function.__name__]
+    assert function(x, 3.0).tolist() == function(x, 5.0).tolist() == [3.0] * 4
+
+
 def test_parameters_of_a_module_are_made_once_and_get_their_gradients():
     module = torch.nn.Linear(3, 2)
     compiled = aotviz.aot_module(module, lambda graph, inputs: graph)

@@ -17,8 +17,9 @@ from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Point, counted, listed, seconds, sentence
 from aotviz.explain.ingredients import PROGRAM
 from aotviz.explain.key_parts import Difference, short_pair
-from aotviz.explain.rows import NUMBERED_NAME, Facts
+from aotviz.explain.rows import Facts
 from aotviz.recording import own_lookups
+from aotviz.recording.dynamo_stage import COMPILE_ID
 from aotviz.recording.schema import CacheLookup
 from aotviz.recording.sources import SourceLine
 
@@ -56,7 +57,7 @@ def told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str
 
 def _told(facts: Facts, record: CacheLookup, differs: Mapping[str, tuple[str, str]], nearest: str) -> Told:
     place = record.origin.compilation
-    function = NUMBERED_NAME.sub("", facts.function(place)) or "a function"
+    function = COMPILE_ID.sub("", facts.function(place)) or "a function"
     spent = facts.seconds(place) if place >= 0 else 0.0
     reason = facts.text(record.reason).strip().rstrip(".")
     file, code = _line(facts, place, facts.text(record.place))

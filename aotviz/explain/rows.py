@@ -96,7 +96,7 @@ class Facts:
         before, _, id = self.id(place).rpartition(": ")
         function = self.function(place)
         rest = REST.fullmatch(function)
-        named = function if NUMBERED_NAME.search(function) or function == id else f"{function} [{id}]"
+        named = function if COMPILE_ID.search(function) or function == id else f"{function} [{id}]"
         told = f"the rest of `{rest['function']}` after line {rest['line']} [{id}]" if rest else f"`{named}`"
         return f"{before}: {told}" if before else told
 
@@ -375,7 +375,6 @@ class Facts:
         return None
 
 
-NUMBERED_NAME = re.compile(r" \[[\d/!_]+\]$")  # the compile id behind the name in a recording of our own
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]+")  # what Dynamo makes one underscore of when it names an input
 NUMBERED = re.compile(r"/(\d{1,9})\Z")  # how often a compilation's code was compiled before, in its id
 GRAPH_LINE = re.compile(

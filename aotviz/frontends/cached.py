@@ -40,6 +40,7 @@ from aotviz.ir.serializable import class_of_results
 from aotviz.lowerings import EAGER, Lowering, OneCompiler
 from aotviz.pipeline import Observer, Role
 from aotviz.recorder.sessions import Session
+from aotviz.recording.dynamo_stage import COMPILE_ID
 from aotviz.runtime.lowered import LoweredSplit, Program
 from aotviz.stages import scalars
 from aotviz.torch_private import fake_tensors, stored_values
@@ -47,7 +48,6 @@ from aotviz.torch_private.inductor_results import stored_under
 from aotviz.torch_private.what_follows import Follows
 
 NAME = "name"  # the part that `aotviz cache ls` shows: the function's name, which is in no key
-_CALL = re.compile(r" \[[\d/!_]+\]$")  # Dynamo's number for the compilation
 RECORDING = "recording"  # the part of an entry that holds what was recorded of the compilation
 
 
@@ -363,7 +363,7 @@ class Keeper(Observer):
         inputs = self._symbols, key.shared
         main, guards = entries.packed(call, origins, *inputs, stacks, forward, program.source, elapsed)
         variant = entries.digest(guards.hex()).hex()
-        parts = {NAME: _CALL.sub("", call.name).encode("utf-8", "replace")}
+        parts = {NAME: COMPILE_ID.sub("", call.name).encode("utf-8", "replace")}
         self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main, parts)
         self._asked.store.note_rehearsed(self._entry)
         self._share(forward, code)

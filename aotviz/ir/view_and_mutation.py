@@ -157,6 +157,8 @@ class Data(ReplayStep):
 class Move(_OfAnOperator):
     """`operator(source, *args, **kwargs)`, which changes shape or strides in place."""
 
+    counts: bool = True  # in the version counter
+
 
 class Marking(Enum):
     """How `requires_grad` of a tensor is changed."""
@@ -214,7 +216,8 @@ def count_writes(replay: Sequence[ReplayStep], counts_with: Mapping[Ref, Ref] = 
     counts: Counter[Ref] = Counter()
     for step in replay:
         source = root.get(step.source, step.source)
-        writes = step.count if isinstance(step, Count) else int(isinstance(step, Move | Write))
+        counted = isinstance(step, Write) or (isinstance(step, Move) and step.counts)
+        writes = step.count if isinstance(step, Count) else int(counted)
         if writes:
             counts[source] += writes
         if isinstance(step, View):

@@ -214,7 +214,7 @@ def _said(kind: str, guard: str) -> str:
     return spoken(guard)[:LONGEST]
 
 
-COMPILE_ID = re.compile(r"\[([^\[\]\s]+)\]$")  # Dynamo's, at the end of the name of a compilation of our own
+COMPILE_ID = re.compile(r" \[([\d/!_]+)\]$")  # Dynamo's, at the end of the name of a compilation of our own
 
 
 def plain_name(text: str) -> str:

@@ -43,10 +43,12 @@ from aotviz.ir.view_and_mutation import (
     ReplayStep,
     View,
     Write,
+    count_writes,
 )
 from aotviz.runtime import call_differs, edges, gradient_hooks, storage_sizes
 from aotviz.runtime.codegen import Source
 from aotviz.runtime.cuts import Cut
+from aotviz.runtime.early_views import come_first
 from aotviz.torch_private import runtime, tensors
 from aotviz.tracing import functional
 from aotviz.tracing.overlap import overlap
@@ -150,6 +152,8 @@ class Epilogue:
     def announce(self) -> None:
         """Bump versions of inputs that are not written after the graph, before the graph saves tensors with these
         counters."""
+        for step in self._first:
+            self._repeat(step)
         self._count_idle(ending=False)
         for i in self.call.meta.in_graph_mutated_indices:
             counted = int(self.call.options.graph_counts_writes) + self.call.meta.replayed_writes[Ref("input", i)]
@@ -199,6 +203,14 @@ class Epilogue:
                 found[held[0]] = count
         return found
 
+    @functools.cached_property
+    def _first(self) -> list[ReplayStep]:
+        return come_first(self.call, self._counter, self._passed) if isinstance(self.call, Split) else []
+
+    @functools.cached_property
+    def _first_writes(self) -> Counter[Ref]:
+        return count_writes(self._first)
+
     def _view_of_no_grad_base(self, counter: int) -> int | None:
         """An input of this counter that gets a gradient and loses its `grad_fn` by a write; see
         tracing/views_of_no_grad_bases.py."""
@@ -217,7 +229,7 @@ class Epilogue:
         meta = self.call.meta
         later: Counter[int] = Counter()
         for i, info in enumerate(meta.input_info):
-            replayed = meta.replayed_writes[Ref("input", i)]
+            replayed = meta.replayed_writes[Ref("input", i)] - self._first_writes[Ref("input", i)]
             if i in self._written and info.mutation_type is MutationType.MUTATED_OUT_GRAPH:
                 bumps = info.version_bumps - self._counted_in_graph(i)
                 replayed = max(replayed - 1, bumps)  # the write is one of the steps
@@ -283,7 +295,8 @@ class Epilogue:
                     fact = "let autograd read {} at this version, so that it regenerates grad_fn at the next"
                     self._of_input(j, f"{self.inputs[j]}.grad_fn", fact)
         for step in self.call.meta.replay:
-            self._repeat(step)
+            if step not in self._first:
+                self._repeat(step)
 
     def _repeat(self, step: ReplayStep) -> None:
         source, variable, name = self.source, self._variable(step.source), self._name(step.source)

@@ -456,7 +456,7 @@ def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, in
     tensors = tuple(args[p] for p in members)
     if not by_storage:
         group = _tensor_group(members, tensors, same)
-        if group is not None and _count_together(call, group):
+        if group is not None and _count_together(call, group) and not _base_moves(call, group):
             return group
     refuse(rules.OF_STORAGES, Members(call, members))
     smallest = min(tensors, key=lambda t: t.dtype.itemsize)
@@ -495,6 +495,12 @@ def _count_together(call: TracedCall, group: TensorGroup) -> bool:
     if is_subclass(group.base):
         return True
     return len(set().union(*map(call.counters, group.members))) == 1
+
+
+def _base_moves(call: TracedCall, group: TensorGroup) -> bool:
+    """Whether a metadata op changes the base in place: its views could not be taken again as they were."""
+    own = group.itself
+    return own is not None and group.base.requires_grad and call.meta.input_info[own].mutates_metadata
 
 
 def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[Root, ...]:

@@ -110,9 +110,9 @@ def without_write(target: Operator) -> Operator | None:
 
 
 def counts_writes(target: Any) -> bool:
-    """Whether eager bumps the version for the operator's writes. Batch norm updates the statistics without that, and
-    no collective does it."""
-    uncounted = target is torch.ops.aten._native_batch_norm_legit.default
+    """Whether eager bumps the version for what the operator changes in place. Batch norm updates the statistics without
+    that, `detach_` changes neither data nor layout, and no collective does it."""
+    uncounted = target in (torch.ops.aten._native_batch_norm_legit.default, torch.ops.aten.detach_.default)
     return not uncounted and getattr(target, "namespace", "") != "c10d"
 
 

@@ -264,7 +264,7 @@ class Ledger(Log):
         if sets:
             self.parted.append((len(self.events), number, "alias is given another storage"))
         said = self._as_data(args[1:]), {name: self._as_data(value) for name, value in kwargs.items()}
-        moved = MetadataOp(number, operator, *said, mode, node, where, tracked, sets)
+        moved = MetadataOp(number, operator, *said, mode, node, where, tracked, sets, operators.counts_writes(operator))
         self.add(moved)
         given = self.given.get(number)
         if given is not None:

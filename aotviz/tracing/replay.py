@@ -362,7 +362,7 @@ class Builder:
         later = self.log.events[position + 1 :]
         grad = mode.grad and (event.tracked or not any(isinstance(e, Marked) and e.on for e in later))
         kwargs = tuple(event.kwargs.items())
-        self.steps.append(Move(source, event.operator, event.args, kwargs, grad, mode.inference))
+        self.steps.append(Move(source, event.operator, event.args, kwargs, grad, mode.inference, event.counts))
 
     def _hook(self, event: Hooked) -> None:
         refs = [self.refs.get(tensor) for tensor in event.tensors]

@@ -132,4 +132,25 @@ def f(x):
     z.transpose_(0, 1)
     return z
 """,
+    "the_base_of_an_argument_is_transposed_after_a_write_to_both": """
+def inputs():
+    x = torch.linspace(-0.97, 1.23, 6).reshape(2, 3).requires_grad_() * 1.5
+    return x[:1], x
+
+def f(part, whole):
+    part.neg_()
+    whole.transpose_(0, 1)
+    return torch.cat([whole, whole]), part * 2
+""",
+    "a_view_of_a_view_is_unsqueezed_before_a_gradient_is_taken_inside": """
+def inputs():
+    return (torch.linspace(-1.10, 1.30, 6).requires_grad_().narrow(0, 5, 1),)
+
+def f(x):
+    y = x.narrow(0, 0, 1)
+    with torch.no_grad():
+        y.unsqueeze_(0)
+    torch.autograd.grad((x * 2.0).sin().sum(), x, create_graph=True)
+    return y
+""",
 }

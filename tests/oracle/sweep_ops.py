@@ -24,17 +24,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
-from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo import core
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .compare import CANDIDATES, Candidate, EagerRaised, Setup, Trial, eager_itself, expect, judge
 from .fuzz import cause, worse
 from .progress import Log, Row, finished, run_side_by_side, shared, stable
+from .samples import samples_of
 
 # Not run at all, and why.
 LEFT_OUT = {
@@ -76,11 +74,7 @@ class Samples:
     def __iter__(self) -> Iterator[tuple[str, Trial | str]]:
         torch.manual_seed(0)
         random.seed(0)
-        with (
-            mock.patch.object(core, "extract_test_fn", return_value=None),
-            mock.patch.object(common_utils, "extract_test_fn", return_value=None),
-        ):  # for each op, it looks for a test case in the source of each frame of the stack: 0.1 s
-            samples = self.op.sample_inputs(self.device, torch.float32, requires_grad=self.op.supports_autograd)
+        samples = samples_of(self.op, torch.float32, self.op.supports_autograd, self.device)
         for k, sample in enumerate(samples):
             if self.limit is not None and k >= self.limit:
                 return

@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotviz.recording.oversized import has_statistics_of_weights, kept_elements
+from tests.oracle.samples import samples_of
 
 DTYPES = (torch.float32, torch.bfloat16)
 SAMPLES = 6  # of an operator and a dtype
@@ -82,7 +83,7 @@ class Compared(TorchDispatchMode):
 def samples(op: Any, dtype: torch.dtype) -> Iterator[Any]:
     torch.manual_seed(0)
     with contextlib.suppress(Exception):  # a sample that cannot be made here is left out
-        for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd)):
+        for number, sample in enumerate(samples_of(op, dtype, op.supports_autograd)):
             if number == SAMPLES:
                 return
             yield sample

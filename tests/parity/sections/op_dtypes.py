@@ -11,6 +11,7 @@ from itertools import islice
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.oracle.progress import Row
+from tests.oracle.samples import samples_of
 from tests.oracle.sweep_ops import LEFT_OUT, name_of, sample_program
 
 from ..cases import Case, program_case, skipped
@@ -35,7 +36,7 @@ def cases(group: str) -> Iterator[Case]:
         if op.name in LEFT_OUT:
             yield skipped(key, LEFT_OUT[op.name])
             continue
-        for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=dtype in differentiable), 1):
+        for sample in islice(samples_of(op, dtype, dtype in differentiable), 1):
             yield program_case(key, sample_program(key, op.op, sample))
 
 
