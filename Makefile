@@ -71,7 +71,7 @@ sweep-models: $(MODELS)/.ready ## models of many packages, three training steps,
 sweep-python: $(READY) ## what programs read from Python, changed between two calls, beside eager and torch; writes docs/parity.md
 	$(BIN)/python -m tests.sweeps.python $(ARGS)
 
-matrix: $(READY) ## the quick tests and random programs on each release of torch and each Python; writes docs/releases.md
+matrix: $(READY) ## tests and random programs on each release of torch and each Python; writes docs/releases.md
 	$(BIN)/python -m tests.matrix $(ARGS)
 
 gpu: ## on a machine with a GPU: its tests, the models, step times; writes benchmarks/results/gpu.json

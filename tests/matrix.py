@@ -3,6 +3,7 @@
     python -m tests.matrix                     # all pairs, one after the other; those with figures are left out
     python -m tests.matrix 2.14.1-3.11 --again  # this pair, again
     python -m tests.matrix 2.14.1-3.11 --mended  # of this pair the tests that had failed, if any, and the programs
+    python -m tests.matrix 2.13.0-3.13 --quick  # of the tests, those of `make test`
     python -m tests.matrix 2.15.0-3.11 --files tests/test_rng.py  # these files; their figures join those of others
     python -m tests.matrix --page              # docs/releases.md from the stored figures
 
@@ -41,11 +42,12 @@ CANDIDATES = ("ours", "ours-backend", "torch")
 HEAD = """\
 # Releases of torch
 
-What was run on each release of torch and each Python: the quick tests (`make test`), and random programs, by
+What was run on each release of torch and each Python: tests, and random programs, by
 `aotviz.aot_function` and `torch.compile(backend="aotviz_eager")` beside the same by torch of that release. A program
 is right if it equals eager; "only torch" counts those that torch has right and aotviz has not. Below the table are the
-tests that failed, if there are any. After a mend, only those that had failed ran again. Where only some files of tests
-were run, their number is given; `tests/matrix.json` has their names. "Minutes" is what the tests took, on two cores.
+tests that failed, if there are any. After a mend, only those that had failed ran again. Tests: "all", but for sweeps
+and most rows of long tables; "quick", those of `make test`; or the number of the files that were run, whose names are
+in `tests/matrix.json`. "Minutes" is what the tests took, on two cores.
 
 `make matrix` runs what has no figures yet, and writes this page; `make test TORCH=2.14.1` runs the tests alone. What a
 release lacks is in one table, `aotviz/torch_private/versions.py`, and tests that need it are skipped.
@@ -55,7 +57,7 @@ $ make matrix ARGS="2.14.1-3.11 --again"
 == torch 2.14.1, Python 3.11
 ```
 
-| torch | Python | files of tests | passed | failed | skipped | minutes | programs | {candidates} | only torch |
+| torch | Python | tests | passed | failed | skipped | minutes | programs | {candidates} | only torch |
 | --- | --- | --- | --- | --- | --- | --- | --- |{columns} --- |
 """
 
@@ -141,6 +143,7 @@ class Figures:
     programs: dict[str, dict[str, int]] = field(default_factory=dict)
     files: dict[str, list[int]] = field(default_factory=dict)  # file -> passed, skipped; empty if all of them were run
     only_torch: list[str] = field(default_factory=list)
+    quick: bool = False  # the tests were those of `make test`
     seconds: int = 0  # that the tests took, with two processes; 0 if it is not known
 
     @property
@@ -165,13 +168,15 @@ def store(figures: Figures) -> None:
     STORED.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def run(pair: str, jobs: int, programs: int, before: Figures | None, files: Sequence[str] = ()) -> Figures:
+def run(
+    pair: str, jobs: int, programs: int, before: Figures | None, files: Sequence[str] = (), quick: bool = False
+) -> Figures:
     """Make the pair's environment if it is not there, and run everything in it; of the tests, only those in `files`,
-    or only those that had failed if there are none and the figures from `before` are given."""
+    or only those that had failed if there are none and the figures from `before` are given, or only the quick ones."""
     release, _, version = pair.partition("-")
     folder, work = ROOT / f".venv-matrix-{pair}", WORK / pair
     work.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"} | ({"AOTVIZ_TESTS_SHARE": "none"} if quick else {})
     making = ["make", f"VENV={folder.name}", f"PYTHON={_python(version)}", f"TORCH={release}"]
     subprocess.run([*making, f"{folder.name}/.ready"], cwd=ROOT, env=environment, check=True)
     python = str(folder / "bin" / "python")
@@ -190,14 +195,16 @@ def run(pair: str, jobs: int, programs: int, before: Figures | None, files: Sequ
     passed, skipped, failed = outcomes(report.read_text())
     judged = list(finished(rows).values()) if programs else []
     counts, seconds = tallies(judged), lasted(report.read_text())
-    found = Figures(pair, _commit(), passed, skipped, failed, counts, only_torch=_parted(judged), seconds=seconds)
+    found = Figures(
+        pair, _commit(), passed, skipped, failed, counts, only_torch=_parted(judged), quick=quick, seconds=seconds
+    )
     if before and not programs:
         found = replace(found, programs=before.programs, only_torch=before.only_torch)
     if files:
         return joined(before, found, report.read_text(), files)
     if before:
         counts = {"passed": before.passed + passed, "skipped": before.skipped + skipped}
-        found = replace(found, **counts, files=before.files, seconds=before.seconds)
+        found = replace(found, **counts, files=before.files, quick=before.quick, seconds=before.seconds)
     return found
 
 
@@ -257,7 +264,7 @@ def page(known: dict[str, Figures]) -> str:
         cells = [
             one.torch,
             one.python,
-            str(len(one.files) or "all"),
+            str(len(one.files) or ("quick" if one.quick else "all")),
             f"{one.passed:,}",
             str(len(one.failed)),
             str(one.skipped),
@@ -315,6 +322,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write docs/releases.md, and run nothing")
     parser.add_argument("--keep", action="store_true", help="leave the environments")
     parser.add_argument("--files", nargs="+", default=(), help="only these files of tests")
+    parser.add_argument("--quick", action="store_true", help="of the tests, only those of `make test`")
     parser.add_argument("--jobs", type=int, default=2, help="processes of the tests (default: 2)")
     parser.add_argument("--programs", type=int, default=PROGRAMS, help=f"random programs (default: {PROGRAMS})")
     options = parser.parse_args()
@@ -329,7 +337,7 @@ def main() -> None:
             parser.error(f"{pair} has figures of all files: --again or --mended")
         print(f"== torch {pair.replace('-', ', Python ')}", flush=True)
         before = known.get(pair) if options.mended or options.files else None
-        store(run(pair, options.jobs, options.programs, before, options.files))
+        store(run(pair, options.jobs, options.programs, before, options.files, options.quick))
         (WORK / pair / "mended.xml").unlink(missing_ok=True)  # its tests are counted
         if not options.keep:
             shutil.rmtree(ROOT / f".venv-matrix-{pair}")
