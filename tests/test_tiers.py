@@ -13,7 +13,8 @@ def test_each_test_that_takes_long_is_in_its_file():
 
 def test_the_examples_hold():
     found = doctest.testmod(tiers)
-    assert found.attempted and not found.failed
+    assert found.attempted
+    assert not found.failed
 
 
 def test_a_share_has_a_part_of_what_takes_long_and_all_shares_have_all_of_it():
