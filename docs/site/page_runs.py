@@ -58,9 +58,20 @@ def bound(code: str) -> set[str]:
 
     >>> sorted(bound("import torch.nn\\nwith f() as found:\\n    x = 1\\ndef g():\\n    y = 2"))
     ['found', 'g', 'torch', 'x']
+    >>> sorted(bound("y = [x for x in range(3)]"))
+    ['y']
     """
     symbols = symtable.symtable(code, page_examples.FILE, "exec").get_symbols()
-    return {one.get_name() for one in symbols if one.is_assigned() or one.is_imported() or one.is_namespace()}
+    found = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported() or one.is_namespace()}
+    nodes = [*ast.walk(ast.parse(code))]
+    loops = [name for node in nodes if isinstance(node, ast.comprehension) for name in _names(node.target)]
+    stored = (one for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    others = {name.id for name in stored if name not in loops}
+    return found - ({name.id for name in loops} - others)  # from Python 3.12 on, those of a comprehension are among them
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
 
 
 def used(code: str) -> set[str]:
