@@ -183,4 +183,5 @@ def printed(cell: NotebookNode) -> str:
     """What a cell prints, without what only a cell has: its file, and the lines of code that comments quote."""
     text = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
     text = stored_notebooks.settled(text).replace(page_examples.FILE, "cell.py")
-    return " ".join(re.sub(r"(# cell\.py:\d+ in \S+): .*", r"\1", text).split())
+    text = re.sub(r"(# cell\.py:\d+ in \S+): .*", r"\1", text)
+    return " ".join(re.sub(r"(?m)^ +# (?!cell\.py).*\n", "", text).split())

@@ -63,21 +63,29 @@ def bound(code: str) -> set[str]:
     """
     symbols = symtable.symtable(code, page_examples.FILE, "exec").get_symbols()
     found = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported() or one.is_namespace()}
-    nodes = [*ast.walk(ast.parse(code))]
-    loops = [name for node in nodes if isinstance(node, ast.comprehension) for name in _names(node.target)]
-    stored = (one for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
-    others = {name.id for name in stored if name not in loops}
-    return found - ({name.id for name in loops} - others)  # from Python 3.12 on, those of a comprehension are among them
+    return found - _of_comprehensions(code)
 
 
-def _names(node: ast.AST) -> list[ast.Name]:
-    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+def _of_comprehensions(code: str) -> set[str]:
+    """Names that only comprehensions have: from Python 3.12 on, a symbol table has them as the block's."""
+    tree = ast.parse(code)
+    found, inside = set[str](), set[ast.AST]()
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            own = {name.id for loop in one.generators for name in _names(loop.target)}
+            found |= own
+            inside |= {name for name in _names(one) if name.id in own}
+    return found - {name.id for name in _names(tree) if name not in inside}
+
+
+def _names(tree: ast.AST) -> list[ast.Name]:
+    return [one for one in ast.walk(tree) if isinstance(one, ast.Name)]
 
 
 def used(code: str) -> set[str]:
     """Names that a block takes from those above it.
 
-    >>> sorted(used("y = model(x)\\nprint([z for z in y], lambda a: a + w)"))
+    >>> sorted(used("y = model(x)\\nprint([z for z in y], [x for x in y], lambda a: a + w)"))
     ['model', 'w', 'x']
     """
     top = symtable.symtable(code, page_examples.FILE, "exec")
@@ -87,7 +95,7 @@ def used(code: str) -> set[str]:
         table = tables.pop()
         tables += table.get_children()
         read |= {one.get_name() for one in table.get_symbols() if one.is_referenced() and one.is_global()}
-    return {name for name in read - bound(code) if not hasattr(builtins, name)}
+    return {name for name in read - bound(code) - _of_comprehensions(code) if not hasattr(builtins, name)}
 
 
 def needed(code: str, known: set[str], statements: dict[str, str]) -> list[str] | None:
