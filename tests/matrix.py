@@ -57,8 +57,8 @@ $ make matrix ARGS="2.14.1-3.11 --again"
 == torch 2.14.1, Python 3.11
 ```
 
-On torch 2.12.0 with Python 3.12 the wheel was installed and ran the demo, and seven files of tests passed (950 tests; 22
-skipped by name).
+On torch 2.12.0 with Python 3.12 the wheel was installed and ran the demo, and seven files of tests passed (950
+tests; 22 skipped by name).
 
 | torch | Python | tests | passed | failed | skipped | minutes | programs | {candidates} | only torch |
 | --- | --- | --- | --- | --- | --- | --- | --- |{columns} --- |
