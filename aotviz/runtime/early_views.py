@@ -28,7 +28,8 @@ def come_first(
     for step in call.meta.replay:
         source = owner.get(step.source, step.source)
         owner.update(dict.fromkeys(step.made, source))
-        steps_of.setdefault(counter_of(source.index) if source.kind == "input" else -1, []).append(step)
+        if source.kind == "input":
+            steps_of.setdefault(counter_of(source.index), []).append(step)
     found: list[ReplayStep] = []
     for counter, steps in steps_of.items():
         inputs = [i for i in range(len(call.meta.input_info)) if counter_of(i) == counter]
