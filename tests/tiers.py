@@ -6,7 +6,7 @@
 - What takes long: tests whose rows took more than a third of a second, on average, when they were measured. Their
   names are in `long.txt`. `make test ARGS=FILE` runs them.
 
-CI takes one of twelve shares of both, by its commit (`.ci/run`), and all that is quick.
+CI takes one of ten shares of both, by its commit (`.ci/run`), and all that is quick.
 
     make test-all ARGS="-m 'not slow' --junitxml=FILE"     # on a machine that does nothing else
     python -m tests.tiers FILE                             # writes `long.txt`
