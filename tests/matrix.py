@@ -29,6 +29,7 @@ from pathlib import Path
 
 from tests.oracle.fuzz_report import COLUMNS, entry_of
 from tests.oracle.progress import Row, finished
+from tests.tiers import node
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "tests" / "matrix.json"
@@ -185,7 +186,7 @@ def run(
     python = str(folder / "bin" / "python")
     report = work / ("files.xml" if files else "mended.xml" if before else "junit.xml")
     rows = work / "programs.jsonl"
-    mended = [_node(name) for name in before.failed] if before and not files else []
+    mended = [node(name) for name in before.failed] if before and not files else []
     if before and not files and not mended:
         report.write_text("<testsuites/>")
     elif files or not report.exists():
@@ -215,16 +216,10 @@ def joined(before: Figures | None, found: Figures, report: str, files: Sequence[
     """What was found in some files, with what is known of the others."""
     counted = {**(before.files if before else {}), **{file: [*outcomes(report, file)[:2]] for file in files}}
     passed, skipped = (sum(counts) for counts in zip(*counted.values(), strict=True))
-    others = [name for name in (before.failed if before else []) if _node(name).partition("::")[0] not in files]
+    others = [name for name in (before.failed if before else []) if node(name).partition("::")[0] not in files]
     files_in_order = dict(sorted(counted.items()))
     failed = sorted([*others, *found.failed])
     return replace(found, passed=passed, skipped=skipped, failed=failed, files=files_in_order, seconds=0)
-
-
-def _node(name: str) -> str:
-    """pytest's name of a test, from that of its report: "tests.ui.test_states::test_a"."""
-    module, _, test = name.partition("::")
-    return f"{module.replace('.', '/')}.py::{test}"
 
 
 def outcomes(report: str, file: str = "") -> tuple[int, int, list[str]]:
@@ -232,7 +227,7 @@ def outcomes(report: str, file: str = "") -> tuple[int, int, list[str]]:
     `file` if it is given."""
     passed, skipped, failed = 0, 0, []
     for case in tree.fromstring(report).iter("testcase"):
-        if file and _node(f"{case.get('classname', '')}::").partition("::")[0] != file:
+        if file and node(f"{case.get('classname', '')}::").partition("::")[0] != file:
             continue
         kinds = {child.tag for child in case}
         if kinds & {"failure", "error"}:

@@ -52,7 +52,7 @@ def in_turns(cases: Iterable[Any], ways: Iterable[Any], every: int = 1) -> list[
 
 def is_in(share: str, name: str) -> bool:
     """Whether a test with this name, which takes long, belongs to a share such as "1/2", the second of two. "" is all
-    of them, and "none" has none.
+    of them, and "none" leaves them out.
 
     >>> [is_in("0/2", "a"), is_in("1/2", "a"), is_in("", "a"), is_in("none", "a")]
     [False, True, True, False]
@@ -64,6 +64,12 @@ def is_in(share: str, name: str) -> bool:
 def long_tests() -> frozenset[str]:
     """The names in `long.txt`, such as "tests/test_a.py::test_b": without a table's rows."""
     return frozenset(LONG.read_text().splitlines())
+
+
+def node(name: str) -> str:
+    """pytest's name of a test, from that of its report: "tests.ui.test_states::test_a"."""
+    module, _, test = name.partition("::")
+    return f"{module.replace('.', '/')}.py::{test}"
 
 
 def long_in(report: str) -> list[str]:
@@ -78,7 +84,7 @@ def long_in(report: str) -> list[str]:
     for case in tree.fromstring(report).iter("testcase"):
         module = case.get("classname", "").partition(".Test")[0]
         function = re.split(r"[\[@]", case.get("name", ""))[0]
-        seconds[f"{module.replace('.', '/')}.py::{function}"].append(float(case.get("time", 0)))
+        seconds[node(f"{module}::{function}")].append(float(case.get("time", 0)))
     return sorted(name for name, rows in seconds.items() if mean(rows) > LIMIT)
 
 

@@ -150,8 +150,8 @@ class Epilogue:
                 self._of_input(i, f"{self._hooks[i]} = {listening}({self.inputs[i]})", fact)
 
     def announce(self) -> None:
-        """Bump versions of inputs that are not written after the graph, before the graph saves tensors with these
-        counters."""
+        """Take the views that come first, and bump versions of inputs that are not written after the graph, before the
+        graph saves tensors with these counters."""
         for step in self._first:
             self._repeat(step)
         self._count_idle(ending=False)

@@ -45,8 +45,7 @@ def _only_moves_views(steps: Sequence[ReplayStep]) -> bool:
 
 def _of_unchanged_views(call: Split, inputs: Sequence[int], passed: Callable[[int], Sequence[int]]) -> bool:
     """Whether nothing changes these inputs themselves, and one of them is a view that gets a gradient."""
-    infos = [call.meta.input_info[i] for i in inputs]
-    if any(info.mutates_data or info.mutates_metadata for info in infos):
+    if any(call.meta.input_info[i].mutated for i in inputs):
         return False
     differentiated = (passed(i) for i in inputs if call.gradients[i].value is not None)
     return any(len(flat) == 1 and is_view_with_history(call.args[flat[0]]) for flat in differentiated)

@@ -456,7 +456,7 @@ def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, in
     tensors = tuple(args[p] for p in members)
     if not by_storage:
         group = _tensor_group(members, tensors, same)
-        if group is not None and _count_together(call, group) and not _base_moves(call, group):
+        if group is not None and _count_together(call, group) and not _moves(call, group.itself):
             return group
     refuse(rules.OF_STORAGES, Members(call, members))
     smallest = min(tensors, key=lambda t: t.dtype.itemsize)
@@ -497,10 +497,12 @@ def _count_together(call: TracedCall, group: TensorGroup) -> bool:
     return len(set().union(*map(call.counters, group.members))) == 1
 
 
-def _base_moves(call: TracedCall, group: TensorGroup) -> bool:
-    """Whether a metadata op changes the base in place: its views could not be taken again as they were."""
-    own = group.itself
-    return own is not None and group.base.requires_grad and call.meta.input_info[own].mutates_metadata
+def _moves(call: TracedCall, itself: int | None) -> bool:
+    """Whether a metadata op changes the member that is a base or a root, and requires grad, in place: views of it could
+    not be taken again as they were."""
+    if itself is None or not call.forward.program.args[itself].requires_grad:
+        return False
+    return call.meta.input_info[itself].mutates_metadata
 
 
 def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[Root, ...]:
@@ -511,7 +513,7 @@ def _roots(call: TracedCall, members: tuple[int, ...], tensors: tuple[Any, ...])
     made = []
     for root, views in found.values():
         itself = next((p for p in views if call.forward.program.args[p] is root), None)
-        moves = itself is not None and root.requires_grad and call.meta.input_info[itself].mutates_metadata
+        moves = _moves(call, itself)
         refuse(rules.OF_ROOT, Rooted(repr(str(call.graph_inputs[views[0]])), root, moves))
         descriptor = call.graph_inputs[views[0]]
         counter = call.counter_of[descriptor.index] if isinstance(descriptor, PlainInput) else -1 - views[0]
