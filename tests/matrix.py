@@ -202,8 +202,6 @@ def run(
     found = Figures(
         pair, _commit(), passed, skipped, failed, counts, only_torch=_parted(judged), quick=quick, seconds=seconds
     )
-    if before and not programs:
-        found = replace(found, programs=before.programs, only_torch=before.only_torch)
     if files:
         return joined(before, found, report.read_text(), files)
     if before:
@@ -322,7 +320,12 @@ def main() -> None:
     parser.add_argument("--files", nargs="+", default=(), help="only these files of tests")
     parser.add_argument("--quick", action="store_true", help="of the tests, only those of `make test`")
     parser.add_argument("--jobs", type=int, default=2, help="processes of the tests (default: 2)")
-    parser.add_argument("--programs", type=int, default=PROGRAMS, help=f"random programs (default: {PROGRAMS})")
+    parser.add_argument(
+        "--programs",
+        type=int,
+        default=PROGRAMS,
+        help=f"random programs (default: {PROGRAMS}); with 0 the stored figures of them stay",
+    )
     options = parser.parse_args()
     if unknown := [pair for pair in options.pair if pair not in PAIRS]:
         parser.error(f"no pair {unknown[0]!r}; there are {', '.join(PAIRS)}")
@@ -335,7 +338,10 @@ def main() -> None:
             parser.error(f"{pair} has figures of all files: --again or --mended")
         print(f"== torch {pair.replace('-', ', Python ')}", flush=True)
         before = known.get(pair) if options.mended or options.files else None
-        store(run(pair, options.jobs, options.programs, before, options.files, options.quick))
+        found = run(pair, options.jobs, options.programs, before, options.files, options.quick)
+        if not options.programs and pair in known:
+            found = replace(found, programs=known[pair].programs, only_torch=known[pair].only_torch)
+        store(found)
         (WORK / pair / "mended.xml").unlink(missing_ok=True)  # its tests are counted
         if not options.keep:
             shutil.rmtree(ROOT / f".venv-matrix-{pair}")

@@ -246,7 +246,12 @@ class Compilation:
         return self._program(sizes).memory
 
     def _program(self, sizes: Mapping[str, int]) -> peak_changes.Program:
-        halves = [self.graph(role) for role in _RUN.get(self.kind) or _RUN["inference"]]
+        try:
+            halves = [self.graph(role) for role in _RUN.get(self.kind) or _RUN["inference"]]
+        except LookupError:
+            if self.data.error is None:
+                raise
+            raise LookupError(f"{self.name} has no graph that runs: it {terminal.failure(self.data.error)}") from None
         if any(node.target.startswith("aotviz.whole_backward.") for half in halves for node in half.rows):
             raise LookupError(f"{self.name} has no sizes of its own: see `recording.step_memory()`, or its parts.")
         partitioner = self.data.options.get("partition_fn", "").rpartition(".")[2]

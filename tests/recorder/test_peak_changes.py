@@ -277,3 +277,21 @@ def test_a_cast_that_also_moves_to_another_device_is_no_change_and_the_page_is_m
         compiled.recording[0].peak_changes(device=device)
     compiled.recording.to_html(tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size > 100_000
+
+
+def test_a_function_that_ran_in_eager_has_no_peak_and_says_so() -> None:
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        view = y[0]
+        y.t_()
+        view.mul_(2)
+        return y + 1
+
+    compiled = torch.compile(moved, backend="aotviz_eager")
+    with aotviz.record() as recording, pytest.warns(aotviz.RanInEager):
+        compiled(torch.ones(3, 4, requires_grad=True))
+    (compilation,) = recording.compilations
+    with pytest.raises(
+        LookupError, match=r"has no graph that runs: it ran in eager \(.*: stage .joint. refused it: .*\bt_\b"
+    ):
+        compilation.peak_changes()
