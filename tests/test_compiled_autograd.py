@@ -416,3 +416,30 @@ def test_other_functions_are_captured_as_torch_captures_them():
         return [w.grad]
 
     compared(program)
+
+
+def test_hooks_on_parameters_run_when_their_graph_is_done_and_in_eagers_order_by_compiled_autograd():
+    """What the first paragraph of docs/backward.md says."""
+    layers = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
+    events: list[str] = []
+    for name, parameter in layers.named_parameters():
+        parameter.register_hook(lambda _, name=name: events.append(name))
+    x = torch.ones(2, 3, requires_grad=True)
+    x.register_hook(lambda _: events.append("x"))
+
+    def told(call, backward=lambda loss: loss.backward()):
+        events.clear()
+        backward(call(x).sum())
+        return [*events]
+
+    def captured(loss):
+        with aotviz.compiled_autograd(backend="eager"):
+            loss.backward()
+
+    in_eager = told(layers)
+    assert in_eager[0].startswith("3.")
+    assert in_eager[-1] != "3.weight"
+    compiled_layers = torch.compile(layers, backend="aotviz_eager")
+    assert sorted(told(compiled_layers)) == sorted(in_eager)
+    assert told(compiled_layers) != in_eager
+    assert told(layers, captured) == in_eager

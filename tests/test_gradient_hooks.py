@@ -590,30 +590,3 @@ def test_a_result_that_is_detached_in_place_may_have_hooks_as_any_leaf():
     hidden.register_hook(heard.append)
     hidden.sum().backward()
     torch.testing.assert_close(heard, [torch.ones(3)])
-
-
-def test_hooks_on_parameters_run_when_their_graph_is_done_and_in_eagers_order_by_compiled_autograd():
-    """What the first paragraph of docs/backward.md says."""
-    layers = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
-    events: list[str] = []
-    for name, parameter in layers.named_parameters():
-        parameter.register_hook(lambda _, name=name: events.append(name))
-    x = leaf(2, 3)
-    x.register_hook(lambda _: events.append("x"))
-
-    def told(call, backward=lambda loss: loss.backward()):
-        events.clear()
-        backward(call(x).sum())
-        return [*events]
-
-    def captured(loss):
-        with aotviz.compiled_autograd(backend="eager"):
-            loss.backward()
-
-    in_eager = told(layers)
-    assert in_eager[0].startswith("3.")
-    assert in_eager[-1] != "3.weight"
-    compiled_layers = torch.compile(layers, backend="aotviz_eager")
-    assert sorted(told(compiled_layers)) == sorted(in_eager)
-    assert told(compiled_layers) != in_eager
-    assert told(layers, captured) == in_eager
