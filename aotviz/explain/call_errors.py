@@ -68,7 +68,7 @@ def points(facts: Facts) -> Iterator[Point]:
 
 
 def _ended(facts: Facts, error: CallError) -> Iterator[Point]:
-    """An error that ended the block, which no compiled function raised, where compiling may explain it."""
+    """An error that ended the block, which no compiled function raised. Compiling may explain it."""
     where, _, code = error.source.partition(" ")
     message = _first_sentence(error.message)
     raised = f"the block ended with {error.type}" + (f": {message}" if message else "")
@@ -96,6 +96,11 @@ def _ended(facts: Facts, error: CallError) -> Iterator[Point]:
             where, code = str(reason.line), reason.line.code
         said = f"the error is: {message}" if message else ""
         yield Point(sentence(title, said), code, where, reason.fix, True, kind="failed", title=title)
+        return
+    if not _is_told(facts, error):
+        fix = error_texts.cure_of(error.message)
+        text = sentence(raised, "No compiled function raised it")
+        yield Point(text, code, where, fix, True, kind="failed", title=raised)
 
 
 def _late_hook(facts: Facts, hook: CallError) -> Iterator[Point]:

@@ -57,8 +57,7 @@ class _Raised(NamedTuple):
 def noted(error: BaseException, is_of_block: bool = False) -> CallError | None:
     """What a recording keeps of the error; None if no compiled function raised it.
 
-    Of the error that ends a block there is more: an export's, and one that no compiled function raised though compiling
-    explains it, such as an assertion that results are eager's.
+    An error that ends a block is kept, whatever raised it.
     """
     if not isinstance(error, Exception):
         return None
@@ -74,8 +73,7 @@ def noted(error: BaseException, is_of_block: bool = False) -> CallError | None:
         found = _Raised(users[-1] if users else UNKNOWN, "", "")
     else:
         found = _where(frames, dynamo.is_compile_error(error))
-        is_told = OUTSIDE.search(said) if found.during else isinstance(error, AssertionError) or OUTSIDE.search(said)
-        if is_of_block and found.during in ("", "export") and is_told:
+        if is_of_block and (not found.during or (found.during == "export" and OUTSIDE.search(said))):
             found = _Raised(found.line, "outside", "")
         if not found.during:
             return None

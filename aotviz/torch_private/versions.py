@@ -77,7 +77,8 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
 OWNERS = {
     "torch.Generator": "_cdata",
     "torch.ScriptObject": "_type",
-    "torch.Tensor": "_backward_hooks _base _is_view _make_wrapper_subclass _use_count _version",
+    "torch.Tensor": "_backward_hooks _base _has_symbolic_sizes_strides _is_view _make_wrapper_subclass _use_count "
+    "_version",
     "torch.UntypedStorage": "_cdata",
     "torch._dynamo.convert_frame": "_compile",
     "torch._dynamo.utils.get_metrics_context()": "_metrics",
@@ -87,7 +88,7 @@ OWNERS = {
     "torch.autograd.graph.Node": "_input_metadata _register_hook_dict _sequence_nr",
     "torch.compiler": "_is_compiling_flag",
     "torch.distributions.Distribution": "_validate_args",
-    "torch.fx.Graph()": "_codegen _insert",
+    "torch.fx.Graph()": "_codegen _insert _target_to_str",
     "torch.fx.GraphModule": "_register_create_node_hook _unregister_create_node_hook",
     "torch.fx.Node": "_args _kwargs _rename",
     "torch.fx._symbolic_trace": "_is_fx_tracing_context _is_fx_tracing_flag",
@@ -96,7 +97,7 @@ OWNERS = {
     "torch.nn.RNN()": "_flat_weights",
     "torch.nn.modules.module": "_global_backward_hooks _global_backward_pre_hooks _global_forward_hooks "
     "_global_forward_pre_hooks",
-    "torch.ops.aten.add.Tensor": "_dispatch_cache _name _op _schema",
+    "torch.ops.aten.add.Tensor": "_can_decompose _dispatch_cache _name _op _schema",
     "torch.utils.checkpoint.CheckpointFunction": "_backward_cls",
     "torch.utils.checkpoint.CheckpointFunction._backward_cls": "_autograd_function_id _forward_cls _raw_saved_tensors "
     "_get_compiled_autograd_symints",

@@ -38,6 +38,7 @@ from aotviz.torch_private import (
     functional_tensors,
     graph_nodes,
     operators,
+    ordinary_proxies,
     saved_tensor_hooks,
     script_objects,
     tracers,
@@ -62,6 +63,7 @@ from aotviz.tracing import corrections, fakes, functional, overlap
 from aotviz.tracing.callers_layouts import callers_layout
 from aotviz.tracing.ledger import Ledger
 
+_BETWEEN = {__file__, ordinary_proxies.__file__}  # the modes: they are between an operator and who called it
 _STAND_FOR_THEMSELVES = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format, fx.Node}
 
 
@@ -118,7 +120,7 @@ class _Tracer(proxy_tensor.PythonKeyTracer):
             if not user_code.is_library(name):
                 if "weakref" not in name:
                     lines.append(self._line(frame))
-            elif name.startswith(user_code.HOUSE) and name != __file__:  # `watched` is between operator and caller
+            elif name.startswith(user_code.HOUSE) and name not in _BETWEEN:
                 break  # the frames that called the compiler are not part of the program
             frame = frame.f_back  # type: ignore[assignment]
         text = "".join(reversed(lines))
@@ -168,6 +170,7 @@ class OpenTrace:
         functional_tensors.keep_tokens(self.functional_mode, effects.Tokens(self.tracer))
         self._make_fx = tracers.MakeFx(corrections.corrected(table or {}))
         self._proxies = self._make_fx.proxies(proxy_tensor.ProxyTorchDispatchMode, self.tracer)
+        leaks.exclude_from_search(ordinary_proxies.record_ordinary(self._proxies))
         _trace_sizes_lazily(self._proxies, self.tracer)
         self._last_placeholder: fx.Node | None = None
         self.ledger = ledger or Ledger()

@@ -160,15 +160,6 @@ def test_a_recompile_that_a_setting_forbids_is_told_by_its_guard() -> None:
     assert "The setting `error_on_recompile` allows no further program" in told.sentences[0]
 
 
-def test_other_errors_are_not_kept() -> None:
-    watch = aotviz.watch()
-    with raises("mine"), watch:
-        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(3))
-        raise RuntimeError("mine")
-    assert not watch.recording.data.call_errors
-    assert watch.recording.overview().healthy
-
-
 def rows(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return x.sin()[at] + 1
 

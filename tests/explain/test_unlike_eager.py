@@ -106,22 +106,27 @@ def test_float32_without_random_numbers_has_no_reason() -> None:
     assert not unlike_eager.reasons(facts_of(recording))
 
 
-def test_an_assertion_that_nothing_explains_is_not_told() -> None:
-    def compares() -> None:
-        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(3))
-        raise AssertionError("three is not four")
-
-    recording = ended_with(compares)
-    assert recording.overview().healthy
-    assert "three is not four" not in str(recording.explain())
-
-
-def test_another_error_from_outside_is_not_kept() -> None:
+@pytest.mark.parametrize("error", [AssertionError("three is not four"), KeyError("label")])
+def test_an_error_that_compiling_does_not_explain_is_told_first_with_its_line(error: Exception) -> None:
     def fails() -> None:
         torch.compile(lambda x: x * 2, backend="eager")(torch.ones(3))
-        raise KeyError("label")
+        raise error
 
-    assert not ended_with(fails, KeyError).data.call_errors
+    recording = ended_with(fails, type(error))
+    point = recording.explain().points[0]
+    assert point.text == f"The block ended with {type(error).__name__}: {error}. No compiled function raised it."
+    assert point.code == "raise error"
+    assert "Nothing went wrong" not in str(recording.explain())
+    assert not recording.overview().healthy
+
+
+def test_an_error_before_any_call_of_a_compiled_function_is_told_in_place_of_advice_to_call_one() -> None:
+    def fails() -> None:
+        tuple(nn.Linear(2, 2))  # type: ignore[arg-type]
+
+    told = str(ended_with(fails, TypeError).explain())
+    assert "The block ended with TypeError: 'Linear' object is not iterable." in told
+    assert "Nothing was compiled while the watch was on" not in told
 
 
 def test_a_checkpoint_of_a_compiled_module_is_the_first_sentence() -> None:
