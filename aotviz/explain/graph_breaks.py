@@ -75,6 +75,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.WRITES_OUTSIDE,
     ),
     (
+        r"HOP: Non-nullified side effect[^$]{0,300}?Explanation: Attribute '(?P<what>\w{1,99})'",
+        "a region such as `torch.utils.checkpoint` runs here, and what it calls sets `{what}`, which is outside of it",
+        break_cures.SIDE_EFFECT,
+    ),
+    (
         r"HOP: Unsafe side effect\s+(?:Higher Order Operator: torch\.utils\.checkpoint\S*\s+)?Explanation: Mutating",
         "a region such as `torch.utils.checkpoint` runs here, and what it calls changes something outside of it",
         break_cures.SIDE_EFFECT,

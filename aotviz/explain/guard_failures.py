@@ -220,7 +220,8 @@ def _type(match: re.Match[str]) -> GuardFailure:
     source = match["source"]
     name, before = spoken(source), _class(match["of"] or "") or _class(match["hint"] or "") or "of another type"
     words = f"`{name}` was a {before} and is now something else" if match["of"] else f"`{name}` has another type"
-    cure = guard_cures.OTHER_MODULE if SUBMODULE.search(source) else guard_cures.TYPE
+    replaced = guard_cures.OTHER_MODULE if SUBMODULE.search(source) else guard_cures.OTHER_CLASS
+    cure = guard_cures.TYPE if before in ("list", "tuple", "set") else replaced
     return GuardFailure("type", name, before, "", words, cure.said(name=name), source)
 
 
@@ -429,6 +430,14 @@ def _plainly(condition: str) -> str:
         return condition
 
 
+def _nan(match: re.Match[str]) -> GuardFailure:
+    source = match["source"]
+    name = spoken(source)
+    words = f"`{name}` was nan and is now something else"
+    fix = advice.value(name, "nan", is_global(source), of_module(source), False)
+    return GuardFailure("value", name, "nan", "", words, fix, source)
+
+
 OF_SIZES = re.compile(r"\.(?:shape\[|stride\(|size\()|\bs\d+\b|\bu\d+\b|storage_offset")
 AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d{1,9})\]")
 MOST_READ = 2000  # characters of a guard; some forms take the square of them
@@ -502,6 +511,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"___check_metadata_[\w/]++(?:\((?P<source>[^)]*+)\))?+.*", _metadata),
         (r"(?P<source>list\(dict\.keys\([^()]*\)\)\[\d{1,9}\]) == (?P<before>[^=<>]+)", _key),
         (r"(?P<source>[A-Za-z_][^<>=!+*/%]*?) == (?P<before>[^=<>]+)", _value),
+        (r"\(?(?:type\(\S+\) is float and )?_{0,3}math_isnan\((?P<source>[^()]+)\)\)?", _nan),
         (r"not (?P<source>[A-Za-z_][\w.\[\]'\"]*)", _empty),
         (r"(?P<condition>[^#\n]*(?:<=|>=|==|!=|<|>|Eq\(|Ne\(|Mod\()[^#\n]*)", _symbolic),
     )
@@ -516,6 +526,8 @@ def read(guard: str) -> GuardFailure:
     'dimension 0 of `x` had size 3 and now has size 4'
     >>> read("list(dict.keys(L['batch']))[1] == 'text'").with_after("'image'").words
     "a key of `batch` was 'text' and is now 'image'"
+    >>> read("(type(L['lr']) is float and __math_isnan(L['lr']))").words
+    '`lr` was nan and is now something else'
     >>> read("").words
     'torch does not say which guard failed; `TORCH_LOGS=recompiles_verbose` prints all of them'
     """

@@ -53,6 +53,7 @@ MOST_TOLD = 4  # of the other programs that did not fit
 ASKED = re.compile(r"(?P<function>.*) \[(?P<id>\d+/\d+)\]")  # the name of a program of ours that Dynamo asked for
 OTHERS_WAIT = ", so other ranks wait at their next collective"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
+SETTING = "fail_on_recompile_limit_hit"
 LIMIT_ERROR = "FailOnRecompileLimitHit"
 LIMIT_VALUE = re.compile(r"currently set to (\d{1,9})")
 
@@ -348,7 +349,10 @@ def _cause_point(
                 "eager from then on."
             )
         elif (raised := next((r for r in cause.recompiles if r.outcome == "limit error"), None)) is not None:
-            opening += f" At {raised.id} it reached the recompile limit, which is an error under `fullgraph=True`."
+            failed = facts.failure(raised.place)
+            is_setting = failed is not None and SETTING in facts.text(failed.fail_reason)
+            why = f"by the setting `{SETTING}`" if is_setting else "under `fullgraph=True`"
+            opening += f" At {raised.id} it reached the recompile limit, which is an error {why}."
         elif any(r.main.dynamic for r in cause.recompiles):
             first_symbolic = next(r for r in cause.recompiles if r.main.dynamic)
             opening += f" {cause.named} became symbolic in {first_symbolic.id}."

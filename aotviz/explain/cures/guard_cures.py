@@ -166,6 +166,12 @@ IDENTITY = Cure(
     "or pass the varying value as an argument.",
 )
 TYPE = Cure("type of an argument", "Always pass the same type, for example `tuple({name})`.", kept=ONCE)
+OTHER_CLASS = Cure(
+    "argument of several classes",
+    "Each class of `{name}` has a program of its own. Compile the function that calls this one, which then has one "
+    "program for all of them.",
+    kept=ONCE,
+)
 STATIC = Cure(
     "size that a setting keeps constant",
     "Leave out `dynamic=False`, or the setting `torch._dynamo.config.automatic_dynamic_shapes = False`: torch then "
