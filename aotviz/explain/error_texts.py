@@ -21,6 +21,10 @@ KNOWN = (  # what a message says, its cure
     (r"Batch norm got a batched tensor as input while the running_mean", break_cures.BATCH_NORM_IN_VMAP),
     (r"might be aliasing the input", break_cures.ALIASED_BRANCH),
     (r"no fake impl registered for <?(?:CustomOpDef\()?(?P<name>[\w:.]{1,200}+)", export_cures.NO_FAKE),
+    (
+        r"backward through (?P<space>\w{1,200})\.(?P<op>\w{1,200})\.\w{1,200} but no autograd formula was registered",
+        backward_cures.NO_FORMULA,
+    ),
     (r"You tried to vmap over ApplyTemplate", break_cures.FUNCTION_UNDER_VMAP),
     (r"\bsame (?:dtypes?|scalar type)\b|dtypes match|dtype to be equal to", result_cures.DTYPES),
 )

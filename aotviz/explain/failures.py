@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from aotviz.explain import call_errors, error_texts, exports, fixed_sizes, graph_breaks, misses, recompiles
-from aotviz.explain.cures import break_cures, export_cures
+from aotviz.explain.cures import backward_cures, break_cures, export_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import Point, counted, sentence
 from aotviz.explain.rows import EXPORTS, Facts
@@ -15,6 +15,8 @@ from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames
 NOT_ALLOWED = "RecompileError"  # of `torch._dynamo.config.error_on_recompile`
 USERS = "from user code:"  # before the user's lines in a message of torch's
 FAKE_KERNELS = re.compile(r"torch/_library/")  # the files through which torch calls a fake kernel
+FORMULAS = re.compile(r"torch/_library/autograd\.py")  # the file through which it calls a backward formula
+ENTRY = re.compile(r"torch/_dynamo/eval_frame\.py")  # a call of a compiled function passes through it
 DYNAMO_ERROR = "dynamo_error"  # the artifact that has the traceback of a compilation's error
 TRACES = "trace_structured"  # torch's function that writes its trace
 BY_BACKEND = re.compile(r"backend='(?P<name>.*?)' raised:\s*(?P<error>.*)")
@@ -60,6 +62,8 @@ def found(facts: Facts, only: int | None = None, ran_in_eager: bool | None = Non
             continue
         cause = kind, reason, where or misses.users_place(facts, place), in_eager
         if kind == "Unsupported" and break_cures.TRANSFORM in graph_breaks.meaning(reason)[1].cures:
+            if _is_transformed_inside(facts, place):
+                continue  # the graph break says why the transform runs in eager
             cause = next((known for known in causes if known[:2] == cause[:2]), cause)  # it is the caller's
         causes.setdefault(cause, []).append(place)
     for (kind, reason, where, in_eager), places in causes.items():
@@ -88,6 +92,11 @@ def found(facts: Facts, only: int | None = None, ran_in_eager: bool | None = Non
             called = f". The operator is called at {where}" if where else ""
             words, title = f" because {brief}{called}", f"{which} failed: {brief}"
             where, code, fix = str(fake), fake.code, export_cures.FAKE_RAISES.said()
+        formula = None if fake is not None else _in_formula(facts, places[0])
+        if formula is not None and (backend := BY_BACKEND.match(reason)):
+            brief = f"the backward formula of an operator raised {backend['error'].strip()}"
+            words, title = f" because {brief}", f"{which} failed: {brief}"
+            where, code, fix = str(formula), formula.code, backward_cures.FORMULA_RAISES.said()
         if in_eager:
             text, title = f"{named} ran in eager: {reason}", f"{which} ran in eager: {reason}"
             fix = break_cures.CONTEXT.said() if reason.startswith(graph_breaks.ENTERED) else NO_ADVICE
@@ -136,6 +145,21 @@ def _in_fake_kernel(facts: Facts, place: int) -> SourceLine | None:
     frames = [frame for text in facts.named(place, DYNAMO_ERROR) for frame in user_frames(text.partition(USERS)[0])]
     through = any(FAKE_KERNELS.search(frame.file) for frame in frames[-4:-1])
     return frames[-1] if through and not misses.LIBRARY.search(str(frames[-1])) else None
+
+
+def _in_formula(facts: Facts, place: int) -> SourceLine | None:
+    """The line of an operator's backward formula that raised, which AOTAutograd calls while it traces the backward."""
+    frames = _raised_through(facts, place)
+    through = next((number for number, frame in enumerate(frames) if FORMULAS.search(frame.file)), 0)
+    inner = [frame for frame in frames[:through] if not misses.LIBRARY.search(str(frame))]
+    return inner[0] if inner else None
+
+
+def _is_transformed_inside(facts: Facts, place: int) -> bool:
+    """Whether a compiled function calls the transform that calls this function, and not the caller of both."""
+    through = [frame.file for frame in user_frames(facts.text(facts.data.compilations[place].stack))]
+    entered = max((number for number, file in enumerate(through) if ENTRY.search(file)), default=len(through))
+    return any("torch/_functorch/" in file for file in through[entered:])
 
 
 def _is_suppressed(facts: Facts, place: int) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aotviz.explain import misses, rank_conditions, ranks, recompiles
+from aotviz.explain import log_ends, misses, rank_conditions, ranks, recompiles
 from aotviz.explain.cures import rank_cures
 from aotviz.explain.explanation import Point, named_ranks, sentence
 from aotviz.explain.rank_runs import ordinal
@@ -35,7 +35,8 @@ class Apart:
 
 def first(points: Sequence[Point], facts: Facts) -> list[Point]:
     """The points, that of the first difference at the head of them and with a sentence on it."""
-    runs = ranks.matched(facts)
+    ended = {f"rank {rank}" for rank in log_ends.ranks_that_ended(facts)}
+    runs = {rank: known for rank, known in ranks.matched(facts).items() if rank not in ended}
     apart = _find(facts, runs) if len(runs) > 1 else None
     if apart is None:
         return list(points)

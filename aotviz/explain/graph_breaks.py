@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aotviz.explain import error_texts, explained_tables
-from aotviz.explain.cures import break_cures
+from aotviz.explain.cures import break_cures, export_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
 from aotviz.explain.misses import LIBRARY, own_line, shortened
@@ -63,6 +63,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         r"Operator `(?:aten\.)?(?P<operator>[\w.]+?)(?:\.default)?`'s output shape",
         "the output size of `{operator}` depends on data",
         break_cures.OUTPUT_SIZE,
+    ),
+    (
+        r"unsupported operator: (?P<space>\w{1,200})\.(?P<op>\w{1,200})\.\w{1,200}",
+        "the operator `{name}` has no fake kernel, which torch runs in place of it while it compiles",
+        export_cures.NO_FAKE,
     ),
     (
         r"capture_dynamic_output_shape_ops|[Dd]ynamic shape operator",
@@ -471,6 +476,8 @@ def meaning(text: str) -> tuple[str, Advice]:
         match = re.search(pattern, told)
         if match and not (cure is break_cures.RAISES and FAKED.search(told)):
             named = match.groupdict() | ({"method": _logged_by(told)} if cure is break_cures.LOGGING else {})
+            if "op" in named:
+                named["name"] = f"{named['space']}::{named['op']}"
             return words.format(**named), cure.said(**named) if cure else NO_ADVICE
     explained = explanation(said)
     reason = explained or said.strip().partition("\n")[0]

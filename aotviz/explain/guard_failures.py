@@ -112,6 +112,10 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
         fix = advice.tensor("device", match["name"], was)
         return GuardFailure("device", f"{name}.device", was, now, words, fix, match["name"])
     if before != after and all(key.startswith(("ADInplaceOrView", "Autograd")) for key in before ^ after):
+        if not any(key.startswith("ADInplaceOrView") for key in before ^ after):  # an inference tensor lacks that, too
+            was, now = ("outside", "inside") if len(before) > len(after) else ("inside", "outside")
+            words = f"`{name}` was used {was} of `torch.inference_mode()` and is now used {now} of it"
+            return GuardFailure("mode", name, was, now, words, guard_cures.INFERENCE_MODE.said(), match["name"])
         was, now = ("a normal", "an inference") if len(before) > len(after) else ("an inference", "a normal")
         words = f"`{name}` was {was} tensor and is now {now} tensor"
         return GuardFailure("inference", name, was, now, words, guard_cures.INFERENCE.said(), match["name"])

@@ -27,23 +27,14 @@ STEPS = {  # a part of the compile time -> what was done then
 def found(facts: Facts) -> Iterator[Point]:
     """One point for each log that ends in the middle of a compilation."""
     events = facts.data.events
-    last: dict[int, int] = {}  # log -> the step that began last, of those without an end
-    latest: dict[int, float] = {}  # log -> when its last step began or ended
-    for row, duration in enumerate(events.duration_us):
-        log = events.log[row]
-        latest[log] = max(latest.get(log, 0.0), events.start_us[row] + max(0.0, duration))
-        if duration < 0 and events.compilation[row] >= 0:
-            last[log] = row
-    for log, row in last.items():
+    for row, latest in _unended(facts):
         place = events.compilation[row]
-        if facts.failure(place) is not None:
-            continue
         name = facts.text(events.name[row])
         rank = f" of rank {facts.rank(place)}" if facts.rank(place) >= 0 else ""
         part = part_of(name)
         step = f"{STEPS[part]} (`{name}`)" if part in STEPS else f"in `{name}`"
-        where = facts.called(place)
-        since = (latest[log] - events.start_us[row]) / 1e6
+        where = facts.called(place).removeprefix(f"rank {facts.rank(place)}: ")
+        since = (latest - events.start_us[row]) / 1e6
         lasted = f", which it had done for {seconds(since)}" if since >= 1 else ""
         told = f"The log{rank} ends in the middle of {where}, {step}{lasted}"
         why = "The process was killed there, for example because memory ran out, or it hangs, or it still compiles"
@@ -68,6 +59,27 @@ def found(facts: Facts) -> Iterator[Point]:
             title=f"{told}: its graph has {repeated.operators:,} operators of one line" if large and repeated else told,
             ids=(facts.id(place),),
         )
+
+
+def ranks_that_ended(facts: Facts) -> set[int]:
+    """The ranks whose logs end in the middle of a compilation that others have as well: they did not go elsewhere."""
+    places = [facts.data.events.compilation[row] for row, _ in _unended(facts)]
+    return {facts.rank(place) for place in places if facts.rank(place) >= 0 and not _is_alone(facts, place)}
+
+
+def _unended(facts: Facts) -> Iterator[tuple[int, float]]:
+    """The event of each log's last step, if it has no end, and when the last event of that log began or ended."""
+    events = facts.data.events
+    last: dict[int, int] = {}  # log -> the step that began last, of those without an end
+    latest: dict[int, float] = {}
+    for row, duration in enumerate(events.duration_us):
+        log = events.log[row]
+        latest[log] = max(latest.get(log, 0.0), events.start_us[row] + max(0.0, duration))
+        if duration < 0 and events.compilation[row] >= 0:
+            last[log] = row
+    for log, row in last.items():
+        if facts.failure(events.compilation[row]) is None:
+            yield row, latest[log]
 
 
 def _is_alone(facts: Facts, place: int) -> bool:

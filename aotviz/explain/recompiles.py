@@ -18,7 +18,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aotviz.explain import advice, cures_of_recompiles, explained_tables, misses, wrapped
+from aotviz.explain import advice, cures_of_recompiles, explained_tables, log_ends, misses, wrapped
 from aotviz.explain.cures import export_cures, guard_cures
 from aotviz.explain.explanation import (
     Explanation,
@@ -417,6 +417,7 @@ def _stays_static(cause: Cause) -> bool:
 def on_some_ranks(facts: Facts, cause: Cause) -> list[int]:
     """The ranks with these recompiles; [] if all ranks of the job have them, or if there is one rank."""
     all_ranks = {compilation.rank for compilation in facts.data.compilations} - {NONE}
+    all_ranks -= log_ends.ranks_that_ended(facts)  # what these would have done is not known
     those = {facts.rank(recompile.place) for recompile in cause.recompiles}
     return sorted(those) if NONE not in those and those < all_ranks else []
 

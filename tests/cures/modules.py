@@ -275,3 +275,22 @@ def a_dimension_of_size_1(cured: bool) -> object:
         x = torch.ones(3, size)
         step(F.pad(x, (0, 1)) if cured and size == 1 else x)
     return None
+
+
+@program("modules of several classes as an argument", cures.OTHER_CLASS, "Compile the function that calls this one")
+def modules_of_several_classes(cured: bool) -> object:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(3, 3), torch.nn.LayerNorm(3)]
+
+    def applied(layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return layer(x).relu()
+
+    step = applied if cured else compiled(applied)
+
+    def through_all(x: torch.Tensor) -> torch.Tensor:
+        for layer in layers:
+            x = step(layer, x)
+        return x
+
+    with torch.no_grad():
+        return (compiled(through_all) if cured else through_all)(torch.ones(2, 3))

@@ -341,3 +341,50 @@ def a_gradient_penalty_of_a_critic(cured: bool) -> None:
     run = compiled(critic, backend="aot_eager")
     run(torch.ones(3)).sum().backward()
     penalty(critic if cured else run)
+
+
+def keep_input(ctx: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def doubled(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    return gradient * 2
+
+
+def doubled_wrongly(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    return gradient * ctx.saved_tensors[0].reshape(7)
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+HAS_FORMULA, HAS_WRONG, HAS_NONE = (
+    operator(name, twice, torch.empty_like) for name in ("with_formula", "with_wrong_formula", "without_formula")
+)
+HAS_FORMULA.register_autograd(doubled, setup_context=keep_input)
+HAS_WRONG.register_autograd(doubled_wrongly, setup_context=keep_input)
+
+
+@program(
+    "an operator's backward formula that raises",
+    backward_cures.FORMULA_RAISES,
+    "Correct this line. It is in the formula",
+    (),
+    errors,
+)
+def a_formula_that_raises(cured: bool) -> None:
+    doubles = HAS_FORMULA if cured else HAS_WRONG
+    compiled(lambda x: doubles(x).sum())(torch.ones(3, requires_grad=True)).backward()
+
+
+@program(
+    "an operator without a backward formula",
+    backward_cures.NO_FORMULA,
+    '`torch.library.register_autograd("cures::without_formula", backward, setup_context=setup_context)`',
+    (),
+    errors,
+)
+def an_operator_without_a_formula(cured: bool) -> None:
+    doubles = HAS_FORMULA if cured else HAS_NONE
+    compiled(lambda x: doubles(x).sum())(torch.ones(3, requires_grad=True)).backward()

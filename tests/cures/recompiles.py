@@ -586,3 +586,12 @@ def layers_unfrozen_in_turn(cured: bool) -> object:
         step(torch.ones(2, 3)).sum().backward()
         optimizer.step()
     return [parameter.detach() for parameter in model.parameters()]
+
+
+@program("no_grad in one call and inference mode in another", cures.INFERENCE_MODE, "Call it under one of the two")
+def no_grad_and_inference_mode(cured: bool) -> object:
+    step, x, found = compiled(lambda x: x * 2), torch.ones(3), []
+    for mode in (torch.no_grad, torch.no_grad if cured else torch.inference_mode):
+        with mode():
+            found.append(step(x))
+    return found

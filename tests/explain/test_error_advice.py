@@ -154,3 +154,32 @@ def test_a_suppressed_error_is_told_to_have_run_in_eager(tmp_path: Path) -> None
     else:
         assert "`cures.fake_that_raises.default` raised IndexError: tuple index out of range" in first.text
         assert "RAISES(x) * 2" in first.code
+
+
+def test_a_transform_inside_of_the_compiled_function_is_not_told_to_be_outside_of_it(clean_dynamo: None) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda row: row.sum().item() * row)(x)
+
+    watch = aotviz.watch()
+    with pytest.raises(RuntimeError), watch:
+        torch.compile(f, backend="aot_eager")(torch.ones(3, 3))
+    told = str(watch.recording.explain())
+    assert "calls the compiled function from outside" not in told
+    assert "asks for a tensor's value as a Python number" in " ".join(told.split())
+
+
+def test_an_operator_that_lacks_a_fake_kernel_is_told_to_register_one_at_a_graph_break_as_well(
+    clean_dynamo: None,
+) -> None:
+    library = torch.library.Library("aotviz_told", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CPU")
+    for registered in (False, True):
+        if registered:
+            torch.library.register_fake("aotviz_told::twice", torch.empty_like, lib=library)
+        torch._dynamo.reset()
+        with aotviz.watch() as recording:
+            torch.compile(lambda x: torch.ops.aotviz_told.twice(x) + 1, backend="eager")(torch.ones(3))
+        told = [str(point.fix) for point in recording.explain().points]
+        assert any('`@torch.library.register_fake("aotviz_told::twice")`' in fix for fix in told) == (not registered)
+        assert len(recording.graph_breaks) == (0 if registered else 1)

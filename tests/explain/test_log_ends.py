@@ -69,6 +69,24 @@ def test_a_log_that_was_cut_is_told_to_end_where_it_was_cut(tmp_path: Path) -> N
     assert first.failed
 
 
+def test_of_two_ranks_the_one_whose_log_ends_is_first_and_the_other_is_not_said_to_wait(tmp_path: Path) -> None:
+    def program() -> None:
+        step = torch.compile(lambda x, n: x * n, backend="aot_eager")
+        step(torch.ones(3), 2)
+        step(torch.ones(3), 3)
+
+    torch._dynamo.reset()
+    logged(program, tmp_path)
+    text, job = (tmp_path / "trace.log").read_text(), tmp_path / "job"
+    job.mkdir()
+    cut = text.index("\nV", text.index("create_aot_dispatcher_function")) + 1
+    (job / "dedicated_log_torch_trace_rank_0_a.log").write_text(text[:cut])
+    (job / "dedicated_log_torch_trace_rank_1_b.log").write_text(text)
+    points = aotviz.read_trace(job, index=False).explain().points
+    assert points[0].text.startswith("The log of rank 0 ends in the middle of `<lambda> [0/0]`, in AOTAutograd")
+    assert not [point for point in points if "next collective" in point.text]
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("run", ["backward", "no backward", "inference"])
 def test_a_training_that_never_ran_backward_is_told_so(tmp_path: Path, backend: str, run: str) -> None:

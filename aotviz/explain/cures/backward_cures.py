@@ -88,3 +88,11 @@ SAVED_INFERENCE = Cure(
     "Make {what} outside of `torch.inference_mode()`, for example under `torch.no_grad()` in its place, or take a copy "
     "of it before training: `{name} = {name}.clone()`.",
 )
+NO_FORMULA = Cure(
+    "operator without a backward formula",
+    'Register one: `torch.library.register_autograd("{space}::{op}", backward, setup_context=setup_context)`.',
+)
+FORMULA_RAISES = Cure(
+    "backward formula that raises",
+    "Correct this line. It is in the formula that `register_autograd` registers, which also raises in eager.",
+)

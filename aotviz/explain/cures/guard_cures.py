@@ -15,6 +15,12 @@ INFERENCE = Cure(
     "Create the tensor always inside or always outside `torch.inference_mode()`.",
     kept="A second program is kept and reused, so this happens only once.",
 )
+INFERENCE_MODE = Cure(
+    "call in inference mode",
+    "`torch.no_grad()` and `torch.inference_mode()` need a program each, and so does a call under neither. Call it "
+    "under one of the two everywhere.",
+    kept="Both programs are kept and reused, so this happens only once.",
+)
 MARKS = Cure(
     "marks on some tensors",
     "Call `mark_dynamic`, `maybe_mark_dynamic` or `mark_static` on every such tensor, before the first call.",
