@@ -530,3 +530,44 @@ def test_what_is_written_in_inference_mode_beside_a_subclass_needs_no_gradient(w
         return x.tolist()
 
     assert written(lambda fn: aotviz.aot_function(fn, run_graph)) == written(lambda fn: fn)
+
+
+def writes_a_cache(cache, k, position):
+    cache[position] = k
+    return cache.sum(0), cache.t()
+
+
+@pytest.mark.parametrize("backend", ["aotviz_eager", "aotviz"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_an_inference_tensor_is_written_in_inference_mode_and_elsewhere_eagers_error_is_raised(
+    backend, mode, clean_dynamo
+):
+    compiled = torch.compile(writes_a_cache, backend=backend)
+
+    def called(fn):
+        with torch.inference_mode():
+            cache, k = torch.zeros(4, 3), torch.ones(3)
+        found = []
+        for position in range(2):
+            try:
+                with mode():
+                    found += [one.tolist() for one in fn(cache, k, torch.tensor([position]))]
+            except RuntimeError as error:
+                found.append(str(error).partition(" is not allowed")[0])
+        return found if mode is torch.no_grad else [*found, cache.tolist()]  # eager raises after it has written
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", aotviz.RanInEager)
+        assert called(compiled) == called(writes_a_cache)
+
+
+def test_a_program_compiled_in_inference_mode_refuses_its_write_outside_of_it(clean_dynamo):
+    with torch.inference_mode():
+        cache, k, position = torch.zeros(4, 3), torch.ones(3), torch.tensor([1])
+    compiled = torch.compile(writes_a_cache, backend="aotviz_eager")
+    with torch.inference_mode():
+        compiled(cache, k, position)
+    before = cache.tolist()
+    with torch.no_grad(), pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+        compiled(cache, k, position)
+    assert cache.tolist() == before

@@ -253,6 +253,7 @@ class InputAliasInfo:
     history_ends: bool = False  # a metadata op under no_grad ends its autograd graph; see tracing/argument_state.py
     differentiated: bool = False  # torch.autograd.grad asks for its gradient inside the function
     inference: bool = False  # an inference tensor, though the call does not run in inference mode: it has no version
+    only_in_inference_mode: bool = False  # its write raises elsewhere; Dynamo does not tell in which mode the call runs
 
     @property
     def resizes_storage(self) -> bool:

@@ -223,7 +223,7 @@ class Writer:
             source.line(f"ctx.written = ({''.join(f'inputs[{i}], ' for i, _ in call.late_writes)})", fact)
         if call.kept:
             fact = "a second derivative needs these"
-            keep = source.bind("kept", double_backward.kept)
+            keep = source.bind("Kept", double_backward.Kept)
             parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
             kept = [*(parts[i] for i in call.kept), *(f"inputs[{i}]" for i in self.lowered.with_history.owners)]
             source.line(f"ctx.kept = {keep}({', '.join(kept)})", fact)
@@ -322,6 +322,10 @@ class Writer:
         if held:
             source.line(f"del {', '.join(held)}", _FREED, comment=False)
         source.line("ctx.maybe_clear_saved_tensors()", "the list now holds the last references")
+        if call.kept:
+            keeps = source.bind("keeps_graph", runtime.keeps_graph)
+            fact = "with retain_graph=True, a second derivative may follow"
+            source.line(f"if not {keeps}(): ctx.kept.free()", fact)
         backward = source.bind("backward_of", self.lowered.backward)
         if self.lowered.backward.donates:
             keeps = source.bind("keeps_graph", runtime.keeps_graph)

@@ -191,6 +191,14 @@ def refuse_deterministic(name: str) -> None:
     )
 
 
+def refuse_inference(name: str) -> None:
+    """Raise what eager raises."""
+    raise RuntimeError(
+        f"Inplace update to inference tensor outside InferenceMode is not allowed: {name!r}. Make a clone to get a "
+        "normal tensor before updating it in place."
+    )
+
+
 def _unwritten(saved: Any) -> Any:
     """A saved tensor; None if it may have been written since."""
     try:

@@ -18,6 +18,7 @@ result is refused.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -169,9 +170,16 @@ class Gradients:
         tensors = enumerate(saved[: self._saved_count])
         values = [self._partial.unread(ctx, i) if one is None else one for i, one in tensors]
         values += symbols
-        kept, count = getattr(ctx, "kept", ()), self._kept_count
+        kept, count = list(getattr(ctx, "kept", ())), self._kept_count
         for place, (name, (tensor, version)) in enumerate(zip(self._kept_names, kept, strict=True)):
-            if write_count(tensor) != version and (place >= count or program.may_read(len(values) + place)):
+            if place < count and not program.may_read(len(values) + place):
+                continue
+            if tensor is None:
+                raise RuntimeError(
+                    f"Trying to backward through the graph a second time: an earlier backward of {self.name} without "
+                    f"retain_graph=True freed {name!r}, which a second derivative needs."
+                )
+            if write_count(tensor) != version:
                 raise Refused("written before the backward", name, self.name)
         values += [tensor for tensor, _ in kept[:count]]
         # The offsets of a jagged tensor stay the same object: torch names the ragged size after it.
@@ -240,9 +248,23 @@ class Gradients:
         return found
 
 
-def kept(*tensors: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
-    """Tensors, and the current version of each."""
-    return [(tensor, write_count(tensor)) for tensor in tensors]
+class Kept:
+    """Inputs that only a second derivative needs, with the version that each had."""
+
+    __slots__ = ("_held", "_versions")
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._held: Sequence[Any] = tensors
+        self._versions = list(map(write_count, tensors))
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor | None, int]]:
+        """The tensors with their versions; None for one that was freed."""
+        held = (one() if isinstance(one, weakref.ref) else one for one in self._held)
+        return zip(held, self._versions, strict=True)
+
+    def free(self) -> None:
+        """After a backward without `retain_graph`: hold them only as long as others do, as for saved tensors."""
+        self._held = [one if isinstance(one, weakref.ref) else weakref.ref(one) for one in self._held]
 
 
 def _owners(call: Split) -> list[int]:

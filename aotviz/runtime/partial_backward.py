@@ -143,6 +143,8 @@ class Parts:
         arguments = self._arguments(ctx, pattern, part, tangents, keep)
         if not keep:
             ctx.maybe_clear_saved_tensors()  # the list now holds the last references
+            if hasattr(ctx, "kept"):
+                ctx.kept.free()
         with runtime.AutocastDisabled() if self.known.autocast else contextlib.nullcontext():
             result = [*run(arguments)]
         self.inputs.after_a_part(ctx, result)

@@ -124,6 +124,10 @@ class _Wrapper:
                 message = f"the storage of {name!r} had {info.read_bytes} bytes when this was compiled; now it differs."
                 fact = f"the function reads the storage size of {name}"
                 call_differs.check(source, differs, message, fact, name)
+            if info.only_in_inference_mode:
+                inside = source.bind("is_inference_mode_enabled", torch.is_inference_mode_enabled)
+                fact = f"{name} is an inference tensor, which is written in inference mode only"
+                source.line(f"if not {inside}(): {source.use(call_differs.refuse_inference)}({name!r})", fact, name)
             if info.differentiated:
                 check = source.bind("refuse_hooked", call_differs.refuse_hooked)
                 fact = f"the function asks for the gradient of {name}, for which eager calls its hooks"

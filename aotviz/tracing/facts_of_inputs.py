@@ -102,6 +102,7 @@ def facts(one: Seen, keep_input_mutations: bool) -> InputAliasInfo:
         asks_for_root=differs,
         history_ends=one.given is not None and one.given.used_after and not moved,
         inference=one.is_inference,
+        only_in_inference_mode=_written_as_inference_tensor(one),
     )
 
 
@@ -192,7 +193,16 @@ def old_storage_is_shared(one: Seen) -> bool:
 
 
 def raises_in_eager(one: Seen) -> bool:
-    """Whether an inference tensor is written outside of inference mode. Only a detached alias of it can be written."""
+    """Whether an inference tensor is written outside of inference mode.
+
+    Where grad mode is off, the call may run in it: Dynamo leaves inference mode while it calls a backend. The wrapper
+    then checks it (`only_in_inference_mode`).
+    """
+    return torch.is_grad_enabled() and _written_as_inference_tensor(one)
+
+
+def _written_as_inference_tensor(one: Seen) -> bool:
+    """Only a detached alias of it can be written outside of inference mode."""
     ledger, storage = one.ledger, functional.storage
     outside = {event.tensor for _, event in ledger.changes() if one.is_inference and not event.mode.inference}
     made = (ledger.origin(alias) for alias in outside if storage(ledger.tensors[alias]) == storage(one.argument))
