@@ -431,3 +431,32 @@ def test_a_hook_on_an_input_beside_a_subclass_is_not_called_with_none(compiled, 
 
     for result in (0, 1):
         assert ran(compiled(f), result) == ran(f, result)
+
+
+class MatmulAndMaximum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        product, maximum = x @ w, x.amax(1)
+        ctx.save_for_backward(x, w, product)
+        return product, maximum
+
+    @staticmethod
+    def backward(ctx, of_product, of_maximum):
+        x, w, product = ctx.saved_tensors
+        return of_product @ w.T + of_maximum[:, None] / 4, x.T @ (of_product * product.sign())
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_some_results_of_a_custom_function_that_saves_one_of_them(used, clean_dynamo):
+    def fn(x, w):
+        product, maximum = MatmulAndMaximum.apply(x, w)
+        return product * 2, maximum + 1
+
+    def gradients(call):
+        torch.manual_seed(0)
+        x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 3, requires_grad=True)
+        results = call(x, w)
+        sum(results[i].sum() for i in used).backward()
+        return x.grad, w.grad
+
+    torch.testing.assert_close(gradients(torch.compile(fn, backend="aotviz_eager")), gradients(fn))

@@ -81,6 +81,11 @@ def _view_again(graph: fx.Graph, reader: fx.Node, view: fx.Node, kept: defaultdi
     reader.replace_input_with(view, made)
 
 
+def _is_in_backward(node: fx.Node) -> bool:
+    """The forward of a second derivative runs autograd nodes, too."""
+    return str(node.meta.get("partitioner_tag")).endswith("backward")
+
+
 def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Sequence[Any]) -> None:
     """Keep the backward's nodes that read such tensors in the backward, if the caller can see the memory: it belongs to
     an input or one of the `results`."""
@@ -91,11 +96,11 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
     for one, numbers in list(kept.items()):
         if graphs.owner(one) in owners:  # autograd may take a view again of what has been written
             kept[graphs.owner(one)] |= numbers
-    for node in list(graph.nodes):
+    for node in list(filter(_is_in_backward, graph.nodes)):
         for one in node.all_input_nodes:
             if node.meta.get("autograd_number") in kept.get(one, ()) and graphs.owner(one) in owners:
                 _view_again(graph, node, one, kept)
-    for node in graph.nodes:
+    for node in filter(_is_in_backward, graph.nodes):
         number = node.meta.get("autograd_number")
         is_write = graphs.is_input_mutation(node)  # of tracing/late_writes.py
         inputs = node.all_input_nodes
