@@ -87,7 +87,7 @@ bench: $(READY) ## overhead per call, compile time by stage, cost of recording, 
 	$(BIN)/python -m benchmarks $(ARGS)
 
 goldens: $(READY) ## write the golden files anew; look at the diff before committing
-	AOTVIZ_UPDATE_GOLDENS=1 $(BIN)/python -m pytest -q -k golden
+	AOTVIZ_UPDATE_GOLDENS=1 $(BIN)/python -m pytest -q -k "golden or the_stages_are_those"
 
 images: $(READY) ## docs/images/: views of GPT-2, of an aliasing puzzle and of a backward, and logs; look at each before committing
 	$(BIN)/python -m tests.ui.images

@@ -49,7 +49,8 @@ def forms(source: str) -> dict[str, str]:
     found = {}
     for above, line in zip(["", *lines], lines, strict=False):
         if name := re.search(r'Stage\("([^"]+)"', line):
-            arrow = re.search(r"# (\w+) +-> (\w+)", line if "->" in line else above)
+            comment = line if "->" in line else above if above.lstrip().startswith("#") else ""
+            arrow = re.search(r"# (\w+) +-> (\w+)", comment)
             assert arrow, f"no comment says what stage {name[1]!r} takes and returns"
             found[name[1]] = f"{arrow[1]} → {arrow[2]}"
     return found

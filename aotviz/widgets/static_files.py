@@ -1,7 +1,7 @@
 """The built front end, in the folder `static/`.
 
 `extensions/` is built into `static/` when the wheel is made, so an installed aotviz always has it and needs no Node.
-A checkout has it after `npm ci && npm run build` in `extensions/`. Until then every use raises an error that says so.
+A checkout has it after `python hatch_build.py npm run build`. Until then every use raises an error that says so.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def read(name: str) -> bytes:
     except FileNotFoundError:
         raise FrontEndMissing(
             f"aotviz/widgets/static/{name} is missing: the front end is not built in this checkout. "
-            "Run `npm ci && npm run build` in extensions/."
+            "Run `python hatch_build.py npm run build` in the checkout's folder."
         ) from None
