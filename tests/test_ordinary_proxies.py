@@ -101,6 +101,8 @@ def checked(monkeypatch: pytest.MonkeyPatch, operator: Any) -> None:
             return operator.op, (sample.input, *sample.args), sample.kwargs
 
         short, by_torch, _ = both(monkeypatch, make)
+        if short != by_torch:  # a fake tensor from torch's cache may have another offset than the first one
+            short, by_torch, _ = both(monkeypatch, make)
         assert short == by_torch
 
 
