@@ -239,3 +239,32 @@ def test_a_fault_that_depends_on_something_outside_is_not_said_to_be_cured() -> 
 
 
 OUTSIDE = {"is large": False}
+
+
+@pytest.mark.parametrize(
+    ("point", "error", "says"),
+    [
+        (9, IndexError, "no point 9: `explain\\(\\)` has"),
+        (-1, IndexError, "no point -1"),
+        ("0/1", TypeError, "'0/1'; it is a point"),
+    ],
+)
+def test_a_point_that_is_not_there_is_named(point, error, says) -> None:
+    with aotviz.watch() as recording:
+        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(3))
+    with pytest.raises(error, match=says):
+        recording.try_cure(point)
+
+
+def test_the_path_of_an_earlier_recording_is_no_recording(tmp_path: Path) -> None:
+    with aotviz.watch() as recording:
+        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(3))
+    for asks in (recording.explain, recording.cache_misses):
+        with pytest.raises(TypeError, match=r"is no recording; `aotviz\.load"):
+            asks(earlier=str(tmp_path))
+
+
+def test_what_is_compiled_already_is_not_verified_but_what_it_was_made_of() -> None:
+    for compiled in (torch.compile(torch.sin, backend="eager"), torch.compile(torch.nn.Linear(3, 3), backend="eager")):
+        with pytest.raises(TypeError, match=r"that `torch\.compile` was given"):
+            aotviz.verify(compiled, torch.ones(2, 3))

@@ -20,13 +20,16 @@ from aotviz.comparing.judging import Expectation, expect, judge
 from aotviz.comparing.observed import Candidate, EagerRaised, Setup, Trial
 from aotviz.python_state.free_variables import modules, references
 from aotviz.runtime.tensor_copies import copies
-from aotviz.torch_private import pytree
+from aotviz.torch_private import dynamo, pytree
 
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def in_eager(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Trial, Expectation]:
-    """The name of `fn`, its call as a program, and eager's results. Raises RuntimeError if eager fails."""
+    """The name of `fn`, its call as a program, and eager's results. Raises RuntimeError if eager fails, and TypeError
+    for what `torch.compile` returned."""
+    if dynamo.is_compiled(fn):
+        raise TypeError("this is compiled already: pass the function or module that `torch.compile` was given")
     name = str(getattr(fn, "__name__", type(fn).__name__))
     program = trial_of(fn, args, kwargs)
     try:

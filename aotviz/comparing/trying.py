@@ -31,7 +31,12 @@ def tried(
     noted: Mapping[str, NotedCall],
 ) -> Trial:
     """What `Recording.try_cure` does."""
-    chosen = recording.explain().points[point] if isinstance(point, int) else point
+    points = recording.explain().points
+    if isinstance(point, int) and not 0 <= point < len(points):
+        raise IndexError(f"no point {point}: `explain()` has {len(points)}, from 0 on")
+    chosen = points[point] if isinstance(point, int) else point
+    if not isinstance(chosen, Point):
+        raise TypeError(f"point is {chosen!r}; it is a point of `explain()`, or its number there")
     settings = {name: value for cure in chosen.fix.cures for name, value in cure.settings.items()}
     if not settings:
         needed = f"this cure is a change of the code: {chosen.fix}" if chosen.fix else "no cure is known for this point"

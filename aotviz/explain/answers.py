@@ -69,6 +69,11 @@ def all_rows(recording: Recorded) -> tuple[RecordingData, Sequence[str]]:
 
 
 def facts_of(recording: Recorded) -> Facts:
+    """Raises TypeError for anything else than a recording, such as the path of one."""
+    if not hasattr(recording, "rows"):
+        raise TypeError(
+            f"{recording!r} is no recording; `aotviz.load(file)` and `aotviz.read_trace(folder)` return one"
+        )
     return Facts(*all_rows(recording))
 
 

