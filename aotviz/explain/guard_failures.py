@@ -225,8 +225,8 @@ def _type(match: re.Match[str]) -> GuardFailure:
     name, before = spoken(source), _class(match["of"] or "") or _class(match["hint"] or "") or "of another type"
     words = f"`{name}` was a {before} and is now something else" if match["of"] else f"`{name}` has another type"
     replaced = guard_cures.OTHER_MODULE if SUBMODULE.search(source) else guard_cures.OTHER_CLASS
-    cure = guard_cures.TYPE if before in ("list", "tuple", "set") else replaced
-    return GuardFailure("type", name, before, "", words, cure.said(name=name), source)
+    fix = (guard_cures.TYPE if before in BUILTIN else replaced).said(name=name, type=before)
+    return GuardFailure("type", name, before, "", words, fix, source)
 
 
 def _is_member(match: re.Match[str]) -> GuardFailure:
@@ -442,6 +442,7 @@ def _nan(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("value", name, "nan", "", words, fix, source)
 
 
+BUILTIN = {"list", "tuple", "set", "dict", "int", "float", "str"}  # whose name makes a value of another type one of it
 OF_SIZES = re.compile(r"\.(?:shape\[|stride\(|size\()|\bs\d+\b|\bu\d+\b|storage_offset")
 AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d{1,9})\]")
 MOST_READ = 2000  # characters of a guard; some forms take the square of them

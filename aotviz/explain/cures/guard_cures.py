@@ -171,7 +171,7 @@ IDENTITY = Cure(
     "few, such as the members of an Enum, their programs are kept. Otherwise keep one object and change its contents, "
     "or pass the varying value as an argument.",
 )
-TYPE = Cure("type of an argument", "Always pass the same type, for example `tuple({name})`.", kept=ONCE)
+TYPE = Cure("type of an argument", "Always pass the same type, for example `{type}({name})`.", kept=ONCE)
 OTHER_CLASS = Cure(
     "argument of several classes",
     "Each class of `{name}` has a program of its own. Compile the function that calls this one, which then has one "
