@@ -53,6 +53,7 @@ SINCE = {  # features that aotviz or its tests depend on, and the first release 
     "a captured backward has torch's compiled ones inside": (2, 13),
     "Dynamo fails at a view whose history is lost": (2, 13),
     "an error of a fake kernel is not wrapped": (2, 13),
+    "a DTensor is detached in place": (2, 13),
     "opaque types are symbolic": (2, 14),
     "the tracing flag is per thread": (2, 14),
     "an export of gradients is traced once more": (2, 14),
