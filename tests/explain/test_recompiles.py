@@ -34,7 +34,7 @@ CAUSES = [
     (VALUES, "growing_list", "return sum(tensors)", "len(tensors)", "1", "2", "Stack the elements"),
     (VALUES, "takes_a_function", "return activation(x)", "activation", "one function", "another function", "once"),
     (VALUES, "maybe_none", "if mask is None", "mask", "None", "something", "optional"),
-    (VALUES, "other_type", "return x + values[0]", "values", "list", "tuple", "tuple(values)"),
+    (VALUES, "other_type", "return x + values[0]", "values", "list", "tuple", "list(values)"),
     (VALUES, "by_phase", "if phase is Phase.WARM_UP", "phase", "one object", "another object", "only for this object"),
     (VALUES, "by_attribute", "if settings.residual", "settings.residual", "True", "False", "each side"),
     (VALUES, "default_dtype", "", "default_dtype", "float32", "float64", "once"),
