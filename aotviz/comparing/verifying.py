@@ -148,7 +148,7 @@ def verify(fn: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None
             uncompiled.
 
     Raises:
-        TypeError: `fn` or an argument cannot be copied.
+        TypeError: `fn` or an argument cannot be copied, or `torch.compile` returned `fn`.
         RuntimeError: the call fails in eager, or returns different results each time.
 
     >>> import torch, aotviz

@@ -151,8 +151,7 @@ def _in_formula(facts: Facts, place: int) -> SourceLine | None:
     """The line of an operator's backward formula that raised, which AOTAutograd calls while it traces the backward."""
     frames = _raised_through(facts, place)
     through = next((number for number, frame in enumerate(frames) if FORMULAS.search(frame.file)), 0)
-    inner = [frame for frame in frames[:through] if not misses.LIBRARY.search(str(frame))]
-    return inner[0] if inner else None
+    return next((frame for frame in frames[:through] if not misses.LIBRARY.search(str(frame))), None)
 
 
 def _is_transformed_inside(facts: Facts, place: int) -> bool:

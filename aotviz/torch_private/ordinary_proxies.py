@@ -23,7 +23,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 from aotviz.torch_private import versions
 
-_CONSTANTS = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout}
+CONSTANTS = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout}
 _NEVER = {  # that torch treats one by one
     torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.is_nonzero.default,
 }  # fmt: skip
@@ -93,7 +93,7 @@ def _node(value: Any, tracked: Any) -> Any:
         if slot is None or slot.constant is not None:  # torch computes with constants
             raise _LeftToTorch
         return slot.proxy.node
-    if kind in _CONSTANTS:
+    if kind in CONSTANTS:
         return value
     if kind is list or kind is tuple:
         return kind([_node(part, tracked) for part in value])

@@ -203,8 +203,10 @@ def raises_in_eager(one: Seen) -> bool:
 
 def _written_as_inference_tensor(one: Seen) -> bool:
     """Only a detached alias of it can be written outside of inference mode."""
+    if not one.is_inference:
+        return False
     ledger, storage = one.ledger, functional.storage
-    outside = {event.tensor for _, event in ledger.changes() if one.is_inference and not event.mode.inference}
+    outside = {event.tensor for _, event in ledger.changes() if not event.mode.inference}
     made = (ledger.origin(alias) for alias in outside if storage(ledger.tensors[alias]) == storage(one.argument))
     return any(event is None or not event.detaches for event in made)
 

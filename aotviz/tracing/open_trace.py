@@ -64,7 +64,7 @@ from aotviz.tracing.callers_layouts import callers_layout
 from aotviz.tracing.ledger import Ledger
 
 _BETWEEN = {__file__, ordinary_proxies.__file__}  # the modes: they are between an operator and who called it
-_STAND_FOR_THEMSELVES = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format, fx.Node}
+_STAND_FOR_THEMSELVES = {*ordinary_proxies.CONSTANTS, fx.Node}
 
 
 class _Tracer(proxy_tensor.PythonKeyTracer):

@@ -17,6 +17,7 @@ from aotviz.recording.schedules import Schedule
 from tests.measured_bytes import differences
 from tests.oracle.models import FAMILIES, MORE, training_step
 from tests.recorder.test_plans_beside import blocks
+from tests.test_in_eager import given, moved
 from tests.tiers import slow
 
 QUICK = ("convolutions", "autoencoder")
@@ -280,16 +281,9 @@ def test_a_cast_that_also_moves_to_another_device_is_no_change_and_the_page_is_m
 
 
 def test_a_function_that_ran_in_eager_has_no_peak_and_says_so() -> None:
-    def moved(x: torch.Tensor) -> torch.Tensor:
-        y = x * 2
-        view = y[0]
-        y.t_()
-        view.mul_(2)
-        return y + 1
-
     compiled = torch.compile(moved, backend="aotviz_eager")
     with aotviz.record() as recording, pytest.warns(aotviz.RanInEager):
-        compiled(torch.ones(3, 4, requires_grad=True))
+        compiled(given())
     (compilation,) = recording.compilations
     with pytest.raises(
         LookupError, match=r"has no graph that runs: it ran in eager \(.*: stage .joint. refused it: .*\bt_\b"
