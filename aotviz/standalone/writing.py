@@ -256,6 +256,8 @@ class _File:
                 f"{torchs}.autograd.backward(computed, [{torchs}.ones_like(one) for one in computed])",
                 'print("the backward ran for", len(computed), "of them")',
             ]
+        if any(info.only_in_inference_mode for info in self.outer.user_input_info.input_info):
+            lines = [f"with {torchs}.inference_mode():", *(f"    {line}" for line in lines)]
         return ["", "", 'if __name__ == "__main__":', *(f"    {line}" for line in lines)]
 
     _inputs_name = "inputs"  # which no wrapper uses: it is reserved in runtime/codegen.py
