@@ -216,14 +216,15 @@ def test_what_runs_in_eager_has_its_guards_too() -> None:
 
 
 def test_two_threads_get_the_guards_of_their_own_programs() -> None:
-    def make(factor):
-        def scaled(x):
-            return x * factor
+    def double(x):
+        return x * 2
 
-        return scaled
+    def triple(x):
+        return x * 3
 
     with aotviz.watch() as watched:  # a watch hears of all threads
-        functions = [torch.compile(make(factor), backend="aotviz_eager", dynamic=False) for factor in (2, 3)]
+        # without dynamic=False, a setting that torch puts back at the end of a call: two threads at once leave it
+        functions = [torch.compile(function, backend="aotviz_eager") for function in (double, triple)]
         threads = [threading.Thread(target=f, args=(torch.ones(2 + i),)) for i, f in enumerate(functions)]
         for thread in threads:
             thread.start()

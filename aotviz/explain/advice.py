@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aotviz.explain.cures import backward_cures, guard_cures
-from aotviz.explain.cures.registry import Advice
+from aotviz.explain.cures.registry import NO_ADVICE, Advice
+from aotviz.explain.explanation import listed
 from aotviz.recording.spoken import spoken
 
 OF_TENSORS = {  # a fact of a tensor that changed
@@ -22,6 +23,7 @@ OF_MODULES = {  # the same, where the tensor is a parameter or a buffer
 }
 MODULES_CHANGED = frozenset(OF_MODULES.values())
 LIFTS = {  # a cure -> the cures of the other guards that it lifts
+    guard_cures.SIZES: {guard_cures.SIZE},
     guard_cures.FROZEN: {guard_cures.FROZEN},
     guard_cures.GRADIENT: {guard_cures.GRADIENT},
     guard_cures.CONVERTED: {guard_cures.CONVERTED, guard_cures.DTYPE, guard_cures.DEVICE},
@@ -29,6 +31,7 @@ LIFTS = {  # a cure -> the cures of the other guards that it lifts
 ITS_TENSOR = re.compile(r"\._(?:parameters|buffers)\b")
 KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
 CYCLED = re.compile(r"\['(?:betas|momentum)'\]")  # of a group of an optimizer's parameters
+MOST_MARKS = 4  # in an advice
 OF_NUMPY = "___from_numpy("  # how Dynamo's expression for a value of NumPy begins: it takes it for a tensor
 
 
@@ -38,6 +41,22 @@ def size(name: str, index: int, after: str, parameter: bool) -> Advice:
     of_1 = guard_cures.LAST_BATCH if index == 0 and after != "0" else guard_cures.SIZE_1
     cure = of_1 if after in ("0", "1", "0 or 1") else guard_cures.SIZE
     return cure.said(name=name, index=str(index))
+
+
+def sizes(of_tensors: Mapping[str, Sequence[int]]) -> Advice:
+    """For sizes that vary: tensor -> dimensions.
+
+    >>> print(sizes({"x": [0], "y": [0, 1]}))  # doctest: +ELLIPSIS
+    If these sizes vary, mark all ...: `torch._dynamo.mark_dynamic(x, 0)` and `torch._dynamo.mark_dynamic(y, [0, 1])`...
+    """
+    dimensions = {name: str([*found] if len(found) > 1 else found[0]) for name, found in of_tensors.items()}
+    if len(dimensions) == 1:
+        [(name, index)] = dimensions.items()
+        return guard_cures.SIZE.said(name=name, index=index)
+    marks = [f"`torch._dynamo.mark_dynamic({name}, {index})`" for name, index in dimensions.items()]
+    if len(marks) > MOST_MARKS:
+        marks = [*marks[:MOST_MARKS], f"{len(marks) - MOST_MARKS} more"]
+    return guard_cures.SIZES.said(marks=listed(marks)) if marks else NO_ADVICE
 
 
 def tensor(fact: str, source: str, before: str) -> Advice:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 
 from aotviz.explain import advice, fixed_sizes
-from aotviz.explain.cures import export_cures, guard_cures
-from aotviz.explain.cures.registry import Advice
+from aotviz.explain.cures import guard_cures
+from aotviz.explain.cures.export_cures import FIXED_SIZE
+from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import some_of
 from aotviz.explain.graph_breaks import LOOP
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.recompile import Cause, Recompile
 from aotviz.explain.rows import Facts
 from aotviz.recording.sources import SourceLine
+from aotviz.recording.spoken import spoken
 
+SIZE = re.compile(r"(?P<tensor>.+)\.shape\[(?P<dimension>\d{1,3})\]")
 LAYER = re.compile(r"past_key_values?\b.*?\.layers\[(\d+)\]")
 FEW_VALUES = {  # of a constant that the call cannot do without
     guard_cures.OWN_NUMBER,
@@ -37,9 +41,9 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
     elif is_of_member(cause):
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and (line := line_that_fixed(facts, cause)):
-        fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else export_cures.FIXED_SIZE.said()
-    elif guard_cures.SIZE in fix.cures and len(sizes := _dimensions(cause)) > 1:
-        fix = guard_cures.SIZE.said(name=usual.main.root, index=str(sizes))
+        fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else _of_parameter(cause) or FIXED_SIZE.said()
+    elif guard_cures.SIZE in fix.cures:
+        fix = advice.sizes(_sizes_that_vary(facts, cause)) or fix
     elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
         fix = guard_cures.LOOKED_UP.said()
     elif guard_cures.MODULE_NUMBER in fix.cures and LIBRARY.search(usual.main.place):
@@ -88,10 +92,26 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
     return fix
 
 
-def _dimensions(cause: Cause) -> list[int]:
-    """The dimensions whose sizes made the recompiles."""
-    sizes = (re.fullmatch(r".*\.shape\[(\d+)\]", subject) for subject in cause.subjects)
-    return sorted(int(size[1]) for size in sizes if size)
+def _of_parameter(cause: Cause) -> Advice:
+    """What to do about the size of a parameter that made others constants."""
+    missed = (miss.failure.fix for one in cause.recompiles for miss in one.also)
+    return next((fix for fix in missed if guard_cures.SIZE_OF_PARAMETER in fix.cures), NO_ADVICE)
+
+
+def _sizes_that_vary(facts: Facts, cause: Cause) -> dict[str, list[int]]:
+    """The sizes that made the recompiles, and those that became symbols with them: tensor -> dimensions.
+
+    Sizes that are equal in each call become symbols together. If one of them stays a constant, so does each other.
+    """
+    missed = [miss for one in cause.recompiles for miss in (one.main, *one.also)]
+    found = {miss.failure.subject for miss in missed if guard_cures.SIZE in miss.failure.fix.cures}
+    for recompile in cause.recompiles:
+        made = (row for row in facts.about(recompile.place, facts.data.shapes) if row.kind == "create_symbol")
+        found |= {spoken(facts.text(row.source)) for row in made} if recompile.main.dynamic else set()
+    sizes: dict[str, set[int]] = defaultdict(set)
+    for match in filter(None, map(SIZE.fullmatch, found)):
+        sizes[match["tensor"]].add(int(match["dimension"]))
+    return {tensor: sorted(sizes[tensor]) for tensor in sorted(sizes)}
 
 
 def _was_trained(facts: Facts, recompile: Recompile) -> bool:

@@ -103,6 +103,17 @@ def _requires_grad(match: re.Match[str]) -> GuardFailure:
     return GuardFailure("requires_grad", subject, str(was), str(not was), words, fix, match["name"])
 
 
+def _inference(name: str, is_now: bool, source: str) -> GuardFailure:
+    was, now = ("a normal", "an inference") if is_now else ("an inference", "a normal")
+    words = f"`{name}` was {was} tensor and is now {now} tensor"
+    return GuardFailure("inference", name, was, now, words, guard_cures.INFERENCE.said(), source)
+
+
+def outside_of_inference_mode(failure: GuardFailure) -> GuardFailure:
+    """The failure of a tensor that was used or made in inference mode, given that both calls were outside of it."""
+    return _inference(failure.subject, failure.after == "inside", failure.source) if failure.kind == "mode" else failure
+
+
 def _dispatch(match: re.Match[str]) -> GuardFailure:
     name = spoken(match["name"])
     before, after = (_keys(match[side]) for side in ("before", "after"))
@@ -112,13 +123,12 @@ def _dispatch(match: re.Match[str]) -> GuardFailure:
         fix = advice.tensor("device", match["name"], was)
         return GuardFailure("device", f"{name}.device", was, now, words, fix, match["name"])
     if before != after and all(key.startswith(("ADInplaceOrView", "Autograd")) for key in before ^ after):
-        if not any(key.startswith("ADInplaceOrView") for key in before ^ after):  # an inference tensor lacks that, too
-            was, now = ("outside", "inside") if len(before) > len(after) else ("inside", "outside")
-            words = f"`{name}` was used {was} of `torch.inference_mode()` and is now used {now} of it"
-            return GuardFailure("mode", name, was, now, words, guard_cures.INFERENCE_MODE.said(), match["name"])
-        was, now = ("a normal", "an inference") if len(before) > len(after) else ("an inference", "a normal")
-        words = f"`{name}` was {was} tensor and is now {now} tensor"
-        return GuardFailure("inference", name, was, now, words, guard_cures.INFERENCE.said(), match["name"])
+        is_now = len(before) > len(after)
+        if any(key.startswith("ADInplaceOrView") for key in before ^ after):
+            return _inference(name, is_now, match["name"])
+        was, now = ("outside", "inside") if is_now else ("inside", "outside")
+        words = f"`{name}` was used, or made, {was} of `torch.inference_mode()` and is now used, or made, {now} of it"
+        return GuardFailure("mode", name, was, now, words, guard_cures.INFERENCE_MODE.said(), match["name"])
     gone, new = sorted(before - after), sorted(after - before)
     changes = [f"no longer {', '.join(gone)}"] * bool(gone) + [f"now {', '.join(new)}"] * bool(new)
     words = f"`{name}` is a different kind of tensor: {' and '.join(changes)}"

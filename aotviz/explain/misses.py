@@ -219,6 +219,8 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
         guard = before
     code, where, stack = (facts.text(n) for n in (guard.code, guard.place, guard.stack)) if guard else ("", "", "")
     failure, dynamic = _completed(facts, place, earlier, failure)
+    if failure.kind == "mode" and (grad := required(facts, earlier).get(GRAD_MODE)) is not None and grad.value == "on":
+        failure = guard_failures.outside_of_inference_mode(failure)  # in inference mode, grad mode is off
     split = size_ranges.by_operator(facts, earlier, failure.before) if failure.kind == "symbolic" else None
     if split is not None:
         asked = own_line(user_frames(facts.text(split.record.stack)))
@@ -240,6 +242,7 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
     return _of_a_capture(facts, place, found) if facts.data.compilations[place].compile_id.startswith("!") else found
 
 
+GRAD_MODE = "global state", "grad_mode"
 UNKNOWN_VALUES = ("", "of another type", "one function")
 RELATION = re.compile(
     r"\.(?:size|stride)\(\)\["

@@ -21,12 +21,14 @@ from tests.cures import (
     ranks,
     recompiles,
     results,
+    sizes,
     torch_caches,
     values,
 )
 from tests.cures.programs import PROGRAMS, Program
 
 AREAS = {
+    "Recompiles: sizes": sizes,
     "Recompiles: tensors and torch's settings": recompiles,
     "Recompiles: numbers, objects and containers": values,
     "Recompiles: those that happen once": once,

@@ -146,13 +146,3 @@ def a_tensor_or_a_number(cured: bool) -> object:
     given = [0.5, torch.tensor(0.5), True, torch.tensor(0.25)]
     scales = [torch.as_tensor(scale, dtype=torch.float32) for scale in given] if cured else given
     return [step(torch.ones(3), scale) for scale in scales]
-
-
-@program(
-    "sizes that `dynamic=False` keeps constant",
-    cures.STATIC,
-    "Leave out `dynamic=False`",
-)
-def sizes_that_are_kept_constant(cured: bool) -> object:
-    step = compiled(lambda x: x * 2, dynamic=None if cured else False)
-    return [step(torch.ones(size)).sum() for size in (3, 4, 5, 6, 7)]

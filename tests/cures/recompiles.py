@@ -13,96 +13,6 @@ from aotviz.explain.cures import guard_cures as cures
 from tests.cures.programs import compiled, errors, program, settled, under
 from tests.cures.tagged import Tagged
 
-MARK = "`torch._dynamo.mark_dynamic(x, 0)`"
-
-
-@program("a size that varies", cures.SIZE, MARK, ("intel/auto-round#1679", "pytorch/pytorch#139474"))
-def a_size(cured: bool) -> object:
-    step, found = compiled(lambda x: x * 2), []
-    for rows in (2, 3, 4):
-        x = torch.ones(rows)
-        if cured:
-            torch._dynamo.mark_dynamic(x, 0)
-        found.append(step(x))
-    return found
-
-
-@program("two sizes that vary", cures.SIZE, "`torch._dynamo.mark_dynamic(x, [1, 2])`")
-def two_sizes(cured: bool) -> object:
-    step, found = compiled(lambda x: x * 2), []
-    for rows, columns in ((2, 2), (3, 2), (3, 4), (5, 6)):
-        x = torch.ones(2, rows, columns)
-        if cured:
-            torch._dynamo.mark_dynamic(x, [1, 2])
-        found.append(step(x))
-    return found
-
-
-@program(
-    "a size that varies, compiled with dynamic=False",
-    cures.SIZE,
-    "`torch.compile(..., dynamic=True)`",
-    ("kijai/ComfyUI-KJNodes#454",),
-)
-def a_size_that_may_not_vary(cured: bool) -> object:
-    step = compiled(lambda x: x * 2, dynamic=cured)
-    return [step(torch.ones(rows)) for rows in (2, 3, 4, 5)]
-
-
-@program(
-    "an odd last batch of one row",
-    cures.LAST_BATCH,
-    "drop the odd last batch (`drop_last=True`)",
-    ("saforem2/ezpz#190",),
-)
-def an_odd_last_batch(cured: bool) -> object:
-    step = compiled(lambda x: x * 2)
-    data = torch.utils.data.TensorDataset(torch.ones(9, 3))
-    for (x,) in torch.utils.data.DataLoader(data, batch_size=4, drop_last=cured):
-        step(x)
-    return None
-
-
-@program("a size of 1", cures.LAST_BATCH, "`torch._dynamo.decorators.mark_unbacked(x, 0)`", ("pytorch/pytorch#135430",))
-def a_size_of_1(cured: bool) -> object:
-    step, found = compiled(lambda x: x * 2), []
-    for rows in (4, 1):
-        x = torch.ones(rows)
-        if cured:
-            torch._dynamo.decorators.mark_unbacked(x, 0)
-        found.append(step(x))
-    return found
-
-
-@program(
-    "parameters of many sizes go through one function (Muon, Shampoo and similar optimizers)",
-    cures.SIZE_OF_PARAMETER,
-    "`torch._dynamo.config.force_parameter_static_shapes = False`",
-    ("microsoft/dion#23",),
-)
-def sizes_of_parameters(cured: bool) -> object:
-    with torch._dynamo.config.patch(force_parameter_static_shapes=not cured):
-        step = compiled(lambda w: w * 2)
-        return [step(nn.Parameter(torch.ones(rows, 2))) for rows in (3, 4, 5, 6)]
-
-
-@program(
-    "a branch on a size", cures.SYMBOLIC, "Move the branch out of the compiled function", ("pytorch/pytorch#149635",)
-)
-def a_branch_on_a_size(cured: bool) -> object:
-    def step(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if x.shape[0] > 5 else x * 3
-
-    def twice(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-        return x * factor
-
-    branching, plain = compiled(step, dynamic=True), compiled(twice, dynamic=True)
-    found = []
-    for rows in (3, 9):
-        x = torch.ones(rows)
-        found.append(plain(x, torch.tensor(2.0 if rows > 5 else 3.0)) if cured else branching(x))
-    return found
-
 
 @program("a transposed input", cures.STRIDE, "`x.contiguous()`", ("pytorch/pytorch#160271", "pytorch/pytorch#126241"))
 def a_layout(cured: bool) -> object:
@@ -231,6 +141,16 @@ def an_inference_tensor(cured: bool) -> object:
     with torch.inference_mode(not cured):
         made = torch.ones(3)
     return [step(one) for one in (torch.ones(3), made)]
+
+
+@program(
+    "a tensor made in inference mode and used under no_grad",
+    cures.INFERENCE_MODE,
+    "tensors that are always made inside, or always outside, of `torch.inference_mode()`",
+)
+def an_inference_tensor_under_no_grad(cured: bool) -> object:
+    with torch.no_grad():
+        return an_inference_tensor(cured)
 
 
 @program(

@@ -18,7 +18,8 @@ INFERENCE = Cure(
 INFERENCE_MODE = Cure(
     "call in inference mode",
     "`torch.no_grad()` and `torch.inference_mode()` need a program each, and so does a call under neither. Call it "
-    "under one of the two everywhere.",
+    "under one of the two everywhere, with tensors that are always made inside, or always outside, of "
+    "`torch.inference_mode()`.",
     kept="Both programs are kept and reused, so this happens only once.",
 )
 MARKS = Cure(
@@ -266,6 +267,15 @@ SIZE = Cure(
     "pad to one size.",
     settings={"torch._dynamo.config.assume_static_by_default": False},
 )
+SIZES = Cure(
+    "sizes of several tensors",
+    "If these sizes vary, mark all of them before the first call: {marks}, or `torch.compile(..., dynamic=True)`. If "
+    "one of two sizes that have to be equal is not marked, the call raises. If they do not have to vary, pad to one "
+    "size.",
+    of_caller="If these sizes vary, mark all of them before the first call: {marks}, where each name is what you pass "
+    "by it, or `torch.compile(..., dynamic=True)`. If they do not have to vary, pad to one size.",
+    settings={"torch._dynamo.config.assume_static_by_default": False},
+)
 UNROLLED = Cure(
     "loop over a size",
     "A loop over a `range` is unrolled, so each length is a program, and a long one. Compile what the loop calls in "
@@ -274,8 +284,12 @@ UNROLLED = Cure(
 SIZE_OF_PARAMETER = Cure(
     "size of a parameter",
     "`{name}` is a parameter, and torch treats the sizes of parameters as fixed. Accept one program "
-    "for each size, or set `torch._dynamo.config.force_parameter_static_shapes = False`.",
-    settings={"torch._dynamo.config.force_parameter_static_shapes": False},
+    "for each size, or set `torch._dynamo.config.force_parameter_static_shapes = False` and "
+    "`torch._dynamo.config.force_nn_module_property_static_shapes = False`.",
+    settings={
+        "torch._dynamo.config.force_parameter_static_shapes": False,
+        "torch._dynamo.config.force_nn_module_property_static_shapes": False,
+    },
 )
 SIZE_1 = Cure(
     "size 0 or 1",
