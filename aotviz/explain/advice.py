@@ -31,6 +31,7 @@ LIFTS = {  # a cure -> the cures of the other guards that it lifts
 ITS_TENSOR = re.compile(r"\._(?:parameters|buffers)\b")
 KV_CACHE = re.compile(r"\.layers\[\d+\]\.is_initialized$|past_key_values?\b")
 CYCLED = re.compile(r"\['(?:betas|momentum)'\]")  # of a group of an optimizer's parameters
+OF_DEFAULTS = re.compile(r"\.__(?:kw)?defaults__\b")
 MOST_MARKS = 4  # in an advice
 OF_NUMPY = "___from_numpy("  # how Dynamo's expression for a value of NumPy begins: it takes it for a tensor
 
@@ -92,6 +93,8 @@ def value(name: str, before: str, from_global: bool, module: bool, training: boo
         return (guard_cures.OPTIMIZER_MOMENTUM if cycled else guard_cures.OPTIMIZER_NUMBER).said()
     if name.endswith(".parametrize._cache_enabled"):
         return guard_cures.PARAMETRIZED.said()
+    if OF_DEFAULTS.search(name):
+        return guard_cures.DEFAULT_NUMBER.said()
     number = before.replace(".", "", 1).replace("-", "").replace("e", "").isdigit()
     if number:
         of_module, of_globals, plain = guard_cures.MODULE_NUMBER, guard_cures.GLOBAL_NUMBER, guard_cures.NUMBER

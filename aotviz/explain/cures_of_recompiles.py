@@ -12,6 +12,7 @@ from aotviz.explain.cures.export_cures import FIXED_SIZE
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.explanation import some_of
 from aotviz.explain.graph_breaks import LOOP
+from aotviz.explain.guard_failure import GuardFailure
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.recompile import Cause, Recompile
 from aotviz.explain.rows import Facts
@@ -19,6 +20,7 @@ from aotviz.recording.sources import SourceLine
 from aotviz.recording.spoken import spoken
 
 SIZE = re.compile(r"(?P<tensor>.+)\.shape\[(?P<dimension>\d{1,3})\]")
+ITEM = ".item()"  # Dynamo takes a number of NumPy for a tensor, and reads it so
 LAYER = re.compile(r"past_key_values?\b.*?\.layers\[(\d+)\]")
 FEW_VALUES = {  # of a constant that the call cannot do without
     guard_cures.OWN_NUMBER,
@@ -50,8 +52,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = guard_cures.LIBRARY_NUMBER.said(name=failure.subject)
     elif guard_cures.MODULE_NUMBER in fix.cures and not _assigns(usual):
         fix = guard_cures.OWN_NUMBER.said(name=failure.subject)
-    elif guard_cures.NUMBER in fix.cures and line_that_fixed(facts, cause):
-        return guard_cures.FIXED_NUMBER.said()
+    elif guard_cures.NUMBER in fix.cures and (line := line_that_fixed(facts, cause)):
+        return _of_fixed_number(failure, line)
     elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
         fix = guard_cures.PARAMETER_GROUPS.said()
     elif guard_cures.LENGTH in fix.cures and (_is_filled(facts, cause, usual) or _fills(usual)):
@@ -90,6 +92,15 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         )
         fix = fix.together_with(several)
     return fix
+
+
+def _of_fixed_number(failure: GuardFailure, line: SourceLine) -> Advice:
+    """What to do about a number that a line needs the value of."""
+    kind = "float" if "." in failure.after else "int"
+    if failure.source.startswith(advice.OF_NUMPY) and failure.subject.endswith(ITEM):
+        return guard_cures.NUMPY_NUMBER.said(kind=kind, name=failure.subject.removesuffix(ITEM))
+    is_needed = kind == "float" and not LOOP.match(line.code)
+    return (guard_cures.NEEDED_NUMBER if is_needed else guard_cures.FIXED_NUMBER).said()
 
 
 def _of_parameter(cause: Cause) -> Advice:

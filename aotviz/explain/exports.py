@@ -20,7 +20,7 @@ from aotviz.explain.misses import own_line
 from aotviz.explain.rows import DRAFT, EXPORTS, Facts
 from aotviz.recording import left_out
 from aotviz.recording.printed_lines import Statement, last_line, line_of_operator
-from aotviz.recording.schema import NONE, ShapeRecord
+from aotviz.recording.schema import NONE, CallError, ShapeRecord
 from aotviz.recording.sources import UNKNOWN, SourceLine, user_frames, user_name
 from aotviz.recording.spoken import spoken
 
@@ -39,9 +39,11 @@ EQUAL = re.compile(
     r"The values of (?P<one>\w+) = (?P<first>\S+) and (?P<other>\w+) = (?P<second>\S+) must always be equal"
 )
 RANGE = re.compile(
-    r"Not all values of \w+ = \S+ in the specified range (?P<range>.+?) satisfy the generated guard (?P<guard>.+)"
+    r"Not all values of \w+ = \S+ in the specified range(?: (?P<range>.+?))? satisfy the generated guard (?P<guard>.+)"
 )
-BOUND = re.compile(r"(?P<symbol>s\d{1,9}) (?P<than><=|>=) (?P<bound>\d{1,9})")  # a guard on one size
+SUGGESTED = re.compile(r"Suggested fixes:\n(?P<lines>(?:[ \t]+\S[^\n]*(?:\n|\Z))+)")
+UNBOUNDED = re.compile(r", max=(?:int_)?oo\b")  # how torch prints a dimension without an upper bound
+BOUND = re.compile(r"(?P<symbol>s\d{1,9}) (?P<than><=|>=|<|>) (?P<bound>\d{1,9})")  # a guard on one size
 GIVEN = re.compile(r"\[(?P<least>[^,\]]{1,30}), (?P<most>[^,\]]{1,30})\]")  # the range of a size
 STOPPED = re.compile(  # the last statement of the graph that was traced: `gt: "Sym(u0 > 3)" = item > 3`
     r"tracing stopped in: \w+(?:: \"(?:Sym\((?P<condition>[^\"<>=]*+[<>=][^\"]*)\)|[^\"]*)\")? = (?P<call>[^\n]*)"
@@ -213,9 +215,13 @@ def _separate(match: re.Match[str], at: SourceLine) -> Problem:
 
 def _too_wide(match: re.Match[str], at: SourceLine) -> Problem:
     """A dimension for which the program does not hold in all of its range."""
-    guard = spoken(match["guard"].rstrip("."))
-    brief = f"the program needs `{guard}`, and `dynamic_shapes` allows `{match['range']}`"
-    return Problem(f"failed because {brief}", at.code, str(at), export_cures.GUARDED.said(), True, brief)
+    guard, allowed = spoken(match["guard"].rstrip(".")), f"`{match['range']}`" if match["range"] else "any size"
+    brief = f"the program needs `{guard}`, and `dynamic_shapes` allows {allowed}"
+    fix, suggested = export_cures.GUARDED.said(), SUGGESTED.search(match.string, match.end())
+    if suggested is not None:
+        lines = (UNBOUNDED.sub("", line.strip()) for line in suggested["lines"].splitlines())
+        fix = export_cures.SUGGESTED.said(dimensions="; ".join(f"`{line}`" for line in lines))
+    return Problem(f"failed because {brief}", at.code, str(at), fix, True, brief)
 
 
 def _out_of_bounds(facts: Facts, rows: Sequence[ShapeRecord]) -> Iterator[Problem]:
@@ -227,13 +233,16 @@ def _out_of_bounds(facts: Facts, rows: Sequence[ShapeRecord]) -> Iterator[Proble
         given = GIVEN.fullmatch(_mapping(facts.text(made.fields)).get("vr", "")) if made else None
         if guard is None or made is None or given is None:
             continue
-        at, bound, is_upper = _user_line(facts, row), int(guard["bound"]), guard["than"] == "<="
+        at, is_upper = _user_line(facts, row), guard["than"].startswith("<")
+        bound = int(guard["bound"]) + {"<": -1, ">": 1}.get(guard["than"], 0)
         if at.line and (_limit(given["most"]) > bound if is_upper else _limit(given["least"]) < bound):
             most = given["most"]
             allowed = f"sizes up to {most}" if most.isdecimal() else "any size"
             allowed = allowed if is_upper else f"sizes from {given['least']}"
             size = spoken(facts.text(made.source))
-            brief = f"this line needs `{size} {guard['than']} {bound}`, and `dynamic_shapes` allows {allowed}"
+            brief = (
+                f"this line needs `{size} {'<=' if is_upper else '>='} {bound}`, and `dynamic_shapes` allows {allowed}"
+            )
             fix = export_cures.BOUND.said(bound=f"{'max' if is_upper else 'min'}={bound}")
             yield Problem(f"did not finish: {brief}", at.code, str(at), fix, True, brief)
 
@@ -280,7 +289,9 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
             cure = fixed_sizes.keeping(fixed)
             yield Problem(f"{told}.{met}", fixed.line.code, str(fixed.line), cure, True, brief)
             return
-        if _ended_its_block(facts, place):  # what that error says is told
+        if (ended := _error_that_ended(facts, place)) is not None:  # otherwise call_errors.py tells what it says
+            found = of_message(facts, place, ended.message)
+            yield from [found] if found else []
             return
         called = user_frames(facts.text(compilation.stack))
         unlogged = f"the {facts.source} has no exported program, so an error was raised that torch does not log"
@@ -291,10 +302,11 @@ def _problems(facts: Facts, place: int) -> Iterator[Problem]:
         )  # fmt: skip
 
 
-def _ended_its_block(facts: Facts, place: int) -> bool:
-    """Whether a watch or a recording noted the error of this export, which ended its block."""
-    last = max(other for other, one in enumerate(facts.data.compilations) if one.kind in EXPORTS)
-    return place == last and any(error.during in ("export", "outside") for error in facts.data.call_errors)
+def _error_that_ended(facts: Facts, place: int) -> CallError | None:
+    """The error of this export, if a watch or a recording noted that it ended its block."""
+    if place != max(other for other, one in enumerate(facts.data.compilations) if one.kind in EXPORTS):
+        return None
+    return next((error for error in facts.data.call_errors if error.during in ("export", "outside")), None)
 
 
 def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decided: str = "") -> Problem:

@@ -13,6 +13,7 @@ OF_SYMPY: dict[str, ast.cmpop | ast.operator] = {
     "Eq": ast.Eq(), "Ne": ast.NotEq(), "Gt": ast.Gt(), "Ge": ast.GtE(), "Lt": ast.Lt(), "Le": ast.LtE(),
     "Mod": ast.Mod(), "PythonMod": ast.Mod(), "FloorDiv": ast.FloorDiv(), "CleanDiv": ast.FloorDiv(),
 }  # fmt: skip
+OF_ONE = {"TruncToInt": "int", "ToFloat": "float"}
 STATE = re.compile(r"against (\{.*\})", re.S)
 STATES = {
     "grad_mode": "gradient mode (`torch.no_grad()`)",
@@ -80,10 +81,10 @@ def _setting(name: str, value: object) -> str:
 def as_python(expression: str) -> str:
     """A condition on sizes as one writes it in a program, without SymPy's functions.
 
-    >>> as_python("Eq(Mod(u0, 8), 0)"), as_python("u0 > 3"), as_python("Max(1, u0")
-    ('u0 % 8 == 0', 'u0 > 3', 'Max(1, u0')
+    >>> as_python("Eq(Mod(u0, 8), 0)"), as_python("TruncToInt(u0) > 3"), as_python("Max(1, u0")
+    ('u0 % 8 == 0', 'int(u0) > 3', 'Max(1, u0')
     """
-    if not any(f"{name}(" in expression for name in OF_SYMPY):
+    if not any(f"{name}(" in expression for name in (*OF_SYMPY, *OF_ONE)):
         return expression
     try:
         return ast.unparse(_InPython().visit(ast.parse(expression.strip(), mode="eval")))
@@ -94,6 +95,8 @@ def as_python(expression: str) -> str:
 class _InPython(ast.NodeTransformer):
     def visit_Call(self, call: ast.Call) -> ast.AST:
         self.generic_visit(call)
+        if isinstance(call.func, ast.Name) and call.func.id in OF_ONE and len(call.args) == 1:
+            return ast.Call(ast.Name(OF_ONE[call.func.id]), call.args, [])
         made = OF_SYMPY.get(call.func.id) if isinstance(call.func, ast.Name) and len(call.args) == 2 else None
         if isinstance(made, ast.cmpop):
             return ast.Compare(call.args[0], [made], [call.args[1]])

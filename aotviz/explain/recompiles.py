@@ -55,6 +55,13 @@ OTHERS_WAIT = ", so other ranks wait at their next collective"
 LIMIT = re.compile(r"(?:recompile|cache[_ ]size)[_ ]?limit", re.I)
 SETTING = "fail_on_recompile_limit_hit"
 LIMIT_ERROR = "FailOnRecompileLimitHit"
+OF_LINES = {  # cures of a line that made a symbol a constant
+    export_cures.FIXED_SIZE,
+    guard_cures.FIXED_NUMBER,
+    guard_cures.NEEDED_NUMBER,
+    guard_cures.NUMPY_NUMBER,
+    guard_cures.UNROLLED,
+}
 LIMIT_VALUE = re.compile(r"currently set to (\d{1,9})")
 
 
@@ -362,7 +369,7 @@ def _cause_point(
     fix = cures_of_recompiles.of(facts, cause, usual, full is not None or cause.reached_limit)
     if count > 1 and _stays_static(cause) and not fixed:
         fix = guard_cures.STATIC.said().together_with(fix)
-    if fixed and {export_cures.FIXED_SIZE, guard_cures.FIXED_NUMBER, guard_cures.UNROLLED} & {*fix.cures}:
+    if fixed and OF_LINES & {*fix.cures}:
         main = replace(main, code=fixed.code, place=str(fixed))
         opening = sentence(opening, f"Dynamo made `{cause.subject}` a symbol, and this line made it a constant again")
     ids = f"Compilation {first.id}" if count == 1 else f"Compilations {first.id} to {last.id}"

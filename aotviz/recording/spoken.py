@@ -7,6 +7,7 @@ from functools import lru_cache
 
 BEFORE_BREAK = "those before the graph break"  # what the rest of a function goes on with, by number
 STEPS = (
+    (re.compile(r"\bdict\((type\([^()]*\))\.__dict__\)\['(\w+)'\]"), r"\1.\2"),
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\d+)'\]"), r"[\1]"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
@@ -39,6 +40,8 @@ def spoken(expression: str) -> str:
     'batch.keys()[0]'
     >>> spoken("G['__import___main__'].seen"), spoken("G['__import_train_dot_loop'].seen")
     ('seen', 'train.loop.seen')
+    >>> spoken("dict(type(L['self']).__dict__)['scale']")
+    'type(self).scale'
     >>> spoken("___stack0")
     'value 0 of those before the graph break'
     """

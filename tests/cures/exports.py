@@ -381,6 +381,44 @@ def a_table_that_is_too_short(cured: bool) -> None:
 
 
 @program(
+    "an export of more sizes than a branch holds for",
+    cures.BOUND,
+    "`torch.export.Dim(..., min=5)`",
+    (),
+    errors,
+)
+def a_branch_in_an_export(cured: bool) -> None:
+    shapes = {"x": {0: torch.export.Dim("rows", min=5 if cured else 2)}}
+    with with_records(active=True):
+        exported(lambda self, x: x * 2 if x.shape[0] > 4 else x, torch.ones(8, 6), dynamic_shapes=shapes)
+
+
+@program(
+    "an export of sizes that are no multiple of a number",
+    cures.SUGGESTED,
+    "`_rows = Dim('_rows', min=1)`; `rows = 4*_rows`",
+    (),
+    errors,
+)
+def a_multiple_of_four(cured: bool) -> None:
+    rows = 4 * torch.export.Dim("_rows", min=1) if cured else torch.export.Dim("rows")
+    exported(lambda self, x: x.reshape(-1, 4, 6), torch.ones(8, 6), dynamic_shapes={"x": {0: rows}})
+
+
+@program(
+    "an export by tracing whose two names are one dimension",
+    cures.ONE_DIMENSION,
+    "give both the same dimension in `dynamic_shapes`: `rows` in place of `others`",
+    (),
+    errors,
+)
+def two_names_of_a_dimension_in_a_trace(cured: bool) -> None:
+    rows = torch.export.Dim("rows")
+    shapes = {"x": {0: rows}, "y": {0: rows if cured else torch.export.Dim("others")}}
+    exported(lambda self, x, y: x + y, torch.ones(4), torch.ones(4), dynamic_shapes=shapes)
+
+
+@program(
     "a view with the size of the example as a number",
     cures.WRITTEN_SIZE,
     "Write what it is the size of in its place, `x.shape[0]`",

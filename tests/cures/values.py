@@ -371,26 +371,6 @@ def a_class_made_in_a_loop(cured: bool) -> object:
     return found
 
 
-@program(
-    "a loop from one number to another",
-    cures.FIXED_NUMBER,
-    "such as a slice in place of the loop",
-    ("pytorch/pytorch#114293",),
-)
-def a_loop_over_a_range(cured: bool) -> object:
-    def by_a_loop(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        result = x[start]
-        for i in range(start + 1, end):
-            result = result + x[i]
-        return result
-
-    def by_a_slice(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        return x[start:end].sum(0)
-
-    step = compiled(by_a_slice if cured else by_a_loop)
-    return [step(torch.ones(12, 2), start, start + 4) for start in (2, 3, 4, 5)]
-
-
 @program("a dict whose keys are in another order", cures.KEY_ORDER, "`{key: batch[key] for key in sorted(batch)}`")
 def keys_in_another_order(cured: bool) -> object:
     step, found = compiled(lambda batch: sum(batch.values())), []

@@ -53,6 +53,11 @@ GUARDED = Cure(
     "If the guard always holds, give the dimension that range or relation in `dynamic_shapes` (`torch.export.Dim`);"
     " otherwise change the line that needs it.",
 )
+SUGGESTED = Cure(
+    "dimension with too many sizes",
+    "If you need no other sizes, make these dimensions and give them in `dynamic_shapes`: {dimensions}. Otherwise "
+    "change the line that needs it.",
+)
 BOUND = Cure(
     "bound of a dimension",
     "Give the dimension this bound in `dynamic_shapes`: `torch.export.Dim(..., {bound})`. If other sizes are needed, "

@@ -339,8 +339,18 @@ CONSTANT_NUMBER = Cure(
 FIXED_NUMBER = Cure(
     "line that needs the value of a number",
     "A number that changes becomes a symbol, but this line needs its value: a loop over a `range`, for example, is "
-    "unrolled. Use operations on tensors, such as a slice in place of the loop, or loop outside of the compiled "
-    "function.",
+    "unrolled, and so is a recursion. Use operations on tensors, such as a slice in place of the loop, or loop outside "
+    "of the compiled function.",
+)
+DEFAULT_NUMBER = Cure(
+    "default of an argument",
+    "The default of an argument is compiled as a constant, also where functions that are made in a loop differ in it. "
+    "Pass the value in the call: as a tensor, or as a number, which becomes a symbol when it changes.",
+)
+NUMPY_NUMBER = Cure(
+    "number of NumPy whose value a line needs",
+    "Dynamo takes a number of NumPy for a tensor, and this line needs its value. Pass `{kind}({name})`: a Python "
+    "number that changes becomes a symbol.",
 )
 NUMBER = Cure(
     "number",

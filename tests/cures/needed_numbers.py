@@ -1,0 +1,83 @@
+"""Recompiles because a line needs the value of a number."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from aotviz.explain.cures import guard_cures as cures
+from tests.cures.programs import compiled, program
+
+
+@program(
+    "a loop from one number to another",
+    cures.FIXED_NUMBER,
+    "such as a slice in place of the loop",
+    ("pytorch/pytorch#114293",),
+)
+def a_loop_over_a_range(cured: bool) -> object:
+    def by_a_loop(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        result = x[start]
+        for i in range(start + 1, end):
+            result = result + x[i]
+        return result
+
+    def by_a_slice(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        return x[start:end].sum(0)
+
+    step = compiled(by_a_slice if cured else by_a_loop)
+    return [step(torch.ones(12, 2), start, start + 4) for start in (2, 3, 4, 5)]
+
+
+@program("a recursion by a number", cures.FIXED_NUMBER, "or loop outside of the compiled function")
+def a_recursion(cured: bool) -> object:
+    def times(x: torch.Tensor, number: int) -> torch.Tensor:
+        return x if number == 0 else times(x * 2, number - 1)
+
+    once, found = compiled(lambda x: x * 2), []
+    step = compiled(times)
+    for number in (2, 3, 4, 5):
+        x = torch.ones(3)
+        for _ in range(number if cured else 0):
+            x = once(x)
+        found.append(x if cured else step(x, number))
+    return found
+
+
+@program(
+    "a function of `math` of a number that varies",
+    cures.NEEDED_NUMBER,
+    "Make what is computed from it a tensor, once before the call",
+)
+def a_function_of_math(cured: bool) -> object:
+    def scaled(x: torch.Tensor, rate: float) -> torch.Tensor:
+        return x * math.exp(rate)
+
+    step, found = compiled((lambda x, scale: x * scale) if cured else scaled), []
+    for rate in (0.1, 0.2, 0.3, 0.4):
+        found.append(step(torch.ones(3), torch.tensor(math.exp(rate)) if cured else rate))
+    return found
+
+
+@program("an index of NumPy", cures.NUMPY_NUMBER, "Pass `int(i)`")
+def an_index_of_numpy(cured: bool) -> object:
+    step = compiled(lambda x, i: x[i] * 2)
+    return [step(torch.ones(9), int(i) if cured else i) for i in np.arange(2, 6)]
+
+
+@program("functions that differ in the default of an argument", cures.DEFAULT_NUMBER, "Pass the value in the call")
+def defaults(cured: bool) -> object:
+    def scaled(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return x * scale
+
+    def applied(x: torch.Tensor, *scale: torch.Tensor) -> torch.Tensor:
+        return scaled(x, *scale)
+
+    step, found = compiled(applied), []
+    for scale in (2.0, 3.0, 4.0):
+        if not cured:
+            scaled.__defaults__ = (scale,)
+        found.append(step(torch.ones(3), *([torch.tensor(scale)] if cured else [])))
+    return found
