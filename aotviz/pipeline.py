@@ -248,7 +248,7 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         except BaseException as raised:
             error = refusals.named(raised)
             observer.failed(stage.name, form, error)
-            error.add_note(f"aotviz: this happened in stage {stage.name!r}")
+            error.add_note(_happened_in(stage.name))
             if error is raised:
                 raise
             raise error from raised
@@ -258,6 +258,16 @@ def run(stages: Iterable[Stage], form: Form, observer: Observer) -> Any:
         observer.after(stage.name, form, result, elapsed)
         form = result
     return form
+
+
+def _happened_in(stage: str) -> str:
+    return f"aotviz: this happened in stage {stage!r}"
+
+
+def is_of_the_program(error: BaseException) -> bool:
+    """Whether an operator of a graph raised it as the graph ran for the first time: in eager, it raises it too."""
+    stages = (_happened_in(stage.name) for stage in TRAINING if stage.role is Role.FORWARD)
+    return bool(refusals.executed(error)) and not {*stages}.isdisjoint(getattr(error, "__notes__", ()))
 
 
 def _as_eager_draws(stage: Stage, form: Form) -> AbstractContextManager[None]:

@@ -38,6 +38,32 @@ def given():
     return torch.arange(12.0).view(3, 4).requires_grad_()
 
 
+def written_twice(x):
+    return x.expand(2, 4).add_(1)
+
+
+@BOTH
+def test_an_operator_that_raises_in_eager_raises_the_same_here(backend):
+    with pytest.raises(RuntimeError) as eager:
+        written_twice(torch.ones(4))
+    with (
+        aotviz.record() as recording,
+        pytest.warns(aotviz.RanInEager, match="an operator raised RuntimeError: unsupported operation"),
+        pytest.raises(RuntimeError) as ours,
+    ):
+        torch.compile(written_twice, backend=backend)(torch.ones(4))
+    assert (type(ours.value), str(ours.value)) == (type(eager.value), str(eager.value))
+    (compilation,) = recording.compilations
+    assert compilation.data.error.ran_in_eager
+    assert "an operator raised RuntimeError" in compilation.data.error.message
+
+
+def test_a_backend_that_raises_refusals_raises_what_an_operator_raised():
+    compiled = torch.compile(written_twice, backend="aotviz_eager", options={"on_refusal": "raise"})
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="unsupported operation"):
+        compiled(torch.ones(4))
+
+
 @BOTH
 def test_a_refused_graph_gives_eagers_result_and_gradient_and_one_warning(backend):
     compiled = torch.compile(moved, backend=backend)

@@ -34,12 +34,20 @@ import torch.fx as fx
 from aotviz.cache import bypasses, captured_graphs, switch
 from aotviz.cache.carried import Carried
 from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns, not_traced
-from aotviz.frontends.compiling import compile_program, guard_duplicates, lock, ran_in_eager
+from aotviz.frontends.compiling import (
+    compile_program,
+    guard_duplicates,
+    is_refusal,
+    lock,
+    ran_in_eager,
+    runs_in_eager,
+    why_in_eager,
+)
 from aotviz.frontends.requests import graph_request, readable
 from aotviz.ir import dynamo_capture, handed_over, partition_functions, symbolic_sizes
 from aotviz.ir.dynamo_capture import Capture, CapturedGraph
 from aotviz.ir.forms import Reason, Request
-from aotviz.ir.refusals import RanInEager, in_words
+from aotviz.ir.refusals import RanInEager
 from aotviz.live.structured_trace import Moment
 from aotviz.lowerings import Lowering, lowering_named
 from aotviz.recorder.sessions import Once, Session, live
@@ -258,11 +266,12 @@ def _compile(
     request = replace(request, captured=captured)
     try:
         program = graph.compiled(request, asked)
-    except NotImplementedError as error:
-        if backend.raises:
+    except Exception as error:
+        if backend.raises or not runs_in_eager(error):
             raise
-        reason, where = in_words(error)
-        _warn(f"{graph.function} runs in eager because aotviz refused its graph: {reason}", where or graph.place)
+        reason, where = why_in_eager(error)
+        refused = "aotviz refused its graph: " if is_refusal(error) else ""
+        _warn(f"{graph.function} runs in eager because {refused}{reason}", where or graph.place)
         return _telling(eager, captured, about.name, names)
     guard_duplicates(original, request, program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
@@ -342,10 +351,10 @@ class _Graph:
         return replace(request, input_names=names, evidence=evidence, follows=self.follows)
 
     def compiled(
-        self, request: Request, asked: Any = None, eager_after: type[Exception] = NotImplementedError
+        self, request: Request, asked: Any = None, eager_after: Callable[[Exception], bool] = runs_in_eager
     ) -> Program:
-        """Compile the graph, or load it from the cache, if its key is `asked`. After an `eager_after` error, record
-        that it ran in eager, unless refusals are raised."""
+        """Compile the graph, or load it from the cache, if its key is `asked`. After an error of which
+        `eager_after` is true, record that it ran in eager, unless refusals are raised."""
         dynamo.counters["aot_autograd"]["total"] += 1  # which DDPOptimizer and users read
         in_eager, session = None if self.raises else self.place, self.session()
         try:
@@ -379,7 +388,7 @@ class _Further:
         request = replace(request, options=options, symbols=self.symbols)
         symbols = self.symbols and self.symbols[self.lifted :]
         asked = self.graph.backend.asked(self.original, inputs, self.graph.follows, symbols)
-        program = self.graph.compiled(request, asked, eager_after=Exception)
+        program = self.graph.compiled(request, asked, eager_after=lambda error: True)
         call = program.call
         sizes = None if self.symbols is None else fakes.SymbolGuards(call.fake_mode, call.args)
         return memory_patterns.known(program, request, self.lifted, sizes)
@@ -395,7 +404,7 @@ class _Further:
             raise error
         if full:
             ran_in_eager(self.graph.request(inputs, reasons), self.graph.session(), error, self.graph.place)
-        reason, where = in_words(error)
+        reason, where = why_in_eager(error)
         text = f"some calls of {self.graph.function} run in eager: {reasons[-1]}, and {reason}"
         _warn(text, where or self.graph.place)
 

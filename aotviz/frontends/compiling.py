@@ -43,6 +43,21 @@ def graph_finished() -> str:
     return pipeline.part(pipeline.TRAINING, Role.FINISH, Role.FINISH)[-1].name
 
 
+def is_refusal(error: Exception) -> bool:
+    return isinstance(error, NotImplementedError)
+
+
+def runs_in_eager(error: Exception) -> bool:
+    """Whether a graph runs in eager instead: it was refused, or raises the same there."""
+    return is_refusal(error) or pipeline.is_of_the_program(error)
+
+
+def why_in_eager(error: Exception) -> tuple[str, str]:
+    """As `in_words`; of an error that is no refusal with its type."""
+    reason, where = in_words(error)
+    return reason if is_refusal(error) else f"an operator raised {type(error).__name__}: {reason}", where
+
+
 class Pipeline:
     """The pipeline for one program, inside of `entered`."""
 
@@ -84,7 +99,7 @@ def entered(
     session: Session,
     observer: Observer | None = None,
     in_eager: str | None = None,
-    eager_after: type[Exception] = NotImplementedError,
+    eager_after: Callable[[Exception], bool] = is_refusal,
     explained: Callable[[Exception], Exception] | None = None,
 ) -> Iterator[Pipeline]:
     """The context in which the program of `request` is compiled.
@@ -93,8 +108,8 @@ def entered(
         request: changes to its Python objects are undone.
         session: the compilation is added to its recording.
         observer: the one of an earlier part of the same compilation; a new one of the session if None.
-        in_eager: the place of the user's code, if the caller will run it in eager after an `eager_after` error. The
-            recording then says that it ran in eager.
+        in_eager: the place of the user's code, if the caller will run it in eager after an error of which `eager_after`
+            is true. The recording then says that it ran in eager.
         explained: makes of an error the one that is recorded and raised.
 
     Raises:
@@ -111,8 +126,8 @@ def entered(
         told = strays.in_words(error, request) if explained is None else explained(error)
         if told is not None:
             observer.explained(told)
-        if in_eager is not None and isinstance(told or error, eager_after):
-            reason, where = in_words(told or error)
+        if in_eager is not None and eager_after(told or error):
+            reason, where = why_in_eager(told or error)
             observer.ran_in_eager(reason, where or in_eager)
         if told is None:
             raise
@@ -123,7 +138,7 @@ def compile_program(
     request: Request,
     session: Session,
     in_eager: str | None = None,
-    eager_after: type[Exception] = NotImplementedError,
+    eager_after: Callable[[Exception], bool] = is_refusal,
     explained: Callable[[Exception], Exception] | None = None,
     observer: Observer | None = None,
 ) -> Program:
