@@ -52,7 +52,7 @@ def _refuse(call: TracedCall) -> None:
     forward = call.forward
     if any(isinstance(event, Hooked) for event in forward.ledger.events) or forward.ledger.traced_hooks:
         raise bypasses.HOOKS(f"{call.name} registers gradient hooks")
-    modules = call.root.modules() if call.root is not None else ()
+    modules = call.root_module.modules() if call.root_module is not None else ()
     if any(hooks for module in modules for hooks in hooks_of(module)[2:]):
         raise bypasses.HOOKS(f"a module of {call.name} has backward hooks")
     if any(map(is_subclass, (*call.args, *forward.outputs))):

@@ -103,7 +103,7 @@ class Rung:
 
             def call(*args: Any, **kwargs: Any) -> Any:
                 if not known:
-                    request = request_for(fn, args, kwargs, options, root=root_of(fn))
+                    request = request_for(fn, args, kwargs, options, root_module=root_of(fn))
                     self.sessions.append(Session(True, request.name))
                     with self.lowering.around():
                         program = compile_program(request, self.sessions[-1])

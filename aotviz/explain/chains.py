@@ -296,7 +296,7 @@ class _Causes:
         main = self._mains.get(place)
         if main is None or main.failure.kind != "value":
             return False
-        return all(main.root not in self._facts.guarded(one) for one in self._whole[function])
+        return all(main.value not in self._facts.guarded(one) for one in self._whole[function])
 
     @cached_property
     def _mains(self) -> Mapping[int, Miss]:

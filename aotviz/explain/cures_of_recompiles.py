@@ -54,17 +54,17 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = guard_cures.OWN_NUMBER.said(name=failure.subject)
     elif guard_cures.NUMBER in fix.cures and (line := line_that_fixed(facts, cause)):
         return _of_fixed_number(failure, line)
-    elif guard_cures.LENGTH in fix.cures and usual.main.root.endswith(".param_groups"):
+    elif guard_cures.LENGTH in fix.cures and usual.main.value.endswith(".param_groups"):
         fix = guard_cures.PARAMETER_GROUPS.said()
     elif guard_cures.LENGTH in fix.cures and (_is_filled(facts, cause, usual) or _fills(usual)):
         grows = not _is_dictionary(facts, usual) and _computes_with_elements(facts, cause)
-        fix = (guard_cures.GROWING_LIST if grows else guard_cures.FILLED).said(name=usual.main.root)
+        fix = (guard_cures.GROWING_LIST if grows else guard_cures.FILLED).said(name=usual.main.value)
     elif guard_cures.LENGTH in fix.cures and _is_dictionary(facts, usual):
-        fix = guard_cures.KEYS.said(name=usual.main.root)
+        fix = guard_cures.KEYS.said(name=usual.main.value)
     elif guard_cures.LENGTH in fix.cures and not _reads_elements(facts, usual):
-        fix = guard_cures.ONLY_LENGTH.said(name=usual.main.root)
+        fix = guard_cures.ONLY_LENGTH.said(name=usual.main.value)
     elif guard_cures.REQUIRES_GRAD in fix.cures and failure.after == "True" and _was_trained(facts, usual):
-        fix = guard_cures.DIFFERENTIATED.said(name=usual.main.root.removesuffix(".requires_grad"))
+        fix = guard_cures.DIFFERENTIATED.said(name=usual.main.value.removesuffix(".requires_grad"))
     values = {one.main.failure.after for one in cause.recompiles if one.main.failure.kind == "value"}
     symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
     if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
@@ -85,7 +85,7 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = fix.together_with(guard_cures.MORE_PROGRAMS.said())
     fix = fix.where(full, bool(LIBRARY.search(facts.frame_place(cause.first.place))))
     lifted = {cure for one in fix.cures for cure in advice.LIFTS.get(one, ())}
-    also = {miss.root for one in cause.recompiles for miss in one.also if not lifted & {*miss.failure.fix.cures}}
+    also = {miss.value for one in cause.recompiles for miss in one.also if not lifted & {*miss.failure.fix.cures}}
     if also and all(recompile.also for recompile in cause.recompiles):
         several = guard_cures.ALSO.said(
             guards="guard" if len(also) == 1 else "guards", names=some_of([f"`{name}`" for name in sorted(also)])
@@ -137,20 +137,20 @@ def _was_trained(facts: Facts, recompile: Recompile) -> bool:
 
 def _is_dictionary(facts: Facts, recompile: Recompile) -> bool:
     """Whether the value whose length failed is a dictionary."""
-    guards = facts.guarded(recompile.place).get(recompile.main.root, ())
+    guards = facts.guarded(recompile.place).get(recompile.main.value, ())
     return any(guard.kind == "DICT_LENGTH" for guard in guards)
 
 
 def _is_filled(facts: Facts, cause: Cause, recompile: Recompile) -> bool:
     """Whether it is a dictionary, or a list outside of the function, that has more entries at each call."""
-    guards = facts.guarded(recompile.place).get(recompile.main.root, ())
+    guards = facts.guarded(recompile.place).get(recompile.main.value, ())
     is_global = any(facts.text(guard.source).startswith("G[") for guard in guards)
     return _rises(cause) and (is_global or _is_dictionary(facts, recompile))
 
 
 def _fills(recompile: Recompile) -> bool:
     """Whether the line that the guard is of adds to the list or dictionary."""
-    name = re.escape(recompile.main.root.rpartition(".")[2])
+    name = re.escape(recompile.main.value.rpartition(".")[2])
     return re.search(rf"\b{name}\.(?:append|extend|insert|update|setdefault|add)\(", recompile.main.code) is not None
 
 
@@ -206,7 +206,7 @@ def words_of_class(cause: Cause) -> str:
 
 def _computes_with_elements(facts: Facts, cause: Cause) -> bool:
     """Whether an element of the list whose length failed is used in a graph."""
-    name = cause.first.main.root
+    name = cause.first.main.value
     for recompile in cause.recompiles:
         for value, guards in facts.guarded(recompile.place).items():
             if value.startswith(f"{name}[") and facts.first_use(recompile.place, facts.text(guards[0].source)):
@@ -216,5 +216,5 @@ def _computes_with_elements(facts: Facts, cause: Cause) -> bool:
 
 def _reads_elements(facts: Facts, recompile: Recompile) -> bool:
     """Whether the new program has a guard on an element of the value whose length failed."""
-    place, name = recompile.place, recompile.main.root
+    place, name = recompile.place, recompile.main.value
     return any(guard.startswith(f"{name}[") for guard in facts.guarded(place))

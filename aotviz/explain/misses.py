@@ -51,8 +51,8 @@ class Miss:
     dynamic: bool  # the value is symbolic in the new program, so that other values fit it too
 
     @property
-    def root(self) -> str:
-        return root(self.failure.subject)
+    def value(self) -> str:
+        return value_of(self.failure.subject)
 
     @property
     def count(self) -> int:
@@ -96,7 +96,7 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
     for program, reason, first in zip(earlier, reasons, firsts, strict=True):
         if reason.failed:
             misses = [_tried(facts, place, program, guard) for guard in reason.failed]
-            if first.failure.kind != "unknown" and first.root not in {miss.root for miss in misses}:
+            if first.failure.kind != "unknown" and first.value not in {miss.value for miss in misses}:
                 misses.insert(0, first)
             if first.failure.kind == "size":  # only torch's own words say that a tensor is a parameter
                 misses = [first if miss.failure.subject == first.failure.subject else miss for miss in misses]
@@ -104,7 +104,7 @@ def of(facts: Facts, place: int, reasons: Sequence[RecompileReason]) -> tuple[Re
             misses = [first, *_compared(facts, place, program, now, first)]
         distinct: dict[str, Miss] = {}
         for miss in _keys_together(misses):
-            distinct.setdefault(miss.root, miss)
+            distinct.setdefault(miss.value, miss)
         found.append(Reason(facts.id(program) or reason.earlier, tuple(distinct.values()), bool(reason.failed)))
     return tuple(_marked(facts, found, now, earlier))
 
@@ -114,7 +114,7 @@ def _marked(
 ) -> Iterator[Reason]:
     """The reasons with `is_known`, where the nearest ones are about several values."""
     least = min((reason.count for reason in reasons), default=0)
-    about = {tuple(miss.root for miss in reason.misses) for reason in reasons if reason.count == least}
+    about = {tuple(miss.value for miss in reason.misses) for reason in reasons if reason.count == least}
     programs = [required(facts, program) for program in earlier] if len(about) > 1 else []
     for reason in reasons:
         known = bool(programs) and all(_is_required(miss.failure, now, programs) for miss in reason.misses)
@@ -133,16 +133,16 @@ def _keys_together(misses: Sequence[Miss]) -> list[Miss]:
     keys: dict[str, list[Miss]] = {}
     for miss in misses:
         if miss.failure.kind == "key":
-            keys.setdefault(miss.root, []).append(miss)
-    found = [miss for miss in misses if keys.get(miss.root, [miss])[0] is miss]
-    return [_in_another_order(miss, keys[miss.root]) if miss.failure.kind == "key" else miss for miss in found]
+            keys.setdefault(miss.value, []).append(miss)
+    found = [miss for miss in misses if keys.get(miss.value, [miss])[0] is miss]
+    return [_in_another_order(miss, keys[miss.value]) if miss.failure.kind == "key" else miss for miss in found]
 
 
 def _in_another_order(first: Miss, misses: Sequence[Miss]) -> Miss:
     before, after = [miss.failure.before for miss in misses], [miss.failure.after for miss in misses]
     if len(misses) < 2 or sorted(before) != sorted(after):
         return first
-    name, was, now = first.root, ", ".join(before), ", ".join(after)
+    name, was, now = first.value, ", ".join(before), ", ".join(after)
     words = f"`{name}` has the same keys in another order: {was}, and now {now}"
     return replace(first, failure=replace(first.failure, subject=name, before=was, after=now, words=words))
 
@@ -151,7 +151,7 @@ def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, s
     """The same for an aotviz program (-1: unknown). `guards`: (guard, the value now) for each that failed."""
     failures = [guard_failures.read(guard).with_after(now) for guard, now in guards]
     distinct = {
-        root(failure.subject): _of_line(facts, place, _miss(facts, place, earlier, failure))
+        value_of(failure.subject): _of_line(facts, place, _miss(facts, place, earlier, failure))
         for failure in reversed(failures)
     }
     return Reason(facts.id(earlier), tuple(reversed(distinct.values())), tried=True)
@@ -202,7 +202,7 @@ def shortened(place: str) -> str:
 
 
 @lru_cache(8192)  # asked of each guard of each program
-def root(subject: str) -> str:
+def value_of(subject: str) -> str:
     """The value that a subject is about, so that all sizes of one tensor count as one cause."""
     name = re.sub(r"(\.shape\[\d+\]|\.stride\(\d+\)|\.keys\(\)\[\d+\])", "", subject)
     return name.removeprefix("len(").removesuffix(")") if name.startswith("len(") else name
@@ -295,7 +295,7 @@ def _compared(facts: Facts, place: int, earlier: int, now: Mapping[Key, str], to
             failure = guard_failures.read(held.text)
             failure = failure if kind in ("object", "keys", "attribute") else failure.with_after(after)
         another_key = failure.kind == "key" and failure.subject != told.failure.subject
-        if another_key or root(failure.subject) != told.root:
+        if another_key or value_of(failure.subject) != told.value:
             yield _miss(facts, place, earlier, failure, held.record)
 
 
@@ -356,7 +356,7 @@ def _key(failure: GuardFailure) -> Key:
         return "tensor", failure.subject
     if failure.kind == "keys":
         return "keys", f"{failure.subject} {failure.before.partition(' ')[2]}"
-    return failure.kind, failure.subject if failure.kind == "key" else root(failure.subject)
+    return failure.kind, failure.subject if failure.kind == "key" else value_of(failure.subject)
 
 
 def _completed(facts: Facts, place: int, earlier: int, failure: GuardFailure) -> tuple[GuardFailure, bool]:

@@ -42,11 +42,11 @@ class Recompile:
     @cached_property
     def nearest(self) -> Reason:
         """The program that came nearest to fitting."""
-        count = Counter(miss.root for reason in self.reasons for miss in reason.misses)
+        count = Counter(miss.value for reason in self.reasons for miss in reason.misses)
 
         def weight(reason: Reason) -> tuple[int, bool, int, int]:
             deepest = max(DEPTH.get(miss.failure.kind, 1) for miss in reason.misses)
-            most = max(count[miss.root] for miss in reason.misses)
+            most = max(count[miss.value] for miss in reason.misses)
             return -reason.count, not reason.is_known, deepest, most
 
         return max(self.reasons, key=weight)  # the newest of equals

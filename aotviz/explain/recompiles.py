@@ -119,14 +119,14 @@ def _recurring_first(facts: Facts, recompiles: Sequence[Recompile]) -> list[Reco
     """The recompiles, with the guards of each program ordered by how likely they are to fail again."""
     times: dict[Hashable, Counter[str]] = defaultdict(Counter)
     for recompile in recompiles:
-        times[_function(facts, recompile)].update(miss.root for miss in recompile.nearest.misses)
+        times[_function(facts, recompile)].update(miss.value for miss in recompile.nearest.misses)
 
     def likely_first(recompile: Recompile) -> Recompile:
         often = times[_function(facts, recompile)]
 
         def key(miss: Miss) -> tuple[bool, int, int]:
             of_module = bool(advice.MODULES_CHANGED & {*miss.failure.fix.cures})  # which the inputs follow
-            return miss.dynamic, -often[miss.root], LIKELY.get(miss.failure.kind, 3 if of_module else 4)
+            return miss.dynamic, -often[miss.value], LIKELY.get(miss.failure.kind, 3 if of_module else 4)
 
         reasons = tuple(
             replace(reason, misses=tuple(sorted(reason.misses, key=key))) if len(reason.misses) > 1 else reason
@@ -212,7 +212,7 @@ def causes(facts: Facts, recompiles: Sequence[Recompile]) -> list[Cause]:
     full = _that_reached_the_limit(facts, recompiles)
     groups: dict[tuple[object, ...], list[Recompile]] = defaultdict(list)
     for recompile in recompiles:
-        groups[_on_any_rank(facts, recompile), recompile.main.root].append(recompile)
+        groups[_on_any_rank(facts, recompile), recompile.main.value].append(recompile)
     found = [Cause(tuple(group)) for group in groups.values()]
 
     def urgency(cause: Cause) -> tuple[bool, float, float]:

@@ -37,6 +37,7 @@ from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patter
 from aotviz.frontends.compiling import (
     compile_program,
     guard_duplicates,
+    is_any,
     is_refusal,
     lock,
     ran_in_eager,
@@ -388,7 +389,7 @@ class _Further:
         request = replace(request, options=options, symbols=self.symbols)
         symbols = self.symbols and self.symbols[self.lifted :]
         asked = self.graph.backend.asked(self.original, inputs, self.graph.follows, symbols)
-        program = self.graph.compiled(request, asked, eager_after=lambda error: True)
+        program = self.graph.compiled(request, asked, eager_after=is_any)
         call = program.call
         sizes = None if self.symbols is None else fakes.SymbolGuards(call.fake_mode, call.args)
         return memory_patterns.known(program, request, self.lifted, sizes)

@@ -19,7 +19,7 @@ import torch.fx as fx
 
 from aotviz.frontends import memory_patterns
 from aotviz.frontends.backend import Backend, check_arguments, sorted_options
-from aotviz.frontends.compiling import compile_program, ran_in_eager
+from aotviz.frontends.compiling import compile_program, is_any, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import RanInEager
@@ -250,7 +250,7 @@ def _part(
     try:
         with lowering.around():
             observer = session.observer(part.backward)
-            program = compile_program(request, session, place, Exception, explained, observer)
+            program = compile_program(request, session, place, is_any, explained, observer)
     except Exception as error:
         if explained is None:
             raise

@@ -125,7 +125,7 @@ def aot_function(
         if not known:
             if runtime.transformed():
                 return fn(*args, **kwargs)
-            request = request_for(fn, args, kwargs, options, root=root)
+            request = request_for(fn, args, kwargs, options, root_module=root)
             refuse_mixed(request)
             program = compile_traced(request, session, store)
             known.append(program.function)
@@ -134,7 +134,7 @@ def aot_function(
         except InsideTransform:  # a transform needs the operators of the original function
             return fn(*args, **kwargs)
         except AssertionError:  # torch's, if parameters became fake since
-            refuse_mixed(request_for(fn, args, kwargs, options, root=root))
+            refuse_mixed(request_for(fn, args, kwargs, options, root_module=root))
             raise
 
     return session.attach(compiled)

@@ -61,28 +61,34 @@ def request_for(
     kwargs: Mapping[str, Any],
     options: Options,
     *,
-    root: torch.nn.Module | None = None,
+    root_module: torch.nn.Module | None = None,
 ) -> Request:
-    """A Request for one call of `fn`. The parameters, buffers and script objects of `root` are lifted to inputs.
+    """A Request for one call of `fn`. The parameters, buffers and script objects of `root_module` are lifted to inputs.
 
     Raises:
-        Refused: `root` contains a lazy module that was never called, or a distributed module.
+        Refused: `root_module` contains a lazy module that was never called, or a distributed module.
     """
-    named = lifted(root)
+    named = lifted(root_module)
     parameters = None
-    if root is not None:
-        _refuse_modules(root)
-        named += [("object", name, value) for name, value in script_objects.attributes(root)]
-        parameters = reader(root, [name for _, name, _ in named])
+    if root_module is not None:
+        _refuse_modules(root_module)
+        named += [("object", name, value) for name, value in script_objects.attributes(root_module)]
+        parameters = reader(root_module, [name for _, name, _ in named])
     convention = Convention("python", pytree.tree_flatten((args, dict(kwargs)))[1], parameters)
-    return of_python(options, fn, args, kwargs, tuple(named), root, convention)
+    return of_python(options, fn, args, kwargs, tuple(named), root_module, convention)
 
 
 def of_python(
-    options: Options, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], named: Any, root: Any, how: Convention
+    options: Options,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    named: Any,
+    root_module: Any,
+    how: Convention,
 ) -> Request:
-    """A Request for a call of a Python function. `named` and `root` are as in Request."""
-    return Request(options, fn, args, kwargs, named, root, how, called(fn), references=outside(fn))
+    """A Request for a call of a Python function. `named` and `root_module` are as in Request."""
+    return Request(options, fn, args, kwargs, named, root_module, how, called(fn), references=outside(fn))
 
 
 def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any]]:
@@ -112,7 +118,7 @@ def graph_request(module: Any, args: tuple[Any, ...], options: Options, name: st
         args=args,
         kwargs={},
         named=tuple(named),
-        root=module if isinstance(module, torch.nn.Module) and (named or not is_graph) else None,
+        root_module=module if isinstance(module, torch.nn.Module) and (named or not is_graph) else None,
         convention=Convention("boxed", None, reader(module, [path for _, path, _ in named]) if named else None),
         name=name or "compiled",
         input_names=_names(module, len(args)) if is_graph else None,
@@ -139,7 +145,11 @@ def refuse_mixed(request: Request) -> None:
     real = next((words for words, is_fake in kinds if not is_fake), None)
     if fake is None or real is None or fakes.takes_real_tensors([value for _, value in tensors]):
         return
-    module = f" of {type(request.root).__name__}" if request.root is not None and "argument" not in fake else ""
+    module = (
+        f" of {type(request.root_module).__name__}"
+        if request.root_module is not None and "argument" not in fake
+        else ""
+    )
     advice = (
         "create the module outside of FakeTensorMode, or pass fake arguments" if module else "pass tensors of one kind"
     )

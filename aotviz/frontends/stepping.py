@@ -54,7 +54,7 @@ def trace_stages(
         raise ValueError(f"until={until!r} is not a stage; the stages are {', '.join(sorted(STAGE_NAMES))}")
     lowering = lowering_named(backend)
     root = root_of(fn)
-    request = request_for(fn, args, kwargs or {}, lowering.options(**options), root=root)
+    request = request_for(fn, args, kwargs or {}, lowering.options(**options), root_module=root)
     return started(request, lowering).resume_until(until)
 
 

@@ -28,13 +28,15 @@ def in_words(error: BaseException, request: Request) -> Exception | None:
     arguments = {} if request.is_graph else request.arguments()
     named = explained(error, root_of_all(request), arguments)
     if named is None and fakes.asks_for_values(error) and not request.is_graph:
-        named = value_asked_for(error, request.root)  # under Dynamo, torch's error causes a graph break
+        named = value_asked_for(error, request.root_module)  # under Dynamo, torch's error causes a graph break
     return named
 
 
 def root_of_all(request: Request) -> Any:
     """The module that is compiled, or the function."""
-    return request.fn if request.root is None or isinstance(request.root, Modules) else request.root
+    return (
+        request.fn if request.root_module is None or isinstance(request.root_module, Modules) else request.root_module
+    )
 
 
 def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Exception | None:

@@ -132,7 +132,7 @@ class Request(Form):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     named: tuple[tuple[str, str, Any], ...]  # (kind, name, value); kind "parameter", "buffer" or "object"
-    root: torch.nn.Module | None  # whose paths the nodes carry
+    root_module: torch.nn.Module | None  # whose paths the nodes carry
     convention: Convention
     name: str
     input_names: tuple[str, ...] | None = None  # one per flat argument, if the caller knows them
@@ -170,7 +170,7 @@ class FlatCall(Form):
     duplicate_of: tuple[int | None, ...]  # one per flat input: the earlier input that is the same tensor
     counter_of: tuple[int, ...]  # one per flat input: the first over its memory that has the same version counter
     fake_mode: FakeTensorMode
-    root: torch.nn.Module | None
+    root_module: torch.nn.Module | None
     is_graph: bool
     convention: Convention
     static_inputs: tuple[int, ...]

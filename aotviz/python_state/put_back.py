@@ -30,13 +30,13 @@ def kept(request: Request) -> Iterator[None]:
     Raises:
         Refused: "argument is changed", "tensor is kept", "random state inside".
     """
-    roots = (request.fn, request.root, *request.args, *request.kwargs.values())
+    roots = (request.fn, request.root_module, *request.args, *request.kwargs.values())
     with contextlib.ExitStack() as kept:
         kept.enter_context(context.Surroundings().kept())
         kept.enter_context(graph_modes.put_back())
         if users_python.runs(request):
             kept.enter_context(leaks.undone(request.name, roots))
-        kept.enter_context(_attributes_kept(request.root, request.name))
+        kept.enter_context(_attributes_kept(request.root_module, request.name))
         if not request.is_graph:
             kept.enter_context(user_objects.unchanged(request.name, (), _seen_by_hooks(request)))
             kept.enter_context(_draws_kept(request))
@@ -47,7 +47,7 @@ def _seen_by_hooks(request: Request) -> Iterator[tuple[str, Any]]:
     """(name, value) of what hooks of modules, the function and its custom autograd Functions refer to: they may put a
     tensor there after the function has returned, or without it."""
     yield from request.references
-    for module in request.root.modules() if request.root is not None else ():
+    for module in request.root_module.modules() if request.root_module is not None else ():
         for hook in (hook for hooks in hooks_of(module) for hook in hooks.values()):
             yield from references(hook)
     for _, value in request.references:

@@ -46,7 +46,7 @@ def run(request: GradientRequest) -> TracedCall:
         duplicate_of=(None,) * len(descriptors),
         counter_of=tuple(range(len(descriptors))),
         fake_mode=call.fake_mode,
-        root=None,
+        root_module=None,
         is_graph=False,
         convention=Convention("boxed"),
         static_inputs=(),

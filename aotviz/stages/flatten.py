@@ -56,7 +56,7 @@ def run(request: Request) -> FlatCall:
 
 
 def _flat_function(request: Request, in_spec: Any) -> Any:
-    fn, root = request.fn, request.root
+    fn, root = request.fn, request.root_module
     if request.is_graph and isinstance(fn, fx.GraphModule):
         # node by node, so that each traced node inherits the metadata of the node that caused it
         return lambda *args: fx.Interpreter(fn).run(*args)

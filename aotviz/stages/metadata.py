@@ -33,7 +33,7 @@ def run(call: FlatCall) -> TracedCall:
         names=tuple(d.name for d in call.descriptors),
         fake_mode=call.fake_mode,
         decompositions=None if call.options.selective_decompose else call.options.decompositions,
-        root=call.root,
+        root_module=call.root_module,
         is_graph=call.is_graph,
         keep_input_mutations=call.options.keep_inference_input_mutations,
     )

@@ -75,7 +75,7 @@ def _attempt(program: Program) -> Run | Known:
     opened = OpenTrace(program.fake_mode, program.decompositions, not program.is_graph, Ledger(), logs_views)
     given: Arguments | None = None
     try:
-        with rng_preserved(), opened.active("is_forward"), module_stack(program.root):
+        with rng_preserved(), opened.active("is_forward"), module_stack(program.root_module):
             given = arguments.of_program(program, opened)
             listener, storages = RunListener(given, opened), storage_sizes.Storages(opened)
             told = user_calls.told(listener, storages, map(type, filter(is_subclass, program.args)))

@@ -58,7 +58,7 @@ class Program:
     args: Sequence[Any]
     fake_mode: FakeTensorMode
     decompositions: Mapping[Any, Any] | None
-    root: torch.nn.Module | None  # whose module paths the nodes carry
+    root_module: torch.nn.Module | None  # whose module paths the nodes carry
     is_graph: bool  # `fn` interprets a graph whose nodes bring their own stacks
     keep_input_mutations: bool
     names: Sequence[str] = ()  # the user's names of the inputs

@@ -21,7 +21,7 @@ from tests.cache.mutations import mutated_sources, other
 
 
 def of(fn: Any, *args: Any, options: Options | None = None) -> Key:
-    request = request_for(fn, args, {}, options or EAGER.options(), root=root_of(fn))
+    request = request_for(fn, args, {}, options or EAGER.options(), root_module=root_of(fn))
     with entered(request, Session(False, "a test")) as stages:
         form: Any = request
         for stage in first_stages()[:2]:

@@ -21,7 +21,7 @@ Point = namedtuple("Point", "x y")
 
 
 def flat(fn, *args, root=None, dynamic=False, **kwargs):
-    request = request_for(fn, args, kwargs, lowering_named("eager").options(dynamic=dynamic), root=root)
+    request = request_for(fn, args, kwargs, lowering_named("eager").options(dynamic=dynamic), root_module=root)
     fields = dict(vars(request))
     result = flatten.run(request)
     assert vars(request) == fields
