@@ -265,9 +265,11 @@ def _happened_in(stage: str) -> str:
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Whether an operator of a graph raised it as the graph ran for the first time: in eager, it raises it too."""
-    stages = (_happened_in(stage.name) for stage in TRAINING if stage.role is Role.FORWARD)
-    return bool(refusals.executed(error)) and not {*stages}.isdisjoint(getattr(error, "__notes__", ()))
+    """Whether an operator of a graph raised it as the graph ran for the first time, in which case it raises it in eager
+    too, or a backward formula as it was traced, which eager may never call."""
+    notes = getattr(error, "__notes__", ())
+    failed = {stage.role for stage in TRAINING if _happened_in(stage.name) in notes}
+    return Role.GRAPH in failed or (Role.FORWARD in failed and bool(refusals.executed(error)))
 
 
 def _as_eager_draws(stage: Stage, form: Form) -> AbstractContextManager[None]:

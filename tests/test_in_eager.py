@@ -64,6 +64,29 @@ def test_a_backend_that_raises_refusals_raises_what_an_operator_raised():
         compiled(torch.ones(4))
 
 
+def with_an_unused_qr(x):
+    return x.sin().sum(), torch.linalg.qr(x, "r")[1]
+
+
+def loss_of_nothing(x):
+    return torch.nn.functional.mse_loss(x, torch.ones(0, 3))
+
+
+@BOTH
+@pytest.mark.parametrize(("function", "shape"), [(with_an_unused_qr, (3, 3)), (loss_of_nothing, (0, 3))])
+def test_a_backward_that_cannot_be_traced_may_never_be_called(backend, function, shape):
+    found = []
+    for fn in (function, torch.compile(function, backend=backend)):
+        x = torch.ones(shape, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", aotviz.RanInEager)
+            results = fn(x)
+        loss = results[0] if isinstance(results, tuple) else results
+        loss.backward()
+        found.append((loss.detach(), x.grad))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0, equal_nan=True)
+
+
 @BOTH
 def test_a_refused_graph_gives_eagers_result_and_gradient_and_one_warning(backend):
     compiled = torch.compile(moved, backend=backend)

@@ -22,7 +22,7 @@ import torch.fx as fx
 from aotviz import pipeline
 from aotviz.frontends import strays
 from aotviz.ir.forms import Exported, Form, GraphCall, Request
-from aotviz.ir.refusals import in_words
+from aotviz.ir.refusals import executed, in_words
 from aotviz.pipeline import Observer, Role
 from aotviz.pipeline import Stage as Stage
 from aotviz.python_state import put_back
@@ -59,7 +59,8 @@ def runs_in_eager(error: Exception) -> bool:
 def why_in_eager(error: Exception) -> tuple[str, str]:
     """As `in_words`; of an error that is no refusal with its type."""
     reason, where = in_words(error)
-    return reason if is_refusal(error) else f"an operator raised {type(error).__name__}: {reason}", where
+    what = "an operator" if executed(error) else "tracing its backward"
+    return reason if is_refusal(error) else f"{what} raised {type(error).__name__}: {reason}", where
 
 
 class Pipeline:
@@ -131,7 +132,7 @@ def entered(
         if told is not None:
             observer.explained(told)
         if in_eager is not None and eager_after(told or error):
-            reason, where = why_in_eager(told or error)
+            reason, where = why_in_eager(error) if told is None else in_words(told)
             observer.ran_in_eager(reason, where or in_eager)
         if told is None:
             raise

@@ -258,6 +258,12 @@ class GraphCall(TracedCall):
         """This call as autograd sees it: in terms of whole tensors instead of parts."""
         return self if self.wrapping is None else self.wrapping.caller(self)
 
+    @property
+    def input_parts(self) -> list[range]:
+        """The positions of each input, as autograd sees it, among the inputs of the forward graph."""
+        plain = (None,) * len(self.graph_inputs)
+        return spans(plain if self.wrapping is None else self.wrapping.meta.inputs)
+
     def called(self, ref: Ref) -> str:
         """The user's name of a result or input."""
         known: Mapping[str, Sequence[Any]] = {"output": self.outputs, "input": self.graph_inputs}
@@ -392,12 +398,6 @@ class Split(JointGraph):
         """The positions of each input's gradient among the results of the backward graph: several for a subclass."""
         plain = (None,) * len(graphs.outputs(self.backward_module.graph))
         return spans(plain if self.wrapping is None else self.wrapping.meta.gradients)
-
-    @property
-    def input_parts(self) -> list[range]:
-        """The positions of each input, as autograd sees it, among the inputs of the forward graph."""
-        plain = (None,) * len(self.graph_inputs)
-        return spans(plain if self.wrapping is None else self.wrapping.meta.inputs)
 
     @property
     def saved_tensor_count(self) -> int:

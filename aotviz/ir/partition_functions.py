@@ -350,7 +350,7 @@ def save(
         if node.name in computed:
             computed[node.name].replace_all_uses_with(passed)
             backward.graph.erase_node(computed[node.name])
-            passed.name = node.name  # torch would not give the name of another node again
+        passed.name = node.name  # torch would not give the name of another node again, also of one that is gone
     forward.recompile()
     backward.recompile()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import torch
@@ -161,7 +161,8 @@ class Writer:
         if returned:
             changes.append((_AS_RETURNED, [f"saved[{i}] = out[{slot}]" for i, slot in returned.items()]))
         if of_inputs:
-            changes.append((_OF_INPUTS, [f"saved[{i}] = inputs[{k}]" for i, k in of_inputs.items()]))
+            parts = self._graph_inputs(of_inputs.values())
+            changes.append((_OF_INPUTS, [f"saved[{i}] = {parts[k]}" for i, k in of_inputs.items()]))
         if unchecked:
             changes.append((_AS_IT_IS, [f"for i in {_positions(unchecked)}: saved[i] = saved[i].data"]))
         if written:
@@ -191,9 +192,14 @@ class Writer:
         """Saved tensors that the backward writes and that have no version check -> their places in `ctx.written`. Each
         backward writes them again, so autograd must not compare their versions."""
         names = [node.name for node in graphs.placeholders(self.call.forward_module.graph)]
-        places = {names[i]: place for place, (i, _) in enumerate(self.call.late_writes)}
+        inside = self.call.input_parts
+        places = {names[inside[i][0]]: place for place, (i, _) in enumerate(self.call.late_writes)}
         tensors = enumerate(self.call.saved[: self.tensors])
         return {i: places[one.name] for i, one in tensors if not one.checked and one.name in places}
+
+    def _graph_inputs(self, positions: Iterable[int]) -> dict[int, str]:
+        """The expressions of some inputs of the graph, which are parts where the call has subclasses."""
+        return {i: f"inputs[{i}]" if self.insides is None else self.insides.parts[i] for i in positions}
 
     def _input_with(self, name: str) -> int | None:
         """The input that has the saved value `name` after the call."""
@@ -224,7 +230,7 @@ class Writer:
         if call.kept:
             fact = "a second derivative needs these"
             keep = source.bind("Kept", double_backward.Kept)
-            parts = {i: f"inputs[{i}]" for i in call.kept} if self.insides is None else self.insides.parts
+            parts = self._graph_inputs(call.kept)
             kept = [*(parts[i] for i in call.kept), *(f"inputs[{i}]" for i in self.lowered.with_history.owners)]
             source.line(f"ctx.kept = {keep}({', '.join(kept)})", fact)
 

@@ -44,18 +44,20 @@ class Insides:
         return self.values
 
     def kept_with_parts(self) -> list[str]:
-        """The whole tensors of which a part is kept for the backward."""
+        """The whole tensors of which a part is kept for the backward: not those that the call itself writes once more."""
         kept = {functional.storage(s.value) for s in self.call.saved if isinstance(s.value, torch.Tensor)}
         forward = self.call.forward_module.graph
         entering, leaving = graphs.placeholders(forward), graphs.outputs(forward)
         meta = self.wrapping.meta
         pairs = [*_spans(self.variables, meta.inputs, entering), *_spans(self.values, meta.slots, leaving)]
-        hidden = {value for value, slot in zip(self.values, self.outer.slots, strict=True) if slot.hidden}
+        written = {one for one, info in zip(self.variables, self.outer.meta.input_info, strict=True) if info.mutated}
+        for value, slot in zip(self.values, self.outer.slots, strict=True):
+            written |= {value} if slot.hidden or slot.kind == "mutation" else set()
         return [
             name
             for name, plan, values in pairs
             if isinstance(plan, SubclassCreationMeta)
-            and name not in hidden
+            and name not in written
             and any(isinstance(v, torch.Tensor) and functional.storage(v) in kept for v in values)
         ]
 

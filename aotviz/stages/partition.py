@@ -189,7 +189,8 @@ def _overwritten(call: JointGraph) -> list[int]:
     resized = {keys[i] for i, info in enumerate(infos) if info.resizes_storage and i in keys}
     found = [i for i, info in enumerate(infos) if info.mutated or bumped.get(Ref("input", i)) or keys.get(i) in resized]
     by_name = kept_by_name.readers(graph) if call.late_writes else {}
-    found += [i for i, _ in call.late_writes if inputs[i].name in by_name]
+    late = (call.input_parts[i][0] for i, _ in call.late_writes)
+    found += [i for i in late if inputs[i].name in by_name]
     return [i for i in found if not (infos[i].resizes_storage and graphs.fills(graph, inputs[i]))]
 
 
