@@ -14,10 +14,13 @@ from typing import Any
 import torch
 
 from aotviz.cache.switch import Choice, store_of_compilation
+from aotviz.frontends import call_signatures
 from aotviz.frontends.cached import compile_traced
+from aotviz.frontends.call_signatures import Signature
 from aotviz.frontends.compiling import guard_duplicates
 from aotviz.frontends.requests import graph_request, refuse_mixed, request_for
 from aotviz.ir import torchs_settings
+from aotviz.ir.forms import Reason
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
@@ -118,19 +121,37 @@ def aot_function(
     store = store_of_compilation(cache, debug)
     session = Session(record, called(fn))
     root = fn if isinstance(fn, torch.nn.Module) else None
-    known: list[Callable[..., Any]] = []
+    programs: list[tuple[Signature, Callable[..., Any]]] = []  # the newest first
+    read: Callable[[], Sequence[Any]] = tuple
+    names: list[str] = []  # of the parameters, buffers and leaves of the first call
+
+    def program_for(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        nonlocal read
+        request = request_for(fn, args, kwargs, options, root_module=root)
+        refuse_mixed(request)
+        why = tuple(Reason(request.name, known.differs(signature, names)) for known, _ in programs)
+        program = compile_traced(replace(request, evidence=why), session, store)
+        if not programs:
+            names.extend(descriptor.name for descriptor in program.call.outer.descriptors)
+            read = request.convention.parameters or tuple
+            signature = call_signatures.of(args, kwargs, read())
+        programs.insert(0, (signature, program.function))
+        return program.function
 
     @functools.wraps(fn, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        if not known:
+        signature = call_signatures.of(args, kwargs, read())
+        function = None
+        for known, program in programs:
+            if known.serves(signature):
+                function = program
+                break
+        if function is None:
             if runtime.transformed():
                 return fn(*args, **kwargs)
-            request = request_for(fn, args, kwargs, options, root_module=root)
-            refuse_mixed(request)
-            program = compile_traced(request, session, store)
-            known.append(program.function)
+            function = program_for(signature, args, kwargs)
         try:
-            return known[0](*args, **kwargs)
+            return function(*args, **kwargs)
         except InsideTransform:  # a transform needs the operators of the original function
             return fn(*args, **kwargs)
         except AssertionError:  # torch's, if parameters became fake since

@@ -44,7 +44,7 @@ class Insides:
         return self.values
 
     def kept_with_parts(self) -> list[str]:
-        """The whole tensors of which a part is kept for the backward: not those that the call itself writes once more."""
+        """The whole tensors of which a part is kept for the backward, but for those that the call itself writes."""
         kept = {functional.storage(s.value) for s in self.call.saved if isinstance(s.value, torch.Tensor)}
         forward = self.call.forward_module.graph
         entering, leaving = graphs.placeholders(forward), graphs.outputs(forward)
