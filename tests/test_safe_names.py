@@ -104,8 +104,8 @@ def test_the_name_of_a_function(name):
     nested = aotviz.aot_function(with_name(lambda a: a["x"] * 2, name), run_graph)
     assert torch.equal(nested({"x": torch.ones(2)}), torch.full((2,), 2.0))
     tokens(nested.source)
-    with pytest.raises(TypeError, match="this call has 2"):
-        nested({"x": torch.ones(2), "y": torch.ones(2)})
+    assert torch.equal(nested({"x": torch.ones(2), "y": torch.ones(2)}), torch.full((2,), 2.0))
+    assert len(nested.recording) == 2  # one for each set of keys
     aot_export_joint_simple(with_name(lambda x: (x * 2,), name), (torch.ones(2),), trace_joint=False)
     aotviz.trace_stages(f, torch.ones(2), torch.ones(2)).resume()(torch.ones(2), torch.ones(2))
 

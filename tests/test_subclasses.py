@@ -289,10 +289,17 @@ def test_a_call_with_another_kind_of_tensor_is_compiled_anew():
 
 
 def test_a_call_with_another_kind_of_tensor_is_refused_by_what_is_compiled_once():
-    scale = aotviz.aot_function(lambda t: t * 2, run_graph)
-    scale(two(3))
+    program = aotviz.trace_stages(lambda t: t * 2, two(3)).resume()
+    program(two(3))
     with pytest.raises(RuntimeError, match="'t' was a TwoTensor when this was compiled"):
-        scale(torch.ones(3))
+        program(torch.ones(3))
+
+
+def test_aot_function_compiles_again_for_another_kind_of_tensor():
+    scale = aotviz.aot_function(lambda t: t * 2, run_graph)
+    for one in (two(3), torch.ones(3), two(3)):
+        assert type(scale(one)) is type(one)
+    assert len(scale.recording) == 2
 
 
 def test_a_recording_names_the_parts():

@@ -122,3 +122,37 @@ def test_an_argument_beside_a_subclass_that_a_function_stores_may_be_written(doo
         found.append((a.grad, b))
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
     assert found[0][0].tolist() == [10.0] * 3
+
+
+def writes_and_returns_the_values(n: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    n.mul_(2)
+    return ((n * x) @ y).values()
+
+
+def writes_and_pads(n: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    n.mul_(2)
+    return (n * x).to_padded_tensor(0.0) @ y
+
+
+def writes_the_values(n: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    n.values().mul_(2)
+    return (n * x).to_padded_tensor(0.0) @ y
+
+
+@pytest.mark.parametrize("door", ["aot_function", "compile"])
+@pytest.mark.parametrize("function", [writes_and_returns_the_values, writes_and_pads, writes_the_values])
+def test_a_jagged_tensor_is_written_and_used_for_a_gradient(function: Any, door: str, clean_dynamo: None) -> None:
+    compiled = (
+        torch.compile(function, backend="aotviz_eager")
+        if door == "compile"
+        else aotviz.aot_function(function, run_graph)
+    )
+    found = []
+    for one in (function, compiled):
+        torch.manual_seed(0)
+        parts = [torch.ones(2, 3), torch.full((3, 3), 2.0)]
+        n = torch.nested.nested_tensor(parts, layout=torch.jagged)
+        x, y = (torch.randn(rows, 3, requires_grad=True) for rows in (1, 3))
+        one(n, x, y).sum().backward()
+        found.append((x.grad, y.grad, n.values()))
+    torch.testing.assert_close(found[1], found[0])

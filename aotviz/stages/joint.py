@@ -70,7 +70,7 @@ def _differentiated(call: TracedCall, forward: Run) -> JointCall:
         for i, node in mutations
         if graphs.owner(node) in kept_owners and not kept_by_name.stands_for(node, forward.values_before[i])
     }
-    module = forward.closed([*nodes, *gradients])
+    module = forward.closed([*_without_constants(forward, slots, nodes), *gradients])
     return call.then(
         JointCall,
         forward=forward,
@@ -223,6 +223,15 @@ def _inference(value: Any) -> bool:
 
 def _slot_nodes(forward: Run, slots: tuple[Slot, ...]) -> list[Any]:
     return forward.open.nodes_of([forward.value(slot.kind, slot.index) for slot in slots])
+
+
+def _without_constants(forward: Run, slots: tuple[Slot, ...], nodes: list[Any]) -> list[Any]:
+    """The nodes, without those of sizes of a subclass that the backward's trace has made constants."""
+    of_now = _slot_nodes(forward, slots) if any(isinstance(node, tuple) for node in nodes) else nodes
+    return [
+        now if isinstance(node, tuple) and len(now) < len(node) else node
+        for node, now in zip(nodes, of_now, strict=True)
+    ]
 
 
 def _evidence(call: TracedCall, slots: tuple[Slot, ...], gradients: tuple[Any, ...]) -> tuple[Reason, ...]:
