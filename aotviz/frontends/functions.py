@@ -75,9 +75,9 @@ def aot_function(
 ) -> Callable[..., Any]:
     """torch's `aot_function`, through our pipeline. The first call compiles a program, which others use as well.
 
-    Unlike torch's, it compiles again for a call of which the result would otherwise not be eager's: with another number,
-    text, flag, generator or structure of the arguments, with an input that requires grad only now, or after a first call
-    under `no_grad`. Sizes and dtypes are not compared.
+    Unlike torch's, it compiles again for a call of which the result would otherwise not be eager's: with another
+    number, text, flag, generator or structure of the arguments, with an input that requires grad only now, or after a
+    first call under `no_grad`. Sizes and dtypes are not compared.
 
     The result has `.recording`, `.program` and `.source` once it has been called.
 
