@@ -101,3 +101,15 @@ def test_the_recording_says_why_it_was_compiled_again() -> None:
     told = str(compiled.recording.explain())
     assert "`n` was 2 and is now" in told or "`n` was 2" in told
     assert "`x` did not require grad and requires grad now" in told
+
+
+def test_after_the_limit_of_programs_calls_run_in_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 3)
+    compiled = aotviz.aot_function(plain, run_graph)
+    for number in range(3):
+        compiled(X, number)
+    with pytest.warns(aotviz.RanInEager, match="a call of plain runs in eager: .*recompile_limit"):
+        assert torch.equal(compiled(X, 7), X * 7)
+    assert torch.equal(compiled(X, 1), X)
+    assert len(compiled.recording) == 4
+    assert compiled.recording[3].data.error.ran_in_eager

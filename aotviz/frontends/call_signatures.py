@@ -7,12 +7,20 @@ are the graph's business, which may serve several.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 
-from aotviz.torch_private import pytree
+from aotviz.frontends.compiling import ran_in_eager
+from aotviz.frontends.memory_patterns import TooManyPrograms
+from aotviz.ir.forms import Reason, Request
+from aotviz.ir.refusals import RanInEager
+from aotviz.ir.user_warnings import users_place, warn
+from aotviz.recorder.sessions import Session
+from aotviz.runtime.lowered import Program
+from aotviz.torch_private import dynamo, pytree, runtime
 
 CONSTANTS = {type(None), bool, int, float, str, complex, torch.Generator}
 
@@ -82,3 +90,41 @@ def of(args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[Any]
 def _fixed(leaf: Any) -> Any:
     kind = type(leaf)
     return torch.Tensor if kind is torch.nn.Parameter else (kind, leaf) if kind in CONSTANTS else kind
+
+
+@dataclass
+class Programs:
+    """The programs of one function, the newest first, each with the signature of the call that it was compiled for."""
+
+    fn: Callable[..., Any]
+    request: Callable[[tuple[Any, ...], Mapping[str, Any]], Request]
+    compiled: Callable[[Request], Program]
+    session: Session
+    known: list[tuple[Signature, Callable[..., Any]]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of the parameters, buffers and leaves of the first call
+    parameters: Callable[[], Sequence[Any]] = tuple
+
+    def function(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """What a call runs: a program, or `fn` inside a transform and after the limit of programs."""
+        signature = of(args, kwargs, self.parameters())
+        for known, function in self.known:
+            if known.serves(signature):
+                return function
+        return self.fn if runtime.transformed() else self._another(signature, args, kwargs)
+
+    def _another(self, signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        request = self.request(args, kwargs)
+        reasons = [known.differs(signature, self.names) for known, _ in self.known]
+        request = replace(request, evidence=tuple(Reason(request.name, text) for text in reasons))
+        if len(reasons) >= dynamo.config.recompile_limit:
+            full = TooManyPrograms(dynamo.config.recompile_limit)
+            ran_in_eager(request, self.session, full, users_place())
+            warn(f"a call of {request.name} runs in eager: {reasons[0]} differs, and {full}", RanInEager)
+            return self.fn
+        program = self.compiled(request)
+        if not self.known:
+            self.names = [descriptor.name for descriptor in program.call.outer.descriptors]
+            self.parameters = request.convention.parameters or tuple
+            signature = of(args, kwargs, self.parameters())
+        self.known.insert(0, (signature, program.function))
+        return program.function

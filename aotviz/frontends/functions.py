@@ -14,13 +14,12 @@ from typing import Any
 import torch
 
 from aotviz.cache.switch import Choice, store_of_compilation
-from aotviz.frontends import call_signatures
 from aotviz.frontends.cached import compile_traced
-from aotviz.frontends.call_signatures import Signature
+from aotviz.frontends.call_signatures import Programs
 from aotviz.frontends.compiling import guard_duplicates
 from aotviz.frontends.requests import graph_request, refuse_mixed, request_for
 from aotviz.ir import torchs_settings
-from aotviz.ir.forms import Reason
+from aotviz.ir.forms import Request
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
@@ -28,7 +27,7 @@ from aotviz.lowerings import EAGER, run_graph
 from aotviz.options import Options, compilers
 from aotviz.recorder.sessions import Session
 from aotviz.runtime.call_differs import InsideTransform
-from aotviz.torch_private import operators, pytree, runtime
+from aotviz.torch_private import operators, pytree
 from aotviz.torch_private.partitioners import default_partition
 from aotviz.tracing.fakes import is_fake
 
@@ -125,41 +124,23 @@ def aot_function(
     store = store_of_compilation(cache, debug)
     session = Session(record, called(fn))
     root = fn if isinstance(fn, torch.nn.Module) else None
-    programs: list[tuple[Signature, Callable[..., Any]]] = []  # the newest first
-    read: Callable[[], Sequence[Any]] = tuple
-    names: list[str] = []  # of the parameters, buffers and leaves of the first call
 
-    def program_for(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        nonlocal read
-        request = request_for(fn, args, kwargs, options, root_module=root)
-        refuse_mixed(request)
-        why = tuple(Reason(request.name, known.differs(signature, names)) for known, _ in programs)
-        program = compile_traced(replace(request, evidence=why), session, store)
-        if not programs:
-            names.extend(descriptor.name for descriptor in program.call.outer.descriptors)
-            read = request.convention.parameters or tuple
-            signature = call_signatures.of(args, kwargs, read())
-        programs.insert(0, (signature, program.function))
-        return program.function
+    def request(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
+        made = request_for(fn, args, kwargs, options, root_module=root)
+        refuse_mixed(made)
+        return made
+
+    programs = Programs(fn, request, lambda request: compile_traced(request, session, store), session)
 
     @functools.wraps(fn, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        signature = call_signatures.of(args, kwargs, read())
-        function = None
-        for known, program in programs:
-            if known.serves(signature):
-                function = program
-                break
-        if function is None:
-            if runtime.transformed():
-                return fn(*args, **kwargs)
-            function = program_for(signature, args, kwargs)
+        function = programs.function(args, kwargs)
         try:
             return function(*args, **kwargs)
         except InsideTransform:  # a transform needs the operators of the original function
             return fn(*args, **kwargs)
         except AssertionError:  # torch's, if parameters became fake since
-            refuse_mixed(request_for(fn, args, kwargs, options, root_module=root))
+            request(args, kwargs)
             raise
 
     return session.attach(compiled)
