@@ -192,17 +192,9 @@ def old_storage_is_shared(one: Seen) -> bool:
     return base_of(one.fake) is not None or is_subclass(one.argument) or one.left.layout != one.before
 
 
-def raises_in_eager(one: Seen) -> bool:
-    """Whether an inference tensor is written outside of inference mode.
-
-    Where grad mode is off, the call may run in it: Dynamo leaves inference mode while it calls a backend. The wrapper
-    then checks it (`only_in_inference_mode`).
-    """
-    return torch.is_grad_enabled() and _written_as_inference_tensor(one)
-
-
 def _written_as_inference_tensor(one: Seen) -> bool:
-    """Only a detached alias of it can be written outside of inference mode."""
+    """Whether an inference tensor is written, which raises outside of inference mode. Dynamo leaves that mode while it
+    calls a backend, so the wrapper checks it. Only a detached alias can be written anywhere."""
     if not one.is_inference:
         return False
     ledger, storage = one.ledger, functional.storage

@@ -63,7 +63,6 @@ OF_INPUT: Conditions[Seen] = (
     ("resized after a write", _input(facts_of_inputs.resized_after_a_write)),
     ("set_ before a write", _input(lambda one: one.replaced and one.has_new_grad_fn)),
     ("old storage is written", _input(facts_of_inputs.old_storage_is_shared)),
-    ("inference tensor is used", _input(facts_of_inputs.raises_in_eager)),
     (
         "storage is resized",
         _input(
