@@ -10,6 +10,7 @@ import torch
 
 import aotviz
 from aotviz.lowerings import run_graph
+from tests.releases import takes_generators
 
 X = torch.arange(1.0, 4.0)
 
@@ -54,6 +55,7 @@ def test_each_call_has_eagers_result(name: str) -> None:
     assert len(compiled.recording) == programs
 
 
+@takes_generators
 def test_another_generator_draws_its_own_numbers() -> None:
     compiled = aotviz.aot_function(drawn, run_graph)
     for seed in (1, 2):

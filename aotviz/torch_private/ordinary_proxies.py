@@ -81,9 +81,16 @@ def _name(func: Any, graph: fx.Graph) -> str:
     """What the nodes of an operator are called, or "" if it is left to torch."""
     if not isinstance(func, OpOverload) or func.namespace not in ("aten", "prims") or func in _NEVER:
         return ""
-    if func._schema.is_mutable or torch.Tag.data_dependent_output in func.tags or func._can_decompose():
+    if func._schema.is_mutable or torch.Tag.data_dependent_output in func.tags or not _is_known(func):
+        return ""
+    if func._can_decompose():
         return ""
     return graph._target_to_str(func.overloadpacket.__name__)
+
+
+def _is_known(func: OpOverload) -> bool:
+    """Whether torch's dispatcher has the operator: in torch 2.11, it has no `aten.sym_size`."""
+    return torch._C._dispatch_has_kernel(func.name())
 
 
 def _node(value: Any, tracked: Any) -> Any:
