@@ -16,6 +16,7 @@ from aotviz.explain.guard_failure import GuardFailure
 from aotviz.explain.misses import LIBRARY
 from aotviz.explain.recompile import Cause, Recompile
 from aotviz.explain.rows import Facts
+from aotviz.recording.dynamo_stage import COMPILE_ID
 from aotviz.recording.sources import SourceLine
 from aotviz.recording.spoken import spoken
 
@@ -52,6 +53,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = guard_cures.LIBRARY_NUMBER.said(name=failure.subject)
     elif guard_cures.MODULE_NUMBER in fix.cures and not _assigns(usual):
         fix = guard_cures.OWN_NUMBER.said(name=failure.subject)
+    elif guard_cures.NUMBER in fix.cures and not _is_dynamos(facts, usual):
+        return guard_cures.CONSTANT_OF_FUNCTION.said(name=failure.subject)
     elif guard_cures.NUMBER in fix.cures and (line := line_that_fixed(facts, cause)):
         return _of_fixed_number(failure, line)
     elif guard_cures.LENGTH in fix.cures and usual.main.value.endswith(".param_groups"):
@@ -92,6 +95,12 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         )
         fix = fix.together_with(several)
     return fix
+
+
+def _is_dynamos(facts: Facts, recompile: Recompile) -> bool:
+    """Whether Dynamo compiled the function, or asked one of aotviz's backends to."""
+    compilation = facts.data.compilations[recompile.place]
+    return bool(compilation.compile_id or COMPILE_ID.search(compilation.name))
 
 
 def _of_fixed_number(failure: GuardFailure, line: SourceLine) -> Advice:

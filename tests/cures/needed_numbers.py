@@ -7,8 +7,10 @@ import math
 import numpy as np
 import torch
 
+import aotviz
 from aotviz.explain.cures import guard_cures as cures
-from tests.cures.programs import compiled, program
+from aotviz.lowerings import run_graph
+from tests.cures.programs import Calls, Effect, compiled, program
 
 
 @program(
@@ -81,3 +83,22 @@ def defaults(cured: bool) -> object:
             scaled.__defaults__ = (scale,)
         found.append(step(torch.ones(3), *([torch.tensor(scale)] if cured else [])))
     return found
+
+
+def of_its_recording(calls: Calls, cured: bool) -> Effect:
+    recording = calls(cured)
+    assert isinstance(recording, aotviz.Recording)
+    return Effect(len(recording), "compilations", recording)
+
+
+@program(
+    "a number that is passed to an aot_function",
+    cures.CONSTANT_OF_FUNCTION,
+    "Pass `torch.tensor(n)`",
+    measure=of_its_recording,
+)
+def a_number_of_an_aot_function(cured: bool) -> object:
+    times = aotviz.aot_function(lambda x, n: x * n, run_graph)
+    for n in (2, 3, 4):
+        times(torch.ones(3), torch.tensor(n) if cured else n)
+    return times.recording

@@ -342,6 +342,10 @@ FIXED_NUMBER = Cure(
     "unrolled, and so is a recursion. Use operations on tensors, such as a slice in place of the loop, or loop outside "
     "of the compiled function.",
 )
+CONSTANT_OF_FUNCTION = Cure(
+    "number that is passed to an aot_function",
+    "`aot_function` has each value of `{name}` as a constant of a program of its own. Pass `torch.tensor({name})`.",
+)
 DEFAULT_NUMBER = Cure(
     "default of an argument",
     "The default of an argument is compiled as a constant, also where functions that are made in a loop differ in it. "
