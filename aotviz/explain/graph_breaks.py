@@ -137,6 +137,11 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.PRINT,
     ),
     (
+        r"<Logger [^>\n]{1,200}>\.(?P<method>isEnabledFor|getEffectiveLevel|hasHandlers)\b",
+        "`{method}` of a logger cannot be part of a graph",
+        break_cures.LOGGER_ASKED,
+    ),
+    (
         r"logging\.Logger|logging function",
         "a log message cannot be part of a graph",
         break_cures.LOGGING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch._dynamo
 
 from aotviz.explain.cures import break_cures as cures
 from tests.cures.programs import compiled, graph_breaks, program
+
+LOGGER = logging.getLogger(__name__)
 
 
 def checked(p: torch.Tensor) -> torch.Tensor:
@@ -32,6 +35,25 @@ def checked_with_a_constant(p: torch.Tensor) -> torch.Tensor:
 )
 def an_assertion(cured: bool) -> object:
     return compiled(checked_with_a_constant if cured else checked)(torch.ones(3))
+
+
+@program(
+    "a logger that is asked for its level",
+    cures.LOGGER_ASKED,
+    "Call `isEnabledFor` outside of the compiled function",
+    (),
+    graph_breaks,
+)
+def a_question_to_a_logger(cured: bool) -> object:
+    def asks(x: torch.Tensor) -> torch.Tensor:
+        return x + 5 if LOGGER.isEnabledFor(logging.CRITICAL) else x
+
+    def told(x: torch.Tensor, critical: bool) -> torch.Tensor:
+        return x + 5 if critical else x
+
+    if cured:
+        return compiled(told)(torch.ones(3), LOGGER.isEnabledFor(logging.CRITICAL))
+    return compiled(asks)(torch.ones(3))
 
 
 def scaled(x: torch.Tensor, by: float) -> torch.Tensor:

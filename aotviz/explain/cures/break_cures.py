@@ -91,6 +91,10 @@ WARNING = Cure(
     "run. Since torch 2.15 that needs a warning without keyword arguments.",
     settings={"torch._dynamo.config.reorderable_logging_functions": {warnings.warn}},
 )
+LOGGER_ASKED = Cure(
+    "question to a logger",
+    "Call `{method}` outside of the compiled function, and pass what it returns: as a flag, each side is a program.",
+)
 LOGGING = Cure(
     "log message",
     "Log outside the compiled function, or leave the message out of it before the first call: "

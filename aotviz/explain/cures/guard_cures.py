@@ -333,8 +333,8 @@ ATTRIBUTE_NUMBER = Cure(
 )
 CONSTANT_NUMBER = Cure(
     "number that stays constant",
-    "Each value of `{name}` is a constant of a program of its own here. Pass `torch.tensor({name})`, or compile "
-    "with `dynamic=None`, where a number that changes becomes a symbol.",
+    "Each value of `{name}` is a constant of a program of its own here. Pass `torch.tensor({name})`, or, if it is "
+    "compiled with `dynamic=False`, compile with `dynamic=None`, where a number that changes becomes a symbol.",
 )
 FIXED_NUMBER = Cure(
     "line that needs the value of a number",
@@ -358,9 +358,9 @@ NUMPY_NUMBER = Cure(
 )
 NUMBER = Cure(
     "number",
-    "Numbers are compiled as constants until they change for the first time. If `{name}` varies, "
-    "pass `torch.tensor({name})`; with a branch on it inside the function, each side still needs its "
-    "own program.",
+    "Numbers are compiled as constants until they change for the first time. If `{name}` varies and is only computed "
+    "with, pass `torch.tensor({name})`. For a branch on it, or as a size or a bound of a slice, it has to stay a "
+    "number: each side of a branch needs its own program.",
 )
 TRAINING = Cure(
     "train and eval", "`train()` and `eval()` need one program each.", kept="Both are kept, so this happens once."
