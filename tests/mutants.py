@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import importlib
 import os
 import signal
@@ -48,16 +49,24 @@ def edits(tree: ast.AST) -> Iterator[Edit]:
                 if isinstance(parent, (ast.Compare, ast.BinOp, ast.BoolOp)) and type(child) in OTHER:
                     other = OTHER[type(child)]()
                     said = f"{type(child).__name__} to {type(other).__name__}"
-                    yield parent, said.lower() if isinstance(parent, ast.BoolOp) else said, _with(put, other)
+                    yield (
+                        parent,
+                        said.lower() if isinstance(parent, ast.BoolOp) else said,
+                        functools.partial(put, other),
+                    )
                 elif isinstance(child, ast.Constant) and isinstance(child.value, int):
                     value = not child.value if isinstance(child.value, bool) else child.value + 1
-                    yield child, f"{child.value} to {value}", _with(put, ast.Constant(value))
+                    yield child, f"{child.value} to {value}", functools.partial(put, ast.Constant(value))
                 elif isinstance(child, ast.UnaryOp) and isinstance(child.op, ast.Not):
-                    yield child, "not left out", _with(put, child.operand)
+                    yield child, "not left out", functools.partial(put, child.operand)
                 elif isinstance(child, ast.Raise):
-                    yield child, "raise left out", _with(put, ast.Pass())
+                    yield child, "raise left out", functools.partial(put, ast.Pass())
                 elif isinstance(parent, ast.Tuple) and isinstance(child, (ast.Tuple, ast.Starred)):
-                    yield child, "entry left out", _with(put, ast.Starred(ast.Tuple([], ast.Load()), ast.Load()))
+                    yield (
+                        child,
+                        "entry left out",
+                        functools.partial(put, ast.Starred(ast.Tuple([], ast.Load()), ast.Load())),
+                    )
 
 
 def _putter(parent: ast.AST, name: str, place: int | None) -> Callable[[ast.AST], None]:
@@ -68,10 +77,6 @@ def _putter(parent: ast.AST, name: str, place: int | None) -> Callable[[ast.AST]
             getattr(parent, name)[place] = child
 
     return put
-
-
-def _with(put: Callable[[ast.AST], None], child: ast.AST) -> Callable[[], None]:
-    return lambda: put(child)
 
 
 def run(file: Path, number: int, tests: list[str]) -> bool:
@@ -89,7 +94,7 @@ def survivors(file: Path, tests: list[str], jobs: int) -> tuple[list[str], int]:
     """The changes that no test notices, and how many there are."""
     source = file.read_text()
     made = [(getattr(node, "lineno", 0), said) for node, said, _ in edits(ast.parse(source))]
-    importlib.import_module("aotviz").aot_function  # noqa: B018 # what all tests import is imported once
+    importlib.import_module("aotviz.frontends.functions")  # what all tests import is imported once
     waiting, running, kept = [*range(len(made))], dict[int, int](), list[str]()
     while waiting or running:
         if waiting and len(running) < jobs:

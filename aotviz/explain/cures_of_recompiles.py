@@ -20,7 +20,6 @@ from aotviz.recording.dynamo_stage import COMPILE_ID
 from aotviz.recording.sources import SourceLine
 from aotviz.recording.spoken import spoken
 
-SIZE = re.compile(r"(?P<tensor>.+)\.shape\[(?P<dimension>\d{1,3})\]")
 ITEM = ".item()"  # Dynamo takes a number of NumPy for a tensor, and reads it so
 LAYER = re.compile(r"past_key_values?\b.*?\.layers\[(\d+)\]")
 FEW_VALUES = {  # of a constant that the call cannot do without
@@ -129,8 +128,8 @@ def _sizes_that_vary(facts: Facts, cause: Cause) -> dict[str, list[int]]:
         made = (row for row in facts.about(recompile.place, facts.data.shapes) if row.kind == "create_symbol")
         found |= {spoken(facts.text(row.source)) for row in made} if recompile.main.dynamic else set()
     sizes: dict[str, set[int]] = defaultdict(set)
-    for match in filter(None, map(SIZE.fullmatch, found)):
-        sizes[match["tensor"]].add(int(match["dimension"]))
+    for match in filter(None, map(fixed_sizes.DIMENSION.fullmatch, found)):
+        sizes[match["name"]].add(int(match["index"]))
     return {tensor: sorted(sizes[tensor]) for tensor in sorted(sizes)}
 
 

@@ -89,7 +89,7 @@ def _name(func: Any, graph: fx.Graph) -> str:
 
 
 def _is_known(func: OpOverload) -> bool:
-    """Whether torch's dispatcher has the operator: in torch 2.11, it has no `aten.sym_size`."""
+    """Whether torch's dispatcher has the operator. It has no `aten.sym_size`, and torch 2.11 raises if it is asked."""
     return torch._C._dispatch_has_kernel(func.name())
 
 

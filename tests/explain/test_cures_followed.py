@@ -31,6 +31,20 @@ def test_nothing_is_said_to_be_kept_where_the_limit_is_reached() -> None:
     assert "x.to(torch.float32)" in said.fix
 
 
+def test_a_mark_on_one_of_two_inputs_that_share_a_size_raises_as_is_said() -> None:
+    torch._dynamo.reset()
+    step = compiled(lambda x, y: x + y)
+    with aotviz.watch() as log:
+        for rows in (3, 4):
+            step(torch.ones(rows), torch.ones(rows))
+    assert "If one of two sizes that have to be equal is not marked, the call raises" in log.explain().fix
+    torch._dynamo.reset()
+    x, y = torch.ones(3), torch.ones(3)
+    torch._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(Exception, match=r"You marked .* as dynamic but your code specialized it"):
+        step(x, y)
+
+
 def test_what_a_library_calls_args_is_not_what_the_user_marks() -> None:
     torch._dynamo.reset()
     gelu = compiled(F.gelu)
