@@ -13,10 +13,14 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.offline
 from playwright.sync_api import Browser, Page, expect
+from plotly.subplots import make_subplots
 
 from aotviz.recording.plans import Plans
 from aotviz.widgets import static_files
 from aotviz.widgets.html import write_html
+from benchmarks import results
+from benchmarks.history import Point
+from benchmarks.history import of as history_of
 from tests import added_view
 from tests.ui import palette
 from tests.ui.conftest import TOUR_ANSWERED
@@ -58,6 +62,34 @@ def benchmarks(browser: Browser) -> bytes:
         xaxis={"title": "figure / target (left of the line: the target is met)", "range": [0, 1.1 * farthest]},
     )
     return chart(json.loads(figure.to_json()), browser, {"width": 1000, "height": 560})
+
+
+def history(browser: Browser) -> bytes:
+    """What each figure with a target came to over time, divided by it: a small chart for each file that was measured
+    more than once."""
+    found = {path.stem: of_targets for path in sorted(results.FOLDER.glob("*.json")) if (of_targets := _lines(path))}
+    figure = make_subplots(-(-len(found) // 3), 3, subplot_titles=list(found), shared_xaxes="all")
+    for number, lines in enumerate(found.values()):
+        for points in lines:
+            x, y = [point.when for point in points], [point.figure / (point.target or 1) for point in points]
+            line, place = {"color": "#1f6feb", "width": 1}, divmod(number, 3)
+            figure.add_scatter(
+                x=x, y=y, mode="lines+markers", line=line, opacity=0.6, row=place[0] + 1, col=place[1] + 1
+            )
+    figure.add_hline(1, line={"color": "#cf222e", "dash": "dash", "width": 1})
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_layout(
+        template="plotly_white",
+        showlegend=False,
+        margin={"l": 40, "r": 20, "t": 80, "b": 40},
+        title="Each figure over time, divided by its target (below the dashed line: met)",
+    )
+    return chart(json.loads(figure.to_json()), browser, {"width": 1000, "height": 900})
+
+
+def _lines(path: Path) -> list[list[Point]]:
+    """The cases of a file that have a target and more than one point."""
+    return [points for points in history_of(path).values() if len(points) > 1 and points[-1].target]
 
 
 def plans(found: Plans, browser: Browser, width: int = 1000, theme: str = "light") -> bytes:

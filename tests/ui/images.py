@@ -229,6 +229,7 @@ def errors(browser: Browser) -> None:
 def drawn(browser: Browser) -> None:
     """What docs/developing.md, docs/benchmarks.md and docs/adding-a-view.md show."""
     (FOLDER / "benchmarks.png").write_bytes(drawings.benchmarks(browser))
+    (FOLDER / "benchmarks-history.png").write_bytes(drawings.history(browser))
     (FOLDER / "added-view.png").write_bytes(drawings.added(browser, puzzle.recording()))
 
 
