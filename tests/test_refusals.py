@@ -411,8 +411,7 @@ ELSEWHERE = {
     "tracing/overlap.py": (1, STATEMENT),
     "tracing/registered_hooks.py": (2, STATEMENT),
     "tracing/replay.py": (2, SORTED),
-    "tracing/run_listener.py": (6, STATEMENT),
-    "tracing/storage_sizes.py": (2, STATEMENT),
+    "tracing/run_listener.py": (8, STATEMENT),
     "tracing/user_calls.py": (1, PYTHON),
 }
 

@@ -77,8 +77,8 @@ def _attempt(program: Program) -> Run | Known:
     try:
         with rng_preserved(), opened.active("is_forward"), module_stack(program.root_module):
             given = arguments.of_program(program, opened)
-            listener, storages = RunListener(given, opened), storage_sizes.Storages(opened)
-            told = user_calls.told(listener, storages, map(type, filter(is_subclass, program.args)))
+            listener = RunListener(given, opened)
+            told = user_calls.told(listener, map(type, filter(is_subclass, program.args)))
             with tagging_checkpoints(listener.checkpointed), told:
                 found = _called(given, opened)
             opened.close_effects()

@@ -83,6 +83,23 @@ class RunListener:
     def read_data(self, value: Any) -> None:
         self.ledger.read_data.add(self.ledger.numbered(value))
 
+    def resize_storage(self, tensor: torch.Tensor | None, size: Any) -> None:
+        if tensor is None:
+            raise Refused("storage is resized", "a tensor that is no argument")
+        if not self.ledger.open:
+            raise Refused("storage is resized", "a tensor, in a backward")
+        self.ledger.resize_storage(tensor, size, next(iter(reversed(self.graph.nodes))))
+
+    def storage_size(self, tensor: torch.Tensor) -> int:
+        """The size in bytes that the function reads. Each call must begin with the same size."""
+        ledger, root = self.ledger, self.ledger.numbered(self.ledger.owner(tensor))
+        own = ledger.storages.get(root)  # an argument's
+        alike = {root} if own is None else {one for one, storage in ledger.storages.items() if storage == own}
+        sizes = [event.size for event in ledger.resized_storages if event.tensor in alike]
+        if not sizes:
+            ledger.read_sizes[root] = ledger.size_before(root)
+        return sizes[-1] if sizes else ledger.size_before(root)
+
     def weak_references(self, tensor: torch.Tensor) -> list[Any]:
         """What `swap_tensors` asks for, and first: the trace's own weak references would make it fail."""
         if not functional.is_functional(tensor):

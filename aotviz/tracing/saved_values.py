@@ -23,26 +23,21 @@ from aotviz.tracing import functional
 def deaths(call: Split) -> list[tuple[bool, str]]:
     """For each saved value, whether only the backward can see it, and why."""
     forward, backward = call.forward_module.graph, call.backward_module.graph
-    inputs = _storages(graphs.placeholders(forward))
-    outputs = _storages(graphs.outputs(forward)[: len(call.slots)])
-    gradients = _storages(graphs.outputs(backward))
     kept = Counter(functional.storage(s.value) for s in call.saved if functional.has_storage(s.value))
+    holders = {
+        "it shares memory with an input": _storages(graphs.placeholders(forward)),
+        "it shares memory with an output": _storages(graphs.outputs(forward)[: len(call.slots)]),
+        "a gradient is a view of it": _storages(graphs.outputs(backward)),
+        "another saved tensor shares its memory": {key for key, count in kept.items() if count > 1},
+    }
 
     def judge(value: Any) -> tuple[bool, str]:
         if not isinstance(value, torch.Tensor):
             return False, "a number has no memory"
         if not functional.has_storage(value):
             return False, "it is sparse and uses several storages"
-        key = functional.storage(value)
-        if key in inputs:
-            return False, "it shares memory with an input"
-        if key in outputs:
-            return False, "it shares memory with an output"
-        if key in gradients:
-            return False, "a gradient is a view of it"
-        if kept[key] > 1:
-            return False, "another saved tensor shares its memory"
-        return True, "nothing outside the backward shares its memory"
+        why = next((why for why, storages in holders.items() if functional.storage(value) in storages), None)
+        return why is None, why or "nothing outside the backward shares its memory"
 
     return [judge(saved.value) for saved in call.saved]
 

@@ -19,7 +19,7 @@ import torch
 
 from aotviz.ir import graphs
 from aotviz.ir.partition_functions import FORWARD_ONLY, must_save
-from aotviz.ir.refusals import Names, Refused
+from aotviz.ir.refusals import Names
 from aotviz.torch_private import operators
 from aotviz.tracing import functional
 from aotviz.tracing.ledger import Ledger
@@ -35,30 +35,6 @@ def of_input(argument: Any, ledger: Ledger, results: Iterable[Any]) -> tuple[int
     own = ledger.storages[ledger.number(argument)]
     sizes = [event.size for event in ledger.resized_storages if ledger.storages.get(event.tensor) == own]
     return max(sizes), sizes[-1]
-
-
-class Storages:
-    """What the function does with storages: `user_calls` tells it. It adds to the ledger of a run."""
-
-    def __init__(self, trace: OpenTrace) -> None:
-        self.ledger, self.graph = trace.ledger, trace.graph
-
-    def resize(self, tensor: torch.Tensor | None, size: Any) -> None:
-        if tensor is None:
-            raise Refused("storage is resized", "a tensor that is no argument")
-        if not self.ledger.open:
-            raise Refused("storage is resized", "a tensor, in a backward")
-        self.ledger.resize_storage(tensor, size, next(iter(reversed(self.graph.nodes))))
-
-    def size(self, tensor: torch.Tensor) -> int:
-        """The size in bytes that the function reads. Each call must begin with the same size."""
-        ledger, root = self.ledger, self.ledger.numbered(self.ledger.owner(tensor))
-        own = ledger.storages.get(root)  # an argument's
-        alike = {root} if own is None else {one for one, storage in ledger.storages.items() if storage == own}
-        sizes = [event.size for event in ledger.resized_storages if event.tensor in alike]
-        if not sizes:
-            ledger.read_sizes[root] = ledger.size_before(root)
-        return sizes[-1] if sizes else ledger.size_before(root)
 
 
 def returns_a_resized_storage(ran: Ran) -> Iterator[Names]:

@@ -22,19 +22,17 @@ from aotviz.torch_private.context import Surroundings
 from aotviz.torch_private.functional_tensors import FunctionalTensor
 from aotviz.torch_private.tracers import swapped
 from aotviz.tracing.run_listener import RunListener
-from aotviz.tracing.storage_sizes import Storages
 
 
 @contextlib.contextmanager
-def told(by: RunListener, storages: Storages, subclasses: Iterable[type]) -> Iterator[None]:
+def told(by: RunListener, subclasses: Iterable[type]) -> Iterator[None]:
     """Tell `by` what runs inside. Uses of `.grad`, and whether one is a leaf, are told for `subclasses` too."""
     attributes = {**_autograd_state(by), **_questions(by), **_hooks(by)}
     attributes["__getattr__"] = lambda tensor, name: by.python_attribute(tensor, name)
-    noted: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
-    attributes["untyped_storage"] = _noted_storage(noted)
+    attributes["untyped_storage"], of_storages = _storages(by)
     with contextlib.ExitStack() as stack:
         stack.enter_context(swapped(FunctionalTensor, **attributes))
-        stack.enter_context(swapped(torch.UntypedStorage, **_sizes(storages, noted)))
+        stack.enter_context(swapped(torch.UntypedStorage, **of_storages))
         of_leaves = {"grad": _gradient(by), **{name: attributes[name] for name in ("grad_fn", "is_leaf")}}
         for kind in {FunctionalTensor, *subclasses}:
             if "grad" not in vars(kind):
@@ -107,33 +105,31 @@ def _questions(by: RunListener) -> dict[str, Any]:
     return {**kept, **{n: asking(f"{n}()", getattr(torch.Tensor, n)) for n in tensors.ASKED_OF_AUTOGRAD}}
 
 
-def _noted_storage(noted: dict[int, Any]) -> Callable[[Any], Any]:
+def _storages(by: RunListener) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+    """`untyped_storage` of tensors, and the methods of storages that depend on the size. That of a functional tensor is
+    not the caller's."""
+    plain: Any = torch.UntypedStorage
+    resize, size, thread = plain.resize_, plain.nbytes, threading.get_ident()
+    noted: dict[int, Any] = {}  # key of a storage -> the first tensor that was asked for it
+
     def note(tensor: torch.Tensor) -> Any:
         storage = torch.Tensor.untyped_storage(tensor)
         noted.setdefault(tensors.key_of(storage), tensor)
         return storage
-
-    return note
-
-
-def _sizes(by: Storages, noted: dict[int, Any]) -> dict[str, Any]:
-    """The methods of storages that depend on the size. That of a functional tensor is not the caller's."""
-    plain: Any = torch.UntypedStorage
-    resize, size, thread = plain.resize_, plain.nbytes, threading.get_ident()
 
     def resized(storage: Any, to: Any) -> Any:
         tensor = noted.get(tensors.key_of(storage))
         ours = threading.get_ident() == thread and not is_library(sys._getframe(1).f_code.co_filename)
         if tensor is None and (storage.device.type == "meta" or not ours):
             return resize(storage, to)
-        by.resize(tensor, to)
+        by.resize_storage(tensor, to)
         return storage
 
     def read(storage: Any) -> Any:
         tensor = noted.get(tensors.key_of(storage))
-        return size(storage) if tensor is None else by.size(tensor)
+        return size(storage) if tensor is None else by.storage_size(tensor)
 
-    return {"resize_": resized, "nbytes": read, "size": read}
+    return note, {"resize_": resized, "nbytes": read, "size": read}
 
 
 def _hooks(by: RunListener) -> dict[str, Any]:
