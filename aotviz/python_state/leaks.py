@@ -80,23 +80,20 @@ def undone(name: str, roots: Sequence[object]) -> Iterator[None]:
         Refused: "tensor is kept", if tensors were found and the block itself has not failed.
     """
     made, before = _Made(), reference_search.Before(roots[0])
-    found: tuple[str, ...] = ()
     _thread.open.append(made)
     try:
         with functional_tensors.made(made.note):
             yield
     except BaseException as error:
-        found = _taken_out(made, before, roots, list(dispatch.frames_of(error)))
-        if found:
+        if found := _taken_out(made, before, roots, list(dispatch.frames_of(error))):
             places = " and ".join(found)
             error.add_note(f"aotviz: tracing stored FakeTensors in {places}. They have been removed again.")
         raise
     else:
-        found = _taken_out(made, before, roots, ())
+        if found := _taken_out(made, before, roots, ()):
+            raise Refused("tensor is kept", " and ".join(found), name)
     finally:
         _thread.open.pop()
-    if found:
-        raise Refused("tensor is kept", " and ".join(found), name)
 
 
 def _taken_out(

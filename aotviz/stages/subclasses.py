@@ -39,7 +39,6 @@ from aotviz.ir.wrapper_subclasses import parts_by_path
 from aotviz.runtime import call_differs, tangents
 from aotviz.torch_private import runtime
 from aotviz.tracing import functional
-from aotviz.tracing.callers_layouts import known_layout
 
 
 @dataclass(frozen=True)
@@ -295,7 +294,7 @@ class _Inward:
         """The calls that take a part of a result from `source`, the written input whose memory it shares. `apart`: it
         must have no base, since the wrapper writes the input after the part is taken, and a view would be stale."""
         ledger = self.outer.forward.ledger
-        where = known_layout(ledger, part)
+        where = ledger.known_layout(part)
         if where is None or isinstance(whose, SyntheticBaseInput):  # eager's part has the base of the caller's views
             raise Refused("view of what is written", name, str(whose))
         if not where.concrete:

@@ -227,9 +227,10 @@ def geometry(operator: Any, dtype: torch.dtype, where: Layout, args: Sequence[An
         except (RuntimeError, IndexError, ValueError):
             return None
     several = isinstance(result, (list, tuple))
-    found = [(tuple(r.shape), r.stride(), r.storage_offset()) for r in (result if several else [result])]
-    if any(r.dtype != dtype for r in (result if several else [result])):
+    results = result if several else [result]
+    if any(r.dtype != dtype for r in results):
         return None
+    found = [(tuple(r.shape), r.stride(), r.storage_offset()) for r in results]
     return found if several else found[0]
 
 

@@ -104,12 +104,12 @@ def hold_readers(graph: fx.Graph, kept: Mapping[fx.Node, set[int]], results: Seq
         number = node.meta.get("autograd_number")
         is_write = graphs.is_input_mutation(node)  # of tracing/late_writes.py
         inputs = node.all_input_nodes
-        found = (
+        read = [
             i
             for i, one in enumerate(inputs)
-            if (number in kept.get(one, ()) or (is_write and one in kept)) and _has_storage(one)
-        )
-        read = [i for i in found if functional.storage(inputs[i].meta["val"]) in places]
+            if number in kept.get(one, ()) or (is_write and one in kept)
+            if _has_storage(one) and functional.storage(one.meta["val"]) in places
+        ]
         if read and node.op == "call_function":
             for one in (inputs[i] for i in read if inputs[i].meta.get("partitioner_tag") != BACKWARD_ONLY):
                 must_save(one)

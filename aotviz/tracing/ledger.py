@@ -12,11 +12,19 @@ part in the new layout. On real tensors autograd finds that part by its strides.
 that made the view, and these do not include the transposition. So if the view, or a view of it, is written afterwards,
 or used after something that shares its memory was written, the gradients of the trace differ from eager's, or have a
 shape that does not fit. A metadata op that autograd does not see is itself such a write.
+
+Note [Hidden aliases]
+Some results share memory with an argument although the operator's schema says that they are new: `unsafe_chunk` and
+`unsafe_split` return parts of a tensor that autograd does not know as views. In eager, a write to the tensor shows in
+the parts, and the other way round. A graph has values, not memory, and would show the old ones. So the use of a tensor
+after such a write under another name is refused. Without a use, as in torch's LSTM, which writes to the parts of a
+tensor that it then drops, nothing is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -44,8 +52,10 @@ from aotviz.tracing.events import (
     Wrote,
 )
 from aotviz.tracing.fakes import geometry
-from aotviz.tracing.hidden_aliases import HiddenAliases
 from aotviz.tracing.views import contiguous, layout, strides_in
+
+_aten = torch.ops.aten
+_HIDING = {_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default, _aten.unsafe_chunk.default}
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,9 @@ class Ledger(Log):
         self._resized: set[TensorNumber] = set()  # views with gaps that now cover other elements, after `resize_`
         self._moved_views: list[MetadataOp] = []  # in grad mode
         self._after_move: dict[TensorNumber, int | GradFn] = {}  # one, or a view of it -> version of its right grad_fn
-        self.hidden = HiddenAliases()
+        self._wholes: defaultdict[int, list[Any]] = defaultdict(list)  # id of a hidden alias -> what it is a part of
+        self._parts: defaultdict[int, list[Any]] = defaultdict(list)  # id of a whole -> its parts, and theirs
+        self._outdated: dict[int, str] = {}  # id of an owner whose memory was written elsewhere -> the operator
         self.given: dict[TensorNumber, ArgumentState] = {}  # by argument, if it requires grad
         self._orphans: set[TensorNumber] = set()  # arguments of Kind.ORPHAN
         self.traced_hooks: list[TracedHook] = []
@@ -232,6 +244,29 @@ class Ledger(Log):
             self.events_below.add(event)
         self.note(operator, args, kwargs, result)
 
+    def note_hidden(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Called after each operator; see Note [Hidden aliases]."""
+        if operator in _HIDING:
+            whole = self.owner(args[0])
+            wholes = [whole, *self._wholes[id(whole)]]
+            for part in result:
+                self._wholes[id(part)] = wholes
+                for one in wholes:
+                    self._parts[id(one)].append(part)
+        elif self._parts:
+            for written_by in self.outdated((*args, *kwargs.values())):
+                raise Refused("part that is not a view", written_by)
+            for tensor in operators.written(operator, args, kwargs) if operators.writes(operator) else ():
+                owner, name = id(self.owner(tensor)), operators.name(operator).rpartition("::")[2]
+                self._outdated.update((id(one), name) for one in (*self._wholes[owner], *self._parts[owner]))
+
+    def outdated(self, used: Iterable[Any]) -> Iterator[str]:
+        """The operators that wrote the memory of what is used under another name; `used` by the caller, after the run,
+        too."""
+        for value in pytree.tree_leaves(list(used)) if self._outdated else ():
+            if isinstance(value, torch.Tensor) and id(self.owner(value)) in self._outdated:
+                yield self._outdated[id(self.owner(value))]
+
     def resize_storage(self, tensor: torch.Tensor, size: Any, after: fx.Node) -> None:
         """Called instead of `untyped_storage().resize_`. The graph computes with values, not with the memory of an
         input, so it needs no such operator; see tracing/storage_sizes.py."""
@@ -372,6 +407,26 @@ class Ledger(Log):
                 return None
             where = Layout(*(found[k] if event.several else found))
         return where
+
+    def callers_layout(self, tensor: torch.Tensor) -> Layout:
+        """The layout of a tensor in the caller's memory; the one in the trace, if that cannot be told."""
+        return self.known_layout(tensor) or layout(tensor)
+
+    def known_layout(self, tensor: torch.Tensor) -> Layout | None:
+        """The layout of a tensor in the caller's memory; None if that cannot be told.
+
+        A view that is taken after a write begins, in the trace, where it begins in the written value. That is another
+        place if an input does not begin where its storage does. For such a view, the statements that took it are
+        repeated from there.
+        """
+        number, path = self.path(self.number(tensor))
+        root = self.tensors[number] if path else None
+        if root is None or not (functional.has_storage(root) and functional.data_mutated(root) and layout(root).offset):
+            return layout(tensor)
+        passed = {number, *(event.results[k] for event, k in path)}
+        if any(event.tensor in passed for event in self.metadata_ops()):
+            return None
+        return self.layout_after(number, path)
 
     def writes_of(self, tensor: torch.Tensor) -> int:
         """The number of operators that wrote this very tensor, not a view of it.

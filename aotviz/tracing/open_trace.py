@@ -60,7 +60,6 @@ from aotviz.torch_private.operators import Operator
 from aotviz.torch_private.tensors import has_no_memory
 from aotviz.torch_private.tracers import items_kept, swapped
 from aotviz.tracing import corrections, fakes, functional, overlap
-from aotviz.tracing.callers_layouts import callers_layout
 from aotviz.tracing.ledger import Ledger
 
 _BETWEEN = {__file__, ordinary_proxies.__file__}  # the modes: they are between an operator and who called it
@@ -352,7 +351,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Ledger, tracer: _Tracer) -> None:
                 watched(self, func, kinds, (permuted, *args[1:]), kwargs)
                 return args[0]
             if ledger.open:
-                overlap.refuse_write(func, args, kwargs or {}, ledger.owner, partial(callers_layout, ledger))
+                overlap.refuse_write(func, args, kwargs or {}, ledger.owner, ledger.callers_layout)
                 computes = corrections.changing_strides(func, args, kwargs or {})
                 if computes is not None:
                     length = len(tracer.graph.nodes)
@@ -401,7 +400,7 @@ def _watch(mode: FunctionalTensorMode, ledger: Ledger, tracer: _Tracer) -> None:
             unsafe = decompositions.UNSAFE_VIEWS.get(sys._getframe(1).f_code)
             if unsafe is None or operators.name(func) not in unsafe:
                 noted += ledger.note(func, args, kwargs or {}, result, _computing(tracer.graph, length))
-                ledger.hidden.note(ledger.owner, func, args, kwargs or {}, result)
+                ledger.note_hidden(func, args, kwargs or {}, result)
         return result
 
     mode.__torch_dispatch__ = method = types.MethodType(watched, mode)  # type: ignore[method-assign]

@@ -141,7 +141,7 @@ def returns_an_inference_subclass(ran: Ran) -> Iterator[Names]:
 
 def writes_a_part_elsewhere(ran: Ran) -> Iterator[Names]:
     """The caller has memory that was written under another name."""
-    yield from ran.ledger.hidden.outdated(ran.ledger.owner, [*ran.outputs, *ran.args])
+    yield from ran.ledger.outdated([*ran.outputs, *ran.args])
 
 
 def moves_and_writes_a_part(ran: Ran) -> Iterator[Names]:

@@ -27,13 +27,14 @@ import torch
 from aotviz.ir.forms import TracedCall
 from aotviz.ir.refusals import Names
 from aotviz.ir.storages import has_no_root
-from aotviz.ir.view_and_mutation import InputAliasInfo
+from aotviz.ir.view_and_mutation import InputAliasInfo, Layout
 from aotviz.ir.wrapper_subclasses import is_subclass, parts_by_path
 from aotviz.torch_private.tensors import base_of, is_custom_view
 from aotviz.tracing import functional, overlap, views_of_no_grad_bases
-from aotviz.tracing.callers_layouts import looks_contiguous
+from aotviz.tracing.events import MetadataOp, TensorNumber
+from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.ran import Ran
-from aotviz.tracing.views import layout
+from aotviz.tracing.views import contiguous, layout
 
 
 def in_one_storage(forward: Ran) -> list[list[int]]:
@@ -53,7 +54,27 @@ def is_placed(forward: Ran, position: int) -> bool:
         return False
     passed = forward.program.args[position]
     placed = not fills_its_storage(passed) and forward.ledger.places_in(argument)
-    return bool(placed) or looks_contiguous(forward.ledger, argument, layout(passed))
+    return bool(placed) or _looks_contiguous(forward.ledger, argument, layout(passed))
+
+
+def _looks_contiguous(ledger: Ledger, tensor: torch.Tensor, lies: Layout) -> bool:
+    """Whether a view of a written tensor is contiguous in the trace but not in the caller's memory. There `contiguous`
+    and `reshape` would copy, and the program would behave differently. `lies`: the tensor's layout before the run."""
+    number = ledger.number(tensor)
+    if not ledger.is_viewed(number) or not lies.concrete:
+        return False
+    moved: set[TensorNumber] = set()
+    for event in ledger.events:
+        if isinstance(event, MetadataOp):
+            moved.add(event.tensor)
+            lies = event.where or lies if event.tensor == number else lies
+        for view, where in ledger.views_of_memory(number, (event,)):
+            _, path = ledger.path(view)
+            passed = any(one.source in moved and one.source != number for one, _ in path)
+            looks = where.concrete and contiguous(where) and not passed
+            if looks and not contiguous(ledger.layout_after(number, path, lies) or where):
+                return True
+    return False
 
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:
