@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aotviz.explain import error_texts, explained_tables
+from aotviz.explain import advice, error_texts, explained_tables
 from aotviz.explain.cures import break_cures, export_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice, Cure
 from aotviz.explain.explanation import Explanation, Point, counted, listed, sentence
@@ -53,6 +53,27 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         r"Tensor\.item\(\)|capture_scalar_outputs|\.item\(\)|`aten\._local_scalar_dense",
         "the program asks for a tensor's value as a Python number, which is not known while compiling",
         break_cures.ITEM,
+    ),
+    (
+        r"Operator `aten\.(?P<operator>equal|allclose)\.default` has a non-Tensor output",
+        "`torch.{operator}` returns a Python bool that depends on the tensors' values, which are not known while "
+        "compiling",
+        break_cures.COMPARED,
+    ),
+    (
+        r"Module-level backwards hooks require compiled autograd",
+        "a module has a backward hook (`register_full_backward_hook`), which cannot be part of a graph",
+        break_cures.MODULE_BACKWARD_HOOK,
+    ),
+    (
+        r"Attempted to use `torch\.nn\.Parameter\(\)` constructor",
+        "a parameter is made here, which cannot be part of a graph",
+        break_cures.MADE_INSIDE,
+    ),
+    (
+        r"that the function `(?P<what>\w+\.step)` in file `[^`\s]*torch/optim/lr_scheduler\.py`",
+        "a learning-rate scheduler has put a wrapper around `{what}`, which torch does not trace",
+        break_cures.SCHEDULED,
     ),
     (
         r"Operator `aten\.nonzero\.default`'s output shape",
@@ -229,6 +250,7 @@ ASSERTION = re.compile(  # with a value in its message
     r"assert\b.{1,300}?, ?(?:[fF][\"']|[\"'][^\"']{0,200}[\"'](?:\.format\(| % ))"
 )
 EXPERTS = re.compile(r"/transformers/\S+ expert_hit = ")
+FORMATS = re.compile(r"""["'] ?%|\b(?:str|repr|format)\(|\.format\(|\b[fF]["']""")
 NUMPY_RANDOM = re.compile(r"\b(?:np|numpy)\.random\.")
 LOOP = re.compile(r"for\b.*?\bin range\(")
 NO_HINT = re.compile(  # what torch adds to many kinds of breaks, or says of a name that the program does not have
@@ -300,7 +322,7 @@ def _once(breaks: Sequence[Break]) -> list[Break]:
 
 
 # Python's own modules, and what torch has in place of some; their callers can be edited.
-STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/)|/torch/_dynamo/polyfills/")
+STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/)|/torch/_dynamo/polyfills/|^<frozen (?!runpy)")
 
 COLUMNS: explained_tables.Columns = {
     "place": ("str", lambda one: one.place),
@@ -399,6 +421,10 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         fix = break_cures.ASSERTION.said()
     elif break_cures.ITEM in fix.cures and NUMPY_RANDOM.search(last.code):
         words, fix = "NumPy draws a number here, which cannot be part of a graph", break_cures.NUMPY_RANDOM.said()
+    elif break_cures.ITEM in fix.cures and FORMATS.search(last.code):
+        fix = break_cures.FORMATTED.said()
+    elif break_cures.BRANCH in fix.cures and (name := _of_numpy(facts, first.origin.compilation, last.code)):
+        words, fix = f"it branches on `{name}`, a value of NumPy", break_cures.NUMPY_FLAG.said(name=name)
     elif EXPERTS.search(f"{last} {last.code}"):
         fix = break_cures.EXPERTS.said()
     elif break_cures.BRANCH in fix.cures and LIBRARY.search(str(last)) and (read := SETTING_READ.search(last.code)):
@@ -430,6 +456,13 @@ def _break(facts: Facts, place: str, records: Sequence[GraphBreak]) -> Break:
         called_apart=bool(others) and last.function == facts.function(compiled) and _is_called(facts, first),
         is_meant=is_meant,
     )
+
+
+def _of_numpy(facts: Facts, place: int, code: str) -> str:
+    """A value of NumPy that a compilation guards and a line has by name; "" if there is none."""
+    guards = facts.guarded(place).items() if place >= 0 else ()
+    of_numpy = (name for name, those in guards if facts.text(those[0].source).startswith(advice.OF_NUMPY))
+    return next((name for name in of_numpy if re.search(rf"\b{re.escape(name)}\b", code)), "")
 
 
 def _others_of_its_name(facts: Facts, place: int) -> set[str]:

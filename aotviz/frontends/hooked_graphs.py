@@ -2,7 +2,7 @@
 
 While torch's compiled autograd is switched on, Dynamo does not stop at a gradient hook on an intermediate tensor. The
 graph has a call that registers the hook, and an input, a `BackwardState`, where Dynamo puts the hook after each
-forward. When the backward is captured, the backward of a compiled graph is one node, and no hook can be called in the
+forward. For a backward hook of a module, it also has calls of a `BackwardHook` that such a call returns. When the backward is captured, the backward of a compiled graph is one node, and no hook can be called in the
 middle of it. So the graph is split at these calls, as Dynamo does otherwise.
 """
 
@@ -13,10 +13,12 @@ from typing import Any
 
 import torch.fx as fx
 from torch.fx.passes.split_module import split_module
+from torch.utils.hooks import BackwardHook
 
 from aotviz.frontends import dynamo_graphs
 from aotviz.torch_private import dynamo, runtime
 
+OF_HOOKS = (dynamo.BackwardState, BackwardHook)  # neither is a value that a compiled graph can take
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
@@ -24,8 +26,7 @@ def compiled_in_pieces(module: Any, inputs: Sequence[Any], compile_piece: Compil
     """The graph, with what lies between two such calls compiled; None if it has no such call."""
     if not isinstance(module, fx.GraphModule):
         return None
-    nodes = zip(module.graph.find_nodes(op="placeholder"), inputs, strict=False)
-    holders = [node for node, value in nodes if isinstance(value, dynamo.BackwardState)]
+    holders = [node for node in module.graph.nodes if isinstance(node.meta.get("example_value"), OF_HOOKS)]
     registering = {user for node in holders for user in node.users}
     if not registering:
         return None

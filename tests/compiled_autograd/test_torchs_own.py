@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 from torch._dynamo import compiled_autograd
 
 from tests.compiled_autograd.programs import PROGRAMS
@@ -41,3 +44,33 @@ def test_torchs_own_differs_only_where_the_page_says_so(name):
         torch._dynamo.reset()
         compiled_autograd.reset()
     assert found == DIFFERS.get(name, "equal")
+
+
+class OfLayers(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def test_a_backward_hook_of_a_module_is_called_under_torchs_own() -> None:
+    """Its graph has calls of a `BackwardHook`, which no compiled graph can take."""
+    seen: list[torch.Tensor] = []
+    torch.manual_seed(0)
+    model: Any = OfLayers(nn.Linear(3, 3), nn.ReLU())
+    model.layers[0].register_full_backward_hook(lambda module, taken, given: seen.append(given[0].clone()))
+    x = torch.ones(2, 3)
+    model(x).sum().backward()
+    expected = [*seen, *(parameter.grad.clone() for parameter in model.parameters())]
+    seen.clear()
+    model.zero_grad()
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        step = torch.compile(model, backend="aotviz_eager")
+        with compiled_autograd._enable(torch.compile(backend="aotviz_eager")):
+            step(x).sum().backward()
+    torch._dynamo.reset()
+    compiled_autograd.reset()
+    torch.testing.assert_close([*seen, *(parameter.grad for parameter in model.parameters())], expected)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tests.cures import (
     backwards,
     breaks,
+    breaks_at_values,
     breaks_in_classes,
     breaks_of_lines,
     compile_times,
@@ -39,6 +40,7 @@ AREAS = {
     "Graph breaks and restarts": breaks,
     "Graph breaks at a program's own classes": breaks_in_classes,
     "Graph breaks that are told by their line": breaks_of_lines,
+    "Graph breaks at values, objects and hooks": breaks_at_values,
     "Functions of which nothing is compiled": nothing_compiled,
     "Exports and sizes that became constants": exports,
     "Errors of what was compiled": raised,

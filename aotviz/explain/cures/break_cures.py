@@ -10,6 +10,36 @@ BRANCH = Cure(
     "branch on a tensor's value",
     "Compute both sides and choose with `torch.where`, use `torch.cond`, or branch outside the compiled function.",
 )
+NUMPY_FLAG = Cure(
+    "flag of NumPy",
+    "Dynamo takes a value of NumPy for a tensor. Pass `bool({name})`: each side of the branch is a program, and both are "
+    "kept.",
+)
+COMPARED = Cure(
+    "comparison of whole tensors",
+    "Keep the answer in a tensor, `(x == y).all()` or `torch.isclose(x, y).all()`, and choose with `torch.where` or "
+    "`torch.cond`, or compare outside the compiled function.",
+)
+FORMATTED = Cure(
+    "text with a tensor's value",
+    "Return the tensor, and make the text of it outside the compiled function.",
+)
+MODULE_BACKWARD_HOOK = Cure(
+    "backward hook of a module",
+    "Hook the layer's output in place of the layer, `y.register_hook(hook)` in `forward`, or remove the hook where it is "
+    "not needed.",
+    anywhere=True,
+)
+MADE_INSIDE = Cure(
+    "parameter made inside",
+    "Make the module or parameter once, outside the compiled function, and use that.",
+    anywhere=True,
+)
+SCHEDULED = Cure(
+    "step that a scheduler wraps",
+    "Nothing is to be done: only that wrapper runs in Python, and the step that it calls is compiled.",
+    settled=True,
+)
 ASSERTION = Cure(
     "assertion with a value in its message",
     "An assertion on a tensor can be part of a graph if its message is a constant text. Leave the value out of the "
