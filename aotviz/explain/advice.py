@@ -36,12 +36,22 @@ MOST_MARKS = 4  # in an advice
 OF_NUMPY = "___from_numpy("  # how Dynamo's expression for a value of NumPy begins: it takes it for a tensor
 
 
-def size(name: str, index: int, after: str, parameter: bool) -> Advice:
+def size(source: str, index: int, before: str, after: str, parameter: bool) -> Advice:
+    """For a dimension of the tensor that Dynamo calls `source`."""
+    name = spoken(source)
     if parameter:
-        return guard_cures.SIZE_OF_PARAMETER.said(name=name)
-    of_1 = guard_cures.LAST_BATCH if index == 0 and after != "0" else guard_cures.SIZE_1
-    cure = of_1 if after in ("0", "1", "0 or 1") else guard_cures.SIZE
+        return (guard_cures.SIZE_OF_BUFFER if "._buffers[" in source else guard_cures.SIZE_OF_PARAMETER).said(name=name)
+    is_odd = [one in ("0", "1", "0 or 1") for one in (before, after)]
+    of_1 = guard_cures.LAST_BATCH if index == 0 and is_odd[1] and after != "0" else guard_cures.SIZE_1
+    cure = of_1 if any(is_odd) else guard_cures.SIZE
     return cure.said(name=name, index=str(index))
+
+
+def equal_by_chance(sizes: Sequence[str], varying: Sequence[str]) -> Advice:
+    """For sizes that torch took for one (duck sizing), of which some vary: "x.shape[0]"."""
+    places = [name.removesuffix("]").split(".shape[") for name in varying]
+    marks = listed([f"`torch._dynamo.mark_dynamic({name}, {index})`" for name, index in places])
+    return guard_cures.DUCK.said(sizes=listed([f"`{size}`" for size in sizes]), marks=marks)
 
 
 def sizes(of_tensors: Mapping[str, Sequence[int]]) -> Advice:

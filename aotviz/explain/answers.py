@@ -403,9 +403,8 @@ def _graphs(recording: Recorded, facts: Facts, place: int) -> list[Point]:
     nearest = next((r.nearest for r in recompiles.find(facts) if r.place == place), None)
     if nearest is None or not nearest.earlier:
         return []
-    try:
-        earlier = facts.find(nearest.earlier)
-    except LookupError:  # the log has lost its beginning
+    earlier = facts.place_of(nearest.earlier)
+    if earlier < 0:
         return []
     compilations = recording.compilations
     told = graph_changes.told(compilations[earlier], compilations[place])

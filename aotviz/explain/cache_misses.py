@@ -260,9 +260,8 @@ def _is_first(facts: Facts, one: Lookup) -> bool:
     """Whether a miss is of another program than the one that it is compared with: another function with other code."""
     if not any(found.part.startswith("gm") and not found.hidden for found in one.differences):
         return False
-    try:
-        place, nearest = one.record.origin.compilation, facts.find(one.nearest)
-    except LookupError:  # of an earlier run, which may have compiled this function
+    place, nearest = one.record.origin.compilation, facts.place_of(one.nearest)
+    if nearest < 0:  # of an earlier run, which may have compiled this function
         return False
     before, now = facts.data.compilations[nearest], facts.data.compilations[place]
     again = facts.frame_place(nearest) == facts.frame_place(place) != ""  # the frame has another number after a reset

@@ -110,10 +110,10 @@ def _late_hook(facts: Facts, hook: CallError) -> Iterator[Point]:
     function is compiled again.
     """
     id = hook.guards[0]
-    try:
-        frame = facts.frame(facts.find(id))
-    except LookupError:
+    place = facts.place_of(id)
+    if place < 0:
         return
+    frame = facts.frame(place)
     at = "".join(f"._modules[{part!r}]" for part in hook.function.split("."))
     sources = [
         facts.text(guard.source)
@@ -194,7 +194,7 @@ def _raised(facts: Facts, error: CallError) -> Point:
         what, one = listed(known) or "such a tensor", error.about[0] if error.about else "x"
         fix = backward_cures.SAVED_INFERENCE.said(what=what, name=one)
     else:
-        fix = error_texts.cure_of(error.message)
+        fix = error_texts.cure_of(error.message, error.during == "export")
     if not fix and error.during == "export":
         fix = export_cures.UNFINISHED.said()
     elif not fix and error.during not in ("backward", "compile"):

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import defaultdict
 
-from aotviz.explain import advice, fixed_sizes
+from aotviz.explain import advice, error_texts, fixed_sizes
 from aotviz.explain.cures import guard_cures
 from aotviz.explain.cures.export_cures import FIXED_SIZE
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
@@ -29,6 +29,8 @@ FEW_VALUES = {  # of a constant that the call cannot do without
     guard_cures.MODULE_VALUE,
     guard_cures.VALUE,
 }
+STATE = re.compile(r"(?:^|\.)state\[")  # of an optimizer
+OF_HOOK = re.compile(r"hooks\[.*\]\.__closure__\[\d+\]$")
 CACHED = re.compile(r"\.layers\[\d+\]\.(?:keys|values)\.shape\b")
 
 
@@ -44,6 +46,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and (line := line_that_fixed(facts, cause)):
         fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else _of_parameter(cause) or FIXED_SIZE.said()
+    elif guard_cures.SIZE in fix.cures and (equal := _equal_by_chance(facts, usual)):
+        fix = advice.equal_by_chance(equal, [failure.subject])
     elif guard_cures.SIZE in fix.cures:
         fix = advice.sizes(_sizes_that_vary(facts, cause)) or fix
     elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
@@ -56,6 +60,12 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         return guard_cures.CONSTANT_OF_FUNCTION.said(name=failure.subject)
     elif guard_cures.NUMBER in fix.cures and (line := line_that_fixed(facts, cause)):
         return _of_fixed_number(failure, line)
+    elif guard_cures.KEYS in fix.cures and failure.before == "0 keys" and STATE.search(failure.subject):
+        return guard_cures.STATE_MADE.said()
+    elif guard_cures.LENGTH in fix.cures and (filled := _filled_by_hook(usual)):
+        return guard_cures.HOOK_FILLS.said(name=filled)
+    elif guard_cures.SYMBOLIC in fix.cures and (said := facts.failure(usual.place)):
+        fix = error_texts.known_cure(facts.text(said.fail_reason)) or fix
     elif guard_cures.LENGTH in fix.cures and usual.main.value.endswith(".param_groups"):
         fix = guard_cures.PARAMETER_GROUPS.said()
     elif guard_cures.LENGTH in fix.cures and (_is_filled(facts, cause, usual) or _fills(usual)):
@@ -133,14 +143,18 @@ def _sizes_that_vary(facts: Facts, cause: Cause) -> dict[str, list[int]]:
     return {tensor: sorted(sizes[tensor]) for tensor in sorted(sizes)}
 
 
+def _equal_by_chance(facts: Facts, recompile: Recompile) -> list[str]:
+    """The sizes that were one symbol in the earlier program, which became a constant, with the one that failed."""
+    place = facts.place_of(recompile.nearest.earlier)
+    sizes = map(facts.specialized, facts.about(place, facts.data.shapes) if place >= 0 else ())
+    return next((those for those in sizes if len(those) > 1 and recompile.main.failure.subject in those), [])
+
+
 def _was_trained(facts: Facts, recompile: Recompile) -> bool:
     """Whether the earlier program has a backward of AOTAutograd's already, which is that of the parameters: what is
     new is the gradient of an input."""
-    try:
-        earlier = facts.find(recompile.nearest.earlier)
-    except LookupError:  # the log has lost its beginning
-        return False
-    return facts.text_of(earlier, "aot_joint_graph") >= 0
+    earlier = facts.place_of(recompile.nearest.earlier)
+    return earlier >= 0 and facts.text_of(earlier, "aot_joint_graph") >= 0
 
 
 def _is_dictionary(facts: Facts, recompile: Recompile) -> bool:
@@ -160,6 +174,13 @@ def _fills(recompile: Recompile) -> bool:
     """Whether the line that the guard is of adds to the list or dictionary."""
     name = re.escape(recompile.main.value.rpartition(".")[2])
     return re.search(rf"\b{name}\.(?:append|extend|insert|update|setdefault|add)\(", recompile.main.code) is not None
+
+
+def _filled_by_hook(recompile: Recompile) -> str:
+    """What a hook of a module sets of a dictionary that it has from outside, "acts['relu']"; "" if it is no hook."""
+    is_of_hook = OF_HOOK.search(recompile.main.value)
+    found = re.search(r"\b\w+\[[^\]]{1,99}\](?= *=[^=])", recompile.main.code) if is_of_hook else None
+    return found[0] if found else ""
 
 
 def _looks_up(recompile: Recompile) -> bool:

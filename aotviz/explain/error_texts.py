@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from aotviz.explain.cures import backward_cures, break_cures, export_cures, result_cures
+from aotviz.explain.cures import backward_cures, break_cures, export_cures, guard_cures, result_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 
 KNOWN = (  # what a message says, its cure
@@ -26,7 +26,21 @@ KNOWN = (  # what a message says, its cure
         backward_cures.NO_FORMULA,
     ),
     (r"You tried to vmap over ApplyTemplate", break_cures.FUNCTION_UNDER_VMAP),
+    (r"^Guard failed: (?P<name>\w{1,99})\.size\(\)\[(?P<index>\d+)\] == \d+", export_cures.EXPORTED_SIZE),
+    (r"^\d+ not in range \[", guard_cures.MARKED_RANGE),
+    (r"not simple sympy type <class 'NoneType'>", guard_cures.MARKED_BY_MIN),
     (r"\bsame (?:dtypes?|scalar type)\b|dtypes match|dtype to be equal to", result_cures.DTYPES),
+)
+OF_EXPORTS = (  # the same, of an export
+    (r"specialized (?:it to be a constant \([01]\)|due to hint of [01] )", export_cures.EXAMPLE_OF_1),
+    (r"\.numpy\(\) is not supported for tensor subclasses", export_cures.NUMPY),
+    (r"^Expected `mod` to be an instance of `torch\.nn\.Module`", export_cures.NO_MODULE),
+    (r"^Guard failed: (?P<name>\w{1,99})\.size\(\)\[(?P<index>\d+)\] == \d+", export_cures.EXPORTED_SIZE),
+    (r"^\d+ not in range \[", export_cures.EXAMPLE_OUTSIDE),
+    (
+        r"Cannot associate shape .{0,300}? specified at `dynamic_shapes\['(?P<name>\w{1,99})'\]` to non-tensor type",
+        export_cures.SHAPE_OF_NO_TENSOR,
+    ),
 )
 QUOTED = {"\\n": " ", "\\t": " ", "\\'": "'", '\\"': '"'}  # in a message that was quoted by Python
 BEGIN = r"If|Please|You|This|To|The|It|See|Use|Try|Note|Consider|Make|Set|We|For|In"
@@ -78,15 +92,15 @@ def advised(message: str) -> str:
     return " ".join(one if one[-1] in ".!?:" else f"{one}." for one in found if not NO_CURE.search(one))
 
 
-def known_cure(message: str) -> Advice:
+def known_cure(message: str, is_export: bool = False) -> Advice:
     """The cure that is known for an error; empty if none is."""
-    found = ((re.search(pattern, message), cure) for pattern, cure in KNOWN)
+    found = ((re.search(pattern, message), cure) for pattern, cure in ((*OF_EXPORTS, *KNOWN) if is_export else KNOWN))
     return next((cure.said(**match.groupdict()) for match, cure in found if match), NO_ADVICE)
 
 
-def cure_of(message: str) -> Advice:
+def cure_of(message: str, is_export: bool = False) -> Advice:
     """The cure that is known for an error, or what its message advises; empty if there is neither."""
-    if known := known_cure(message):
+    if known := known_cure(message, is_export):
         return known
     advice = advised(message)
     return break_cures.TORCHS_HINT.said(hint=advice) if advice else NO_ADVICE

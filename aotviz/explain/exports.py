@@ -30,8 +30,9 @@ SYMBOL = re.compile(r"\b(?:s|u|zuf|z)\d+\b")
 SIZED = re.compile(r"\w+\[(?P<symbol>u\d+)\b")  # the type of a tensor whose length depends on data
 COMPARES = re.compile(r"[<>=]|\bnot\b|\b(?:And|Or|Not)\(")
 ASSIGNED = re.compile(r"(?P<name>[a-zA-Z_]\w*+)(?:\s*+:[^=]++)?+\s*+=\s*(?!=)")
-CONDITION = re.compile(r"(?:el)?if (?P<condition>[^:#]{1,200}):(?:\s*#.*)?")
+CONDITION = re.compile(r"(?:el)?if (?P<condition>[^:#]{1,200}):(?:\s.*)?")
 COMBINED = re.compile(r"\b(?:and|or|in|if)\b")
+INT = re.compile(r"\bint\((?P<of>[\w.\[\]]{1,99})\)")
 READS_NUMBER = re.compile(r"\.item\(|\.tolist\(|\b(?:int|float|bool)\(")  # else the size of a tensor is the number
 UNDECIDED = re.compile(r"Could not (?:guard on|extract \w+ \w+ from) data-dependent expression (?P<expr>.+?) \(")
 NO_FAKE = re.compile(r"no fake impl registered for <?(?:CustomOpDef\()?(?P<op>[\w:.]+)")
@@ -42,6 +43,7 @@ RANGE = re.compile(
     r"Not all values of \w+ = \S+ in the specified range(?: (?P<range>.+?))? satisfy the generated guard (?P<guard>.+)"
 )
 SUGGESTED = re.compile(r"Suggested fixes:\n(?P<lines>(?:[ \t]+\S[^\n]*(?:\n|\Z))+)")
+MULTIPLE = re.compile(r"(?P<name>\w+) = (?P<of>\d{1,9})\*_\w+")
 UNBOUNDED = re.compile(r", max=(?:int_)?oo\b")  # how torch prints a dimension without an upper bound
 BOUND = re.compile(r"(?P<symbol>s\d{1,9}) (?P<than><=|>=|<|>) (?P<bound>\d{1,9})")  # a guard on one size
 GIVEN = re.compile(r"\[(?P<least>[^,\]]{1,30}), (?P<most>[^,\]]{1,30})\]")  # the range of a size
@@ -219,7 +221,10 @@ def _too_wide(match: re.Match[str], at: SourceLine) -> Problem:
     brief = f"the program needs `{guard}`, and `dynamic_shapes` allows {allowed}"
     fix, suggested = export_cures.GUARDED.said(), SUGGESTED.search(match.string, match.end())
     if suggested is not None:
-        lines = (UNBOUNDED.sub("", line.strip()) for line in suggested["lines"].splitlines())
+        lines = [UNBOUNDED.sub("", line.strip()) for line in suggested["lines"].splitlines()]
+        if multiple := next(filter(None, map(MULTIPLE.fullmatch, lines)), None):
+            brief = f"the program needs a multiple of {multiple['of']} for `{multiple['name']}`, and `dynamic_shapes` "
+            brief += f"allows {allowed}"
         fix = export_cures.SUGGESTED.said(dimensions="; ".join(f"`{line}`" for line in lines))
     return Problem(f"failed because {brief}", at.code, str(at), fix, True, brief)
 
@@ -338,6 +343,8 @@ def _undecided(facts: Facts, place: int, expression: str, at: SourceLine, decide
     if COMPARES.search(expression):
         fix = export_cures.UNDECIDED.said(named=named, check=check, before=before)
     else:
+        if read := INT.search(from_where):  # which asks for the number at once
+            named = f", with `{condition} = {read['of']}.item()` in place of `{read[0]}`"
         fix = export_cures.UNKNOWN_NUMBER.said(named=named, check=f"`torch._check({condition} == ...)`")
     taken = f"it holds only where `{spoken}` is {decided}" if decided else ""
     brief = taken or f"{_unknown(expression)} `{spoken}`"

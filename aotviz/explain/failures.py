@@ -199,4 +199,5 @@ def told(kind: str, reason: str, is_export: bool) -> tuple[str, str, Advice]:
         fix = graph_breaks.hinted("" if is_export else reason, explained)
         return f" because {words}", words, fix or (export_cures.STOPPED if is_export else break_cures.RAISES).said()
     brief = explained or said
-    return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), graph_breaks.hinted(reason)
+    fix = error_texts.known_cure(reason if is_export else said, is_export) or graph_breaks.hinted(reason)
+    return f" with {kind}: {said}. {explained}".rstrip(". "), brief.rstrip(". "), fix

@@ -65,9 +65,16 @@ def _size(match: re.Match[str]) -> GuardFailure:
 
 def _sized(source: str, index: str, before: str, after: str, parameter: bool) -> GuardFailure:
     name = spoken(source)
-    fix = advice.size(name, int(index), after, parameter)
+    fix = advice.size(source, int(index), before, after, parameter or "._buffers[" in source)
     words = f"dimension {index} of `{name}` had size {before} and now has size {after}"
     return GuardFailure("size", f"{name}.shape[{index}]", before, after, words, fix, source)
+
+
+def _duck_sized(match: re.Match[str]) -> GuardFailure:
+    sizes = [spoken(match["one"]), spoken(match["other"])]
+    words = f"`{sizes[0]}` and `{sizes[1]}` were equal and now differ"
+    fix = advice.equal_by_chance(sizes, sizes)
+    return GuardFailure("symbolic", ", ".join(sizes), "equal", "different", words, fix)
 
 
 def _stride(match: re.Match[str]) -> GuardFailure:
@@ -455,6 +462,7 @@ def _nan(match: re.Match[str]) -> GuardFailure:
 BUILTIN = {"list", "tuple", "set", "dict", "int", "float", "str"}  # whose name makes a value of another type one of it
 OF_SIZES = re.compile(r"\.(?:shape\[|stride\(|size\()|\bs\d+\b|\bu\d+\b|storage_offset")
 AT_LEAST_2 = re.compile(r"2 <= (?P<name>\S+)\.shape\[(?P<index>\d{1,9})\]")
+DIMENSION = r"\S+\.(?:shape|size\(\))\[\d{1,9}\]"
 MOST_READ = 2000  # characters of a guard; some forms take the square of them
 NAME = r"tensor '(?P<name>.*?)' "
 FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
@@ -502,6 +510,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
             rf"(?P<one>.+?) and (?P<other>.+?) were (?P<before>{RELATION}) and are (?P<after>{RELATION})",
             _related,
         ),
+        (rf"(?P<one>{DIMENSION}) == (?P<other>{DIMENSION}) +# duck sizing added .*", _duck_sized),
         (
             r"(?P<names>.+?) (?:do not overlap in memory as they did when|are views of other tensors than when) this "
             r"was compiled.*",

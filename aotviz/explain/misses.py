@@ -159,11 +159,7 @@ def of_own(facts: Facts, place: int, earlier: int, guards: Sequence[tuple[str, s
 
 def of_error(facts: Facts, earlier: str, guard: str) -> Miss:
     """A guard that a call failed for which no program was made."""
-    try:
-        program = facts.find(earlier)
-    except LookupError:  # compiled before the watch began, or by several ranks
-        program = NONE
-    return _miss(facts, NONE, program, guard_failures.read(guard))
+    return _miss(facts, NONE, facts.place_of(earlier), guard_failures.read(guard))
 
 
 def _of_line(facts: Facts, place: int, miss: Miss) -> Miss:
@@ -227,7 +223,7 @@ def _miss(facts: Facts, place: int, earlier: int, failure: GuardFailure, guard: 
         words = f"{split.words}" + (f", and it is now {failure.after}" if failure.after.isdecimal() else "")
         failure = replace(failure, words=words, fix=guard_cures.OPERATOR_RANGE.said())
         return Miss(failure, asked.code, str(asked), dynamic)
-    where = facts.whole_place(place, where, stack) if where else ""
+    where = facts.whole_place(max(place, earlier), where, stack) if where else ""  # an error has no program of its own
     used = facts.first_use(earlier, facts.text(before.source)) if before else None
     if used is not None and LIBRARY.search(where):  # the guard names the library's line, the graph the user's
         code, where = used.code, str(used)

@@ -416,7 +416,7 @@ def _titled(cause: Cause, fixed: bool) -> str:
 def _stays_static(cause: Cause) -> bool:
     """Whether torch compiled a program for each value of a size, where by itself it would have made it symbolic."""
     kinds = {recompile.main.failure.kind for recompile in cause.recompiles}
-    if guard_cures.SIZE_OF_PARAMETER in cause.first.main.failure.fix.cures:
+    if {guard_cures.SIZE_OF_PARAMETER, guard_cures.SIZE_OF_BUFFER} & {*cause.first.main.failure.fix.cures}:
         return False
     return len(cause.recompiles) > 2 and kinds == {"size"} and not any(one.main.dynamic for one in cause.recompiles)
 

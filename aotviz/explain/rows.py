@@ -20,6 +20,7 @@ from aotviz.recording.dynamo_stage import COMPILE_ID, REST
 from aotviz.recording.graph import Graph
 from aotviz.recording.log_tables import WATCHED
 from aotviz.recording.schema import (
+    NONE,
     CompilationData,
     GuardRecord,
     MetricsRecord,
@@ -130,6 +131,13 @@ class Facts:
         known = ", ".join(self.id(place) for place in found) if found else self._known()
         what = "several compilations" if found else "no compilation"
         raise LookupError(f"{what} {id!r} in this recording; ask for one of {known}")
+
+    def place_of(self, id: str) -> int:
+        """The same, or NONE: it was compiled before the watch began, the log has lost it, or it is of several ranks."""
+        try:
+            return self.find(id)
+        except LookupError:
+            return NONE
 
     @cached_property
     def _by_id(self) -> tuple[dict[str, list[int]], dict[str, list[int]]]:

@@ -2,8 +2,9 @@
 
 While torch's compiled autograd is switched on, Dynamo does not stop at a gradient hook on an intermediate tensor. The
 graph has a call that registers the hook, and an input, a `BackwardState`, where Dynamo puts the hook after each
-forward. For a backward hook of a module, it also has calls of a `BackwardHook` that such a call returns. When the backward is captured, the backward of a compiled graph is one node, and no hook can be called in the
-middle of it. So the graph is split at these calls, as Dynamo does otherwise.
+forward. For a backward hook of a module, it also has calls of the `BackwardHook` that such a call returns. When the
+backward is captured, the backward of a compiled graph is one node, and no hook can be called in the middle of it. So
+the graph is split at these calls, as Dynamo does otherwise.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def a_comparison(cured: bool) -> object:
 def a_text(cured: bool) -> object:
     if cured:
         y, loss = compiled(lambda x: (x * 2, x.sum()))(torch.ones(3))
-        return y, [*map(ord, "loss %.2f" % loss.item())]
-    y, text = compiled(lambda x: (x * 2, "loss %.2f" % x.sum().item()))(torch.ones(3))
+        return y, [*map(ord, f"loss {loss.item():.2f}")]
+    y, text = compiled(lambda x: (x * 2, f"loss {x.sum().item():.2f}"))(torch.ones(3))
     return y, [*map(ord, text)]
 
 

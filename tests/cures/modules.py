@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -294,3 +295,17 @@ def modules_of_several_classes(cured: bool) -> object:
 
     with torch.no_grad():
         return (compiled(through_all) if cured else through_all)(torch.ones(2, 3))
+
+
+@program("a hook that puts results into a dictionary", cures.HOOK_FILLS, '`seen["relu"] = None`')
+def a_hook_that_fills(cured: bool) -> object:
+    model, seen = torch.nn.Sequential(torch.nn.ReLU()), dict[str, Any]()
+    if cured:
+        seen["relu"] = None
+
+    def keep(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
+        seen["relu"] = output.detach()
+
+    model[0].register_forward_hook(keep)
+    step = compiled(lambda x: model(x))
+    return [step(torch.ones(3)) for _ in range(3)], seen["relu"]

@@ -34,3 +34,18 @@ def a_number_that_bounds_a_slice(cured: bool) -> object:
 def a_number_that_changes_once(cured: bool) -> object:
     step = compiled(lambda x, scale: x * scale, dynamic=False)
     return [step(torch.ones(2), torch.tensor(scale) if cured else scale) for scale in (2, 3)]
+
+
+@program(
+    "the momentum that an optimizer makes in its first step", cures.STATE_MADE, "Nothing is to be done", measure=settled
+)
+def a_momentum(cured: bool) -> object:
+    if "momentum" not in STEPS:
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.5)
+        STEPS["momentum"] = weight, compiled(optimizer.step)
+    weight, step = STEPS["momentum"]
+    for _ in range(3):
+        weight.grad = torch.zeros(3)
+        step()
+    return weight.detach()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from aotviz.explain.cures import guard_cures as cures
-from tests.cures.programs import compiled, program
+from tests.cures.programs import compiled, errors, program
 
 LAYERS = [nn.Linear(size, 2) for size in (3, 4, 5, 6)]
 MARK = "`torch._dynamo.mark_dynamic(x, 0)`"
@@ -147,3 +147,90 @@ def a_branch_on_a_size(cured: bool) -> object:
 def sizes_that_are_kept_constant(cured: bool) -> object:
     step = compiled(lambda x: x * 2, dynamic=None if cured else False)
     return [step(torch.ones(size)).sum() for size in (3, 4, 5, 6, 7)]
+
+
+@program("a first call with one row", cures.SIZE_1, "`torch._dynamo.decorators.mark_unbacked(x, 1)`")
+def one_token_first(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for length in (1, 2, 3):
+        x = torch.ones(2, length)
+        if cured:
+            torch._dynamo.decorators.mark_unbacked(x, 1)
+        found.append(step(x))
+    return found
+
+
+@program(
+    "two inputs that have one size by chance",
+    cures.DUCK,
+    "`torch._dynamo.mark_dynamic(y, 0)` and `torch._dynamo.mark_dynamic(x, 0)`",
+)
+def equal_sizes_of_two_inputs(cured: bool) -> object:
+    step, found = compiled(lambda x, y: x.sum() + y.sum(), dynamic=True), []
+    for rows, others in ((4, 4), (5, 6), (7, 9)):
+        x, y = torch.ones(rows), torch.ones(others)
+        for one in (x, y) if cured else ():
+            torch._dynamo.mark_dynamic(one, 0)
+        found.append(step(x, y))
+    return found
+
+
+@program("as many rows as features", cures.DUCK, MARK)
+def as_many_rows_as_features(cured: bool) -> object:
+    step, found = compiled(lambda x: x @ LAYERS[1].weight.detach().T, dynamic=True), []
+    for rows in (4, 4, 3):
+        x = torch.ones(rows, 4)
+        if cured:
+            torch._dynamo.mark_dynamic(x, 0)
+        found.append(step(x))
+    return found
+
+
+@program("a size that is marked as static", cures.STATIC, "or a `mark_static` of this size")
+def a_static_size(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for rows in (4, 5, 6, 7):
+        x = torch.ones(rows)
+        if not cured:
+            torch._dynamo.mark_static(x, 0)
+        found.append(step(x))
+    return found
+
+
+class Memory(nn.Module):
+    """Keeps all rows that it was called with, in a buffer or in a plain attribute."""
+
+    def __init__(self, in_buffer: bool) -> None:
+        super().__init__()
+        rows = torch.zeros(2, 3)
+        if in_buffer:
+            self.register_buffer("rows", rows)
+        else:
+            self.rows = rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows = torch.cat([self.rows, x])
+        return self.rows.sum(0)
+
+
+@program("a buffer that grows", cures.SIZE_OF_BUFFER, "Keep it as a plain attribute")
+def a_growing_buffer(cured: bool) -> object:
+    model = compiled(Memory(in_buffer=not cured))
+    return [model(torch.ones(1, 3)) for _ in range(4)]
+
+
+@program("a size above the maximum of its mark", cures.MARKED_RANGE, "Give a `max` that no call exceeds", (), errors)
+def a_size_above_its_mark(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for rows in (4, 6, 40):
+        x = torch.ones(rows)
+        torch._dynamo.mark_dynamic(x, 0, min=2, max=64 if cured else 16)
+        found.append(step(x))
+    return found
+
+
+@program("a mark with a minimum alone", cures.MARKED_BY_MIN, "a `max` as well as a `min`", (), errors)
+def a_mark_with_a_minimum(cured: bool) -> object:
+    x = torch.ones(4)
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=64 if cured else None)
+    return compiled(lambda x: x * 2)(x)

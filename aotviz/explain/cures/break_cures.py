@@ -12,8 +12,8 @@ BRANCH = Cure(
 )
 NUMPY_FLAG = Cure(
     "flag of NumPy",
-    "Dynamo takes a value of NumPy for a tensor. Pass `bool({name})`: each side of the branch is a program, and both are "
-    "kept.",
+    "Dynamo takes a value of NumPy for a tensor. Pass `bool({name})`: each side of the branch is a program, and both "
+    "are kept.",
 )
 COMPARED = Cure(
     "comparison of whole tensors",
@@ -26,8 +26,8 @@ FORMATTED = Cure(
 )
 MODULE_BACKWARD_HOOK = Cure(
     "backward hook of a module",
-    "Hook the layer's output in place of the layer, `y.register_hook(hook)` in `forward`, or remove the hook where it is "
-    "not needed.",
+    "Hook the layer's output in place of the layer, `y.register_hook(hook)` in `forward`, or remove the hook where it "
+    "is not needed.",
     anywhere=True,
 )
 MADE_INSIDE = Cure(

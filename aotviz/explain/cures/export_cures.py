@@ -72,6 +72,32 @@ UNFINISHED = Cure(
     "Run the program in eager with the same inputs. If that works, the error is about `dynamic_shapes`, or about an "
     "input of a class that torch does not know: `torch.export.export` prints it, and `aotviz.watch()` tells it.",
 )
+EXAMPLE_OF_1 = Cure(
+    "example of size 1",
+    "Sizes 0 and 1 are always constants. Export with an example that has at least 2 in each dimension that is to be "
+    "dynamic.",
+)
+EXAMPLE_OUTSIDE = Cure(
+    "example outside of its Dim",
+    "Export with an example whose size is one that the `Dim` allows, or give the `Dim` another `min` or `max`.",
+)
+NO_MODULE = Cure(
+    "export of a function", "Put the function into the `forward` of a `torch.nn.Module`, and export that module."
+)
+NUMPY = Cure(
+    "NumPy in an export",
+    "Export with `strict=True`, which traces functions of NumPy, or use torch's functions in their place.",
+)
+SHAPE_OF_NO_TENSOR = Cure(
+    "dimension of an argument that is no tensor",
+    "Give None for `{name}` in `dynamic_shapes`: it is no tensor in this call.",
+)
+EXPORTED_SIZE = Cure(
+    "exported program for one size",
+    "It was exported for this size alone. Export with "
+    '`dynamic_shapes={{"{name}": {{{index}: torch.export.Dim("size")}}, ...}}`, with None for each other argument, '
+    "or call it with that size.",
+)
 STOPPED = Cure("export that stopped at a line", "Call the module in eager with the same inputs first.")
 RETURNED = Cure(
     "export that stopped at the end",

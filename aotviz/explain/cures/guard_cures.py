@@ -49,6 +49,12 @@ SYMBOLIC = Cure(
     "nothing is wrong. If the bound is 2, size 1 is a special case: pad to at least 2 or use "
     "`mark_unbacked`.",
 )
+MARKED_RANGE = Cure(
+    "size outside of its mark",
+    "The size is outside of what `min` and `max` of its `mark_dynamic` allow. Give a `max` that no call exceeds, or "
+    "leave both out.",
+)
+MARKED_BY_MIN = Cure("mark with min alone", "Give `mark_dynamic` a `max` as well as a `min`, or neither.")
 OPERATOR_RANGE = Cure(
     "operator that chooses by a size",
     "Nothing is to be done: each range of sizes needs one program, which is kept and reused. Calls with a size of the "
@@ -181,13 +187,23 @@ OTHER_CLASS = Cure(
 )
 STATIC = Cure(
     "size that a setting keeps constant",
-    "Leave out `dynamic=False`, or the setting `torch._dynamo.config.automatic_dynamic_shapes = False`: torch then "
-    "makes a size a symbol when it changes for the first time.",
+    "Leave out `dynamic=False`, or the setting `torch._dynamo.config.automatic_dynamic_shapes = False`, or a "
+    "`mark_static` of this size: torch then makes a size a symbol when it changes for the first time.",
 )
 KEYS = Cure(
     "keys of a dictionary",
     "Give `{name}` the same keys in each call, with None or a neutral value for missing entries, or pass "
     "the value itself instead of the dictionary.",
+)
+STATE_MADE = Cure(
+    "state that an optimizer makes",
+    "Nothing is to be done: an optimizer makes its state, such as momentum, in the first step, so this happens once.",
+    settled=True,
+)
+HOOK_FILLS = Cure(
+    "dictionary that a hook fills",
+    "A hook of a module fills a dictionary or list that was empty in the first call. Put all entries in before that "
+    "call, such as `{name} = None`, or return the values from `forward`.",
 )
 KEY_ORDER = Cure(
     "order of a dictionary's keys",
@@ -276,6 +292,12 @@ SIZES = Cure(
     "by it, or `torch.compile(..., dynamic=True)`. If they do not have to vary, pad to one size.",
     settings={"torch._dynamo.config.assume_static_by_default": False},
 )
+DUCK = Cure(
+    "sizes that are equal by chance",
+    "{sizes} were equal in the first call, so torch took them for one size. Mark those that vary before the first "
+    "call, such as {marks}, or set `torch.fx.experimental._config.use_duck_shape = False`.",
+    settings={"torch.fx.experimental._config.use_duck_shape": False},
+)
 UNROLLED = Cure(
     "loop over a size",
     "A loop over a `range` is unrolled, so each length is a program, and a long one. Compile what the loop calls in "
@@ -285,6 +307,17 @@ SIZE_OF_PARAMETER = Cure(
     "size of a parameter",
     "`{name}` is a parameter, and torch treats the sizes of parameters as fixed. Accept one program "
     "for each size, or set `torch._dynamo.config.force_parameter_static_shapes = False` and "
+    "`torch._dynamo.config.force_nn_module_property_static_shapes = False`.",
+    settings={
+        "torch._dynamo.config.force_parameter_static_shapes": False,
+        "torch._dynamo.config.force_nn_module_property_static_shapes": False,
+    },
+)
+SIZE_OF_BUFFER = Cure(
+    "size of a buffer",
+    "`{name}` is a buffer, and torch treats the sizes of buffers as fixed. Keep it as a plain attribute, which is "
+    "assigned in `__init__` without `register_buffer`, or set "
+    "`torch._dynamo.config.force_parameter_static_shapes = False` and "
     "`torch._dynamo.config.force_nn_module_property_static_shapes = False`.",
     settings={
         "torch._dynamo.config.force_parameter_static_shapes": False,
@@ -467,7 +500,8 @@ ALSO = Cure("several guards at once", "Those calls fail the {guards} on {names} 
 STANCE = Cure(
     "recompiles are errors",
     "If such inputs are meant, call the function with them before recompiles become errors "
-    '(`torch.compiler.set_stance("fail_on_recompile")`), so that it has a program for them.',
+    '(`torch.compiler.set_stance("fail_on_recompile")`, or the setting `error_on_recompile`), so that it has a program '
+    "for them.",
 )
 NOT_COMPILED = Cure(
     "nothing compiled",
