@@ -29,6 +29,13 @@ FEW_VALUES = {  # of a constant that the call cannot do without
     guard_cures.MODULE_VALUE,
     guard_cures.VALUE,
 }
+CONSTANTS_OF_MODULES = {  # unless a setting makes them symbols
+    guard_cures.MODULE_NUMBER,
+    guard_cures.OWN_NUMBER,
+    guard_cures.BOUND_NUMBER,
+    guard_cures.SIZE_OF_PARAMETER,
+    guard_cures.SIZE_OF_BUFFER,
+}
 STATE = re.compile(r"(?:^|\.)state\[")  # of an optimizer
 OF_HOOK = re.compile(r"hooks\[.*\]\.__closure__\[\d+\]$")
 CACHED = re.compile(r"\.layers\[\d+\]\.(?:keys|values)\.shape\b")
@@ -52,6 +59,11 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = advice.sizes(_sizes_that_vary(facts, cause)) or fix
     elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
         fix = guard_cures.LOOKED_UP.said()
+    elif guard_cures.MODULE_NUMBER in fix.cures and _bounds(usual):
+        fix = guard_cures.BOUND_NUMBER.said(name=failure.subject)
+    elif guard_cures.OPTIMIZER_NUMBER in fix.cures and not failure.subject.endswith("['lr']"):
+        once = len(cause.recompiles) == 1
+        fix = (guard_cures.OPTIMIZER_SYMBOL if once else guard_cures.OPTIMIZER_CONSTANT).said(name=failure.subject)
     elif guard_cures.MODULE_NUMBER in fix.cures and LIBRARY.search(usual.main.place):
         fix = guard_cures.LIBRARY_NUMBER.said(name=failure.subject)
     elif guard_cures.MODULE_NUMBER in fix.cures and not _assigns(usual):
@@ -81,7 +93,7 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
     symbolic = any(recompile.main.dynamic for recompile in cause.recompiles)
     if guard_cures.NUMBER in fix.cures and len(values) > 1 and not symbolic:
         fix = advice.constant(failure.subject)
-    if symbolic and {guard_cures.MODULE_NUMBER, guard_cures.OWN_NUMBER, guard_cures.SIZE_OF_PARAMETER} & {*fix.cures}:
+    if symbolic and CONSTANTS_OF_MODULES & {*fix.cures}:
         fix = guard_cures.SYMBOL.said(name=failure.subject)
     if guard_cures.NUMBER in fix.cures and cause.recompiles[-1].main.dynamic:
         fix = guard_cures.COMPUTED_NUMBER.said(name=failure.subject)
@@ -117,6 +129,8 @@ def _of_fixed_number(failure: GuardFailure, line: SourceLine) -> Advice:
     kind = "float" if "." in failure.after else "int"
     if failure.source.startswith(advice.OF_NUMPY) and failure.subject.endswith(ITEM):
         return guard_cures.NUMPY_NUMBER.said(kind=kind, name=failure.subject.removesuffix(ITEM))
+    if _indexes(line.code, failure.subject):
+        return guard_cures.INDEXED_BY_NUMBER.said()
     is_needed = kind == "float" and not LOOP.match(line.code)
     return (guard_cures.NEEDED_NUMBER if is_needed else guard_cures.FIXED_NUMBER).said()
 
@@ -185,8 +199,18 @@ def _filled_by_hook(recompile: Recompile) -> str:
 
 def _looks_up(recompile: Recompile) -> bool:
     """Whether the line that the guard is of takes an element by the number, as of a list or a dictionary."""
+    return _indexes(recompile.main.code, recompile.main.failure.subject)
+
+
+def _indexes(code: str, subject: str) -> bool:
+    name = re.escape(subject.rpartition(".")[2])
+    return re.search(rf"\w\[[^\[\]:,]*\b{name}\]", code) is not None
+
+
+def _bounds(recompile: Recompile) -> bool:
+    """Whether the line that the guard is of takes a slice whose bound has the number."""
     name = re.escape(recompile.main.failure.subject.rpartition(".")[2])
-    return re.search(rf"\w\[[^\[\]:,]*\b{name}\]", recompile.main.code) is not None
+    return re.search(rf"\[[^\[\]]*(?:\b{name}\b[^\[\],]*:|:[^\[\],]*\b{name}\b)", recompile.main.code) is not None
 
 
 def _assigns(recompile: Recompile) -> bool:

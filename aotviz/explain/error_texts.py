@@ -26,6 +26,7 @@ KNOWN = (  # what a message says, its cure
         backward_cures.NO_FORMULA,
     ),
     (r"You tried to vmap over ApplyTemplate", break_cures.FUNCTION_UNDER_VMAP),
+    (r"SymNodeVariable\(\) is not a constant", break_cures.CONSTANT_NEEDED),
     (r"^Guard failed: (?P<name>\w{1,99})\.size\(\)\[(?P<index>\d+)\] == \d+", export_cures.EXPORTED_SIZE),
     (r"^\d+ not in range \[", guard_cures.MARKED_RANGE),
     (r"not simple sympy type <class 'NoneType'>", guard_cures.MARKED_BY_MIN),
@@ -35,6 +36,7 @@ OF_EXPORTS = (  # the same, of an export
     (r"specialized (?:it to be a constant \([01]\)|due to hint of [01] )", export_cures.EXAMPLE_OF_1),
     (r"\.numpy\(\) is not supported for tensor subclasses", export_cures.NUMPY),
     (r"^Expected `mod` to be an instance of `torch\.nn\.Module`", export_cures.NO_MODULE),
+    (r"SymNodeVariable\(\) is not a constant", break_cures.CONSTANT_NEEDED),
     (r"^Guard failed: (?P<name>\w{1,99})\.size\(\)\[(?P<index>\d+)\] == \d+", export_cures.EXPORTED_SIZE),
     (r"^\d+ not in range \[", export_cures.EXAMPLE_OUTSIDE),
     (

@@ -337,6 +337,14 @@ def _attribute(match: re.Match[str]) -> GuardFailure:
     )
 
 
+def _no_attribute(match: re.Match[str]) -> GuardFailure:
+    name = spoken(match["source"])
+    words = f"`{name}` is no parameter, buffer or attribute any more"
+    return GuardFailure(
+        "attribute", name, "there", "not there", words, guard_cures.NO_ATTRIBUTE.said(), match["source"]
+    )
+
+
 def _none(match: re.Match[str]) -> GuardFailure:
     name, was_none = spoken(match["source"]), not match["negated"]
     before, after = ("None", "something") if was_none else ("something", "None")
@@ -536,6 +544,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"(?P<source>list\(dict\.keys\([^()]*\)\)\[\d{1,9}\]) == (?P<before>[^=<>]+)", _key),
         (r"(?P<source>[A-Za-z_][^<>=!+*/%]*?) == (?P<before>[^=<>]+)", _value),
         (r"\(?(?:type\(\S+\) is float and )?_{0,3}math_isnan\((?P<source>[^()]+)\)\)?", _nan),
+        (r"KeyError on (?P<source>\S+)", _no_attribute),
         (r"not (?P<source>[A-Za-z_][\w.\[\]'\"]*)", _empty),
         (r"(?P<condition>[^#\n]*(?:<=|>=|==|!=|<|>|Eq\(|Ne\(|Mod\()[^#\n]*)", _symbolic),
     )

@@ -58,6 +58,7 @@ LIMIT_ERROR = "FailOnRecompileLimitHit"
 OF_LINES = {  # cures of a line that made a symbol a constant
     export_cures.FIXED_SIZE,
     guard_cures.FIXED_NUMBER,
+    guard_cures.INDEXED_BY_NUMBER,
     guard_cures.NEEDED_NUMBER,
     guard_cures.NUMPY_NUMBER,
     guard_cures.UNROLLED,

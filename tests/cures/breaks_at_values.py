@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from aotviz.explain.cures import break_cures as cures
-from tests.cures.programs import compiled, graph_breaks, program, settled
+from tests.cures.programs import compiled, errors, graph_breaks, program, settled
 
 STEPS: dict[str, Any] = {}  # of programs whose calls are made twice
 
@@ -77,6 +77,16 @@ def a_module_made_inside(cured: bool) -> object:
         return nn.Linear(3, 3)(x)
 
     return compiled(layer.forward if cured else makes)(torch.ones(2, 3)).shape
+
+
+@program("autocast that depends on a size", cures.CONSTANT_NEEDED, "and pass the answer, a bool", (), errors)
+def autocast_by_size(cured: bool) -> object:
+    def step(x: torch.Tensor, large: bool | None) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=x.shape[0] > 4 if large is None else large):
+            return x @ x.T
+
+    products = compiled(step)
+    return [products(torch.ones(rows, 2), rows > 4 if cured else None).float() for rows in (2, 8, 3, 9)]
 
 
 class Hooked(nn.Module):

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 from torch.nn.utils.parametrizations import weight_norm
 
 from aotviz.explain.cures import guard_cures as cures
-from tests.cures.programs import compiled, errors, program, under
+from tests.cures.programs import compiled, errors, program, settled, under
 from tests.cures.values import compiled_nothing
+
+DECAYED: dict[str, Any] = {}  # of a program whose calls are made twice
 
 
 class Model(nn.Module):
@@ -146,3 +148,42 @@ def a_tensor_or_a_number(cured: bool) -> object:
     given = [0.5, torch.tensor(0.5), True, torch.tensor(0.25)]
     scales = [torch.as_tensor(scale, dtype=torch.float32) for scale in given] if cured else given
     return [step(torch.ones(3), scale) for scale in scales]
+
+
+@program("a layer that is pruned after the first call", cures.NO_ATTRIBUTE, "comes before the first call")
+def pruned_late(cured: bool) -> object:
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 3)
+    step = compiled(layer)
+    if not cured:
+        step(torch.ones(2, 3))
+    prune.l1_unstructured(layer, "weight", amount=0.5)
+    return [step(torch.ones(2, 3)).detach() for _ in range(2)]
+
+
+def decayed(step: Any, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """Another weight decay in each of four steps."""
+    (group,) = optimizer.param_groups
+    (weight,) = group["params"]
+    for turn in range(1, 5):
+        weight.grad = torch.ones(3)
+        group["weight_decay"] = 0.1 / turn
+        step()
+    return weight.detach()
+
+
+@program("a weight decay that changes", cures.OPTIMIZER_SYMBOL, "Nothing has to be done", (), settled)
+def a_weight_decay(cured: bool) -> object:
+    if "optimizer" not in DECAYED:
+        optimizer = torch.optim.AdamW([nn.Parameter(torch.ones(3))], weight_decay=0.1)
+        DECAYED["optimizer"] = optimizer, compiled(optimizer.step)
+    optimizer, step = DECAYED["optimizer"]
+    return decayed(step, optimizer)
+
+
+@program(
+    "a weight decay that stays a constant", cures.OPTIMIZER_CONSTANT, "call `optimizer.step()` outside what is compiled"
+)
+def a_constant_weight_decay(cured: bool) -> object:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1, weight_decay=0.1)
+    return decayed(optimizer.step if cured else compiled(optimizer.step, backend="aot_eager"), optimizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,3 +103,31 @@ def a_number_of_an_aot_function(cured: bool) -> object:
     for n in (2, 3, 4):
         times(torch.ones(3), torch.tensor(n) if cured else n)
     return times.recording
+
+
+@program("a number that indexes a list", cures.INDEXED_BY_NUMBER, "Make a tensor of the list")
+def an_index_of_a_list(cured: bool) -> object:
+    rates: Any = torch.tensor([0.1, 0.2, 0.3, 0.4]) if cured else [0.1, 0.2, 0.3, 0.4]
+    step = compiled(lambda x, epoch: x * rates[epoch])
+    return [step(torch.ones(3), epoch) for epoch in range(4)]
+
+
+class Positions(torch.nn.Module):
+    """Keeps the rows that it was called with, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(8, 3))
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows[self.count : self.count + 1] = x
+        self.count += 1
+        return self.rows[: self.count].sum(0)
+
+
+@program("a position in a cache that bounds a slice", cures.BOUND_NUMBER, "allow_unspec_int_on_nn_module = True")
+def a_position_in_a_cache(cured: bool) -> object:
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=cured):
+        step = compiled(Positions())
+        return [step(torch.ones(1, 3)) for _ in range(5)]

@@ -71,7 +71,8 @@ AUTOGRAD_OPS = Cure(
 TOLIST = Cure("tolist", "Keep the values in tensors, or call `tolist()` outside the compiled function.")
 ITEM = Cure(
     "item",
-    "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`.",
+    "Keep the value in a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`. A loop or a branch that "
+    "depends on it stays outside the compiled function.",
     of_caller="Set `torch._dynamo.config.capture_scalar_outputs = True`.",
     settings={"torch._dynamo.config.capture_scalar_outputs": True},
 )
@@ -83,6 +84,11 @@ STEPS = Cure(
     "loop whose length is a tensor's value",
     "A loop needs the number while compiling. Pass it to the function as a Python int, where each length is a program, "
     "or compile what the loop calls in place of the loop.",
+)
+CONSTANT_NEEDED = Cure(
+    "symbol where a constant is needed",
+    "A size or number that changes became a symbol, and this line needs a constant of Python. Decide it outside the "
+    "compiled function, and pass the answer, a bool for example.",
 )
 SPARSE = Cure(
     "sparse tensor",

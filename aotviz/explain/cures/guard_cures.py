@@ -171,6 +171,7 @@ FUNCTION = Cure(
     "function made in a loop",
     "A function or lambda that is created again for each call needs a new program each time: define "
     "`{name}` once, outside the loop, and pass that.",
+    kept="Where there are a few functions, each made once, their programs are kept.",
 )
 IDENTITY = Cure(
     "new object each time",
@@ -375,6 +376,23 @@ FIXED_NUMBER = Cure(
     "unrolled, and so is a recursion. Use operations on tensors, such as a slice in place of the loop, or loop outside "
     "of the compiled function.",
 )
+INDEXED_BY_NUMBER = Cure(
+    "list that a number indexes",
+    "A number that changes becomes a symbol, but an index of a list needs its value. Make a tensor of the list, once "
+    "before the call (`torch.tensor(...)`), and index that.",
+)
+BOUND_NUMBER = Cure(
+    "number of a module that bounds a slice",
+    "Numbers on a module are compiled as constants, and a bound of a slice has to stay a number. Set "
+    "`torch._dynamo.config.allow_unspec_int_on_nn_module = True`: `{name}` is then a symbol.",
+    settings={"torch._dynamo.config.allow_unspec_int_on_nn_module": True},
+)
+NO_ATTRIBUTE = Cure(
+    "attribute that a later change removes",
+    "A program is compiled for the parameters that a module has. What replaces them, such as pruning or a "
+    "parametrization, comes before the first call.",
+    kept=ONCE,
+)
 CONSTANT_OF_FUNCTION = Cure(
     "number that is passed to an aot_function",
     "`aot_function` has each value of `{name}` as a constant of a program of its own. Pass `torch.tensor({name})`.",
@@ -407,6 +425,16 @@ OPTIMIZER_NUMBER = Cure(
     "number of an optimizer",
     "The numbers of an optimizer are compiled as constants. Make this one a tensor, which is filled in place: "
     "`SGD(parameters, lr=torch.tensor(0.1))` and `group['lr'].fill_(value)`. torch's schedulers do that.",
+)
+OPTIMIZER_SYMBOL = Cure(
+    "number of an optimizer that became a symbol",
+    "Nothing has to be done: torch makes `{name}` a symbol when it changes for the first time, so this happens once.",
+    settled=True,
+)
+OPTIMIZER_CONSTANT = Cure(
+    "number of an optimizer that stays a constant",
+    "Each value of `{name}` is a program, since it cannot be a tensor. Change it seldom, or call `optimizer.step()` "
+    "outside what is compiled.",
 )
 OPTIMIZER_MOMENTUM = Cure(
     "momentum that a scheduler cycles",
