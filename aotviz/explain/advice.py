@@ -24,6 +24,7 @@ OF_MODULES = {  # the same, where the tensor is a parameter or a buffer
 MODULES_CHANGED = frozenset(OF_MODULES.values())
 LIFTS = {  # a cure -> the cures of the other guards that it lifts
     guard_cures.SIZES: {guard_cures.SIZE},
+    guard_cures.SIZE_OF_PARAMETER: {guard_cures.SIZE, guard_cures.SIZE_OF_PARAMETER},
     guard_cures.FROZEN: {guard_cures.FROZEN},
     guard_cures.GRADIENT: {guard_cures.GRADIENT},
     guard_cures.CONVERTED: {guard_cures.CONVERTED, guard_cures.DTYPE, guard_cures.DEVICE},

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import re
 import weakref
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace as changed
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompile
 from aotviz.recording.holders import Recorded
 from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
 
+OFTEN = 3  # compilations of one function, each after a reset, from which on they are told
 MOST_NAMED = 3  # compilations of one cause
 WRAPPER = re.compile(r"`torch\.(?:nn\.parallel|distributed)\b|`(?:accelerate|deepspeed|fairscale|lightning)\b")
 UNLOGGED = (
@@ -200,6 +201,7 @@ def overall(facts: Facts, earlier: Facts | None = None) -> Explanation:
         *unlike_eager.left_out(facts),
         *failures.found(facts),
         *recompiles.points(facts),
+        *_after_resets(facts),
         *_breaks(facts),
         *cuda_graphs.points(facts),
         *(point for point in apart if not point.failed),
@@ -257,6 +259,22 @@ def _never_called(facts: Facts) -> list[Point]:
         return []
     told = "Nothing was compiled while the watch was on: no call reached a compiled function"
     return [Point(sentence(told), fix=guard_cures.NOT_COMPILED.said())]
+
+
+def _after_resets(facts: Facts) -> Iterator[Point]:
+    """The functions that a program compiles again and again since it lets torch forget what was compiled."""
+    resets: dict[tuple[int, str, str], dict[int, int]] = defaultdict(dict)  # of each function -> the first place
+    for place, compilation in enumerate(facts.data.compilations):
+        if compilation.compile_id and (line := facts.frame_place(place)):
+            resets[compilation.rank, facts.function(place), line].setdefault(compilation.reset, place)
+    for (_, function, line), places in resets.items():
+        if len(places) >= OFTEN:
+            told = (
+                f"`{function}` was compiled {len(places)} times, each time after torch was made to forget what it had "
+            )
+            told += "compiled, by `torch.compiler.reset()` or `torch._dynamo.reset()`"
+            spent, ids = sum(map(facts.seconds, places.values())), tuple(map(facts.id, places.values()))
+            yield Point(sentence(told), "", line, guard_cures.RESET.said(), seconds=spent, ids=ids)
 
 
 def _nothing_wrong(facts: Facts, points: Sequence[Point]) -> list[Point]:

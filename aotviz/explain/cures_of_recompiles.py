@@ -36,6 +36,9 @@ CONSTANTS_OF_MODULES = {  # unless a setting makes them symbols
     guard_cures.SIZE_OF_PARAMETER,
     guard_cures.SIZE_OF_BUFFER,
 }
+OF_SIZE = re.compile(
+    r"(?:el)?if .*(?:\.shape\[|\.size\(|\blen\().*[<>]|(?:el)?if .*[<>].*(?:\.shape\[|\.size\(|\blen\()"
+)
 STATE = re.compile(r"(?:^|\.)state\[")  # of an optimizer
 OF_HOOK = re.compile(r"hooks\[.*\]\.__closure__\[\d+\]$")
 CACHED = re.compile(r"\.layers\[\d+\]\.(?:keys|values)\.shape\b")
@@ -53,12 +56,16 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = guard_cures.MEMBER.said(name=cause.subject)
     elif guard_cures.SIZE in fix.cures and (line := line_that_fixed(facts, cause)):
         fix = guard_cures.UNROLLED.said() if LOOP.match(line.code) else _of_parameter(cause) or FIXED_SIZE.said()
+    elif guard_cures.SIZE in fix.cures and _follows_parameters(cause):
+        fix = _of_parameter(cause)
     elif guard_cures.SIZE in fix.cures and (equal := _equal_by_chance(facts, usual)):
         fix = advice.equal_by_chance(equal, [failure.subject])
     elif guard_cures.SIZE in fix.cures:
         fix = advice.sizes(_sizes_that_vary(facts, cause)) or fix
     elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
         fix = guard_cures.LOOKED_UP.said()
+    elif guard_cures.MODULE_NUMBER in fix.cures and OF_SIZE.match(usual.main.code):
+        fix = guard_cures.GROWN_TABLE.said(name=failure.subject)
     elif guard_cures.MODULE_NUMBER in fix.cures and _bounds(usual):
         fix = guard_cures.BOUND_NUMBER.said(name=failure.subject)
     elif guard_cures.OPTIMIZER_NUMBER in fix.cures and not failure.subject.endswith("['lr']"):
@@ -139,6 +146,11 @@ def _of_parameter(cause: Cause) -> Advice:
     """What to do about the size of a parameter that made others constants."""
     missed = (miss.failure.fix for one in cause.recompiles for miss in one.also)
     return next((fix for fix in missed if guard_cures.SIZE_OF_PARAMETER in fix.cures), NO_ADVICE)
+
+
+def _follows_parameters(cause: Cause) -> bool:
+    """Whether each of these calls had parameters of other sizes as well, which the size of an input follows."""
+    return all(any(guard_cures.SIZE_OF_PARAMETER in m.failure.fix.cures for m in one.also) for one in cause.recompiles)
 
 
 def _sizes_that_vary(facts: Facts, cause: Cause) -> dict[str, list[int]]:

@@ -309,3 +309,24 @@ def a_hook_that_fills(cured: bool) -> object:
     model[0].register_forward_hook(keep)
     step = compiled(lambda x: model(x))
     return [step(torch.ones(3)) for _ in range(3)], seen["relu"]
+
+
+class Angles(torch.nn.Module):
+    """Multiplies by a table of cosines, which is made for `length` rows and again where `x` has more."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+        self.cosines = torch.arange(length).cos()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > self.length:
+            self.length = x.shape[0]
+            self.cosines = torch.arange(self.length).cos()
+        return x * self.cosines[: x.shape[0]]
+
+
+@program("a table that grows with a size", cures.GROWN_TABLE, "make the table once in `__init__`, for the largest size")
+def a_table_that_grows(cured: bool) -> object:
+    model = compiled(Angles(16 if cured else 2))
+    return [model(torch.ones(rows)) for rows in (3, 5, 7, 9, 4)]

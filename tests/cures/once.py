@@ -49,3 +49,13 @@ def a_momentum(cured: bool) -> object:
         weight.grad = torch.zeros(3)
         step()
     return weight.detach()
+
+
+@program("programs that are forgotten in each epoch", cures.RESET, "Leave `torch.compiler.reset()`")
+def a_reset_in_each_epoch(cured: bool) -> object:
+    step, found = compiled(lambda x: x * 2), []
+    for _ in range(3):
+        if not cured:
+            torch.compiler.reset()
+        found.append(step(torch.ones(3)))
+    return found

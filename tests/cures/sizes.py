@@ -234,3 +234,18 @@ def a_mark_with_a_minimum(cured: bool) -> object:
     x = torch.ones(4)
     torch._dynamo.mark_dynamic(x, 0, min=2, max=64 if cured else None)
     return compiled(lambda x: x * 2)(x)
+
+
+@program(
+    "compiled containers of layers of other widths",
+    cures.SIZE_OF_PARAMETER,
+    "`torch._dynamo.config.force_nn_module_property_static_shapes = False`",
+)
+def containers_of_widths(cured: bool) -> object:
+    torch.manual_seed(0)
+    settings = {"force_parameter_static_shapes": not cured, "force_nn_module_property_static_shapes": not cured}
+    with torch._dynamo.config.patch(settings), torch.no_grad():
+        x = torch.ones(2, 3)
+        for width, other in ((3, 4), (4, 5), (5, 6)):
+            x = compiled(nn.Sequential(nn.Linear(width, other), nn.ReLU()))(x)
+        return x

@@ -421,6 +421,15 @@ FLAG = Cure(
     "A branch on `{name}` needs a program for each side.",
     kept="Both are kept, so this happens once.",
 )
+GROWN_TABLE = Cure(
+    "table that grows with a size",
+    "A branch compares a size with `{name}`, and each value of that is a program. If it stands for a table that grows, "
+    "make the table once in `__init__`, for the largest size.",
+)
+RESET = Cure(
+    "programs that are forgotten",
+    "Leave `torch.compiler.reset()`, or `torch._dynamo.reset()`, out of the loop: torch then keeps its programs.",
+)
 OPTIMIZER_NUMBER = Cure(
     "number of an optimizer",
     "The numbers of an optimizer are compiled as constants. Make this one a tensor, which is filled in place: "
