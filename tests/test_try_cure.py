@@ -268,3 +268,22 @@ def test_what_is_compiled_already_is_not_verified_but_what_it_was_made_of() -> N
     for compiled in (torch.compile(torch.sin, backend="eager"), torch.compile(torch.nn.Linear(3, 3), backend="eager")):
         with pytest.raises(TypeError, match=r"that `torch\.compile` was given"):
             aotviz.verify(compiled, torch.ones(2, 3))
+
+
+def test_the_calls_of_all_blocks_that_share_code_are_repeated() -> None:
+    class Block(torch.nn.Module):
+        def __init__(self, width: int, other: int) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(width, other)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).relu()
+
+    blocks = [torch.compile(Block(*widths), backend="eager") for widths in ((3, 4), (4, 5), (5, 6))]
+    with aotviz.watch() as recording, torch.no_grad():
+        x = torch.ones(2, 3)
+        for block in blocks:
+            x = block(x)
+    trial = recording.try_cure(0)
+    assert trial.made == 3
+    assert (trial.before.compilations, trial.after.compilations) == (3, 2)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from aotviz.comparing.given_call import fresh
+from aotviz.explain import answers
 from aotviz.explain.cures.registry import Cure
 from aotviz.explain.explanation import Point, listed
 from aotviz.explain.trials import CallsNeeded, CureNeedsEdit, Run, Trial
@@ -43,7 +44,7 @@ def tried(
         raise CureNeedsEdit(f"nothing was run, because {needed}")
     if calls is not None:
         return _tried(chosen, settings, calls, 0)
-    repeated = _calls_of(chosen, noted)
+    repeated = _calls_of(_of_one_frame(recording, chosen.ids), noted)
     with sessions.apart():
         return _tried(chosen, settings, lambda: _repeat(repeated), len(repeated))
 
@@ -80,13 +81,20 @@ def _run(calls: Callable[[], object], settings: Mapping[str, object]) -> tuple[R
     return Run(len(recording), again, breaks, recording.overview().seconds, error), recording, result
 
 
-def _calls_of(point: Point, noted: Mapping[str, NotedCall]) -> list[NotedCall]:
-    """The noted calls of the functions that a point is about, in their order. Raises CallsNeeded."""
+def _of_one_frame(recording: Recording, ids: Sequence[str]) -> list[str]:
+    """The compilations with these ids, and all others of the same code, as of blocks that are compiled one by one."""
+    facts = answers.facts_of(recording)
+    frames = [facts.frames.get(facts.frame(place), [place]) for place in map(facts.place_of, ids) if place >= 0]
+    return [*dict.fromkeys([*ids, *(facts.id(place) for places in frames for place in places)])]
+
+
+def _calls_of(ids: Sequence[str], noted: Mapping[str, NotedCall]) -> list[NotedCall]:
+    """The noted calls of the functions of these compilations, in their order. Raises CallsNeeded."""
     if not noted:
         raise CallsNeeded("", "the recording is from a file or a log, or saw no call of a compiled function")
-    about = [noted[id] for id in point.ids if id in noted]
+    about = [noted[id] for id in ids if id in noted]
     if not about:
-        raise CallsNeeded(", ".join(point.ids), "it is not known which call it was compiled for")
+        raise CallsNeeded(", ".join(ids), "it is not known which call it was compiled for")
     functions = set()
     for call in about:
         found = call.function()

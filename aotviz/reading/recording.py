@@ -149,14 +149,14 @@ class Recording(HasSteps):
         """Repeat calls as they are, and with the cure of a point of `explain`, and say what changed.
 
         `point` is a point of `explain()`, or its number there from 0. `calls` does what was recorded. Without it, the
-        calls that led to compilations of the same function are repeated: on copies of its modules, with inputs of the
-        same shapes and random values, without a backward. If there are results, those of both runs are compared. Only a
-        cure that is a setting of torch can be tried. Dynamo forgets all that it compiled, before and after each run.
+        calls that led to compilations of the same code are repeated: on copies of its modules, with inputs of the same
+        shapes and random values, without a backward. If there are results, those of both runs are compared. Only a cure
+        that is a setting of torch can be tried. Dynamo forgets what it compiled before and after each run.
 
         Raises:
             CureNeedsEdit: the cure is a change of the code, which the message names, or there is none.
-            CallsNeeded: pass `calls`. The message says why: the function is gone, it takes other inputs than tensors
-                and plain values, the fault does not come back with random values, or the recording is from a file.
+            CallsNeeded: pass `calls`; the message says why, such as that the recording is from a file.
+            IndexError, TypeError: `point` is no point.
 
         >>> import aotviz, torch
         >>> double = torch.compile(lambda x: x * x.sum().item(), backend="eager")
