@@ -8,6 +8,7 @@ of `aotviz.compile` (recorder/call_errors.py).
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -41,6 +42,7 @@ SHAPES = re.compile(
 TIMEOUT = re.compile(r"Timed out waiting|collective operation timeout")
 SECOND = re.compile(r"(?<=[^.])\. (?=[A-Z])| Hint: ")  # what follows the first sentence of a message
 KERNELS = re.compile(r"^kernel, \S+?:\d+, ")  # before a message of a kernel for the CPU
+LONGEST = 400  # characters that are shown of a message
 WANTED = re.compile(
     r"(?:Tried to allocate|tried to allocate) (?P<wanted>[\d.]+ \w+)"
     r"(?:.*?total capacity of (?P<all>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free)?"
@@ -208,7 +210,9 @@ def _first_sentence(message: str) -> str:
     'index out of bounds'
     """
     first = error_texts.plain(message).strip().partition("\n")[0]
-    return KERNELS.sub("", SECOND.split(" ".join(first.split()))[0]).rstrip(".")
+    return textwrap.shorten(
+        KERNELS.sub("", SECOND.split(" ".join(first.split()))[0]), LONGEST, placeholder=" …"
+    ).rstrip(".")
 
 
 def needed(said: str) -> str:

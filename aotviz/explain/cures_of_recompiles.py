@@ -62,6 +62,8 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = advice.equal_by_chance(equal, [failure.subject])
     elif guard_cures.SIZE in fix.cures:
         fix = advice.sizes(_sizes_that_vary(facts, cause)) or fix
+    elif guard_cures.NEEDED_NUMBER in fix.cures and re.match(r"(?:el)?if\b", usual.main.code):
+        fix = guard_cures.FLAG.said(name=failure.subject)
     elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
         fix = guard_cures.LOOKED_UP.said()
     elif guard_cures.MODULE_NUMBER in fix.cures and OF_SIZE.match(usual.main.code):

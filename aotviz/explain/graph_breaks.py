@@ -55,6 +55,16 @@ KINDS: tuple[tuple[str, str, Cure | None], ...] = (  # what torch says, what it 
         break_cures.ITEM,
     ),
     (
+        r"does not support strided NestedTensor",
+        "a nested tensor of the strided layout cannot be part of a graph",
+        break_cures.NESTED,
+    ),
+    (
+        r"how to iterate over `UserDefinedObjectVariable\(generator\)`",
+        "it iterates over a generator that it is passed, which torch cannot compile",
+        break_cures.ITERATED,
+    ),
+    (
         r"Operator `aten\.(?P<operator>equal|allclose)\.default` has a non-Tensor output",
         "`torch.{operator}` returns a Python bool that depends on the tensors' values, which are not known while "
         "compiling",

@@ -526,7 +526,7 @@ FORMS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         ),
         (r"(?P<name>[^=]+?) changed from (?P<before>.+) to (?P<after>.+)", _own),
         (r"(?P<negated>not )?(?:frozen)?set\.__contains__\((?P<source>.*), (?P<key>.*?)\)", _is_member),
-        (r"(?P<negated>not )?___dict_contains\((?P<key>.*?), (?P<source>.*)\)", _contains),
+        (r"(?P<negated>not )?___dict_contains\((?P<key>.*), (?P<source>[^,]*)\)", _contains),
         (r"len\((?P<source>.*)\) == (?P<before>\d{1,9})", _length),
         (r"len\((?P<source>.*)\) != (?P<before>\d{1,9})", _dict_length),
         (

@@ -132,3 +132,22 @@ def a_scheduled_step(cured: bool) -> object:
         of_optimizer(optimizer)
         scheduler.step()
     return weight.detach()
+
+
+@program("a nested tensor of the strided layout", cures.NESTED, "with `layout=torch.jagged`", (), graph_breaks)
+def a_strided_nested_tensor(cured: bool) -> object:
+    layout = torch.jagged if cured else torch.strided
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+    return compiled(lambda x: x * 2)(nested).unbind()
+
+
+@program("a generator as an argument", cures.ITERATED, "Pass a list", (), graph_breaks)
+def a_generator_as_an_argument(cured: bool) -> object:
+    def total(parts: Any) -> torch.Tensor:
+        found = torch.zeros(3)
+        for part in parts:
+            found = found + part.sin()
+        return found
+
+    parts = [torch.ones(3), torch.ones(3)]
+    return compiled(total)(parts if cured else (part for part in parts))

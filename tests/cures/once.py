@@ -59,3 +59,15 @@ def a_reset_in_each_epoch(cured: bool) -> object:
             torch.compiler.reset()
         found.append(step(torch.ones(3)))
     return found
+
+
+@program("a branch on a number of a tensor", cures.FLAG, "needs a program for each side", measure=settled)
+def a_branch_on_an_item(cured: bool) -> object:
+    def step(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        if n.item() > 2:
+            return x * 2
+        return x * 3
+
+    stepped = STEPS.setdefault("item", compiled(step))
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        return [stepped(torch.ones(3), torch.tensor(number)) for number in (3, 1)]

@@ -15,6 +15,11 @@ NUMPY_FLAG = Cure(
     "Dynamo takes a value of NumPy for a tensor. Pass `bool({name})`: each side of the branch is a program, and both "
     "are kept.",
 )
+NESTED = Cure(
+    "strided nested tensor",
+    "Make the nested tensor with `layout=torch.jagged`, or call this outside the compiled function.",
+)
+ITERATED = Cure("generator as an argument", "Pass a list in place of the generator: `list(...)`.")
 COMPARED = Cure(
     "comparison of whole tensors",
     "Keep the answer in a tensor, `(x == y).all()` or `torch.isclose(x, y).all()`, and choose with `torch.where` or "
