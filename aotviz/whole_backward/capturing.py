@@ -10,10 +10,14 @@ C++ runs all the same (zeros for a gradient that does not come in) is written do
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,13 +27,14 @@ from aotviz.ir import graphs
 from aotviz.torch_private import backward_capture as torchs
 from aotviz.torch_private.backward_engine import AutogradNode
 from aotviz.torch_private.dispatch import TorchDispatchMode, without_modes
+from aotviz.torch_private.graph_nodes import rename
 from aotviz.whole_backward import steps
 from aotviz.whole_backward.captured import Lifted
 from aotviz.whole_backward.inlining import Inliner
-from aotviz.whole_backward.input_names import named_by_use
 
 Method = Callable[..., Any]
 Edge = tuple[Any, int]  # a node of autograd's, and which of its gradients
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # where one begins inside "TanhBackward0"
 _CARRIED = ("stack_trace", "nn_module_stack", "seq_nr", "val")  # of a node whose copy is written down
 
 
@@ -87,8 +92,7 @@ class Capture:
         self._alive: list[Any] = []  # the stand-ins, whose ids must stay theirs
         self._constants = 0
         self._symbols = torchs.SizeSymbols()
-        self._mode = _Strays(self)
-        self._entered = False
+        self._modes = contextlib.ExitStack()  # on until C++ has told all
 
     # What C++ calls, in the order of torch's protocol.
 
@@ -108,8 +112,7 @@ class Capture:
                 symbols.append(self._symbols.of(value, self._input(kind, i, value)))
         self._hooks = self.graph.placeholder("hooks")
         self._packed = self.graph.placeholder("packed")
-        self._mode.__enter__()
-        self._entered = True
+        self._modes.enter_context(_Strays(self))
         return "", tensors, symbols[: len(sizes)], symbols[len(sizes) :]
 
     def set_node_origin(self, name: str, index: int, node: Any) -> None:
@@ -135,7 +138,7 @@ class Capture:
 
     @_later(lambda old, new: None)
     def accumulate(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        return self._one(steps.add, (old, new))
+        return self.step(steps.add, (old, new))
 
     @torchs.accumulating
     @_later(lambda *_: None)
@@ -186,7 +189,7 @@ class Capture:
     @_later(lambda *_: None)
     def unpack_hook(self, hook: int, data: int) -> torch.Tensor:
         packed = self._emit(operator.getitem, (self._packed, data))
-        return self._one(steps.unpack, (self._hook(hook), packed))
+        return self.step(steps.unpack, (self._hook(hook), packed))
 
     @_later(lambda inputs, *_: len(inputs))
     def tensor_pre_hook(self, inputs: list[Any], hook: int, position: int) -> list[Any]:
@@ -201,7 +204,7 @@ class Capture:
         if self._passes_by(inputs):
             return inputs
         self._is_hooked(inputs, position)
-        inputs[position] = self._one(torchs.call_cpp_hooks, (hook, inputs[position]))
+        inputs[position] = self.step(torchs.call_cpp_hooks, (hook, inputs[position]))
         return inputs
 
     @_later(lambda inputs, _: len(inputs))
@@ -220,28 +223,28 @@ class Capture:
     def post_acc_grad_hook(self, variable: torch.Tensor, hook: int) -> list[torch.Tensor]:
         if self._is_passed_by:
             return [variable]
-        return [self._one(steps.post_accumulate_grad_hook, (self._hook(hook), variable))]
+        return [self.step(steps.post_accumulate_grad_hook, (self._hook(hook), variable))]
 
     def log_compile_reasons(self, reasons: Sequence[str]) -> None:
         """Called only while a verbose logger is set."""
 
     def end_capture(self, outputs: Sequence[Any]) -> Any:
-        self._leave()
+        self._modes.close()
         if self.error is not None:
             raise self.error
         found = [self._before_hooks.get(edge, output) for edge, output in zip(self._asked, outputs, strict=False)]
         self.graph.output([self._reference(output) for output in found])
-        self.lifted = named_by_use(self.graph, self.lifted, [one.name for one in self.visited])
+        self.lifted = self._named_by_use()
         return self._finish(self)
 
     def close(self) -> None:
         """C++ calls this last, after an error too."""
-        self._leave()
+        self._modes.close()
 
     # How the backward of a compiled forward is written down.
 
-    def step(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> Any:
-        return self._one(target, args, name)
+    def step(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> torch.Tensor:
+        return self._stand_in(self._emit(target, self._reference(args), name))
 
     def copied(self, node: fx.Node, root: torch.nn.Module, known: dict[fx.Node, Any], name: str) -> Any:
         def here(one: fx.Node) -> Any:
@@ -271,11 +274,6 @@ class Capture:
 
     # How they write it down.
 
-    def _leave(self) -> None:
-        if self._entered:
-            self._entered = False
-            self._mode.__exit__(None, None, None)
-
     def _input(self, kind: str, position: int, value: Any) -> fx.Node:
         """An input. The ones without a name of the user's get theirs when the capture ends."""
         is_tensor = isinstance(value, torch.Tensor)
@@ -283,6 +281,27 @@ class Capture:
         name = self.names.get(id(value), "")
         self.lifted.append(Lifted(kind, position, -1, name, bool(name), shape, dtype))
         return self.graph.placeholder(f"{kind}_{position}")
+
+    def _named_by_use(self) -> list[Lifted]:
+        """The inputs, each with its visit and a name; the placeholders get these names too. An input without a name of
+        the user's is called after the autograd node that reads it: `tanh_backward0_saved_0`.
+
+        C++ says too of which node an input is, but not reliably: it counts the nodes in another order than it visits
+        them. The complete graph tells better: what `TanhBackward0` kept is what its visit reads first.
+        """
+        count: Counter[str] = Counter()
+        found: list[Lifted] = []
+        for node, one in zip(self.graph.find_nodes(op="placeholder"), self.lifted, strict=False):
+            visit = next((user.meta["visit"] for user in node.users if user.meta.get("visit", -1) >= 0), -1)
+            name = one.name
+            if not name:
+                reader = self.visited[visit].name.rpartition("::")[2] if visit >= 0 else "unread"
+                kind = f"{_WORD.sub('_', reader).lower()}_{'saved' if one.kind == 'tensor' else one.kind}"
+                name = f"{kind}_{count[kind]}"
+                count[kind] += 1
+            rename(node, re.sub(r"\W", "_", name))
+            found.append(replace(one, visit=visit, name=name))
+        return found
 
     def _stand_in(self, node: fx.Node, like: torch.Tensor | None = None) -> torch.Tensor:
         with without_modes():
@@ -320,9 +339,6 @@ class Capture:
         visited = self.visited[-1]
         if visited.goes_on:
             self._before_hooks.setdefault((visited.node, position), inputs[position])
-
-    def _one(self, target: Callable[..., Any], args: tuple[Any, ...], name: str | None = None) -> torch.Tensor:
-        return self._stand_in(self._emit(target, self._reference(args), name))
 
     def _each(self, target: Callable[..., Any], gradients: Sequence[Any], args: Sequence[Any]) -> list[Any]:
         """A step with one result for each gradient: None for one that is missing, which nothing can replace."""

@@ -12,6 +12,7 @@ operator.
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,9 +27,10 @@ from aotviz.ir.forms import Reason
 from aotviz.recording.guard_texts import ALSO, MOST_TOLD
 from aotviz.torch_private.modules import boxed, graph_module
 from aotviz.torch_private.runtime import marked_dims
-from aotviz.whole_backward import account, steps
-from aotviz.whole_backward.captured import PartedBackward, WholeBackward
+from aotviz.whole_backward import steps
+from aotviz.whole_backward.captured import Account, PartedBackward, WholeBackward
 from aotviz.whole_backward.dead_nodes import has_effects
+from aotviz.whole_backward.reasons import HOOKS
 
 MOST_PROGRAMS = 8
 MOST_LAYOUTS = 256  # whose program is looked up, and not searched
@@ -59,19 +61,19 @@ class CompiledParts:
     backward that is captured again for other sizes is compiled with symbols at once."""
 
     def __init__(self, compiler: Compiler, gives_up: GivesUp) -> None:
-        self._compiler, self._gives_up = compiler, gives_up
+        self._part = functools.partial(Part, compiler, gives_up)
         self._parts: dict[tuple[str, ...], list[Part]] = {}  # names of autograd's nodes -> those of the last capture
 
     def run(self, call: WholeBackward) -> PartedBackward:
         """WholeBackward -> PartedBackward."""
         names = tuple(visit.name for visit in call.visits)
         earlier = [part.layouts for part in self._parts.get(names, ())]
-        lowered, self._parts[names] = _lowered(self._compiler, self._gives_up, earlier, call)
+        lowered, self._parts[names] = _lowered(self._part, earlier, call)
         return lowered
 
 
 def _lowered(
-    compiler: Compiler, gives_up: GivesUp, earlier: Sequence[Layouts], call: WholeBackward
+    part_of: Callable[..., Part], earlier: Sequence[Layouts], call: WholeBackward
 ) -> tuple[PartedBackward, list[Part]]:
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     parts: list[Part] = []
@@ -82,9 +84,8 @@ def _lowered(
 
     for kind, nodes in _split(call.graph, is_late):
         if kind == "part" and any(node.target not in (steps.add, steps.accumulate_grad) for node in nodes):
-            before = earlier[len(parts)] if len(parts) < len(earlier) else {}
-            dynamic = bool(call.options.dynamic)
-            part = Part(compiler, gives_up, nodes, call, len(parts), before, dynamic)
+            number = len(parts)
+            part = part_of(nodes, call, number, earlier[number] if number < len(earlier) else {})
             parts.append(part)
             about = {"visit": nodes[0].meta["visit"]}
             leaves = [made[node] for node in part.leaves]
@@ -102,13 +103,12 @@ def _lowered(
                 made[node] = graph.node_copy(node, made.__getitem__)
     for node in graph.find_nodes(op="call_function", target=steps.accumulate_grad):
         gradient = node.args[1]
-        if not isinstance(gradient, fx.Node) or gradient.target is not operator.getitem or len(gradient.users) != 1:
-            continue
-        if isinstance(graphs.argument(gradient).target, Part):
+        is_item = isinstance(gradient, fx.Node) and gradient.target is operator.getitem
+        if is_item and len(gradient.users) == 1 and isinstance(graphs.argument(gradient).target, Part):
             node.kwargs = {**node.kwargs, "is_own": True}
     reasons = tuple(Reason(part.__name__, f"{len(part.module.graph.nodes)} nodes, one graph") for part in parts)
     numbers = {node: number for number, part in enumerate(parts) for node in part.nodes}
-    return call.then(PartedBackward, graph=graph, account=account.of(call, numbers), evidence=reasons), parts
+    return call.then(PartedBackward, graph=graph, account=_account(call, numbers), evidence=reasons), parts
 
 
 def _named(output: fx.Node) -> str:
@@ -146,6 +146,39 @@ def _takes_from_python(node: fx.Node) -> bool:
     return isinstance(source, fx.Node) and (source.op == "placeholder" or has_effects(source))
 
 
+def _account(call: WholeBackward, parts: Mapping[fx.Node, int]) -> tuple[Account, ...]:
+    """One account per visit, for the workbench's view "Backward". `parts` gives the number of the compiled part of each
+    node that is in one."""
+    steps: list[list[fx.Node]] = [[] for _ in call.visits]
+    last: dict[fx.Node, int] = {}  # inputs -> the visit that reads them last
+    for node in call.graph.nodes:
+        visit = node.meta.get("visit", -1)
+        if node.op == "call_function" and visit >= 0:
+            steps[visit].append(node)
+            last |= {one: visit for one in node.all_input_nodes if one.op == "placeholder"}
+    frees: list[list[str]] = [[] for _ in call.visits]
+    inputs = call.graph.find_nodes(op="placeholder")
+    for node, _ in zip(inputs, call.inputs, strict=False):  # without hooks and packed values, which the caller keeps
+        if node in last:
+            frees[last[node]].append(node.name)
+    return tuple(
+        Account(
+            steps=tuple(node.name for node in some),
+            hooks=tuple(HOOKS[node.target] for node in some if node.target in HOOKS),
+            waits_for=_waits_for(position, some),
+            frees=tuple(frees[position]),
+            parts=tuple(dict.fromkeys(parts[node] for node in some if node in parts)),
+            copied=next((node.name.split("_")[0] for node in some if node.meta.get("is_copied")), ""),
+        )
+        for position, some in enumerate(steps)
+    )
+
+
+def _waits_for(position: int, steps: list[fx.Node]) -> tuple[int, ...]:
+    read = (one.meta.get("visit", -1) for node in steps for one in node.all_input_nodes if one.op == "call_function")
+    return tuple(dict.fromkeys(visit for visit in read if visit not in (position, -1)))
+
+
 class Part:
     """Steps that only compute, as a function of a list of inputs, which it empties; it returns a list.
 
@@ -161,11 +194,10 @@ class Part:
         call: WholeBackward,
         number: int,
         earlier: Layouts,
-        dynamic: bool,
     ) -> None:
         self.__name__, self.title = f"part_{number}", f"{call.name}, part {number}"
         self.backward = call.number
-        self._compiler, self._gives_up, self._dynamic = compiler, gives_up, dynamic
+        self._compiler, self._gives_up, self._dynamic = compiler, gives_up, bool(call.options.dynamic)
         self.nodes = tuple(nodes)
         adding = [node for node in nodes if node.target is steps.accumulate_grad]
         inside, computing = set(nodes), [node for node in nodes if node.target is not steps.accumulate_grad]
@@ -236,14 +268,13 @@ class Part:
             return self._plain(inputs)
         before = self._of_the_earlier_capture(layouts)
         varying = tuple(_varies(*some) for some in zip(*before, *seen, layouts, strict=True))
-        marked = _marked_sizes(inputs)
-        if self._dynamic or marked:
-            varying = tuple(
-                some
-                if i >= len(self.inputs) or isinstance(inputs[i], torch.nn.Parameter)
-                else tuple(sorted({*some, *_may_vary(layouts[i], None if self._dynamic else marked)}))
-                for i, some in enumerate(varying)
-            )
+        sizes = None if self._dynamic else _marked_sizes(inputs)
+        varying = tuple(
+            some
+            if i >= len(self.inputs) or isinstance(inputs[i], torch.nn.Parameter)
+            else tuple(sorted({*some, *_may_vary(layouts[i], sizes)}))
+            for i, some in enumerate(varying)
+        )
         symbols = varying if any(varying) else None  # None also if only strides differ
         seen.append(layouts)
         self.layouts = dict(zip(self.names, layouts, strict=True))

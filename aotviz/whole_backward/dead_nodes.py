@@ -18,11 +18,9 @@ def run(call: WholeBackward) -> WholeBackward:
     graph = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}
     graph.output(graph.graph_copy(call.graph, made))
-    count = 0
-    for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and not node.users and not has_effects(node):
-            graph.erase_node(node)
-            count += 1
+    before = len(graph.nodes)
+    graph.eliminate_dead_code(lambda node: node.op != "call_function" or has_effects(node))
+    count = before - len(graph.nodes)
     reasons = (Reason("dead code", f"{count} unused node{'s' if count > 1 else ''} removed"),) if count else ()
     return replace(call, graph=graph, evidence=reasons)
 

@@ -7,9 +7,11 @@ decides in which order the gradients of one tensor are added up, so in the last 
 
 from __future__ import annotations
 
+import heapq
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch.fx as fx
 
@@ -42,74 +44,45 @@ def in_eagers_order(visits: Sequence[Visit], followers: Sequence[Sequence[int]])
         visits: in any order, the root first.
         followers: per visit, which others take its results, one entry per edge of autograd's graph, in its order.
     """
-    waiting = [0] * len(visits)
-    for some in followers:
-        for follower in some:
-            waiting[follower] += 1
-    ready, order = Heap(), list[int]()
-    for position, count in enumerate(waiting):
-        if count == 0:
-            ready.push(visits[position].sequence, position)
+    waiting = Counter(itertools.chain.from_iterable(followers))
+    ready, order = list[_Ready](), list[int]()
+
+    def is_ready(position: int) -> None:
+        heapq.heappush(ready, _Ready(-visits[position].sequence, position))
+
+    for position in range(len(visits)):
+        if waiting[position] == 0:
+            is_ready(position)
     while ready:
-        position = ready.pop()
-        order.append(position)
-        for follower in followers[position]:
+        order.append(heapq.heappop(ready).position)
+        for follower in followers[order[-1]]:
             waiting[follower] -= 1
             if waiting[follower] == 0:
-                ready.push(visits[follower].sequence, follower)
+                is_ready(follower)
     return order
 
 
-class Heap:
-    """std::priority_queue of (priority, value): of equal priorities it hands out the one that C++ does."""
+@dataclass(frozen=True, order=True)
+class _Ready:
+    """A visit whose gradients are complete. Of equal ones, `heapq` hands out the one that C++'s std::priority_queue
+    does: in both, the child on the right moves up on a tie."""
 
-    def __init__(self) -> None:
-        self._items: list[tuple[int, int]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    def push(self, priority: int, value: int) -> None:
-        self._items.append((priority, value))
-        self._rise(len(self._items) - 1, (priority, value))
-
-    def pop(self) -> int:
-        items = self._items
-        _, top = items[0]
-        last = items.pop()
-        if items:
-            hole, child = 0, 2
-            while child < len(items):
-                child -= items[child][0] < items[child - 1][0]
-                items[hole] = items[child]
-                hole, child = child, 2 * child + 2
-            if child == len(items):
-                items[hole] = items[child - 1]
-                hole = child - 1
-            self._rise(hole, last)
-        return top
-
-    def _rise(self, hole: int, item: tuple[int, int]) -> None:
-        items = self._items
-        while hole and items[(hole - 1) // 2][0] < item[0]:
-            items[hole] = items[(hole - 1) // 2]
-            hole = (hole - 1) // 2
-        items[hole] = item
+    priority: int  # the lowest runs first
+    position: int = field(compare=False)
 
 
 def _followers(call: WholeBackward) -> list[list[int]]:
     """Per visit, the visits that read its results."""
     found: list[list[int]] = [[] for _ in call.visits]
-    readers: dict[fx.Node, list[int]] = {}
+    readers: dict[fx.Node, dict[int, None]] = defaultdict(dict)  # the visits in order, each once
     for node in call.graph.nodes:
         if node.op == "call_function" and node.target is not steps.add:
-            for part in dict.fromkeys(part for one in node.all_input_nodes for part in _summands(one)):
+            for part in (part for one in node.all_input_nodes for part in _summands(one)):
                 if part.op == "call_function" and part.meta["visit"] not in (node.meta["visit"], -1):
-                    known = readers.setdefault(part, [])
-                    if node.meta["visit"] not in known:
-                        known.append(node.meta["visit"])
-    for node, visits in ((node, readers.get(node, ())) for node in call.graph.nodes if node.op == "call_function"):
-        found[node.meta["visit"]] += visits
+                    readers[part][node.meta["visit"]] = None
+    for node in call.graph.nodes:
+        if node in readers:
+            found[node.meta["visit"]] += readers[node]
     return found
 
 
@@ -125,35 +98,28 @@ def _summands(node: fx.Node) -> Iterator[fx.Node]:
 def _rewritten(call: WholeBackward, order: Sequence[int]) -> fx.Graph:
     """The graph in this order. Gradients are added up as they come in that order, as the engine adds them."""
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
-    groups: dict[int, list[fx.Node]] = {position: [] for position in order}
-    sums: dict[fx.Node, list[fx.Node]] = {}  # the last sum of several gradients -> these
-    output: Any = None
-    for node in call.graph.nodes:
-        if node.op == "output":
-            output = node
-        elif node.op != "call_function" or node.meta["visit"] < 0:
-            made[node] = graph.node_copy(node, made.__getitem__)
-        elif node.target is steps.add:
-            sums[node] = list(_summands(node))
-        else:
-            groups[node.meta["visit"]].append(node)
+    groups: dict[int, list[fx.Node]] = defaultdict(list)
+    sums_of: dict[fx.Node, list[fx.Node]] = defaultdict(list)  # a gradient -> the sums that it is a part of
     read = {one for node in call.graph.nodes if node.target is not steps.add for one in node.all_input_nodes}
-    sums = {total: parts for total, parts in sums.items() if total in read}
-    parts_of: dict[fx.Node, list[fx.Node]] = {}
-    for total, parts in sums.items():
-        for part in parts:
-            parts_of.setdefault(part, []).append(total)
+    *nodes, output = call.graph.nodes
+    for node in nodes:
+        if node.op != "call_function" or node.meta["visit"] < 0:
+            made[node] = graph.node_copy(node, made.__getitem__)
+        elif node.target is not steps.add:
+            groups[node.meta["visit"]].append(node)
+        elif node in read:  # the last sum of several gradients
+            for part in _summands(node):
+                sums_of[part].append(node)
     for place, position in enumerate(order):
         for node in groups[position]:
             copied = made[node] = graph.node_copy(node, made.__getitem__)
             copied.meta = {**node.meta, "visit": place}
         for node in groups[position]:
-            for total in parts_of.get(node, ()):
-                before = made.get(total)
-                if before is None:
-                    made[total] = made[node]
-                else:
-                    made[total] = graph.call_function(steps.add, (before, made[node]))
+            for total in sums_of[node]:
+                if total in made:
+                    made[total] = graph.call_function(steps.add, (made[total], made[node]))
                     made[total].meta["visit"] = place
+                else:
+                    made[total] = made[node]
     graph.node_copy(output, made.__getitem__)
     return graph

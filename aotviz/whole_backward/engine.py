@@ -12,6 +12,7 @@ compiles it for itself.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -22,25 +23,25 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.autograd.function import BackwardCFunction
 
 from aotviz import pipeline
 from aotviz.ir.autograd_graph import nodes_behind
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import briefly
 from aotviz.options import Options
-from aotviz.runtime.captured_backward import Capturable, sizes_vary
-from aotviz.torch_private import autograd_nodes, backward_capture, backward_engine, dispatch, runtime
+from aotviz.recording.captured_visits import ANOTHER_KEY
+from aotviz.runtime.captured_backward import sizes_vary
+from aotviz.torch_private import backward_capture, backward_engine, dispatch, runtime
 from aotviz.torch_private.context import autocast_state
 from aotviz.whole_backward import current_node
-from aotviz.whole_backward.captured import FIRST, BackwardCall, Visit, WholeBackward
+from aotviz.whole_backward.captured import FIRST, BackwardCall, Replay, Visit, WholeBackward
 from aotviz.whole_backward.capturing import Capture
-from aotviz.whole_backward.reasons import DROPPED, difference, labels, same
+from aotviz.whole_backward.inlining import captured_forward
+from aotviz.whole_backward.reasons import DROPPED, difference, labels
 from aotviz.whole_backward.users_names import names_around
 
 MOST_LOOKED_AT = 64  # nodes of a backward, of which one may say that sizes vary
 ACCUMULATE = "torch::autograd::AccumulateGrad"
-Replay = Callable[..., list[Any]]
 Compile = Callable[[BackwardCall, WholeBackward], Replay]
 
 
@@ -61,9 +62,8 @@ class Setting:
 
     def lowered(self, call: WholeBackward) -> Replay:
         """What replays a captured backward, by the options of this setting."""
-        because = tuple(
-            DROPPED if drops < _drops and same(one, call) else difference(one, call) for drops, one in self._earlier
-        )
+        told = ((drops, difference(one, call)) for drops, one in self._earlier)
+        because = tuple(DROPPED if drops < _drops and text == ANOTHER_KEY else text for drops, text in told)
         self._earlier.insert(0, (_drops, replace(call, graph=fx.Graph())))
         return self._compile(BackwardCall(self.options, call.name, because), replace(call, options=self.options))
 
@@ -200,34 +200,34 @@ def _around(original: backward_engine.Engine) -> backward_engine.Engine:
         *others: Any,
         **named: Any,
     ) -> Any:
-        given = (outputs, gradients, keep_graph, create_graph, inputs, *others)
+        engine = functools.partial(original, outputs, gradients, keep_graph, create_graph, inputs, *others, **named)
         setting = None if dispatch.a_compiler_traces() else _thread.setting
         if _thread.engine_runs:
-            return _by_engine(original, given, named)
+            return _by_engine(engine)
         _thread.engine_runs = True
         try:
-            why = "" if setting is None else _why_not(create_graph)
-            if setting is not None and not why:
-                with contextlib.ExitStack() as lock:
-                    # Before the gate is closed, since a capture compiles: who waits at the gate may hold this lock.
-                    lock.enter_context(pipeline.lock)
-                    if _gate.close():
-                        return _Run(setting, original, given, named, lock.pop_all()).result()
-                why = "another thread runs a backward at the same time"
             if setting is not None:
+                why = _why_not(create_graph)
+                if not why:
+                    with contextlib.ExitStack() as lock:
+                        # Before the gate is closed, since a capture compiles: who waits at the gate may hold this lock.
+                        lock.enter_context(pipeline.lock)
+                        if _gate.close():
+                            return _Run(setting, engine, outputs, inputs, lock.pop_all()).result()
+                    why = "another thread runs a backward at the same time"
                 setting.told(why)
             with _gate.passed():
-                return _by_engine(original, given, named)
+                return _by_engine(engine)
         finally:
             _thread.engine_runs = False
 
     return torch.compiler.disable(run_backward)  # Dynamo would trace it where a compiled function calls backward()
 
 
-def _by_engine(original: backward_engine.Engine, given: Any, named: Any) -> Any:
+def _by_engine(engine: Callable[[], Any]) -> Any:
     callbacks, _thread.callbacks = _thread.callbacks, None
     try:
-        return original(*given, **named)
+        return engine()
     finally:
         _thread.callbacks = callbacks
 
@@ -254,13 +254,13 @@ class _Run:
     def __init__(
         self,
         setting: Setting,
-        original: backward_engine.Engine,
-        given: Any,
-        named: Any,
+        engine: Callable[[], Any],
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
         switch: contextlib.ExitStack,
     ) -> None:
-        self._setting, self._original = setting, original
-        self._given, self._named = given, named
+        self._setting, self._engine = setting, engine
+        self._outputs, self._inputs = outputs, inputs
         self._error: BaseException | None = None  # of the replay
         self._replays = False
         self._has_threads = torch.autograd.is_multithreading_enabled()
@@ -274,7 +274,7 @@ class _Run:
             with torch.autograd.set_multithreading_enabled(False), self._switch:
                 dynamic = self._setting.dynamic or any(map(sizes_vary, self._first_nodes()))
                 self._switch.enter_context(backward_capture.compiler(self._capture, dynamic))
-                results = self._original(*self._given, **self._named)
+                results = self._engine()
             if not self._replays:
                 reset()  # C++ has found a capture of somebody else's; the next backward is captured here
             return results
@@ -296,7 +296,7 @@ class _Run:
             raise failed
         try:
             with _gate.passed():
-                results = _by_engine(self._original, self._given, self._named)
+                results = _by_engine(self._engine)
         except Exception as error:
             if briefly(error) != why:  # otherwise the error is the user's, and says all
                 self._setting.told(f"it could not be captured ({why})")
@@ -307,13 +307,13 @@ class _Run:
     def _first_nodes(self) -> list[Any]:
         """Some of the nodes that this backward runs. A compiled forward is among them, if its results soon make the
         loss; to look at all nodes of a large graph at each backward would take too long."""
-        return nodes_behind(map(backward_engine.started_at, self._given[0]), MOST_LOOKED_AT)
+        return nodes_behind(map(backward_engine.started_at, self._outputs), MOST_LOOKED_AT)
 
     def _capture(self) -> Capture:
-        visits = backward_engine.visits(self._given[0], self._given[4])
+        visits = backward_engine.visits(self._outputs, self._inputs)
         with dispatch.without_modes():
             names = names_around(sys._getframe(), [one.node.variable for one in visits if one.name == ACCUMULATE])
-        asked = [backward_engine.edge(one) for one in self._given[4]]
+        asked = [backward_engine.edge(one) for one in self._inputs]
         return Capture(visits, asked, names, self._captured)
 
     def _captured(self, capture: Capture) -> Any:
@@ -330,7 +330,7 @@ class _Run:
         callbacks = _thread.callbacks = list[Callable[[], Any]]()
         try:
             with backward_capture.switched_off(), torch.autograd.set_multithreading_enabled(self._has_threads):
-                with current_node.replaying(self._given[0], self._given[4]):
+                with current_node.replaying(self._outputs, self._inputs):
                     results = kept.program(self._setting)(*given)
                 for callback in callbacks:  # which may queue more
                     callback()
@@ -357,10 +357,8 @@ def _drop_captures_of_another_autocast() -> None:
 
 
 def _named(one: backward_engine.AutogradNode) -> str:
-    function: Any = autograd_nodes.function_of(one.node) if isinstance(one.node, BackwardCFunction) else object
-    if issubclass(function, Capturable):
-        return f"backward of {function.captured.name}"
-    return one.name.rpartition("::")[2]
+    ours = captured_forward(one.node)
+    return one.name.rpartition("::")[2] if ours is None else f"backward of {ours.name}"
 
 
 def form_of(capture: Capture, options: Options) -> WholeBackward:

@@ -17,12 +17,18 @@ import torch.fx as fx
 from torch.autograd.function import BackwardCFunction
 
 from aotviz.ir import graphs
-from aotviz.runtime.captured_backward import Capturable
+from aotviz.runtime.captured_backward import Capturable, CapturedBackward
 from aotviz.runtime.partial_backward import Pattern, is_dynamic
 from aotviz.torch_private import autograd_nodes as torchs
 from aotviz.torch_private import backward_capture
 from aotviz.torch_private.dispatch import without_modes
 from aotviz.whole_backward import steps
+
+
+def captured_forward(node: Any) -> CapturedBackward | None:
+    """How the backward of an autograd node is captured, if aotviz compiled its forward."""
+    function: Any = torchs.function_of(node) if isinstance(node, BackwardCFunction) else object
+    return function.captured if issubclass(function, Capturable) else None
 
 
 class Writer(Protocol):
@@ -46,18 +52,16 @@ class Inliner:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._numbers: dict[Any, int] = {}  # Function -> which one, in the order in which they come
+        self._numbers: dict[Any, int] = {}  # what is copied -> which one, in the order in which they come
         self._times: dict[Any, int] = {}
         self.unreached: set[Any] = set()  # autograd's nodes that get no gradient, and that eager would not run
         self.told: list[tuple[str, str]] = []  # (prefix of the nodes' names, where they come from), or (name, why not)
 
     def only_looks(self, node: Any, position: int) -> bool:
         """Whether the hooks on a result of a compiled forward need not be called, if its backward is copied."""
-        function: Any = torchs.function_of(node) if isinstance(node, BackwardCFunction) else object
-        if not issubclass(function, Capturable):
-            return False
+        ours = captured_forward(node)
         with without_modes():
-            return bool(function.captured.only_looks(node, position) and not function.captured.why_as_it_is(node))
+            return ours is not None and ours.only_looks(node, position) and not ours.why_as_it_is(node)
 
     def inlined(
         self, node: Any, position: int, saved: Sequence[Any], gradients: Sequence[Any], special: bool
@@ -66,25 +70,24 @@ class Inliner:
 
         None if it must be called as it is. `special` is whether it takes more than saved tensors and sizes.
         """
-        function: Any = torchs.function_of(node)
+        ours = captured_forward(node)
+        if ours is None:
+            theirs = None if special else backward_capture.torchs_backward(node)
+            return None if theirs is None else self._torchs(theirs, node, saved, gradients)
         came = [gradient is not None for gradient in gradients]
-        if issubclass(function, Capturable):
-            ours = function.captured
-            with without_modes():
-                ours.refuse_parts(node, came)
-                pattern = ours.pattern(came)
-                why = ours.why_not_copied(node, pattern)
-                module = None if why else ours.module(pattern)
-            if module is not None:
-                return self._ours(function, module, pattern, node, position, saved, gradients)
-            self.told.append((f"backward of {ours.name}", f"is called as it is: {why}"))
-            return None
-        theirs = None if special else backward_capture.torchs_backward(node)
-        return None if theirs is None else self._torchs(function, theirs, node, saved, gradients)
+        with without_modes():
+            ours.refuse_parts(node, came)
+            pattern = ours.pattern(came)
+            why = ours.why_not_copied(node, pattern)
+            module = None if why else ours.module(pattern)
+        if module is not None:
+            return self._ours(ours, module, pattern, node, position, saved, gradients)
+        self.told.append((f"backward of {ours.name}", f"is called as it is: {why}"))
+        return None
 
     def _ours(
         self,
-        function: type[Capturable],
+        ours: CapturedBackward,
         module: fx.GraphModule,
         pattern: Pattern,
         node: Any,
@@ -92,8 +95,8 @@ class Inliner:
         saved: Sequence[Any],
         gradients: Sequence[Any],
     ) -> list[Any]:
-        ours, partial = function.captured, function.captured.partial
-        step, prefix = self._writer.step, self._prefix(function, ours.name)
+        partial, step = ours.partial, self._writer.step
+        prefix = self._prefix(ours, ours.name)
         if not all(pattern):
             self._writer.before_all(steps.hold(functools.partial(partial.hold, pattern)), position, tuple(saved))
         sizes = list(torchs.sizes_of(node))
@@ -115,9 +118,9 @@ class Inliner:
         return results
 
     def _torchs(
-        self, function: Any, part: backward_capture.TorchsBackward, node: Any, saved: Sequence[Any], gradients: Any
+        self, part: backward_capture.TorchsBackward, node: Any, saved: Sequence[Any], gradients: Any
     ) -> list[Any]:
-        prefix = self._prefix(function, f"graph {part.number} of torch's AOTAutograd")
+        prefix = self._prefix(torchs.function_of(node), f"graph {part.number} of torch's AOTAutograd")
         sizes = list(torchs.sizes_of(node))
         args = (list(saved), sizes, list(gradients))
         whole = self._writer.step(_prologue(part), args, f"{prefix}_arguments")
@@ -132,9 +135,9 @@ class Inliner:
                 known[node] = self._writer.copied(node, module, known, f"{prefix}_{node.name}")
         return [known[one] if isinstance(one, fx.Node) else one for one in graphs.outputs(module.graph)]
 
-    def _prefix(self, function: Any, name: str) -> str:
-        number = self._numbers.setdefault(function, len(self._numbers))
-        times = self._times[function] = self._times.get(function, -1) + 1
+    def _prefix(self, copied: Any, name: str) -> str:
+        number = self._numbers.setdefault(copied, len(self._numbers))
+        times = self._times[copied] = self._times.get(copied, -1) + 1
         prefix = f"aot{number}_{times}" if times else f"aot{number}"
         self.told.append((prefix, f"copied from the backward of {name}"))
         return prefix

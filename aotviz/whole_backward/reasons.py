@@ -56,11 +56,6 @@ def _done(call: WholeBackward) -> list[Done]:
     return [Done(visit.name, visit.subject, steps) for visit, steps in zip(call.visits, call.done, strict=True)]
 
 
-def same(before: WholeBackward, now: WholeBackward) -> bool:
-    """Whether nothing tells two captures apart."""
-    return difference(before, now) == ANOTHER_KEY
-
-
 def _resized(before: WholeBackward, now: WholeBackward) -> list[str]:
     """How the inputs that a visit reads differ from what the same visit read before. Where several tensors changed in
     the same way, one is told, if possible one that the user has a name for."""

@@ -3,6 +3,7 @@ is of. A value is let go of after the line that reads it last, as autograd's eng
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import defaultdict
 from collections.abc import Sequence
@@ -109,9 +110,7 @@ class _Writer:
             if isinstance(value, list):
                 return f"[{inner}]"
             return f"({inner},)" if len(value) == 1 else f"({inner})"
-        if value is None or isinstance(value, (bool, int, str)):
-            return repr(value)
-        if isinstance(value, float) and value == value and abs(value) != float("inf"):
+        if value is None or isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
         return self._source.bind(type(value).__name__.lower(), value)
 

@@ -7,6 +7,7 @@ variable's name. A leaf that nothing around reaches is `leaf_0`. The gradient of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
@@ -44,32 +45,25 @@ def _tensors(frame: FrameType | None) -> Iterator[tuple[str, str, torch.Tensor]]
     while frame is not None and count < MOST_FRAMES:
         if not is_library(frame.f_code.co_filename):
             count += 1
-            for name, value in (*variables(frame).items(), *_used_globals(frame)):
+            used = ((name, frame.f_globals[name]) for name in frame.f_code.co_names if name in frame.f_globals)
+            for name, value in (*variables(frame).items(), *used):
                 yield from _inside(name, value)
         frame = frame.f_back
 
 
-def _used_globals(frame: FrameType) -> Iterator[tuple[str, Any]]:
-    yield from ((name, frame.f_globals[name]) for name in frame.f_code.co_names if name in frame.f_globals)
-
-
-def _inside(name: str, value: Any) -> Iterator[tuple[str, str, torch.Tensor]]:
+def _inside(name: str, value: Any, is_variables: bool = True) -> Iterator[tuple[str, str, torch.Tensor]]:
     """The tensors of a variable's value, and of the attributes of an object such as a trainer."""
     if isinstance(value, torch.Tensor):
         yield name, "", value
     elif isinstance(value, torch.nn.Module):
-        yield from _of_module(name, value)
-    elif hasattr(value, "__dict__") and not isinstance(value, type) and type(value).__module__ != "builtins":
-        for key, held in list(vars(value).items()):
-            if isinstance(held, torch.Tensor):
-                yield f"{name}.{key}", "", held
-            elif isinstance(held, torch.nn.Module):
-                yield from _of_module(f"{name}.{key}", held)
-
-
-def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
-    for tensors in (module.named_parameters(), module.named_buffers()):
-        for path, tensor in tensors:
+        for path, tensor in itertools.chain(value.named_parameters(), value.named_buffers()):
             for wrapper in _WRAPPERS:
                 path = path.removeprefix(wrapper)
             yield name, path, tensor
+    elif is_variables and _has_attributes(value):
+        for key, held in list(vars(value).items()):
+            yield from _inside(f"{name}.{key}", held, is_variables=False)
+
+
+def _has_attributes(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not isinstance(value, type) and type(value).__module__ != "builtins"
