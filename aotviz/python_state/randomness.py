@@ -41,10 +41,7 @@ class _Watched:
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
         self._thread = threading.get_ident()
-        self._seeded_elsewhere = False  # by another thread
-
-    def excuses(self, generator: torch.Generator) -> bool:
-        return generator is self._generator and self._seeded_elsewhere
+        self.seeded_elsewhere = False  # by another thread
 
     def __getattr__(self, name: str) -> Any:
         if threading.get_ident() == self._thread:
@@ -56,7 +53,7 @@ class _Watched:
             if called and not is_library(frame.f_code.co_filename):
                 refuse(f"torch.random.{called}()")
         elif name in ("manual_seed", "seed", "set_state"):
-            self._seeded_elsewhere = True
+            self.seeded_elsewhere = True
         return getattr(self._generator, name)
 
 
@@ -74,7 +71,8 @@ def followed(request: Request) -> Iterator[None]:
     before = _states()
     generator = torch.random.default_generator
     watched = _Watched(generator)
-    with states_kept([("torch", generator)], watched.excuses), swapped(torch.random, default_generator=watched):
+    kept = states_kept([("torch", generator)], lambda: watched.seeded_elsewhere)
+    with kept, swapped(torch.random, default_generator=watched):
         yield
     for name, state in _states().items():
         if name in before and before[name] != state:
@@ -97,17 +95,17 @@ def _states() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def states_kept(
-    generators: Iterable[tuple[str, torch.Generator]], excused: Callable[[torch.Generator], bool] = lambda _: False
+    generators: Iterable[tuple[str, torch.Generator]], excused: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
     """Restore the states of generators after the block, and refuse a function that changed one: "x.manual_seed()".
-    Changes by another thread, or for which `excused` is true, are ignored."""
+    Changes by another thread, or while `excused()` is true, are ignored."""
     before = [(name, generator, generator.initial_seed(), generator.get_state()) for name, generator in generators]
     changed: list[str] = []
     try:
         yield
     finally:
         for name, generator, seed, state in before:
-            same = torch.equal(generator.get_state(), state) or excused(generator)
+            same = torch.equal(generator.get_state(), state) or excused()
             if not same and (not others_run() or _is_seeded(generator, seed)):
                 generator.set_state(state)
                 changed.append(name)

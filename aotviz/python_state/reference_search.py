@@ -251,7 +251,7 @@ def _step(above: object, holder: object, held: object) -> str:
 def _owner_of(holder: dict[Any, Any], above: Iterable[object]) -> Any:
     """The object among `above` whose attributes a dict holds."""
     for owner in above:
-        own = owner.__dict__ if isinstance(owner, type) else getattr(owner, "__dict__", None)
+        own = getattr(owner, "__dict__", None)
         if own is holder or (isinstance(owner, type) and own == holder):
             return owner
     return None

@@ -45,8 +45,7 @@ def writes_saved_data(one: GraphAndRest) -> Iterator[Names]:
         # Of an input that was written through a view it cannot be seen: CopySlices hides the view's node.
         with one.call.forward.open.active("is_forward"):
             kept = set(map(functional.storage, filter(functional.is_plain, one.saved())))
-            plain = {i for i, tensor in one.written.items() if functional.is_plain(tensor)}
-            found = {i for i in plain if functional.storage(one.written[i]) in kept}
+            found = {i for i, t in one.written.items() if functional.is_plain(t) and functional.storage(t) in kept}
             found |= {i for i, t in one.written.items() if functional.is_copy_slices(functional.grad_fn(t))}
         if found:
             yield ", ".join(repr(str(one.call.graph_inputs[i])) for i in sorted(found))

@@ -318,7 +318,7 @@ class Run(Results):
         if known is None and self.open.take():
             self.__post_init__()
             return self
-        again = self.rerun() if known is None else self.rerun(known=known)
+        again = self.rerun(known=known or self.program.known)
         for node, described in zip(placeholders(again.open.graph), placeholders(self.open.graph), strict=False):
             node.meta["desc"] = described.meta.get("desc")
         return again.take()

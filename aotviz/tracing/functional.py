@@ -59,12 +59,6 @@ def _elements(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [part.elem for part in wrapper_subclasses.parts(tensor) if isinstance(part, FunctionalTensor)]
 
 
-def _written(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The parts that were written, or all parts if none was."""
-    elements = _elements(tensor)
-    return list(filter(functional_tensors.has_data_mutation, elements)) or elements
-
-
 def data_mutated(tensor: torch.Tensor) -> bool:
     return any(map(functional_tensors.has_data_mutation, _elements(tensor)))
 
@@ -93,12 +87,12 @@ def held(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def hidden_from_autograd(tensor: torch.Tensor) -> bool:
-    """Whether all writes went through `.data` or a detached alias."""
-    return all(map(functional_tensors.hidden_from_autograd, _written(tensor)))
+    """Whether all writes, if any, went through `.data` or a detached alias."""
+    return all(map(functional_tensors.hidden_from_autograd, _elements(tensor)))
 
 
 def under_no_grad(tensor: torch.Tensor) -> bool:
-    return all(map(functional_tensors.under_no_grad, _written(tensor)))
+    return all(map(functional_tensors.under_no_grad, _elements(tensor)))
 
 
 def grad_fn(tensor: torch.Tensor) -> Any:

@@ -42,8 +42,7 @@ def found(trace: OpenTrace, nodes: Sequence[Any], meets_subclass: bool) -> Mappi
             if autograd_graph.from_custom_function(node):
                 held += _by_name(trace, node)
             for one in held:
-                if isinstance(one, fx.Node):
-                    kept[one].add(autograd_nodes.number(node))
+                kept[one].add(autograd_nodes.number(node))
     return kept
 
 

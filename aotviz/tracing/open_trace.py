@@ -175,7 +175,7 @@ class OpenTrace:
         self.ledger = ledger or Ledger()
         self.logs_views = logs_views
         self._taken = False
-        self._closed: weakref.ref[fx.GraphModule] | None = None
+        self._closed: Callable[[], fx.GraphModule | None] = lambda: None  # what `graph_module` made of the whole graph
 
     @property
     def graph(self) -> fx.Graph:
@@ -228,8 +228,7 @@ class OpenTrace:
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """Add a graph input that holds `value`, after the existing inputs."""
-        last = self._last_placeholder
-        with contextlib.nullcontext() if last is None else self.graph.inserting_after(last):
+        with self.graph.inserting_after(self._last_placeholder):
             proxy = self.tracer.create_proxy("placeholder", name, (), {})
         node: fx.Node = proxy.node
         self._last_placeholder = node
@@ -289,8 +288,7 @@ class OpenTrace:
         output = next(iter(reversed(self.graph.nodes)))
         if output.op != "output":
             return
-        module = self._closed() if self._closed is not None else None
-        if module is not None:
+        if (module := self._closed()) is not None:
             module.graph = graphs.copied(self.graph)
         self.graph.erase_node(output)
 
@@ -478,15 +476,12 @@ class _SubclassLog(TorchDispatchMode):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self.ledger = ledger
-        self.inside = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.inside or not (self.ledger.open and args and is_subclass(args[0])):
-            return func(*args, **(kwargs or {}))
-        with swapped(self, inside=True):  # a class may run it again, to correct the metadata that it shows
-            first = len(self.ledger.events)
-            result = func(*args, **(kwargs or {}))
-        self.ledger.note_of_subclass(func, args, kwargs or {}, result, first)
+        first = len(self.ledger.events)
+        result = func(*args, **(kwargs or {}))
+        if self.ledger.open and args and is_subclass(args[0]):
+            self.ledger.note_of_subclass(func, args, kwargs or {}, result, first)
         return result
 
 

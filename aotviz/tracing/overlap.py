@@ -120,7 +120,7 @@ def refuse_write(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], 
     """
     if torch.Tag.inplace_view in operator.tags:
         return
-    values = pytree.tree_flatten((args, dict(kwargs)))[0]
+    values = pytree.tree_leaves((args, dict(kwargs)))
     if any(map(is_subclass, values)):  # it has no memory; its class may call an operator for each part
         return
     given = [value for value in values if functional.is_functional(value)]
@@ -193,15 +193,13 @@ def _ask_eager(
         return
     flat, spec = pytree.tree_flatten((args, dict(kwargs)))
     with dispatch.without_modes(), torch.no_grad():
-        memory: dict[int, Any] = {key: torch.UntypedStorage(end) for key, end in ends.items()}
-        for storage in memory.values():
-            storage.fill_(0)
+        memory = {key: torch.zeros(end, dtype=torch.uint8).untyped_storage() for key, end in ends.items()}
 
         def real(value: Any) -> Any:
             if not functional.is_functional(value):
                 return value
             where = lies(value)
-            empty = torch.empty(0, dtype=value.dtype)
+            empty: Any = torch.empty(0, dtype=value.dtype)
             return empty.set_(memory[id(root(value))], where.offset, where.size, where.stride)
 
         real_args, real_kwargs = pytree.tree_unflatten([real(value) for value in flat], spec)

@@ -23,9 +23,6 @@ from aotviz.tracing.events import Marked, MetadataOp
 from aotviz.tracing.ledger import Ledger
 from aotviz.tracing.open_trace import OpenTrace
 
-# The attributes of a run without tensors that user code may keep.
-_WITHOUT_TENSORS = ("open", "program", "values_before", "plans", "input_info", "edges", "part_edges")
-
 
 @dataclass(frozen=True, eq=False)
 class Ran(Arguments):
@@ -41,7 +38,7 @@ class Ran(Arguments):
     input_info: tuple[InputAliasInfo, ...]
 
     def __post_init__(self) -> None:
-        leaks.exclude_from_search(self, *_WITHOUT_TENSORS)
+        leaks.exclude_from_search(self, "open", "program", "plans", "input_info", "edges", "part_edges")
 
     @property
     def ledger(self) -> Ledger:
