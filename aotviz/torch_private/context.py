@@ -81,15 +81,15 @@ def lowering(
 
     Yields the list to which it may add the strides of its outputs.
     """
-    known = context or Context(TracingContext.try_get(), CompileContext.try_get())
+    known = context or current()
     tracing_context = known.tracing or TracingContext(fake_mode)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(autocast_off())
-        stack.enter_context(tracing(tracing_context))
-        if context is not None:
-            stack.enter_context(compile_context(known.compile))
-        stack.enter_context(torchs_log.compiling(facts.number, role))
+    with (
+        torch.no_grad(),
+        autocast_off(),
+        tracing(tracing_context),
+        compile_context(known.compile),
+        torchs_log.compiling(facts.number, role),
+    ):
         before = tracing_context.fw_metadata
         tracing_context.fw_metadata = facts
         try:

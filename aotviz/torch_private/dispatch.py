@@ -54,16 +54,6 @@ def prints_ended() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def functionalize_excluded() -> Iterator[None]:
-    """Exclude the C++ functionalization key: functionalization happens in the Python mode."""
-    guard = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
-    try:
-        yield
-    finally:
-        del guard
-
-
-@contextlib.contextmanager
 def leaving_inference_mode(with_views: bool) -> Iterator[None]:
     """Without inference mode and grad mode. `with_views`: autograd makes views of the results of operators, also inside
     one that is made of others, where the key that does so has been left out."""

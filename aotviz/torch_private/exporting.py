@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch._logging import trace_structured
@@ -17,12 +16,10 @@ from torch.export import _trace
 
 from aotviz.torch_private.tracers import swapped
 
-_restoring: Any = getattr(_trace, "_detect_attribute_assignment", None)  # torch's; it may go
+_restoring = _trace._detect_attribute_assignment
 
 
-def told(
-    running: Callable[[torch.nn.Module], AbstractContextManager[None]],
-) -> AbstractContextManager[None]:
+def told(running: Callable[[torch.nn.Module], AbstractContextManager[None]]) -> AbstractContextManager[None]:
     """Inside this context, exports write their programs to torch's structured trace, and `running` of the module is
     entered where its `forward` runs to be traced (not with `strict=True`, for which Dynamo traces it)."""
 
@@ -31,8 +28,7 @@ def told(
         with _restoring(module), running(module):
             yield
 
-    noted = {} if _restoring is None else {"_detect_attribute_assignment": restored}
-    return swapped(_trace, dtrace_structured=trace_structured, **noted)
+    return swapped(_trace, dtrace_structured=trace_structured, _detect_attribute_assignment=restored)
 
 
 def write(name: str, text: str) -> None:

@@ -20,15 +20,13 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from aotviz.torch_private.tracers import swapped
 
-_thread = threading.local()  # .entered: the modes that the running graph has entered and not left, or None
+_thread = threading.local()  # .entered: the modes that the running graph has entered and not left, in `put_back`
 
 
 def _entering(enter: Callable[..., Any]) -> Callable[..., Any]:
     def entered(*args: Any) -> Any:
         mode = enter(*args)
-        known = getattr(_thread, "entered", None)
-        if known is not None:
-            known.append(mode)
+        getattr(_thread, "entered", []).append(mode)
         return mode
 
     entered.__name__ = entered.__qualname__ = enter.__name__
@@ -37,9 +35,8 @@ def _entering(enter: Callable[..., Any]) -> Callable[..., Any]:
 
 def _leaving(leave: Callable[..., Any]) -> Callable[..., Any]:
     def left(mode: Any) -> Any:
-        known = getattr(_thread, "entered", None)
-        if known is not None:
-            known[:] = (one for one in known if one is not mode)
+        known = getattr(_thread, "entered", [])
+        known[:] = (one for one in known if one is not mode)
         return leave(mode)
 
     left.__name__ = left.__qualname__ = leave.__name__

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,10 +49,9 @@ _METHOD = torch.ops.higher_order.call_torchbind
 _SHARED = "inductor"  # the key in `shared` of the config that Inductor shares between forward and backward
 
 
-def folder_of_key(key: str) -> Path | None:
-    """Where Inductor's cache has what is under a key: two levels below `fxgraph` in its folder. None if unknown."""
-    find = getattr(FxGraphCache, "_get_tmp_dir_for_key", None)
-    return None if find is None else Path(find(key))
+def folder_of_key(key: str) -> Path:
+    """Where Inductor's cache has what is under a key: two levels below `fxgraph` in its folder."""
+    return Path(FxGraphCache._get_tmp_dir_for_key(key))
 
 
 class InductorCompilers:
@@ -69,9 +67,7 @@ class InductorCompilers:
         self.patches = dict(patches)
         self.origin = origin
         with config.patch(self.patches):
-            wrapper: dict[str, Any] = {
-                name: True for name in ("cpp_wrapper", "fx_wrapper") if getattr(config, name, False)
-            }
+            wrapper: dict[str, Any] = {name: True for name in ("cpp_wrapper", "fx_wrapper") if getattr(config, name)}
         inner = functools.partial(compile_fx.compile_fx_inner, get_decomp_fn=select_decomp_table, **wrapper)
         # The backward is compiled when `around` is no longer active, so the compiler itself applies the patches.
         self._inner = config.patch(self.patches)(inner) if self.patches else inner
@@ -174,16 +170,13 @@ class InductorCompilers:
 
     def joint_pass(self, graph_module: fx.GraphModule, joint_inputs: Any) -> Any:
         """Run Inductor's passes over the joint graph, for patterns such as attention."""
-        passes = compile_fx._recursive_joint_graph_passes
-        devices = compile_fx.get_inputs_devices(joint_inputs, graph_module)
+        device = next(iter(compile_fx.get_inputs_devices(joint_inputs, graph_module)))
         with self._active([*joint_inputs[0], *joint_inputs[1]]), compile_fx.get_cuda_device_context(graph_module):
-            given: dict[str, Any] = {"skip_invoke_subgraph": True, "input_device": next(iter(devices))}
-            taken = given.keys() & inspect.signature(passes).parameters  # an older release takes fewer
-            return passes(graph_module, **{name: given[name] for name in taken})
+            return compile_fx._recursive_joint_graph_passes(graph_module, True, device)
 
     def partition(self, graph_module: fx.GraphModule, joint_inputs: Any, **arguments: Any) -> tuple[Any, Any]:
         """Split the joint graph as Inductor would."""
-        own = getattr(config, "custom_partitioner_fn", None)
+        own = config.custom_partitioner_fn
         chosen = own or min_cut_rematerialization_partition
         event = type(own).__name__ if own else chosen.__name__
         with config.patch(self.patches), dynamo_timed(event, log_pt2_compile_event=True):
@@ -192,9 +185,8 @@ class InductorCompilers:
 
     def before_gradients(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> fx.GraphModule:
         """Run Inductor's passes over a graph from Dynamo, whose operators are still torch functions."""
-        passes = getattr(compile_fx, "run_pre_grad_passes", None) or compile_fx._recursive_pre_grad_passes
         with self._active(example_inputs):
-            changed: fx.GraphModule = passes(graph_module, example_inputs)
+            changed: fx.GraphModule = compile_fx.run_pre_grad_passes(graph_module, example_inputs)
         return changed
 
     def _extra(self, facts: CompilerFacts | None, graph_module: fx.GraphModule) -> Any:

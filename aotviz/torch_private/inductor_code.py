@@ -36,7 +36,7 @@ def no_constants() -> Any:
 def taken_out(key: str) -> list[tuple[str, bytes]]:
     """(name, content) of what Inductor's cache has under one of its keys. Nothing is unpickled. Raises OSError."""
     folder = folder_of_key(key)
-    if folder is None or not folder.is_dir():
+    if not folder.is_dir():
         return []
     files = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
     graphs = [one.read_bytes() for one in files]
@@ -58,8 +58,6 @@ def _libraries(cache: Path, graphs: list[bytes]) -> list[tuple[str, bytes]]:
 def put_in(key: str, name: str, content: bytes) -> None:
     """Add one of what `taken_out` gave. Raises ValueError for a name of another form, and OSError."""
     folder = folder_of_key(key)
-    if folder is None:
-        return
     if name == GRAPH:
         place = folder / hashlib.sha256(content).hexdigest()
     elif LIBRARY.match(name):

@@ -214,9 +214,6 @@ def is_static_input(value: Any) -> bool:
 
 def kind_of(call: fx.Node) -> Any:
     """The kind of the side effect that a call of `WITH_EFFECTS` has."""
-    earlier = getattr(effects, "get_effect_key", None)
-    if earlier is not None:
-        return earlier(call.args[1], call.args[2:], call.kwargs)
     called: Any = call.args[1]
     return effects._get_effect(called)
 

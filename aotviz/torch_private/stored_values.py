@@ -28,7 +28,7 @@ _NAMES = (
 )
 FUNCTIONS: dict[str, Any] = {
     **{kind.__name__: kind for kind in (*_OF_SYMPY, *_LOGIC)},
-    **{name: getattr(functions, name) for name in _NAMES.split() if hasattr(functions, name)},
+    **{name: getattr(functions, name) for name in _NAMES.split()},
 }
 _ATOMS: dict[str, Any] = {"true": sympy.true, "false": sympy.false, "oo": sympy.oo, "-oo": -sympy.oo}
 _ATOMS |= {"int_oo": int_oo, "-int_oo": -int_oo}
@@ -46,7 +46,6 @@ _KEYS = {  # a path to a number in the result of a node is a tuple of these
     **{
         name: getattr(symbolic_shapes, name)
         for name in ("ConvertIntKey", "CallMethodKey", "InnerTensorKey", "DivideByKey")
-        if hasattr(symbolic_shapes, name)
     },
 }
 
@@ -268,5 +267,5 @@ def key_named(name: str, *held: Any) -> Any:
 
 def source_names(shape_env: ShapeEnv, symbols: Iterable[Any]) -> dict[Any, str]:
     """The expression by which the user's program gives a symbol its value, e.g. "L['x'].size()[0]"."""
-    sources = getattr(shape_env, "var_to_sources", None) or getattr(shape_env, "symbol_to_source", {})
+    sources = shape_env.var_to_sources
     return {symbol: str(sources[symbol][0].name) for symbol in symbols if sources.get(symbol)}

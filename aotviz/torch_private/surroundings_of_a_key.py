@@ -33,8 +33,7 @@ _SWITCHES = (
 ).split()
 _PRECISIONS = [("generic", "all"), *((b, o) for b in ("cuda", "mkldnn") for o in ("all", "matmul", "conv", "rnn"))]
 _OF_CPU = (
-    "_is_avx2_supported _is_avx512_supported _is_avx512_vnni_supported _is_avx512_bf16_supported "
-    "_is_amx_tile_supported _is_amx_fp16_supported _is_arm_sve_supported"
+    "_is_avx2_supported _is_avx512_supported _is_avx512_bf16_supported _is_amx_tile_supported _is_amx_fp16_supported"
 ).split()
 
 
@@ -84,13 +83,9 @@ def defaults() -> str:
 def switches() -> str:
     """Precision of matrix products, and what torch.backends switches."""
     found = {"float32 matmul precision": torch.get_float32_matmul_precision()}
-    for name in _SWITCHES:
-        read = getattr(torch._C, name, None)
-        if read is not None:
-            found[name[5:]] = read()
-    precision = getattr(torch._C, "_get_fp32_precision_getter", None)
-    if precision is not None:
-        found |= {f"fp32 precision of {backend} {op}": precision(backend, op) for backend, op in _PRECISIONS}
+    found |= {name[5:]: getattr(torch._C, name)() for name in _SWITCHES}
+    precision = torch._C._get_fp32_precision_getter
+    found |= {f"fp32 precision of {backend} {op}": precision(backend, op) for backend, op in _PRECISIONS}
     return _lines(found)
 
 
@@ -112,22 +107,21 @@ def threads() -> str:
 
 @functools.lru_cache(1)
 def processor() -> str:
-    of_torch = [name for name in _OF_CPU if getattr(torch.cpu, name, bool)()]
+    of_torch = [name for name in _OF_CPU if getattr(torch.cpu, name)()]
     found = ", ".join(name[4:-10] for name in of_torch)
     return f"{platform.system()} {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {found}"
 
 
 @functools.lru_cache(64)
 def accelerator(kind: str, index: int | None) -> str:
-    """What a device is: its name, its capability, and the driver's version."""
+    """What a device is: its name and its capability."""
     if kind in ("cpu", "meta"):
         return ""
     module: Any = getattr(torch, kind, None)
     try:
         if kind == "cuda":
             about: Any = torch.cuda.get_device_properties(index or 0)
-            driver = getattr(torch._C, "_cuda_getDriverVersion", int)()
-            return f"{about.name} {about.major}.{about.minor}, {about.multi_processor_count} units, driver {driver}"
+            return f"{about.name} {about.major}.{about.minor}, {about.multi_processor_count} units"
         return f"{kind} {module.get_device_name(index or 0)}"
     except (AssertionError, AttributeError, RuntimeError):
         return f"{kind}, not available"

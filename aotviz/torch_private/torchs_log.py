@@ -154,8 +154,7 @@ class Log:
 
 def _settings() -> str:
     """AOTAutograd's settings as JSON. A user may have set one to an object that JSON does not have."""
-    serializable = getattr(config, "get_serializable_config_copy", None)
-    return json.dumps((serializable or config.save_config_portable)(), default=repr, indent=0)
+    return json.dumps(config.get_serializable_config_copy(), default=repr, indent=0)
 
 
 @contextlib.contextmanager

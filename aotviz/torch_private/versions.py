@@ -105,11 +105,9 @@ OWNERS = {
 }
 
 RELEASES = {  # names that only some releases have: "2.14-" is since 2.14, "-2.13" until 2.13, "" at times
-    "torch._higher_order_ops.effects._get_effect": "",
     "torch._dynamo.exc.FakeTensorObservedException": "2.14-",
     "torch._dynamo.utils._get_fake_value_impl": "2.14-",  # 2.13 has it, and it is not needed there
     "torch._dynamo.variables.misc.CallMethodVariable": "2.14-",
-    "torch._inductor.compile_fx._recursive_pre_grad_passes": "",
     "torch._library.opaque_object.is_opaque_reference_type": "-2.13",
     "torch._library.opaque_object.is_opaque_symbolic_type": "2.14-",
     "torch._inductor.virtualized.V.graph.never_reuse_buffers.update": "",  # while Inductor compiles

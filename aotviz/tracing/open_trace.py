@@ -48,7 +48,6 @@ from aotviz.torch_private.cannot_trace import CannotTrace
 from aotviz.torch_private.dispatch import (
     TorchDispatchMode,
     enable_python_dispatcher,
-    functionalize_excluded,
     leaving_inference_mode,
     prints_ended,
     without_modes,
@@ -212,7 +211,6 @@ class OpenTrace:
             enter(distributed.sizes_found_untraced())
             enter(decompositions.lstm_chosen_by(_chosen_lstm))
             enter(corrections.as_eager())
-            enter(functionalize_excluded())
             yield
 
     def take(self) -> bool:
