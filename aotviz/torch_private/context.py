@@ -32,11 +32,11 @@ class CompilerFacts:
 
     static_input_indices: list[int]
     num_mutated_inp_runtime_indices: int
-    bw_donated_idxs: list[int] | None
-    input_info: Sequence[Any] = ()
-    output_info: Sequence[Any] = ()
-    num_slots: int = 0  # outputs of the forward before the saved values
-    number: int = 0  # torch's, of the program
+    bw_donated_idxs: list[int]
+    input_info: Sequence[Any]
+    output_info: Sequence[Any]
+    num_slots: int  # outputs of the forward before the saved values
+    number: int  # torch's, of the program
     shared: dict[str, Any] = field(default_factory=dict)  # what the forward's compiler passes to the backward's
 
 

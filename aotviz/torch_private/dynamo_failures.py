@@ -68,8 +68,8 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
     @functools.wraps(traced)
     def call_apply(self: Any, tx: InstructionTranslator, args: Any, kwargs: Any) -> Any:
         if _differentiates() and is_one(_innermost(tx.output.compiler_fn)):
-            with _telling(tell, lambda _: _left(tx, self.fn_cls.__name__, lost=True)):
-                name = self.fn_cls.__name__
+            name = self.fn_cls.__name__
+            with _telling(tell, tx, lost=name):
                 unimplemented(
                     gb_type="The backward of a torch.autograd.Function is lost under a torch.func transform",
                     context=f"{name}.apply",
@@ -96,7 +96,7 @@ def leave_to_eager(is_one: Callable[[Any], bool], tell: Callable[[Left], None]) 
     def breaks_or_raises(break_graph: Callable[[], Any]) -> Any:
         tx = InstructionTranslator.current_tx()
         if _may_break(tx, is_one):
-            with _telling(tell, lambda error: _left(tx, str(error))):
+            with _telling(tell, tx):
                 break_graph()
         raises(break_graph)
 
@@ -108,12 +108,18 @@ _told = weakref.WeakSet[Unsupported]()
 
 
 @contextlib.contextmanager
-def _telling(tell: Callable[[Left], None], left: Callable[[Unsupported], Left]) -> Iterator[None]:
-    """Tells of a graph break that is raised in the block."""
+def _telling(tell: Callable[[Left], None], tx: InstructionTranslator, lost: str = "") -> Iterator[None]:
+    """Tells of a graph break that is raised in the block. `lost`: the Function whose backward it keeps."""
     try:
         yield
     except Unsupported as error:
-        tell(left(error))
+        frame: Any = tx  # one of its base class
+        while frame.parent is not None and _is_torchs(frame.f_code.co_filename):
+            frame = frame.parent
+        place = f"{frame.f_code.co_filename}:{frame.lineno} in {frame.f_code.co_name}"
+        backend, name = _innermost(tx.output.compiler_fn), str(tx.output.root_tx.f_code.co_name)
+        part: Literal["transform", "call"] = "transform" if runtime.transforms_active() else "call"
+        tell(Left(backend, name, place, lost or str(error), part, bool(lost)))
         _told.add(error)
         raise
 
@@ -176,7 +182,7 @@ def _broken_where_it_fails(
             if not _may_break(tx, is_one):
                 raise
             said = f"Dynamo failed to run FX node with fake tensors: {error}"
-        with _telling(tell, lambda error: _left(tx, str(error))):
+        with _telling(tell, tx):
             unimplemented(gb_type="RuntimeError when making fake tensor call", context="", explanation=said, hints=[])
 
     return broken
@@ -198,15 +204,6 @@ def _only_what_apply_has(attribute: Callable[..., Any], is_one: Callable[[Any], 
         return attribute(self, tx, name)
 
     return known
-
-
-def _left(tx: InstructionTranslator, why: str, lost: bool = False) -> Left:
-    frame: Any = tx  # one of its base class
-    while frame.parent is not None and _is_torchs(frame.f_code.co_filename):
-        frame = frame.parent
-    place = f"{frame.f_code.co_filename}:{frame.lineno} in {frame.f_code.co_name}"
-    name, inside = str(tx.output.root_tx.f_code.co_name), runtime.transforms_active()
-    return Left(_innermost(tx.output.compiler_fn), name, place, why, "transform" if inside else "call", lost)
 
 
 def _may_break(tx: InstructionTranslator, is_one: Callable[[Any], bool]) -> bool:

@@ -86,9 +86,7 @@ class InductorCompilers:
     ) -> Callable[..., Any]:
         """Compile the forward of a program that has a backward. `is_inference`: of one without."""
         facts = _facts()
-        leading = 0 if is_inference or facts is None else facts.num_mutated_inp_runtime_indices
-        results: Any = graph_module.graph.output_node().args[0]
-        slots = len(results) if facts is None else facts.num_slots
+        leading = 0 if is_inference else facts.num_mutated_inp_runtime_indices
         streams.tie(graph_module)
         scale_first(graph_module.graph)
         with (
@@ -104,9 +102,9 @@ class InductorCompilers:
             compiled: Callable[..., Any] = compile_fx.compile_fx_forward(
                 graph_module,
                 example_inputs,
-                num_orig_model_outputs=slots - leading,  # users see their strides, so Inductor keeps them
+                num_orig_model_outputs=facts.num_slots - leading,  # users see their strides, so Inductor keeps them
                 num_example_inputs=len(example_inputs),
-                compiler_config_extra=self._extra(facts, graph_module),
+                compiler_config_extra=self._extra(graph_module),
                 inner_compile=self._inner,
                 is_inference=is_inference,
             )
@@ -118,20 +116,18 @@ class InductorCompilers:
 
     def backward(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a backward, in the same CUDA-graph tree as its forward."""
-        facts = _facts()
-        donated = () if facts is None else facts.bw_donated_idxs or ()
         streams.run_on_one(graph_module)
         scale_first(graph_module.graph)
         with (
             self._active(example_inputs),
-            _memory_facts(graph_module, example_inputs, donated),
+            _memory_facts(graph_module, example_inputs, _facts().bw_donated_idxs),
             _tracked() as found,
             dynamo_timed("compile_fx.<locals>.bw_compiler"),
         ):
             compiled: Callable[..., Any] = compile_fx.compile_fx_backward(
                 graph_module,
                 example_inputs,
-                compiler_config_extra=self._extra(facts, graph_module),
+                compiler_config_extra=self._extra(graph_module),
                 inner_compile=self._inner,
             )
             found(compiled)
@@ -157,7 +153,7 @@ class InductorCompilers:
             )
             if compiled is None or not fits(compiled, example_inputs):
                 return None
-            extra = self._extra(_facts(), module)
+            extra = self._extra(module)
             arguments: Any = {
                 "cudagraphs": extra.cudagraphs,
                 "is_backward": not is_forward,
@@ -178,7 +174,7 @@ class InductorCompilers:
         """Split the joint graph as Inductor would."""
         own = config.custom_partitioner_fn
         chosen = own or min_cut_rematerialization_partition
-        event = type(own).__name__ if own else chosen.__name__
+        event = type(own).__name__ if own else min_cut_rematerialization_partition.__name__
         with config.patch(self.patches), dynamo_timed(event, log_pt2_compile_event=True):
             forward, backward = chosen(graph_module, joint_inputs, compiler="inductor", **arguments)
         return forward, backward
@@ -189,9 +185,9 @@ class InductorCompilers:
             changed: fx.GraphModule = compile_fx.run_pre_grad_passes(graph_module, example_inputs)
         return changed
 
-    def _extra(self, facts: CompilerFacts | None, graph_module: fx.GraphModule) -> Any:
+    def _extra(self, graph_module: fx.GraphModule) -> Any:
         """Inductor's extra config, one per program: a backward must know what its forward found about CUDA graphs."""
-        shared: dict[str, Any] = {} if facts is None else facts.shared
+        shared = _facts().shared
         if _SHARED not in shared:
             by_graph = versions.has("CUDA graphs are decided by graph")
             asked: Any = (self.origin or graph_module) if by_graph else config
@@ -282,8 +278,8 @@ def _mark_replayed(compiled: Any) -> None:
     setattr(compiled, REPLAYED, int(getattr(compiled, "_time_taken_ns", 0) or 0))
 
 
-def _facts() -> CompilerFacts | None:
+def _facts() -> CompilerFacts:
     """The facts of the pipeline about the program that is being lowered."""
-    context = TracingContext.try_get()
-    facts = None if context is None else context.fw_metadata
-    return facts if isinstance(facts, CompilerFacts) else None
+    facts = TracingContext.get().fw_metadata
+    assert isinstance(facts, CompilerFacts)  # `context.lowering` puts them there
+    return facts

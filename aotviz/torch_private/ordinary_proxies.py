@@ -81,16 +81,12 @@ def _name(func: Any, graph: fx.Graph) -> str:
     """What the nodes of an operator are called, or "" if it is left to torch."""
     if not isinstance(func, OpOverload) or func.namespace not in ("aten", "prims") or func in _NEVER:
         return ""
-    if func._schema.is_mutable or torch.Tag.data_dependent_output in func.tags or not _is_known(func):
+    if func._schema.is_mutable or torch.Tag.data_dependent_output in func.tags:
         return ""
-    if func._can_decompose():
+    is_known = torch._C._dispatch_has_kernel(func.name())  # `aten.sym_size` is not, and torch 2.11 raises below for it
+    if not is_known or func._can_decompose():
         return ""
     return graph._target_to_str(func.overloadpacket.__name__)
-
-
-def _is_known(func: OpOverload) -> bool:
-    """Whether torch's dispatcher has the operator. It has no `aten.sym_size`, and torch 2.11 raises if it is asked."""
-    return torch._C._dispatch_has_kernel(func.name())
 
 
 def _node(value: Any, tracked: Any) -> Any:

@@ -28,7 +28,7 @@ _NAMES = (
 )
 FUNCTIONS: dict[str, Any] = {
     **{kind.__name__: kind for kind in (*_OF_SYMPY, *_LOGIC)},
-    **{name: getattr(functions, name) for name in _NAMES.split()},
+    **{name: getattr(functions, name) for name in _NAMES.split() if hasattr(functions, name)},
 }
 _ATOMS: dict[str, Any] = {"true": sympy.true, "false": sympy.false, "oo": sympy.oo, "-oo": -sympy.oo}
 _ATOMS |= {"int_oo": int_oo, "-int_oo": -int_oo}
@@ -42,11 +42,11 @@ TENSOR_BASE = torch.Tensor.__base__  # its methods are those of C++
 STATE_FUNCTIONS = {"torch._C": (torch._C, (torch._C._set_grad_enabled,))}
 _METHODS_OF_A_PATH = frozenset(("size", "stride", "storage_offset"))
 _KEYS = {  # a path to a number in the result of a node is a tuple of these
-    **{name: getattr(_pytree, name) for name in ("SequenceKey", "MappingKey", "GetAttrKey")},
-    **{
-        name: getattr(symbolic_shapes, name)
-        for name in ("ConvertIntKey", "CallMethodKey", "InnerTensorKey", "DivideByKey")
-    },
+    kind.__name__: kind
+    for kind in (
+        *(_pytree.SequenceKey, _pytree.MappingKey, _pytree.GetAttrKey, symbolic_shapes.ConvertIntKey),
+        *(symbolic_shapes.CallMethodKey, symbolic_shapes.InnerTensorKey, symbolic_shapes.DivideByKey),
+    )
 }
 
 

@@ -83,7 +83,7 @@ def defaults() -> str:
 def switches() -> str:
     """Precision of matrix products, and what torch.backends switches."""
     found = {"float32 matmul precision": torch.get_float32_matmul_precision()}
-    found |= {name[5:]: getattr(torch._C, name)() for name in _SWITCHES}
+    found |= {name[5:]: read() for name in _SWITCHES if (read := getattr(torch._C, name, None))}
     precision = torch._C._get_fp32_precision_getter
     found |= {f"fp32 precision of {backend} {op}": precision(backend, op) for backend, op in _PRECISIONS}
     return _lines(found)
@@ -107,7 +107,7 @@ def threads() -> str:
 
 @functools.lru_cache(1)
 def processor() -> str:
-    of_torch = [name for name in _OF_CPU if getattr(torch.cpu, name)()]
+    of_torch = [name for name in _OF_CPU if getattr(torch.cpu, name, bool)()]
     found = ", ".join(name[4:-10] for name in of_torch)
     return f"{platform.system()} {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {found}"
 

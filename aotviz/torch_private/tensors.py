@@ -10,9 +10,7 @@ from typing import Any
 
 import torch
 from torch._prims_common import is_non_overlapping_and_dense_or_false
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
-
-__all__ = ["is_traceable_wrapper_subclass"]
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
 # Generated code calls these three, so they cost no more than the attribute.
 base_of: Callable[[torch.Tensor], torch.Tensor | None] = attrgetter("_base")

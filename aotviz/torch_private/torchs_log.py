@@ -29,6 +29,8 @@ from torch._functorch import config
 from torch._guards import CompileContext, CompileId, TracingContext, compile_context
 from torch._logging import getArtifactLogger, trace_structured
 
+from aotviz.torch_private.tracers import items_kept, swapped
+
 _TRACE = logging.getLogger("torch.__trace")
 _ABOUT = "torch._functorch._aot_autograd.graph_compile"  # the module that owns torch's two loggers of graphs
 _GRAPHS = getArtifactLogger(_ABOUT, "aot_graphs")
@@ -58,19 +60,14 @@ def next_number() -> int:
 @contextlib.contextmanager
 def compiling(number: int, role: str) -> Iterator[None]:
     """Inside this context, a graph of the program `number` is compiled: torch counts it, and names it by its `role`."""
-    named = [f"{number}_{role}"]
-    known = TracingContext.try_get()
-    before = _NAMES["graph_being_compiled"], getattr(known, "aot_graph_name", None)
-    _NAMES["graph_being_compiled"] = named
-    if known is not None:
-        known.aot_graph_name = named
-    try:
-        yield
-    finally:
-        _NAMES["nth_graph"] += 1
-        _NAMES["graph_being_compiled"] = before[0]
-        if known is not None:
-            known.aot_graph_name = before[1]
+    named, known = [f"{number}_{role}"], TracingContext.try_get()
+    in_context = contextlib.nullcontext() if known is None else swapped(known, aot_graph_name=named)
+    with items_kept(_NAMES, "graph_being_compiled"), in_context:
+        _NAMES["graph_being_compiled"] = named
+        try:
+            yield
+        finally:
+            _NAMES["nth_graph"] += 1
 
 
 def is_traced() -> bool:
