@@ -60,17 +60,14 @@ def without_compiled_autograd() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def unread_draws_kept() -> Iterator[None]:
+def unread_draws_kept() -> contextlib.AbstractContextManager[Any]:
     """Inside a compilation of Dynamo, torch removes random operators whose results are not read, unless this setting of
     Inductor says that a program has eager's random numbers. Without them, later numbers would be others."""
     if TracingContext.try_get() is None:
-        yield
-        return
+        return contextlib.nullcontext()
     from torch._inductor import config  # torch loads it in that case
 
-    with config.patch(fallback_random=True):
-        yield
+    return config.patch(fallback_random=True)
 
 
 @contextlib.contextmanager

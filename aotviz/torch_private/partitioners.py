@@ -42,11 +42,9 @@ def memory_budget(share: float) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def offloading(wanted: bool) -> Iterator[None]:
+def offloading(wanted: bool) -> contextlib.AbstractContextManager[Any]:
     """Let a partitioner move the saved values whose node has `should_offload` to the CPU, and back."""
-    with config.patch(enable_activation_offloading=True) if wanted else contextlib.nullcontext():
-        yield
+    return config.patch(enable_activation_offloading=True) if wanted else contextlib.nullcontext()
 
 
 def is_offloaded(node: fx.Node) -> bool:
@@ -63,30 +61,27 @@ def saves_memory() -> bool:
 LEAST_BUDGET = 1e-9
 
 
-@contextlib.contextmanager
-def saving_what_must_be(graph: fx.Graph) -> Iterator[None]:
+def saving_what_must_be(graph: fx.Graph) -> contextlib.AbstractContextManager[Any]:
     """At a memory budget of 0, torch's min-cut partitioner saves inputs only, also where a node must be saved. With the
     least budget above that, it saves those nodes, and nothing more."""
     must = any(node.meta.get("recompute") == CheckpointPolicy.MUST_SAVE for node in graph.nodes)
     budget = LEAST_BUDGET if must and not config.activation_memory_budget else config.activation_memory_budget
-    with config.patch(activation_memory_budget=budget):
-        yield
+    return config.patch(activation_memory_budget=budget)
 
 
-@contextlib.contextmanager
-def sharing(partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], graph: fx.Graph) -> Iterator[None]:
+def sharing(
+    partition_fn: Callable[..., Any], share: Callable[[fx.Graph], Any], graph: fx.Graph
+) -> contextlib.AbstractContextManager[Any]:
     """Replace the elimination of common subexpressions, with which torch's min-cut partitioner begins, by `share`.
 
     A partitioner that hands on to another one names that as `otherwise`.
     """
     last = getattr(partition_fn, "otherwise", partition_fn)
     if last not in ("min-cut", min_cut_rematerialization_partition) or not config.cse:
-        yield
-        return
+        return contextlib.nullcontext()
     graph.eliminate_dead_code()
     share(graph)
-    with config.patch(cse=False):
-        yield
+    return config.patch(cse=False)
 
 
 def _objects_hold_nothing(graph: fx.Graph) -> dict[str, Any]:

@@ -75,10 +75,8 @@ _MARK = "_dynamo_propagated_dynamic_indices" if _MARKS_SAVED else "_dynamo_weak_
 
 def marked_dims(tensor: torch.Tensor) -> set[int]:
     """The dimensions that are marked as varying, by us, by torch or by the user."""
-    found: set[int] = set()
-    for marks in (_MARK, "_dynamo_weak_dynamic_indices", "_dynamo_dynamic_indices"):
-        found |= getattr(tensor, marks, None) or set()
-    return found
+    marks = (_MARK, "_dynamo_weak_dynamic_indices", "_dynamo_dynamic_indices")
+    return set[int]().union(*(getattr(tensor, mark, None) or () for mark in marks))
 
 
 def mark_saved(values: Sequence[Any], dims: Sequence[tuple[int, tuple[int, ...]]]) -> None:

@@ -16,14 +16,9 @@ from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObj
 from torch._library.fake_class_registry import has_fake_class, maybe_to_fake_obj
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aotviz.torch_private import versions
 from aotviz.torch_private.cannot_trace import CannotTrace
 
-_BY_REFERENCE = (
-    opaque_object.is_opaque_symbolic_type  # type: ignore[attr-defined]
-    if versions.has("opaque types are symbolic")
-    else opaque_object.is_opaque_reference_type
-)
+_BY_REFERENCE = getattr(opaque_object, "is_opaque_symbolic_type", None) or opaque_object.is_opaque_reference_type
 
 
 def is_object(value: Any) -> bool:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -57,14 +57,11 @@ def grad_mode() -> str:
 
 def autocast() -> str:
     """The state of autocast, by device type; "off" if it is off everywhere."""
-    kinds = [kind for kind in _autocast_devices() if torch.is_autocast_enabled(kind)]
+    kinds = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
     if not kinds:
         return "off"
     caches = "" if torch.is_autocast_cache_enabled() else ", no cache"
     return ", ".join(f"{kind} {torch.get_autocast_dtype(kind)}" for kind in kinds) + caches
-
-
-_autocast_devices: Callable[[], list[str]] = torch._C._autocast_supported_devices
 
 
 def deterministic() -> str:

@@ -108,8 +108,6 @@ RELEASES = {  # names that only some releases have: "2.14-" is since 2.14, "-2.1
     "torch._dynamo.exc.FakeTensorObservedException": "2.14-",
     "torch._dynamo.utils._get_fake_value_impl": "2.14-",  # 2.13 has it, and it is not needed there
     "torch._dynamo.variables.misc.CallMethodVariable": "2.14-",
-    "torch._library.opaque_object.is_opaque_reference_type": "-2.13",
-    "torch._library.opaque_object.is_opaque_symbolic_type": "2.14-",
     "torch._inductor.virtualized.V.graph.never_reuse_buffers.update": "",  # while Inductor compiles
     "torch.fx._symbolic_trace._is_fx_tracing_context": "2.14-",
     "torch.fx._symbolic_trace._is_fx_tracing_flag": "-2.13",
