@@ -148,8 +148,6 @@ def _together(outputs: list[Any], passed: list[set[Any]]) -> tuple[tuple[int, ..
 
     If only some of them are present, the gradients depend on the user's code there.
     """
-    if len(outputs) < 2:
-        return ()
     below = [{functional.grad_fn(one), *nodes} for one, nodes in zip(outputs, passed, strict=True)]
     nodes = dict.fromkeys(n for nodes in below for n in nodes if autograd_graph.from_custom_function(n))
     custom = [node for node in nodes if len(autograd_nodes.results(node)) > 1]

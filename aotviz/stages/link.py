@@ -7,6 +7,8 @@ graph runs, mutations are written back, views are recreated, the result goes out
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,7 +68,7 @@ class _Wrapper:
         epilogue = Epilogue(source, call, self.lowered.cut if isinstance(self.lowered, LoweredSplit) else None)
         needed = epilogue.inputs_needed()
         detached = self._detached()
-        stages: list[tuple[list[str], list[str]]] = []
+        afters: list[Callable[[], None]] = []
         if variables is None and not call.rewrites and not detached:
             inputs = self._pick(needed)
             arguments = "args"
@@ -74,7 +76,7 @@ class _Wrapper:
             epilogue.passed = variables = variables if variables is not None else self._unpack()
             for rewrite in call.rewrites:
                 before, variables = variables, rewrite.inputs(source, variables)
-                stages.append((before, variables))
+                afters.append(functools.partial(rewrite.after, source, before, variables))
             inputs = self.variables = variables
             passed = [v + detached.get(i, "") for i, v in enumerate(inputs)]
             if self.wrapping is not None and not self.apply:
@@ -89,8 +91,8 @@ class _Wrapper:
         epilogue.node()
         if not self.written:
             epilogue.replay()
-        for rewrite, both in zip(reversed(call.rewrites), reversed(stages), strict=True):
-            rewrite.after(source, *both)
+        for after in reversed(afters):
+            after()
         expressions = epilogue.outputs()
         epilogue.hear()
         epilogue.watch()

@@ -135,12 +135,10 @@ def _writable(call: JointGraph, results: Sequence[Any]) -> frozenset[str]:
     returned = {info.base_index for info in call.meta.output_info if info.output_type in _OF_INPUTS}
     outside = {*call.follows.returned, *(call.follows.alive if by_operator else ())}
     returned |= {i for i in inputs if not call.members(i).isdisjoint(outside)}
-    values = dict(zip(inputs, graphs.values(list(inputs.values())), strict=True))
-    places = {
-        functional.storage(value) for i, value in values.items() if i in returned and functional.has_storage(value)
-    }
-    seen = (i for i, value in values.items() if functional.has_storage(value) and functional.storage(value) in places)
-    found = {inputs[i].name for i in seen}
+    values = ((i, node.meta.get("val")) for i, node in inputs.items())
+    storages = {i: functional.storage(value) for i, value in values if functional.has_storage(value)}
+    places = {place for i, place in storages.items() if i in returned}
+    found = {inputs[i].name for i, place in storages.items() if place in places}
     return frozenset(found | made if by_operator else found)
 
 

@@ -54,16 +54,6 @@ def saved_hook_context() -> SavedHookContext | None:
     return _context.get()
 
 
-@dataclass(frozen=True)
-class TracedHook:
-    """A hook as a graph: (what it takes that is not a constant) -> (results). `packed` is its result with fake tensors;
-    `values` are the leaves of that."""
-
-    module: fx.GraphModule
-    values: tuple[Any, ...]
-    packed: Any
-
-
 def run(call: Split) -> Split:
     hooks = saved_tensor_hooks.inlineable()
     if hooks is None:
@@ -108,9 +98,7 @@ class _Inliner:
         self.call, self.pack, self.unpack = call, pack, unpack
         self.forward = graphs.copy(call.forward_module)
         self.forward_nodes = {node.name: node for node in self.forward.graph.nodes}
-        self.tensors: list[SavedTensor] = []
-        self.symbols: list[SavedTensor] = []
-        self.results: dict[str, fx.Node] = {}  # what the forward returns, by the name of what is saved
+        self.kept: dict[str, tuple[SavedTensor, fx.Node]] = {}  # by name: what is saved, as a node of the forward
         self.unpacked: dict[str, tuple[fx.GraphModule, list[str]]] = {}  # by saved name: the hook, what it takes
 
     def run(self, chosen: list[bool], evidence: list[Reason]) -> Split:
@@ -119,11 +107,11 @@ class _Inliner:
             if apply:
                 evidence += self._pack(saved)
             else:
-                self._keep(saved, self.forward_nodes[saved.name])
-        kept = (*self.tensors, *self.symbols)
+                self.kept.setdefault(saved.name, (saved, self.forward_nodes[saved.name]))
+        kept = sorted((one for one, _ in self.kept.values()), key=lambda one: one.is_symbol)
         count = len(call.slots)
         slots, described = graphs.outputs(self.forward.graph), graphs.output_node(self.forward.graph).meta["desc"]
-        results = (*slots[:count], *(self.results[one.name] for one in kept))
+        results = (*slots[:count], *(self.kept[one.name][1] for one in kept))
         names = (*described[:count], *(SavedOutput(one.name) for one in kept))
         graphs.set_outputs(self.forward.graph, results, names)
         self.forward.graph.eliminate_dead_code()
@@ -131,24 +119,20 @@ class _Inliner:
         return replace(
             call,
             forward_module=self.forward,
-            backward_module=self._backward(),
-            saved=kept,
+            backward_module=self._backward(kept),
+            saved=tuple(kept),
             unpacked=self.unpacked,
             evidence=tuple(evidence),
         )
 
-    def _keep(self, saved: SavedTensor, node: fx.Node) -> None:
-        if saved.name not in self.results:
-            (self.symbols if saved.is_symbol else self.tensors).append(saved)
-            self.results[saved.name] = node
-
     def _pack(self, saved: SavedTensor) -> list[Reason]:
         """Pack one saved tensor at the end of the forward."""
-        packed = self._traced("pack", self.pack, saved.value, saved.name)
+        pack, packed = self._traced("pack", self.pack, saved.value, saved.name)
         made = self.forward.graph
         with made.inserting_before(graphs.output_node(made)):
-            results = graphs.inlined(packed.module, self.forward, made, [self.forward_nodes[saved.name]], "is_forward")
-        kept = [(result, v) for result, v in zip(results, packed.values, strict=True) if isinstance(result, fx.Node)]
+            results = graphs.inlined(pack, self.forward, made, [self.forward_nodes[saved.name]], "is_forward")
+        pairs = zip(results, pytree.tree_leaves(packed), strict=True)
+        kept = [(result, value) for result, value in pairs if isinstance(result, fx.Node)]
         for result, value in kept:
             one = replace(
                 saved,
@@ -160,16 +144,17 @@ class _Inliner:
                 is_view=result.op == "placeholder" or operators.is_view(result.target),
                 hook=f"packed from {saved.name}",
             )
-            self._keep(one, result)
-        unpacked = self._traced("unpack", self.unpack, packed.packed, saved.name)
-        _refuse_another_tensor(saved, unpacked)
-        self.unpacked[saved.name] = (unpacked.module, [result.name for result, _ in kept])
+            self.kept.setdefault(one.name, (one, result))
+        unpack, unpacked = self._traced("unpack", self.unpack, packed, saved.name)
+        _refuse_another_tensor(saved, pytree.tree_leaves(unpacked))
+        self.unpacked[saved.name] = (unpack, [result.name for result, _ in kept])
         # the unpack hook was traced with the constants among the results
         what = (result.name if isinstance(result, fx.Node) else repr(result) for result in results)
         return [Reason(saved.name, f"saved as {', '.join(what)}")]
 
-    def _traced(self, kind: str, hook: fx.GraphModule, argument: Any, name: str) -> TracedHook:
-        """Trace `hook(argument)` for the saved tensor `name`; `argument` is any pytree, its tensors fake.
+    def _traced(self, kind: str, hook: fx.GraphModule, argument: Any, name: str) -> tuple[fx.GraphModule, Any]:
+        """Trace `hook(argument)` for the saved tensor `name`; `argument` is any pytree, its tensors fake. Returns the
+        graph, (what the hook takes that is not a constant) -> (results), and its result with fake tensors.
 
         Raises:
             Refused: the hook takes or returns a tensor subclass, or writes its argument.
@@ -196,10 +181,9 @@ class _Inliner:
             results = [trace.node_of(value) for value in values]
             values = [v if isinstance(r, fx.Node) else r for v, r in zip(values, results, strict=True)]
         trace.graph.output(tuple(results))
-        module = trace.graph_module(trace.graph)
-        return TracedHook(module, tuple(values), pytree.tree_unflatten(values, found_spec))
+        return trace.graph_module(trace.graph), pytree.tree_unflatten(values, found_spec)
 
-    def _backward(self) -> fx.GraphModule:
+    def _backward(self, kept: Sequence[SavedTensor]) -> fx.GraphModule:
         """The backward with other inputs: symbols, then tensors, then the same tangents."""
         old = self.call.backward_module.graph
         made = operators.empty_copy(old)
@@ -208,17 +192,17 @@ class _Inliner:
         inputs: dict[str, fx.Node] = {}
         known = {saved.name for saved in self.call.saved}
         placeholders = graphs.placeholders(old)
-        for saved in (*self.symbols, *self.tensors):
+        for saved in sorted(kept, key=lambda one: not one.is_symbol):
             node = inputs[saved.name] = made.placeholder(saved.name)
             if node.name != saved.name:
                 raise AssertionError(f"the backward already has a node {saved.name}")
             node.meta = {"val": saved.value, "desc": SavedInput(saved.name)}
         for node in placeholders:
-            if node.name in inputs and node.name in known:
+            if node.name not in known:
+                copied[node] = made.node_copy(node)
+            elif node.name in inputs:
                 inputs[node.name].meta = dict(node.meta)
                 copied[node] = inputs[node.name]
-            elif node.name not in known:
-                copied[node] = made.node_copy(node)
         output = made.output(())
         with made.inserting_before(output):
             for node in placeholders:
@@ -237,8 +221,8 @@ class _Inliner:
         return module
 
 
-def _refuse_another_tensor(saved: SavedTensor, unpacked: TracedHook) -> None:
-    value = unpacked.values[0] if len(unpacked.values) == 1 else None
+def _refuse_another_tensor(saved: SavedTensor, unpacked: Sequence[Any]) -> None:
+    value = unpacked[0] if len(unpacked) == 1 else None
     alike = isinstance(value, torch.Tensor) and value.shape == saved.value.shape and value.dtype == saved.value.dtype
     if not alike:
         found = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -69,6 +69,9 @@ class Group:
     base: Any  # the fake base
     base_layout: Layout
     same: tuple[tuple[int, int], ...]  # (position, member) of further occurrences of the same tensor
+    itself: int | None  # the member that is the base
+    roots: tuple[Root, ...] = ()
+    tied: bool = False  # roots are inputs of the graph; if not, nothing in the call requires grad
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -82,22 +85,14 @@ class Group:
 
 @dataclass(frozen=True)
 class TensorGroup(Group):
-    """The base is the tensor that they are views of."""
+    """The base is the tensor that they are views of. It has no roots."""
 
-    itself: int | None  # the member that is the base
-    source: int  # a member that is the base or a view of it
-    rooted: tuple[bool, ...]  # one per member: it shares the base's memory, but is not a view of it
+    source: int = field(kw_only=True)  # a member that is the base or a view of it
+    rooted: tuple[bool, ...] = field(kw_only=True)  # one per member: it shares the base's memory, but is no view of it
 
 
-@dataclass(frozen=True)
 class StorageGroup(Group):
     """The base is their storage; see Note [Memory and history]."""
-
-    roots: tuple[Root, ...]
-    tied: bool  # roots are inputs of the graph; if not, nothing in the call requires grad
-
-
-AnyGroup = TensorGroup | StorageGroup
 
 
 class _NewHistory(Exception):
@@ -109,7 +104,7 @@ class _NewHistory(Exception):
 class SyntheticBases:
     """Graph inputs are the bases, one per group, then the roots of each, then the inputs outside all groups."""
 
-    groups: tuple[AnyGroup, ...]
+    groups: tuple[Group, ...]
     others: tuple[int, ...]
     names: tuple[str, ...]  # one per input before the rewrite
     members_with_grad_fn: tuple[int, ...]  # inputs that have a grad_fn after the call, because their base got one
@@ -117,7 +112,12 @@ class SyntheticBases:
     @property
     def roots(self) -> list[Root]:
         """One per graph input between the bases and the others."""
-        return [root for g in self.groups if isinstance(g, StorageGroup) and g.tied for root in g.roots]
+        return [root for group in self.groups if group.tied for root in group.roots]
+
+    @property
+    def wholes(self) -> list[Group | Root]:
+        """One per graph input before the others."""
+        return [*self.groups, *self.roots]
 
     @property
     def place_of_root(self) -> dict[int, int]:
@@ -159,7 +159,7 @@ class SyntheticBases:
                 call_differs.check_same(emit, self.names, variables, position, member, through_others=True)
             self._refuse_hooks(emit, group, variables)
             fact = f"{names} {'share memory' if group.apart else 'overlap'} and are written through "
-            if isinstance(group, TensorGroup) and group.itself is not None:
+            if group.itself is not None:
                 bases.append(variables[group.itself])
             else:
                 bases.append(emit.fresh("base"))
@@ -173,14 +173,14 @@ class SyntheticBases:
                     fact += "their storage"
                 emit.line(f"{bases[-1]} = {found}", fact, names)
             self._check(emit, group, bases[-1], variables)
-            if isinstance(group, StorageGroup) and group.tied:
+            if group.tied:
                 roots += self._roots(emit, group, variables)
         return [*bases, *roots, *(variables[p] for p in self.others)]
 
-    def _names(self, group: AnyGroup) -> str:
+    def _names(self, group: Group) -> str:
         return " and ".join(self.names[p] for p in group.members)
 
-    def _roots(self, emit: Emitter, group: StorageGroup, variables: list[str]) -> list[str]:
+    def _roots(self, emit: Emitter, group: Group, variables: list[str]) -> list[str]:
         """Write the lines that find the roots of a group. Returns their variables."""
         names = self._names(group)
         roots: list[str] = []
@@ -204,9 +204,9 @@ class SyntheticBases:
         call_differs.check(emit, " or ".join(wrong), message, fact, names)
         return roots
 
-    def _refuse_hooks(self, emit: Emitter, group: AnyGroup, variables: list[str]) -> None:
+    def _refuse_hooks(self, emit: Emitter, group: Group, variables: list[str]) -> None:
         """Emit a check: a hook on a view member would never fire, because its gradient flows to the base or a root."""
-        own = [root.itself for root in group.roots] if isinstance(group, StorageGroup) else [group.itself]
+        own = [group.itself, *(root.itself for root in group.roots)]
         views = ((p, fake) for p, fake in zip(group.members, group.fakes, strict=True) if p not in own)
         hooked = [p for p, fake in views if fake.requires_grad and not fake.is_leaf]
         if hooked:
@@ -221,7 +221,7 @@ class SyntheticBases:
             message = f"{names} is now a view that a custom autograd.Function returned."
             call_differs.check(emit, differs, message, fact, names)
 
-    def _check(self, emit: Emitter, group: AnyGroup, base: str, variables: list[str]) -> None:
+    def _check(self, emit: Emitter, group: Group, base: str, variables: list[str]) -> None:
         """Emit a check: the members' offsets and strides are fixed in the graph, and Dynamo does not guard them."""
         names, where = self._names(group), group.base_layout
         lie = emit.bind("lie_in", lie_in)
@@ -252,14 +252,13 @@ class _Members:
         for position, value in zip(rewrite.others, inputs[len(rewrite.groups) + len(roots) :], strict=True):
             self.whole[position] = value
         for number, (group, base) in enumerate(zip(rewrite.groups, inputs, strict=False)):
-            if isinstance(group, StorageGroup):
-                fakes = dict(zip(group.members, group.fakes, strict=True))
-                data: Any = torch.Tensor.data  # not noted as the user's own `.data`
-                counting = {root.counter: data.__get__(base) for root in group.roots}
-                for root in group.roots:
-                    self._root(group, counting[root.counter], root, fakes, roots.get(id(root)))
-            else:
+            if isinstance(group, TensorGroup):
                 self._views(group, base, number)
+            fakes = dict(zip(group.members, group.fakes, strict=True))
+            data: Any = torch.Tensor.data  # not noted as the user's own `.data`
+            counting = {root.counter: data.__get__(base) for root in group.roots}
+            for root in group.roots:
+                self._root(group, counting[root.counter], root, fakes, roots.get(id(root)))
             for position, member in group.same:
                 self.whole[position] = self.whole[member]
 
@@ -279,7 +278,7 @@ class _Members:
         with torch.set_grad_enabled(not (like.is_leaf and base.requires_grad)):
             return lying_like(base, lies, like)
 
-    def _root(self, group: StorageGroup, base: Any, root: Root, fakes: dict[int, Any], number: int | None) -> None:
+    def _root(self, group: Group, base: Any, root: Root, fakes: dict[int, Any], number: int | None) -> None:
         made = lying_like(base, group.base_layout, root.fake).detach()
         if number is not None:
             made = viewed_like(made, root.fake) if root.is_view_of_no_grad_base else like_in_autograd(root.fake, made)
@@ -317,7 +316,7 @@ def run(call: TracedCall) -> TracedCall:
             by_storage.update(found.args)
 
 
-def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
+def _rewritten(call: TracedCall, groups: tuple[Group, ...]) -> TracedCall:
     grouped = {p for group in groups for p in group.positions}
     others = tuple(p for p in range(len(call.graph_inputs)) if p not in grouped)
     names = tuple(map(str, call.graph_inputs))
@@ -346,14 +345,13 @@ def _rewritten(call: TracedCall, groups: tuple[AnyGroup, ...]) -> TracedCall:
 
 
 def _descriptors(call: TracedCall, rewrite: SyntheticBases) -> tuple[InputDescriptor, ...]:
-    known = call.graph_inputs
-    found: list[InputDescriptor] = []
-    for group in rewrite.groups:
-        own = group.itself if isinstance(group, TensorGroup) else None
-        found.append(SyntheticBaseInput(tuple(known[p] for p in group.members)) if own is None else known[own])
-    for root in rewrite.roots:
-        found.append(RootInput(tuple(known[p] for p in root.members)) if root.itself is None else known[root.itself])
-    return (*found, *(known[p] for p in rewrite.others))
+    def described(whole: Group | Root) -> InputDescriptor:
+        if whole.itself is not None:
+            return call.graph_inputs[whole.itself]
+        kind = RootInput if isinstance(whole, Root) else SyntheticBaseInput
+        return kind(tuple(call.graph_inputs[p] for p in whole.members))
+
+    return (*map(described, rewrite.wholes), *(call.graph_inputs[p] for p in rewrite.others))
 
 
 def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplayStep, ...]) -> tuple[ReplayStep, ...]:
@@ -363,14 +361,13 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
     place, steps = rewrite.place_of_root, list(replay)
     for number, group in enumerate(rewrite.groups):
         written = [k for k, step in enumerate(steps) if isinstance(step, Write) and step.source == Ref("input", number)]
-        roots = group.roots if isinstance(group, StorageGroup) else ()
-        for root in roots:
+        for root in group.roots:
             writes = sum(call.meta.input_info[p].version_bumps for p in root.members)
             done = sum(replayed[Ref("member", p)] for p in root.members)
             done += replayed[Ref("input", place[id(root)])] if id(root) in place else 0
             if writes > done:
                 step = Count(Ref("member", root.members[0]), writes - done)
-                alike = [other for other in roots if other.counter == root.counter]
+                alike = [other for other in group.roots if other.counter == root.counter]
                 counted = {Ref("member", p) for other in alike for p in other.members}
                 counted |= {Ref("input", place[id(other)]) for other in alike if id(other) in place}
                 steps.insert(min(written[-1] + 1 if written else 0, first_unseen_view(steps, counted)), step)
@@ -379,18 +376,15 @@ def _counting(call: TracedCall, rewrite: SyntheticBases, replay: tuple[ReplaySte
 
 def _members_with_grad_fn(rewrite: SyntheticBases, forward: Run) -> tuple[int, ...]:
     """Members whose base or root had no `grad_fn` before, and that get one of which autograd already knows."""
-    count, infos = len(rewrite.groups), forward.input_info
-    bases = [(g.members, g.itself, infos[k]) for k, g in enumerate(rewrite.groups) if isinstance(g, TensorGroup)]
-    roots = [(root.members, root.itself, infos[count + k]) for k, root in enumerate(rewrite.roots)]
-    return tuple(
-        p
-        for members, itself, info in (*bases, *roots)
-        for p in members
-        if p != itself and not info.requires_grad and info.requires_grad_after and p in forward.members_with_grad_fn
+    got = (
+        whole
+        for whole, info in zip(rewrite.wholes, forward.input_info, strict=False)
+        if not isinstance(whole, StorageGroup) and info.requires_grad_after and not info.requires_grad
     )
+    return tuple(p for one in got for p in one.members if p != one.itself and p in forward.members_with_grad_fn)
 
 
-def _why(group: AnyGroup, member: int, names: Sequence[str]) -> str:
+def _why(group: Group, member: int, names: Sequence[str]) -> str:
     kind = "the storage" if isinstance(group, StorageGroup) else "the tensor"
     base = f"their synthetic base, {kind} that they are views of"
     if len(group.members) == 1:
@@ -405,9 +399,9 @@ def _why(group: AnyGroup, member: int, names: Sequence[str]) -> str:
     return f"{others} overlap and one of them is written: the graph takes {base}"
 
 
-def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup]:
+def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[Group]:
     @functools.cache
-    def group_of(places: tuple[int, ...]) -> AnyGroup | None:
+    def group_of(places: tuple[int, ...]) -> Group | None:
         return _group_of(call, places, by_storage)
 
     def joins(places: tuple[int, ...], others: tuple[int, ...]) -> bool:
@@ -422,14 +416,14 @@ def _groups(call: TracedCall, by_storage: set[tuple[int, ...]]) -> list[AnyGroup
     return sorted(found, key=lambda group: group.members)
 
 
-def _overwrites(call: TracedCall, group: AnyGroup | None, others: tuple[int, ...]) -> bool:
+def _overwrites(call: TracedCall, group: Group | None, others: tuple[int, ...]) -> bool:
     """See Note [The whole base is written back]."""
     args, infos = call.forward.program.args, call.meta.input_info
     written = [args[p] for p in others if shared_memory.written(infos[p])]
     return group is not None and any(overlap.overlap(group.base, argument) for argument in written)
 
 
-def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[int, ...]]) -> AnyGroup | None:
+def _group_of(call: TracedCall, places: tuple[int, ...], by_storage: set[tuple[int, ...]]) -> Group | None:
     """The group of connected inputs, or None for a single input, even if passed twice, unless its storage matters."""
     first = _first_of_each(call)
     members = tuple(p for p in places if first.get(p, p) not in places or first.get(p, p) == p)
@@ -451,7 +445,7 @@ def _first_of_each(call: TracedCall) -> dict[int, int]:
     return {place[i]: place[first] for i, first in pairs if i in place and first in place}
 
 
-def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> AnyGroup:
+def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, int], ...], by_storage: bool) -> Group:
     args = call.forward.program.args
     tensors = tuple(args[p] for p in members)
     if not by_storage:
@@ -463,9 +457,8 @@ def _group(call: TracedCall, members: tuple[int, ...], same: tuple[tuple[int, in
     length = hint(smallest.untyped_storage().nbytes()) // smallest.dtype.itemsize
     with call.fake_mode:
         base = torch.empty(length, dtype=smallest.dtype, device=smallest.device)
-    tied = call.forward.with_gradients
-    roots = _roots(call, members, tensors)
-    return StorageGroup(members, tensors, base, specialised(base), same, roots, tied)
+    roots, tied = _roots(call, members, tensors), call.forward.with_gradients
+    return StorageGroup(members, tensors, base, specialised(base), same, None, roots, tied)
 
 
 def _tensor_group(
@@ -487,7 +480,7 @@ def _tensor_group(
     itself = next((p for p, t in zip(members, tensors, strict=True) if t is base), None)
     rooted = tuple(shared_memory.root(t) is not base for t in tensors)
     source = next(p for p, t in zip(members, tensors, strict=True) if shared_memory.root(t) is base)
-    return TensorGroup(members, tensors, base, specialised(base), same, itself, source, rooted)
+    return TensorGroup(members, tensors, base, specialised(base), same, itself, source=source, rooted=rooted)
 
 
 def _count_together(call: TracedCall, group: TensorGroup) -> bool:

@@ -247,10 +247,7 @@ class Capture:
         return self._stand_in(self._emit(target, self._reference(args), name))
 
     def copied(self, node: fx.Node, root: torch.nn.Module, known: dict[fx.Node, Any], name: str) -> Any:
-        def here(one: fx.Node) -> Any:
-            return self._reference(known[one])
-
-        args, kwargs = fx.map_arg(node.args, here), fx.map_arg(node.kwargs, here)
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda one: self._reference(known[one]))
         copy = self.graph.create_node(node.op, node.target, args, kwargs, name)
         if node.op == "get_attr":
             copy.target, copy.meta["constant"] = name, operator.attrgetter(str(node.target))(root)
@@ -353,8 +350,7 @@ class Capture:
     def _reference(self, value: Any) -> Any:
         """`value` as an argument of a node: stand-ins and symbols are the nodes that they stand for."""
         if isinstance(value, torch.Tensor):
-            node = self._nodes.get(id(value))
-            return node if node is not None else self._constant(value)
+            return self._nodes.get(id(value)) or self._constant(value)
         if type(value) in (list, tuple):
             return type(value)(self._reference(part) for part in value)
         if isinstance(value, (torch.SymInt, torch.SymFloat)):

@@ -250,7 +250,7 @@ class Part:
         return [k for k in range(len(inputs))[len(self.inputs) :] if not steps.is_plain(inputs[k])]
 
     def _found(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> Run:
-        kinds = tuple(map(_kind, inputs))
+        kinds = tuple(map(_kind, layouts))
         fit = (run for kind, holds, run in self._varying if kind == kinds and holds(inputs))
         program = next(fit, None) or self._compiled(kinds, layouts, inputs)
         if len(self._known) < MOST_LAYOUTS:
@@ -309,13 +309,10 @@ class Part:
         """The layouts for which this part was compiled in an earlier capture. A number that it did not take varies."""
         if not self._earlier:
             return []
-        known = self._earlier
-        return [
-            tuple(
-                known[name] if name in known and _same_kind(known[name], now) else _ANOTHER if type(now) is int else now
-                for name, now in zip(self.names, layouts, strict=True)
-            )
-        ]
+        known = [self._earlier.get(name) for name in self.names]
+        otherwise = [_ANOTHER if type(now) is int else now for now in layouts]
+        each = zip(known, layouts, otherwise, strict=True)
+        return [tuple(was if _kind(was) == _kind(now) else other for was, now, other in each)]
 
     def _specialized(
         self, inputs: Sequence[Any], symbols: Symbols | None, apart: Collection[int]
@@ -370,13 +367,6 @@ class Part:
 _ANOTHER = object()  # a number that differs from all others
 
 
-def _same_kind(one: Any, other: Any) -> bool:
-    """Whether two layouts differ in sizes and strides only."""
-    if not (isinstance(one, tuple) and isinstance(other, tuple)):
-        return type(one) is type(other) is int
-    return len(one[0]) == len(other[0]) and one[2:] == other[2:]
-
-
 def _layout(value: Any) -> Any:
     """What a program is compiled for."""
     if isinstance(value, torch.Tensor):
@@ -385,11 +375,12 @@ def _layout(value: Any) -> Any:
     return value
 
 
-def _kind(value: Any) -> Any:
-    """What stays as it is where only sizes and strides vary."""
-    if isinstance(value, torch.Tensor):
-        return value.dim(), value.layout, value.dtype, value.device, type(value)
-    return type(value) if type(value) is int else value
+def _kind(layout: Any) -> Any:
+    """What of a layout stays as it is where only sizes and strides vary."""
+    if isinstance(layout, tuple):
+        shape, strides, *others = layout
+        return len(shape), torch.strided if isinstance(strides, tuple) else strides, *others
+    return int if type(layout) is int else layout
 
 
 def _varies(*layouts: Any) -> tuple[int, ...]:

@@ -233,19 +233,17 @@ def _by_engine(engine: Callable[[], Any]) -> Any:
 
 
 def _why_not(create_graph: bool) -> str:
-    if create_graph:
-        return "its gradients are differentiated again (create_graph=True)"
-    if runtime.batched():
-        return "it computes a batch of gradients (is_grads_batched=True, or a transform of torch.func)"
-    if runtime.dispatched():
-        return "a TorchDispatchMode is active, which sees each operator"
-    if runtime.forward_differentiation():
-        return "a level of forward-mode differentiation is open"
-    if torch.is_inference_mode_enabled():
-        return "inference mode is on"
-    if torch.is_anomaly_enabled():
-        return "anomaly mode is on, in which the engine names the operator of the forward that failed"
-    return ""
+    reasons = {
+        "its gradients are differentiated again (create_graph=True)": create_graph,
+        "it computes a batch of gradients (is_grads_batched=True, or a transform of torch.func)": runtime.batched(),
+        "a TorchDispatchMode is active, which sees each operator": runtime.dispatched(),
+        "a level of forward-mode differentiation is open": runtime.forward_differentiation(),
+        "inference mode is on": torch.is_inference_mode_enabled(),
+        "anomaly mode is on, in which the engine names the operator of the forward that failed": (
+            torch.is_anomaly_enabled()
+        ),
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
 
 
 class _Run:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
 import torch.fx as fx
@@ -47,24 +46,26 @@ class _Writer:
                 source.line(f"{self._names[node]} = {lists[lifted.kind]}[{lifted.position}]")
         source.line("del inputs[:]", "the caller keeps nothing that the backward could free")
         self._names |= {node: node.name for node in placeholders[len(self._call.inputs) :]}  # hooks, packed
-        last = _last_uses(graph)
+        self._last = _last_uses(graph)
         for node in graph.nodes:
             if isinstance(node.target, Part):
-                self._part(node, self._gone(node, last.pop(node, ())))
-            elif node.op == "call_function":
+                self._part(node)
+                continue
+            if node.op == "call_function":
                 self._step(node)
             elif node.op == "get_attr":
                 self._names[node] = source.bind(str(node.target), node.meta["constant"])
             elif node.op == "output":
                 source.line(f"return {self._text(graphs.outputs(graph))}", "the gradients that were asked for")
-            gone = self._gone(None, last.get(node, ()))
-            if gone and node.op != "output":
-                source.line(f"del {', '.join(gone)}", comment=False)
+            if node.op != "output":
+                self._let_go(node)
         source.dedent()
 
-    def _gone(self, itself: fx.Node | None, read: Sequence[fx.Node]) -> list[str]:
-        """The variables of what no later node reads; constants are none."""
-        return [self._names[one] for one in read if one.op != "get_attr" and one is not itself]
+    def _let_go(self, node: fx.Node) -> None:
+        """Delete the variables of what no later node reads; constants have none."""
+        gone = [self._names[one] for one in self._last.get(node, ()) if one.op != "get_attr"]
+        if gone:
+            self._source.line(f"del {', '.join(gone)}", comment=False)
 
     def _step(self, node: fx.Node) -> None:
         name = self._names[node] = self._source.fresh(node.name)
@@ -86,7 +87,7 @@ class _Writer:
             text = f"{target}({', '.join(given)})"
         self._source.line(f"{name} = {text}", fact)
 
-    def _part(self, node: fx.Node, gone: list[str]) -> None:
+    def _part(self, node: fx.Node) -> None:
         """A compiled part. Only the list holds what is not read afterwards, so that the part can free it."""
         source = self._source
         name = self._names[node] = source.fresh(node.name)
@@ -98,8 +99,7 @@ class _Writer:
             leaves = source.fresh("leaves")
             source.line(f"{leaves} = {self._text(node.args[1])}", "the part adds to the gradients of these")
             more = f", {leaves}"
-        if gone:
-            source.line(f"del {', '.join(gone)}", comment=False)
+        self._let_go(node)
         source.line(f"{name} = {target}({given}{more})", comment=False)
 
     def _text(self, value: Any) -> str:
@@ -121,7 +121,7 @@ def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     for node in graph.nodes:
         for argument in node.all_input_nodes:
             last[argument] = node
-        if node.op == "call_function" and not node.users:
+        if node.op == "call_function" and not node.users and not isinstance(node.target, Part):
             last[node] = node
     found: dict[fx.Node, list[fx.Node]] = defaultdict(list)
     for node, reader in last.items():
