@@ -328,3 +328,37 @@ def test_a_gradient_of_a_leaf_that_changed_shape_without_an_error_is_refused_too
     with pytest.raises(Refused, match=r"'x': a metadata op \(unsqueeze_\)"):
         compiled(unsqueezed)(leaf(2, 3))
     assert compiled(unsqueezed)(leaf(2, 3) * 1.5).shape == unsqueezed(leaf(2, 3) * 1.5).shape == (2, 3)
+
+
+def removed_before_a_write(x):
+    handle = x.register_hook(lambda gradient: gradient + 0)
+    y = x * 2
+    y.register_hook(lambda gradient: gradient * 3)
+    y.mul_(2)
+    handle.remove()
+    return y
+
+
+def test_a_hook_that_is_removed_leaves_the_order_of_the_others_and_of_writes():
+    """The gradient of the result itself passes no hook of its value from before the write."""
+    found = []
+    for fn in (removed_before_a_write, compiled(removed_before_a_write)):
+        x = leaf(3)
+        y = fn(x)
+        found.append((torch.autograd.grad(y.sum(), y, retain_graph=True), torch.autograd.grad(y.sum(), x)))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def removed_after_another_storage(x, z):
+    handle = x.register_hook(lambda gradient: gradient * 2)
+    y = torch.ones(3)
+    y.set_(z)
+    handle.remove()
+    y.add_(1)
+    return x * 2, y, z + 0
+
+
+def test_a_hook_that_is_removed_does_not_hide_another_storage():
+    with pytest.raises(Refused) as error:
+        compiled(removed_after_another_storage)(leaf(3), torch.zeros(3))
+    assert error.value.reason == "alias is given another storage"

@@ -101,3 +101,15 @@ class _InPython(ast.NodeTransformer):
         if isinstance(made, ast.cmpop):
             return ast.Compare(call.args[0], [made], [call.args[1]])
         return call if made is None else ast.BinOp(call.args[0], made, call.args[1])
+
+
+def plainly(condition: str) -> str:
+    """An expression of numbers without what torch adds to it.
+
+    >>> plainly("((1.0 / (torch.sym_float(1 + self.layer_idx)))) == 0.5")
+    '1.0 / (1 + self.layer_idx) == 0.5'
+    """
+    try:
+        return ast.unparse(ast.parse(re.sub(r"\btorch\.sym_(?:float|int)\b", "", condition)))
+    except (SyntaxError, ValueError, RecursionError):
+        return condition

@@ -6,13 +6,12 @@ Torch names the guard in one of some thirty debug formats: `tensor 'x' size mism
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from aotviz.explain import advice, failed_in_backwards
+from aotviz.explain import advice, expressions, failed_in_backwards
 from aotviz.explain.cures import guard_cures
 from aotviz.explain.cures.registry import NO_ADVICE, Advice
 from aotviz.explain.expressions import is_global, of_module, torchs_setting
@@ -437,7 +436,7 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
     if least := AT_LEAST_2.fullmatch(condition):
         return replace(_sized(least["name"], least["index"], "2 or more", "0 or 1", False), kind="symbolic")
     if not OF_SIZES.search(condition):
-        condition = _plainly(condition)
+        condition = expressions.plainly(condition)
         words = f"the program was compiled for `{condition}`, which no longer holds"
         fix = guard_cures.NEEDED_NUMBER.said()
         return GuardFailure("symbolic", _symbols(condition), condition, f"not {condition}", words, fix)
@@ -445,18 +444,6 @@ def _symbolic(match: re.Match[str]) -> GuardFailure:
     return GuardFailure(
         "symbolic", _symbols(condition), condition, f"not {condition}", words, guard_cures.SYMBOLIC.said()
     )
-
-
-def _plainly(condition: str) -> str:
-    """An expression of numbers without what torch adds to it.
-
-    >>> _plainly("((1.0 / (torch.sym_float(1 + self.layer_idx)))) == 0.5")
-    '1.0 / (1 + self.layer_idx) == 0.5'
-    """
-    try:
-        return ast.unparse(ast.parse(re.sub(r"\btorch\.sym_(?:float|int)\b", "", condition)))
-    except (SyntaxError, ValueError, RecursionError):
-        return condition
 
 
 def _nan(match: re.Match[str]) -> GuardFailure:

@@ -157,13 +157,16 @@ class Log:
         elif isinstance(event, MetadataOp | Wrote):
             self.changes_of[event.tensor].append(event)
 
-    def remove(self, event: Event) -> None:
-        """Take an event back: a hook that the function removed, a view that was one inside of a subclass."""
-        self.events.remove(event)
+    def remove(self, event: Event) -> int:
+        """Take an event back: a hook that the function removed, a view that was one inside of a subclass. Returns its
+        position, from which on the others move up."""
+        position = self.events.index(event)
+        del self.events[position]
         if isinstance(event, Viewed):
             self._taken[event.source].remove(event)
             for result in event.results:
                 del self._origin[result]
+        return position
 
     def part(self, tensor: TensorNumber) -> None:
         """Called when a tensor is given memory of its own: it is no longer an alias."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -41,6 +41,7 @@ from aotviz.torch_private.tensors import base_of, storage_key
 from aotviz.tracing import functional, overlap
 from aotviz.tracing.argument_state import ArgumentState, Kind
 from aotviz.tracing.events import (
+    Event,
     Log,
     MetadataOp,
     Mode,
@@ -102,6 +103,15 @@ class Ledger(Log):
         self.assigned: list[TensorNumber] = []  # tensors whose `.data` was assigned
         self.left: dict[TensorNumber, Left | None] = {}  # tensor -> the data left in its first storage, if written
         self.parted: list[tuple[int, TensorNumber, str]] = []  # (event, what it gave another storage, refusal)
+
+    def remove(self, event: Event) -> int:
+        """As in a log; what refers to a position among the events moves up with them."""
+        removed = super().remove(event)
+        self.traced_hooks = [
+            replace(hook, position=hook.position - (hook.position > removed)) for hook in self.traced_hooks
+        ]
+        self.parted = [(at - (at > removed), tensor, reason) for at, tensor, reason in self.parted]
+        return removed
 
     def number(self, value: Any) -> TensorNumber:
         """The number of a tensor; one below 0 if no event is about it."""
