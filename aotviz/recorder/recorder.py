@@ -103,6 +103,7 @@ class Recorder(Observer):
         self._graphs: dict[str, int] = {}  # of the last form that had any
         self._recorded: set[int] = set()  # graphs that some stage's record refers to
         self._began_ns = 0  # when the running stage began
+        self._is_late = False  # the compilation has returned
         self._call_seen: tuple[object, ...] = ()
         self._inputs: list[InputRecord] = []
         self._memory: memory.Memory | None = None  # before the calling convention changed
@@ -110,8 +111,9 @@ class Recorder(Observer):
         self._last_result: object = None
         self._last_evidence: object = ()
 
-    def late(self, request: BackwardRequest) -> Observed:
-        return Observed(self)
+    def late(self, request: BackwardRequest) -> Recorder:
+        self._is_late = True
+        return self
 
     def further(self) -> Recorder:
         """The observer for another compilation that this one led to, in the same recordings."""
@@ -124,7 +126,7 @@ class Recorder(Observer):
                 store.remove(self.log)
 
     @harmless
-    def before(self, stage: str, argument: Form, is_late: bool = False) -> None:
+    def before(self, stage: str, argument: Form) -> None:
         log = self._begin(argument)
         self._began_ns = self._now()
         graphs = self._snapshots(argument, handed_on=argument is self._last_result)
@@ -133,15 +135,15 @@ class Recorder(Observer):
             if isinstance(argument, BackwardRequest):  # the caller decides for which gradients, and how often
                 what = argument.reason
             form = type(argument).__name__
-            self._record(StageRecord("given", form, what, True, is_late, self._began_ns, 0, graphs, [], {}))
+            self._record(StageRecord("given", form, what, True, self._is_late, self._began_ns, 0, graphs, [], {}))
         log.begin(clean(stage))
 
     @harmless
-    def looked_up(self, lookup: LookUp, is_late: bool = False) -> None:
+    def looked_up(self, lookup: LookUp) -> None:
         if self.log is None:  # its name is not known yet
             self._looked_up.append((lookup, time.time_ns()))
         else:
-            self.log.looked_up(lookup, time.time_ns(), is_late)
+            self.log.looked_up(lookup, time.time_ns())
 
     @harmless
     def replayed(self, request: Request, program: Program, recorded: bytes | None) -> None:
@@ -226,7 +228,7 @@ class Recorder(Observer):
             store.trim()
 
     @harmless
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int, is_late: bool = False) -> None:
+    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
         assert self.log is not None, "after() without before()"
         before = self._graphs
         changed = summaries.changed(argument, result)
@@ -239,7 +241,7 @@ class Recorder(Observer):
             form=type(result).__name__,
             summary=clean(summaries.summary(argument, result, self._count(before), self._count(graphs), same)),
             changed=changed,
-            late=is_late,
+            late=self._is_late,
             started_ns=max(0, self._now() - elapsed_ns),
             elapsed_ns=elapsed_ns,
             graphs=graphs,
@@ -254,11 +256,11 @@ class Recorder(Observer):
             backward = summaries.graphs(result.lowered).get("backward")
             seen = self._seen.get(id(getattr(backward, "graph", backward)))
             self._again = seen[1].values if seen is not None else []
-        if is_late or isinstance(result, (Program, ReplayedBackward)):
+        if self._is_late or isinstance(result, (Program, ReplayedBackward)):
             self.close()
 
     @harmless
-    def failed(self, stage: str, argument: Form, error: BaseException, is_late: bool = False) -> None:
+    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
         assert self.log is not None, "failed() without before()"
         self._record(
             StageRecord(
@@ -266,7 +268,7 @@ class Recorder(Observer):
                 form=type(argument).__name__,
                 summary=clean(f"failed: {type(error).__name__}"),
                 changed=False,
-                late=is_late,
+                late=self._is_late,
                 started_ns=self._began_ns,
                 elapsed_ns=self._now() - self._began_ns,
                 graphs={},
@@ -376,34 +378,6 @@ class Recorder(Observer):
 
     def _now(self) -> int:
         return time.perf_counter_ns() - self._started_ns
-
-
-class Observed(Observer):
-    """A Recorder for work after the compilation has returned. Such work is not tried again or run in eager."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def before(self, stage: str, argument: Form) -> None:
-        self._recorder.before(stage, argument, is_late=True)
-
-    def after(self, stage: str, argument: Form, result: Form, elapsed_ns: int) -> None:
-        self._recorder.after(stage, argument, result, elapsed_ns, is_late=True)
-
-    def failed(self, stage: str, argument: Form, error: BaseException) -> None:
-        self._recorder.failed(stage, argument, error, is_late=True)
-
-    def explained(self, error: BaseException) -> None:
-        self._recorder.explained(error)
-
-    def looked_up(self, lookup: LookUp) -> None:
-        self._recorder.looked_up(lookup, is_late=True)
-
-    def recorded(self) -> bytes | None:
-        return self._recorder.recorded()
-
-    def further(self) -> Recorder:
-        return self._recorder.further()
 
 
 _warned = False

@@ -205,15 +205,12 @@ class CompilationLog:
             self.revision += 1
         progress.moved(self)
 
-    def looked_up(self, lookup: LookUp, unix_ns: int, is_late: bool = False) -> None:
-        """Record the answer of aotviz's cache. It replaces an earlier one, but not a hit.
-
-        A late answer is about a backward.
-        """
+    def looked_up(self, lookup: LookUp, unix_ns: int) -> None:
+        """Record the answer of aotviz's cache. It replaces an earlier one, but not a hit."""
         with self._lock:
             asked = own_lookups.Asked(lookup, unix_ns)
             known = self._data.cache
-            if is_late or (known is not None and known.outcome == Outcome.HIT.value):
+            if known is not None and known.outcome == Outcome.HIT.value:
                 self._lookups.append(asked)
             else:
                 self._data = replace(self._data, cache=own_lookups.answer(lookup))
