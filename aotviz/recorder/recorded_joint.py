@@ -17,7 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -30,6 +30,7 @@ from aotviz.recorder import records
 from aotviz.recorder.naming import target_name
 from aotviz.recorder.snapshot import Parts, SnapshotWriter
 from aotviz.recording import dynamo_stage, sizes
+from aotviz.recording.compilation import Compilation
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
 from aotviz.recording.schema import CompilationData, StageRecord, ValueRecord
@@ -49,24 +50,11 @@ _CHECKPOINTED = re.compile(r"tagged \w+ by checkpointing")
 _NO = "cannot be partitioned again from its recording"
 
 
-class Recorded(Protocol):
-    """What is needed of a compilation."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def data(self) -> CompilationData: ...
-    @property
-    def strings(self) -> Sequence[str]: ...
-
-    def graph(self, role: str, stage: str | None = None) -> Graph: ...
-
-
 @dataclass(frozen=True)
 class RecordedProgram:
     """The joint graph of a recorded compilation; as `recording.live_program.LiveProgram`."""
 
-    compilation: Recorded
+    compilation: Compilation
     symbols: Mapping[str, int]
 
     def reads_budget(self, partition_fn: str | Callable[..., Any] | None) -> bool:
@@ -157,7 +145,7 @@ class RecordedProgram:
         return log.read()
 
 
-def _has_checkpoints(compilation: Recorded) -> bool:
+def _has_checkpoints(compilation: Compilation) -> bool:
     """Whether it has regions of torch.utils.checkpoint, as far as a recording without their tags tells."""
     data = compilation.data
     if any(_CHECKPOINTED.match(one.why) for one in data.saved_tensors):

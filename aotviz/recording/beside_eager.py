@@ -16,13 +16,13 @@ from aotviz.recording import sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
+from aotviz.recording.memory_facts import CASTS
 from aotviz.recording.saved import cost
 from aotviz.recording.schema import SavedTensorRecord
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_CASTS = ("aten._to_copy.default", "prims.convert_element_type.default")
 _MOST_COPIES = 3  # sentences about copies
 
 
@@ -62,8 +62,8 @@ class BesideEager:
 
     def __init__(self, joint: Graph, forward: Graph, saved: Sequence[SavedTensorRecord], kinds: dict[str, str]) -> None:
         self._kinds = kinds
-        places = {node.name: _storage(node) for node in forward.rows}
-        kept = {places[one.name] for one in saved if cost(one) and one.name in places}
+        nodes = forward.by_name
+        kept = {_storage(nodes[one.name]) for one in saved if cost(one) and one.name in nodes}
         of_joint, of_forward = _nbytes(joint), _nbytes(forward)
         eagers = dict(_eagers(joint))
         mine = dict(_of(forward, kept))
@@ -126,9 +126,7 @@ class BesideEager:
         return "\n".join(self.sentences)
 
     def _row(self, graph: Graph, node: Node, nbytes: int, program: bool, eager: bool) -> Beside:
-        maker = node
-        while maker.target.endswith("getitem"):
-            maker = graph.rows[maker.inputs[0]]
+        maker = graph.maker(node)
         return Beside(
             node.name,
             nbytes,
@@ -143,7 +141,7 @@ class BesideEager:
 
     def _copied(self, graph: Graph, node: Node) -> str:
         """The parameter that a node casts."""
-        if node.target not in _CASTS:
+        if node.target not in CASTS:
             return ""
         while node.op == "call_function" and node.inputs:
             given = graph.rows[node.inputs[0]]

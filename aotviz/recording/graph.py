@@ -38,6 +38,7 @@ CHECKPOINT_TAGS = (
 )  # fmt: skip
 """The names of torch's `CheckpointPolicy`, by value."""
 
+ITEM = "operator.getitem"
 HALF = re.compile(r"(forward|inference|backward)\b")  # a role's first word, because "forward 2" is a forward too
 
 
@@ -137,6 +138,16 @@ class Graph:
                 )
             )
         return tuple(rows)
+
+    @cached_property
+    def by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.rows}
+
+    def maker(self, node: Node) -> Node:
+        """The node that computes a value: of an item, the one that returns them all."""
+        while node.target == ITEM:
+            node = self.rows[node.inputs[0]]
+        return node
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:

@@ -121,7 +121,8 @@ class InductorMemory:
         for graph, following in zip(halves, [*halves[1:], None], strict=True):
             found.run(graph, *texts[graph.role], following)
         found.finish()
-        self._moments, self._buffers = found.moments(), found.buffers
+        self.rows, self._buffers = found.moments(), found.buffers
+        """The moments, before they are a table, and the buffers."""
         self.unread = tuple(found.unread)
         """Lines of the text whose meaning for memory is not known."""
 
@@ -133,17 +134,12 @@ class InductorMemory:
         computes), made (bytes allocated for it), alive (bytes while it runs), and the alive bytes by kind, a column for
         each of `live_bytes.KINDS`.
         """
-        return tables.table(_MOMENTS, self._moments)
-
-    @property
-    def rows(self) -> list[InductorMoment]:
-        """The moments, before they are a table."""
-        return self._moments
+        return tables.table(_MOMENTS, self.rows)
 
     @property
     def peak(self) -> InductorPeak:
         """The kernel during which most bytes are alive; the first one, if there are several."""
-        most = max(self._moments, key=lambda moment: moment.alive, default=None)
+        most = max(self.rows, key=lambda moment: moment.alive, default=None)
         if most is None:
             return InductorPeak(0, "", "", 0, 0)
         return InductorPeak(most.at, most.phase, most.kernel, most.line, most.alive)
@@ -156,7 +152,7 @@ class InductorMemory:
 
         Raises IndexError if there is no such moment.
         """
-        moment = moment_of(self.peak.at if at is None else at, self._moments, self.name)
+        moment = moment_of(self.peak.at if at is None else at, self.rows, self.name)
         largest_first = sorted(self._buffers, key=lambda one: -one.nbytes)
         alive = [one for one in largest_first if one.made_at <= moment <= one.held_until and one.nbytes]
         return tables.records(InductorBuffer, alive)
@@ -169,9 +165,9 @@ class InductorMemory:
     def _about_the_peak(self) -> Iterator[str]:
         peak, planned = self.peak, self.plan.peak
         yield f"Inductor's program needs at most {sizes.told(peak.nbytes)}, at `{peak.kernel}` in the {peak.phase}."
-        if planned.nbytes == peak.nbytes or not self._moments:
+        if planned.nbytes == peak.nbytes or not self.rows:
             return
-        at, now = self.plan.rows[planned.at].by_kind, self._moments[peak.at].by_kind
+        at, now = self.plan.rows[planned.at].by_kind, self.rows[peak.at].by_kind
         changes = {kind: change for kind in KINDS if (change := now.get(kind, 0) - at.get(kind, 0))}
         parts = (
             f"{_words(kind)} {sizes.told(abs(changes[kind]))} {'more' if changes[kind] > 0 else 'less'}"
@@ -302,10 +298,9 @@ class _Program:
         for value in taken.values():  # of a text that does not take them
             self.let_go(value)
         of_result, of_update, of_saved = results(graph, following)
-        positions = {node.name: node.index for node in graph.rows}
         result = "gradient" if graph.role.startswith("backward") else "output"
         for name, value in zip(graph.outputs, returned, strict=False):
-            index = positions.get(name, -1)
+            index = graph.by_name[name].index if name in graph.by_name else -1
             if index in of_saved:
                 self.hold(value)
                 self._saved[name] = value

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from aotviz.recording import oversized, sizes, tables
 from aotviz.recording.frozen import Frozen
-from aotviz.recording.graph import Graph
+from aotviz.recording.graph import ITEM, Graph
 from aotviz.recording.listing import Node
-from aotviz.recording.memory_facts import ITEM, PRIMAL, primals, results, views
+from aotviz.recording.memory_facts import PRIMAL, primals, results, views
 from aotviz.recording.schema import ValueRecord
 
 if TYPE_CHECKING:
@@ -74,26 +74,20 @@ class Peak(NamedTuple):
     module: str
 
 
-class Lives(Protocol):
-    """Moments, and what is alive at them."""
-
-    @property
-    def moments(self) -> list[Moment]: ...
-    @property
-    def holders(self) -> list[Holder]: ...
-    @property
-    def spans(self) -> Sequence[Life]:
-        """Of each holder, in the same order."""
-
-
 class Timeline:
     """Planned bytes over moments, each of which is a node that runs: the peak, who holds what, a table and a plot."""
 
-    def __init__(self, name: str, plan: Lives, device: str = "") -> None:
-        """`device`: the only one whose memory counts; "" for all."""
+    def __init__(
+        self, name: str, moments: list[Moment], holders: list[Holder], lives: Sequence[Life], device: str = ""
+    ) -> None:
+        """`lives`: of each holder, in the same order. `device`: the only one whose memory counts; "" for all."""
         self.name = name
         self.device = device
-        self._lives = plan
+        self.rows = moments
+        """The moments, before they are a table."""
+        self.all_holders = holders
+        """Every storage, in the order in which they are made."""
+        self._lives = lives
 
     def __repr__(self) -> str:
         peak = self.peak
@@ -109,21 +103,16 @@ class Timeline:
         all that is held for later), after (bytes when what it read last is freed), and the alive bytes by kind, a
         column for each of `KINDS`. A storage counts once, a view nothing.
         """
-        return tables.table(_MOMENTS, self._lives.moments)
-
-    @property
-    def rows(self) -> list[Moment]:
-        """The moments, before they are a table."""
-        return self._lives.moments
+        return tables.table(_MOMENTS, self.rows)
 
     @property
     def peak(self) -> Peak:
         """The moment at which most bytes are alive; the first one, if there are several."""
-        return self._most(self._lives.moments)
+        return self._most(self.rows)
 
     def peak_of(self, phase: str) -> Peak:
         """The moment of a phase ("forward", "inference" or "backward") at which most bytes are alive."""
-        return self._most([moment for moment in self._lives.moments if moment.phase == phase])
+        return self._most([moment for moment in self.rows if moment.phase == phase])
 
     def _most(self, moments: Sequence[Moment]) -> Peak:
         most = max(moments, key=lambda moment: moment.alive, default=None)
@@ -140,14 +129,14 @@ class Timeline:
 
         Raises IndexError if there is no such moment.
         """
-        moment = moment_of(self.peak.at if at is None else at, self._lives.moments, self.name)
+        moment = moment_of(self.peak.at if at is None else at, self.rows, self.name)
         return tables.records(Holder, self._alive(moment))
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices that the storages are on, the one with most bytes first."""
         total = Counter[str]()
-        for one in self._lives.holders:
+        for one in self.all_holders:
             total[one.device] += one.nbytes
         return tuple(device for device, _ in total.most_common())
 
@@ -167,12 +156,12 @@ class Timeline:
         ]
         if len(known) != 1:
             raise LookupError(f"{len(known)} devices are {device!r}: memory is on {', '.join(self.devices) or 'none'}")
-        return Timeline(f"{self.name} on {known[0]}", _OnDevice(self._lives, known[0]), known[0])
-
-    @property
-    def all_holders(self) -> list[Holder]:
-        """Every storage, in the order in which they are made."""
-        return self._lives.holders
+        ours = [(one, life) for one, life in zip(self.all_holders, self._lives, strict=True) if one.device == known[0]]
+        lives, moments = [life for _, life in ours], []
+        for (at, phase, node, *_), alive in zip(self.rows, alive_through(lives, len(self.rows)), strict=True):
+            made = sum(one.nbytes for one in alive.fresh if one.kind not in OF_THE_CALLER and one.kind != "tangent")
+            moments.append(Moment(at, phase, node, made, alive.nbytes, alive.after, alive.by_kind))
+        return Timeline(f"{self.name} on {known[0]}", moments, [one for one, _ in ours], lives, known[0])
 
     @property
     def at_peak(self) -> list[Holder]:
@@ -180,14 +169,14 @@ class Timeline:
         return self._alive(self.peak.at)
 
     def _alive(self, moment: int) -> list[Holder]:
-        largest_first = sorted(self._lives.holders, key=lambda one: -one.nbytes)
+        largest_first = sorted(self.all_holders, key=lambda one: -one.nbytes)
         return [one for one in largest_first if one.made_at <= moment <= one.held_until]
 
     def plot(self) -> Figure:
         """The alive bytes over forward and backward, by kind, as a plotly figure."""
         from plotly.graph_objects import Figure, Scatter
 
-        moments = self._lives.moments
+        moments = self.rows
         hover = [f"{moment.phase}: {moment.node.name}<br>{moment.node.source.with_code}" for moment in moments]
         figure = Figure()
         for kind in KINDS:
@@ -238,7 +227,7 @@ class Memory(Timeline):
         self.halves = halves
         self.symbols = symbols
         self._plan = _Plan(halves, kinds, symbols, released, replaced)
-        super().__init__(name, self._plan)
+        super().__init__(name, self._plan.moments, self._plan.holders, [*self._plan.storages.values()])
 
     @property
     def saved_bytes(self) -> int:
@@ -341,10 +330,6 @@ class _Plan:
             for s in self.storages.values()
         ]  # fmt: skip
         self.moments = self._moments(steps)
-
-    @property
-    def spans(self) -> Sequence[Life]:
-        return [*self.storages.values()]
 
     def _read(self, graph: Graph, kinds: Mapping[str, str], begins: int, following: Graph | None) -> None:
         """Add a graph's storages, and until when its nodes hold them."""
@@ -542,19 +527,6 @@ def alive_through(lives: Iterable[L], moments: int) -> Iterator[Alive[L]]:
             by_kind[one.kind] -= one.nbytes
             total -= one.nbytes
         yield Alive(fresh, during, alive, total)
-
-
-class _OnDevice:
-    """The lives that are on one device, at all moments."""
-
-    def __init__(self, lives: Lives, device: str) -> None:
-        ours = [(h, life) for h, life in zip(lives.holders, lives.spans, strict=True) if h.device == device]
-        self.holders, self.spans = [holder for holder, _ in ours], [life for _, life in ours]
-        self.moments = []
-        through = alive_through(self.spans, len(lives.moments))
-        for (at, phase, node, *_), alive in zip(lives.moments, through, strict=True):
-            made = sum(one.nbytes for one in alive.fresh if one.kind not in OF_THE_CALLER and one.kind != "tangent")
-            self.moments.append(Moment(at, phase, node, made, alive.nbytes, alive.after, alive.by_kind))
 
 
 def moment_of(at: int, moments: Sequence[Any], name: str) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
 
 from aotviz.recording import sizes
-from aotviz.recording.graph import Graph
+from aotviz.recording.graph import ITEM, Graph
 from aotviz.recording.schema import InputRecord
 
-ITEM = "operator.getitem"
+CASTS = ("aten._to_copy.default", "prims.convert_element_type.default")
 PRIMAL = re.compile(r"primals_(?P<number>[1-9]\d{0,8})")
 _UPDATED = " after mutation"
 _IN_PLACE = re.compile(r"[^_]_\.\w+$")
@@ -45,21 +45,25 @@ def replaced_inputs(inputs: Iterable[InputRecord]) -> set[str]:
     return {one.name for one in inputs if one.storage_replaced}
 
 
+def saved_place(forward: Graph, backward: Graph) -> int:
+    """The place among the forward's outputs at which the saved values begin."""
+    said = forward.output_descriptors
+    if any(said):
+        return next((place for place, text in enumerate(said) if _SAID_SAVED.match(text)), len(said))
+    taken = sum(n.op == "placeholder" and not n.name.startswith("tangents_") for n in backward.rows)
+    return len(forward.outputs) - taken  # a log does not say
+
+
 def results(
     graph: Graph, saved_for: Graph | None, replaced: Set[str] = frozenset()
 ) -> tuple[set[int], set[int], set[int]]:
     """The nodes that the caller gets, those that the wrapper copies into inputs, and those that are saved for the
     backward `saved_for`. The caller gets the new storage of an input that is `replaced`."""
-    names = {node.name: node.index for node in graph.rows}
     outputs, said = graph.outputs, graph.output_descriptors
-    saved = len(outputs)  # where the saved ones begin
-    if saved_for is not None:
-        taken = sum(n.op == "placeholder" and not n.name.startswith("tangents_") for n in saved_for.rows)
-        begins = (place for place, text in enumerate(said) if _SAID_SAVED.match(text))
-        saved = next(begins, len(outputs) - taken if not any(said) else len(outputs))  # a log does not say
+    saved = saved_place(graph, saved_for) if saved_for is not None else len(outputs)
     found: tuple[set[int], set[int], set[int]] = (set(), set(), set())
     for place, (name, text) in enumerate(zip(outputs, said, strict=True)):
-        if name in names:
+        if name in graph.by_name:
             is_update = _SAID_UPDATED.search(text) and text.removesuffix(_UPDATED) not in replaced
-            found[2 if place >= saved else 1 if is_update else 0].add(names[name])
+            found[2 if place >= saved else 1 if is_update else 0].add(graph.by_name[name].index)
     return found

@@ -22,13 +22,14 @@ from aotviz.recording import costs, sizes, tables
 from aotviz.recording.costs import Speed
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
-from aotviz.recording.live_bytes import Holder, Memory, Timeline
-from aotviz.recording.memory_facts import replaced_inputs
+from aotviz.recording.live_bytes import OF_THE_CALLER, Holder, Memory, Timeline
+from aotviz.recording.memory_facts import CASTS, replaced_inputs
 from aotviz.recording.schedules import (
     Relisted,
     Schedule,
     can_repeat,
     recomputing,
+    relisted,
     reordered,
     runs,
     schedule_of,
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"(?<![^.])\d{1,9}(?![^.])")  # of a layer, in a module's path
 _MOVE = "prims.device_put.default"
-_CASTS = ("aten._to_copy.default", "prims.convert_element_type.default")
-_CALLERS = ("parameter", "buffer", "input", "constant")
-_ORDERS = ("early", "late", "greedy")
 _LEAST = 0.001  # of the peak, that a change saves
 _MOST_PLANS = 20  # changes that are computed: each is a plan of the whole program
 _MOST_AGAIN = 8  # nodes that run again for a value that is recomputed by itself, on average
@@ -201,10 +199,9 @@ class Program:
         out."""
         found: dict[int, list[str]] = {}
         forward = self.halves[0]
-        rows = {node.name: node for node in forward.rows}
         given = {node.value.storage for node in forward.rows if node.op == "placeholder" and node.value}
         for name in schedule_of(forward, self.halves[1]).saved:
-            node = rows.get(name)
+            node = forward.by_name.get(name)
             if node is None or node.target == _MOVE:
                 continue
             if node.is_tensor and node.value and node.value.storage not in {-1, *given}:
@@ -311,12 +308,11 @@ class _Group:
 
 def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
     forward = program.halves[0]
-    rows = {node.name: node for node in forward.rows}
     peak = {one.name for one in program.counted.at_peak if one.kind == "saved"}
     values, modules = defaultdict[tuple[str, str, str], _Group](_Group), defaultdict[str, _Group](_Group)
     storages = storages_of(forward)
     for one in program.counted.all_holders:
-        node = rows.get(one.name)
+        node = forward.by_name.get(one.name)
         if one.kind != "saved" or node is None or not can_repeat(node):
             continue
         names = [name for storage in storages[node.index] for name in program.saved.get(storage, ())]
@@ -333,12 +329,6 @@ def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
         if tuple(group.names) not in seen:  # an outer module that saves no more
             seen.add(tuple(group.names))
             yield _Candidate(group.alive, partial(_checkpoint, program, module, group, speed))
-
-
-def _maker(graph: Graph, node: Node) -> Node:
-    while node.target == "operator.getitem":
-        node = graph.rows[node.inputs[0]]
-    return node
 
 
 def _folded(path: str) -> str:
@@ -365,7 +355,7 @@ def _checkpoint(program: Program, module: str, group: _Group, speed: Speed) -> C
         return path if _folded(path) == module else ""
 
     def reaches(node: Node, needed: Node) -> bool:
-        return bool(inside(node)) and inside(node) == inside(_maker(program.halves[0], needed))
+        return bool(inside(node)) and inside(node) == inside(program.halves[0].maker(needed))
 
     schedule = recomputing(*program.both, group.names, program.written, reaches)
     if schedule is None:
@@ -397,10 +387,6 @@ def _repeated(program: Program, schedule: Schedule) -> list[costs.Cost]:
     return [program.costs[node.index] for node in forward.rows if node.name in again]
 
 
-def _given(graph: Graph) -> list[str]:
-    return [node.name for node in graph.rows if node.op == "placeholder"]
-
-
 # ---- reorder --------------------------------------------------------------------------------------------------------
 
 
@@ -410,18 +396,16 @@ def _orders(program: Program) -> Iterator[_Candidate]:
     number = next((i for i, half in enumerate(program.halves) if half.role.startswith(phase)), None)
     if number is None or not phase:
         return
-    could = sum(one.nbytes for one in memory.at_peak if one.kind not in ("parameter", "buffer", "input", "constant"))
+    could = sum(one.nbytes for one in memory.at_peak if one.kind not in OF_THE_CALLER)
     yield _Candidate(could, partial(_reorder, program, number))
 
 
 def _reorder(program: Program, number: int) -> Change | None:
     half = program.halves[number]
-    nbytes = {one.name: one.nbytes for one in program.counted.all_holders if one.kind not in _CALLERS}
+    nbytes = {one.name: one.nbytes for one in program.counted.all_holders if one.kind not in OF_THE_CALLER}
     recorded = [node.name for node in half.rows if runs(node)]
     lowest: tuple[int, tuple[str, ...], Memory] | None = None
-    for names in reordered(
-        half, lambda node: nbytes.get(node.descriptor or node.name, nbytes.get(node.name, 0)), _ORDERS
-    ):
+    for names in reordered(half, lambda node: nbytes.get(node.descriptor or node.name, nbytes.get(node.name, 0))):
         memory = program.planned(_with_order(program, number, names))
         peak = program.on_device(memory).peak.nbytes
         if lowest is None or peak < lowest[0]:
@@ -456,20 +440,9 @@ def _with_order(program: Program, number: int, names: tuple[str, ...]) -> list[G
     if len(program.halves) > 1:
         return scheduled(*program.both, _schedule_with(program, number, names))
     (half,) = program.halves
-    nodes = {node.name: node for node in half.rows}
-    return [_relisted(half, [*_given(half), *names], nodes)]
-
-
-def _relisted(graph: Graph, names: Sequence[str], nodes: Mapping[str, Node]) -> Relisted:
-    numbers = {name: number for number, name in enumerate(names)}
-    ends = [node.name for node in graph.rows if node.op == "output"]
-    rows = [
-        structs.replace(
-            nodes[name], index=number, inputs=tuple(numbers[graph.rows[i].name] for i in nodes[name].inputs)
-        )
-        for number, name in enumerate([*names, *ends])
-    ]
-    return Relisted(graph, rows, graph.outputs, graph.output_descriptors)
+    given = [node for node in half.rows if node.op == "placeholder"]
+    nodes = [*given, *(half.by_name[name] for name in names)]
+    return [relisted(half, nodes, half.outputs, half.output_descriptors)]
 
 
 # ---- let go ---------------------------------------------------------------------------------------------------------
@@ -511,7 +484,7 @@ def _casts(program: Program) -> Iterator[_Candidate]:
     saved = set(program.saved)
     by_dtype: dict[str, list[tuple[Node, Node]]] = {}  # a parameter, and its copy
     for node in forward.rows:
-        if node.target not in _CASTS or node.value is None or node.value.storage not in saved:
+        if node.target not in CASTS or node.value is None or node.value.storage not in saved:
             continue
         given = forward.rows[node.inputs[0]]
         if given.value is None or given.value.device != node.value.device:
@@ -540,16 +513,14 @@ def _keep_cast(program: Program, dtype: str, copies: Sequence[tuple[Node, Node]]
 def _without_casts(program: Program, copies: Sequence[tuple[Node, Node]]) -> list[Graph]:
     """The halves as they are if the parameters have the dtype of their copies."""
     forward, backward = program.halves
-    values: list[ValueRecord] = list(forward.values)
     storages = {copy.value.storage: given.value.storage for given, copy in copies if copy.value and given.value}
-    values = [structs.replace(one, storage=storages.get(one.storage, one.storage)) for one in values]
+    values = [structs.replace(one, storage=storages.get(one.storage, one.storage)) for one in forward.values]
     numbers = {given.name: copy.value_id for given, copy in copies}  # the parameter's value is its copy's
-    named = {copy.name: given.name for given, copy in copies}
     gradients = {f"gradient of {given.descriptor}" for given, _ in copies}
-    others = dict(named)
+    others = {copy.name: given.name for given, copy in copies}
     for name, text in zip(backward.outputs, backward.output_descriptors, strict=False):
-        node = next((n for n in backward.rows if n.name == name), None)
-        if text in gradients and node is not None and node.target in _CASTS:
+        node = backward.by_name.get(name)
+        if text in gradients and node is not None and node.target in CASTS:
             others[name] = backward.rows[node.inputs[0]].name
     return [_renamed(half, others, numbers, values) for half in (forward, backward)]
 
@@ -571,4 +542,4 @@ def _renamed(
             )
         )
     outputs = [names.get(name, name) for name in graph.outputs]
-    return Relisted(graph, rows, outputs, graph.output_descriptors).with_values(values, rows)
+    return Relisted(graph, rows, outputs, graph.output_descriptors, values)

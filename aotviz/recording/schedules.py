@@ -15,8 +15,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from aotviz.recording import sizes
-from aotviz.recording.graph import Graph
+from aotviz.recording.graph import ITEM, Graph
 from aotviz.recording.listing import Node
+from aotviz.recording.memory_facts import saved_place
 from aotviz.recording.schema import ValueRecord
 
 _RANDOM = re.compile(
@@ -25,7 +26,6 @@ _RANDOM = re.compile(
 )
 _PURE = re.compile(r"(?:aten|prims)\.\w+\.\w+|operator\.\w+")
 _IN_PLACE = re.compile(r"[^_]_\.\w+$|\.out$")
-_ITEM = "operator.getitem"
 _ROUNDS = 4  # a value that a clone needs may be one that was to be dropped
 
 
@@ -40,8 +40,15 @@ class Schedule(NamedTuple):
 class Relisted(Graph):
     """A recorded graph whose nodes are listed otherwise. It has no snapshot of its own."""
 
-    def __init__(self, graph: Graph, rows: Sequence[Node], outputs: Sequence[str], described: Sequence[str]) -> None:
-        super().__init__(graph.snapshot, graph.values, graph.strings, graph.role, graph.stage)
+    def __init__(
+        self,
+        graph: Graph,
+        rows: Sequence[Node],
+        outputs: Sequence[str],
+        described: Sequence[str],
+        values: Sequence[ValueRecord] | None = None,
+    ) -> None:
+        super().__init__(graph.snapshot, values or graph.values, graph.strings, graph.role, graph.stage)
         vars(self).update(rows=tuple(rows), outputs=tuple(outputs))
         self._described = tuple(described)
 
@@ -49,25 +56,9 @@ class Relisted(Graph):
     def output_descriptors(self) -> tuple[str, ...]:
         return self._described
 
-    def with_values(self, values: Sequence[ValueRecord], rows: Sequence[Node]) -> Relisted:
-        """The same with other values, and rows that refer to them."""
-        other = Relisted(self, rows, self.outputs, self._described)
-        other.values = values
-        return other
-
 
 def runs(node: Node) -> bool:
     return node.op not in ("placeholder", "output")
-
-
-def saved_place(forward: Graph, backward: Graph) -> int:
-    """The place among the forward's outputs at which the saved values begin."""
-    said = forward.output_descriptors
-    begins = (place for place, text in enumerate(said) if text.startswith("saved ") or "SavedForBackwards" in text)
-    if any(said):
-        return next(begins, len(said))
-    taken = sum(node.op == "placeholder" and not node.name.startswith("tangents_") for node in backward.rows)
-    return len(forward.outputs) - taken  # a log does not say
 
 
 def schedule_of(forward: Graph, backward: Graph) -> Schedule:
@@ -78,7 +69,7 @@ def schedule_of(forward: Graph, backward: Graph) -> Schedule:
 
 def scheduled(forward: Graph, backward: Graph, schedule: Schedule) -> list[Graph]:
     """The halves with another schedule."""
-    first = {node.name: node for node in forward.rows}
+    first = forward.by_name
     own = {node.name: node for node in backward.rows if runs(node)}
     given = {node.name: node for node in backward.rows if node.op == "placeholder"}
     before = set(schedule_of(forward, backward).saved)
@@ -87,7 +78,7 @@ def scheduled(forward: Graph, backward: Graph, schedule: Schedule) -> list[Graph
     inputs = [node for node in forward.rows if node.op == "placeholder"]
     said_saved = [f"saved {name}" if is_said else "" for name in schedule.saved]
     halves = [
-        _listed(
+        relisted(
             forward,
             [*inputs, *(first[name] for name in schedule.forward)],
             [*results, *schedule.saved],
@@ -98,7 +89,7 @@ def scheduled(forward: Graph, backward: Graph, schedule: Schedule) -> list[Graph
     others = [node for name, node in given.items() if name not in before]
     rows = [own.get(name) or first[name] for name in schedule.backward]
     halves.append(
-        _listed(backward, [*saved, *others, *rows], backward.outputs, backward.output_descriptors, _names(forward))
+        relisted(backward, [*saved, *others, *rows], backward.outputs, backward.output_descriptors, _names(forward))
     )
     return [*halves]
 
@@ -108,13 +99,14 @@ def _names(graph: Graph) -> dict[int, tuple[str, ...]]:
     return {id(node): tuple(graph.rows[i].name for i in node.inputs) for node in graph.rows}
 
 
-def _listed(
+def relisted(
     graph: Graph,
     nodes: Sequence[Node],
     outputs: Sequence[str],
     described: Sequence[str],
     others: Mapping[int, tuple[str, ...]] | None = None,
 ) -> Relisted:
+    """A graph with these nodes, inputs first. `others` is what those of them read that are of another graph."""
     read = {**(others or {}), **_names(graph)}
     numbers = {node.name: number for number, node in enumerate(nodes)}
     rows = [
@@ -171,7 +163,6 @@ class _Again:
         reaches: Callable[[Node, Node], bool],
     ) -> None:
         self._forward, self._reaches, self._written = forward, reaches, written
-        self._first = {node.name: node for node in forward.rows}
         self._dropped, self._known = dropped, set(kept)
         self.saved: dict[str, None] = {}  # besides what is kept
         self.ran: list[str] = []
@@ -191,7 +182,7 @@ class _Again:
 
     def _run(self, name: str) -> bool:
         """Run a node of the forward, and what it needs, unless that was done."""
-        waiting = [(self._first[name], False)]
+        waiting = [(self._forward.by_name[name], False)]
         while waiting:
             node, is_ready = waiting.pop()
             if node.name in self._known:
@@ -215,25 +206,22 @@ class _Again:
         return True
 
     def _may_run(self, node: Node, needed: Node) -> bool:
-        maker = needed
-        while maker.target == _ITEM:
-            maker = self._forward.rows[maker.inputs[0]]
-        if node.target == _ITEM and needed is maker:
+        maker = self._forward.maker(needed)
+        if node.target == ITEM and needed is maker:
             return True  # that was asked for the item
         return runs(maker) and maker.op != "get_attr" and can_repeat(maker) and self._reaches(node, needed)
 
 
-def reordered(graph: Graph, keeps: Callable[[Node], int], orders: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def reordered(graph: Graph, keeps: Callable[[Node], int]) -> Iterator[tuple[str, ...]]:
     """Other orders of a half's nodes, which hold less: `keeps` says how many bytes a node's own storage has.
 
-    "early": what frees more than it makes runs as soon as it can. "late": what makes more than it frees runs just
-    before its first reader. "greedy": of the nodes that can run, the one that adds least is next.
     What cannot be repeated stays in its order.
     """
     nodes = [node for node in graph.rows if runs(node)]
     order = _Order(graph, nodes, keeps)
-    for name in orders:
-        yield {"early": order.early, "late": order.late, "greedy": order.greedy}[name]()
+    yield order.early()
+    yield order.late()
+    yield order.greedy()
 
 
 class _Order:
@@ -290,6 +278,7 @@ class _Order:
         return total
 
     def greedy(self) -> tuple[str, ...]:
+        """Of the nodes that can run, the one that adds least is next."""
         waits = {i: len(needed) for i, needed in self._needs.items()}
         readers = {storage: set(found) for storage, found in self._readers.items()}
         ready = [(self._adds(i, readers), i) for i, count in waits.items() if not count]

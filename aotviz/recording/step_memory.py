@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from aotviz.recording.compilation import Compilation
 from aotviz.recording.graph import Graph
 from aotviz.recording.listing import Node
-from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Life, Memory, Moment, Timeline, alive_through
+from aotviz.recording.live_bytes import OF_THE_CALLER, Held, Holder, Key, Memory, Moment, Timeline, alive_through
 from aotviz.recording.memory_facts import replaced_inputs
 from aotviz.recording.schedules import runs
-from aotviz.recording.step_pieces import CAPTURED, OUTPUT, Piece, forwards_of, handed, last_step, runs_forward
+from aotviz.recording.step_pieces import CAPTURED, OUTPUT, forwards_of, handed, last_step, runs_forward
 
 STEP = "step"  # the phase of an optimizer step
 _CALLER, _AUTOGRAD, _VARIABLE = "the caller", "autograd's graph", "a variable of the function"
@@ -42,17 +43,17 @@ class StepMemory(Timeline):
     `pieces` are the ids of its compilations, in the order in which they run.
     """
 
-    def __init__(self, pieces: Sequence[Piece], among: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[Compilation], among: Sequence[Compilation]) -> None:
         """`pieces` without the parts of captured backwards, which are found in `among`."""
         step = _Step(pieces, among)
-        super().__init__("a training step", step)
+        super().__init__("a training step", step.moments, step.holders, step.values)
         self.pieces = tuple(one.id for one in pieces)
         self.graphs = tuple(step.graphs)
         self.runs = tuple(graph for graph, *_ in step.steps)  # the number of the graph of each moment
         self.made_by = tuple(step.makers)  # for each holder, the number of a graph, and its node
 
 
-def of(compilations: Sequence[Piece], ids: Sequence[str]) -> StepMemory:
+def of(compilations: Sequence[Compilation], ids: Sequence[str]) -> StepMemory:
     """The step of the compilations with these ids; without ids, of the last backward that was captured, its forwards,
     and the last optimizer step.
 
@@ -68,7 +69,7 @@ class StepGraph(NamedTuple):
     """A graph that runs in the step."""
 
     phase: str
-    piece: Piece
+    piece: Compilation
     graph: Graph
 
 
@@ -102,8 +103,8 @@ class _Result(NamedTuple):
 class _Step:
     """The moments and holders of a step."""
 
-    pieces: Sequence[Piece]
-    among: Sequence[Piece]
+    pieces: Sequence[Compilation]
+    among: Sequence[Compilation]
     moments: list[Moment] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     graphs: list[StepGraph] = field(default_factory=list)
@@ -111,12 +112,12 @@ class _Step:
     makers: list[tuple[int, Node]] = field(default_factory=list)  # of the holders
 
     def __post_init__(self) -> None:
-        self._values: list[_Value] = []
+        self.values: list[_Value] = []
         self._saved: dict[str, dict[int, _Value]] = {}  # forward's name -> values by the storage that it has there
         self._tensors: dict[str, _Value] = {}  # inputs and results of forwards: "output[0] of f [0/0]"
         self._variables: list[_Value] = []  # results that the function hands from one of its graphs to the next
         self._gradients: dict[_Value | None, _Value] = {}  # of values, what backwards returned for them
-        backwards: list[tuple[Piece, Memory]] = []  # of forwards whose own backward runs
+        backwards: list[tuple[Compilation, Memory]] = []  # of forwards whose own backward runs
         copied = {name for one in self.pieces if one.kind == CAPTURED for name in forwards_of(one).values()}
         self._later = {one.partition(" of ")[2] for piece in self.pieces for one in handed(piece).of_call}
         for piece, is_forward in zip(self.pieces, runs_forward(self.pieces), strict=True):
@@ -137,17 +138,13 @@ class _Step:
             self._own_backward(*backwards.pop())
         self._end()
 
-    @property
-    def spans(self) -> Sequence[Life]:
-        return self._values
-
     def _end(self) -> None:
         count = len(self.steps)
-        for one in self._values:
+        for one in self.values:
             if one.held_by_python > one.until or (one.held_by_python == one.until and one.by == _CALLER):
                 one.until, one.by = one.held_by_python, _VARIABLE
             one.until = min(one.until, count)
-        for at, alive in enumerate(alive_through(self._values, count)):
+        for at, alive in enumerate(alive_through(self.values, count)):
             graph, node, made = self.steps[at]
             phase = self.graphs[graph].phase
             self.moments.append(Moment(at, phase, node, made, alive.nbytes, alive.after, alive.by_kind))
@@ -155,13 +152,13 @@ class _Step:
             Holder(
                 one.name, one.kind, one.nbytes, one.source, one.module, one.made_at, int(one.until), one.by, one.device
             )
-            for one in self._values
+            for one in self.values
         ]
-        self.makers = [one.maker for one in self._values]
+        self.makers = [one.maker for one in self.values]
 
     # The pieces.
 
-    def _forward(self, piece: Piece) -> Memory:
+    def _forward(self, piece: Compilation) -> Memory:
         """A forward, or a graph without a backward that runs before one."""
         sharing, begins = handed(piece), len(self.steps)
         for name in sharing.gone:
@@ -213,7 +210,7 @@ class _Step:
             value.held_by_python = len(self.steps) - 1
         self._variables.clear()
 
-    def _own_backward(self, piece: Piece, memory: Memory) -> None:
+    def _own_backward(self, piece: Compilation, memory: Memory) -> None:
         """The backward that was compiled with a forward."""
         count = sum(moment.phase == "forward" for moment in memory.rows)
         begins, known = len(self.steps) - count, self._saved[piece.data.name]
@@ -254,9 +251,9 @@ class _Step:
             before.until, before.by = value.until, _AUTOGRAD
             kind = "gradient" if of.kind in OF_THE_CALLER else "tangent"
             self._gradients[of] = total = replace(value, kind=kind, made_at=len(self.steps), until=_END, by=_SUM)
-            self._values.append(total)
+            self.values.append(total)
 
-    def _captured(self, piece: Piece) -> None:
+    def _captured(self, piece: Compilation) -> None:
         links = self._links(piece)
         passed: dict[str, _Value] = {}  # by the name of the node
         pending: list[tuple[_Value, int]] = []  # results, and the part after which nothing reads them
@@ -311,14 +308,14 @@ class _Step:
             ends.append(len(self.steps))
         for value, last in pending:  # what Python reads between two parts
             value.until = ends[last] - 0.5 if value.until == _END else value.until
-        for value in self._values:  # what nothing read is let go of with autograd's graph
+        for value in self.values:  # what nothing read is let go of with autograd's graph
             if value.until == _END and value.by == _AUTOGRAD:
                 value.until = len(self.steps) - 0.5
 
-    def _optimizer(self, piece: Piece) -> None:
+    def _optimizer(self, piece: Compilation) -> None:
         memory = _memory(piece, ["inference"])
         begins = len(self.steps)
-        free = {kind: [one for one in self._values if one.kind == kind] for kind in ("gradient", "parameter")}
+        free = {kind: [one for one in self.values if one.kind == kind] for kind in ("gradient", "parameter")}
         self._add_steps(memory.rows, STEP, piece, memory.halves[0])
         for held in memory.held():
             holder = held.holder
@@ -333,11 +330,10 @@ class _Step:
 
     # What they share.
 
-    def _links(self, backward: Piece) -> dict[str, _Value]:
+    def _links(self, backward: Compilation) -> dict[str, _Value]:
         """The inputs of a captured backward that a forward saved, or got as its inputs, by their names."""
         found: dict[str, _Value] = {}
         graph = backward.graph("backward", "dead nodes")
-        steps = {node.name: node for node in graph.rows}
         forwards = {one.data.name: one for one in self.pieces if one.kind == "training"}
         for prefix, name in forwards_of(backward).items():
             if name not in forwards:
@@ -345,7 +341,7 @@ class _Step:
             theirs = forwards[name].graph("backward")
             memory = _memory(forwards[name], ["forward", "backward"])
             for node in theirs.rows:
-                copy = steps.get(f"{prefix}_{node.name}")
+                copy = graph.by_name.get(f"{prefix}_{node.name}")
                 if copy is None or len(copy.inputs) != len(node.inputs):
                     continue
                 for ours, read in zip(copy.inputs, node.inputs, strict=True):
@@ -361,15 +357,15 @@ class _Step:
         if one is None or one is other:
             return other
         kept, gone = (one, other) if one.made_at > other.made_at or other.kind == "input" else (other, one)
-        self._values = [value for value in self._values if value is not gone]
+        self.values = [value for value in self.values if value is not gone]
         for known in self._saved.values():
             known.update({storage: kept for storage, value in known.items() if value is gone})
         return kept
 
-    def _parts(self, backward: Piece, whole: Graph) -> list[Piece]:
+    def _parts(self, backward: Compilation, whole: Graph) -> list[Compilation]:
         """The last program of each part of a captured backward."""
         after = [one.id for one in self.among].index(backward.id) + 1
-        programs: dict[str, Piece] = {}
+        programs: dict[str, Compilation] = {}
         for one in self.among[after:]:
             if one.kind == CAPTURED and one.outline.error is None:
                 break
@@ -386,7 +382,7 @@ class _Step:
         holder = held.holder
         if holder.kind not in OF_THE_CALLER:
             return None
-        for one in self._values if by_name else ():
+        for one in self.values if by_name else ():
             if one.kind == holder.kind and one.nbytes == holder.nbytes and _plain(one.name) == _plain(holder.name):
                 return one
         return self._held_throughout(held, holder.kind)
@@ -406,10 +402,10 @@ class _Step:
         )  # fmt: skip
         if holder.held_by == _CALLER:
             value.until = _END
-        self._values.append(value)
+        self.values.append(value)
         return value
 
-    def _add_steps(self, moments: Sequence[Moment], phase: str, piece: Piece, graph: Graph) -> None:
+    def _add_steps(self, moments: Sequence[Moment], phase: str, piece: Compilation, graph: Graph) -> None:
         self.steps += [(len(self.graphs), moment.node, moment.made) for moment in moments]
         self.graphs.append(StepGraph(phase, piece, graph))
 
@@ -418,24 +414,23 @@ _END = 1 << 60
 
 
 def _memory(
-    piece: Piece, roles: Sequence[str], kinds: Mapping[str, str] | None = None, released: Set[str] = frozenset()
+    piece: Compilation, roles: Sequence[str], kinds: Mapping[str, str] | None = None, released: Set[str] = frozenset()
 ) -> Memory:
     known = kinds if kinds is not None else {one.name: one.kind for one in piece.data.inputs}
     halves, replaced = [piece.graph(role) for role in roles], replaced_inputs(piece.data.inputs)
     return Memory(piece.data.name, halves, known, piece.data.sizes, released, replaced)
 
 
-def _halves(piece: Piece) -> list[str]:
+def _halves(piece: Compilation) -> list[str]:
     return ["forward", "backward"] if piece.kind == "training" else ["inference"]
 
 
 def _outputs(memory: Memory) -> dict[Key, list[int]]:
     """The numbers of the results in each storage of a forward."""
     graph, found = memory.halves[0], dict[Key, list[int]]()
-    nodes = {node.name: node for node in graph.rows}
     for text, name in zip(graph.output_descriptors, graph.outputs, strict=True):
-        if (said := OUTPUT.search(text)) and name in nodes and not text.startswith("saved "):
-            for key in memory.storages_of(graph, nodes[name]):
+        if (said := OUTPUT.search(text)) and name in graph.by_name and not text.startswith("saved "):
+            for key in memory.storages_of(graph, graph.by_name[name]):
                 found.setdefault(key, []).append(int(said[1]))
     return found
 
@@ -443,10 +438,10 @@ def _outputs(memory: Memory) -> dict[Key, list[int]]:
 def _gradients(memory: Memory, made: Mapping[Key, _Value]) -> Iterator[tuple[str, _Value]]:
     """The inputs of which a backward returns gradients, and the values that it made for them."""
     graph = memory.halves[1]
-    nodes, begins = {node.name: node for node in graph.rows}, len(memory.rows) - sum(map(runs, graph.rows))
+    begins = len(memory.rows) - sum(map(runs, graph.rows))
     for text, name in zip(graph.output_descriptors, graph.outputs, strict=True):
-        if (said := _GRADIENT.match(text)) and name in nodes:
-            for storage, _ in memory.storages_of(graph, nodes[name]):
+        if (said := _GRADIENT.match(text)) and name in graph.by_name:
+            for storage, _ in memory.storages_of(graph, graph.by_name[name]):
                 value = made.get((storage, begins)) or made.get((storage, 0))
                 if value is not None:
                     yield said["name"], value
@@ -459,13 +454,12 @@ def _plain(name: str) -> str:
 
 def _by_storage(memory: Memory, graph: Graph, results: Iterator[_Result]) -> dict[Key, _Result]:
     """The results of a part by their storages, as its plan has them. Gradients come first."""
-    nodes = {node.name: node for node in graph.rows}
     found: dict[Key, _Result] = {}
     said = [OUTPUT.search(text) for text in graph.output_descriptors]
     numbered = {int(one[1]): name for one, name in zip(said, graph.outputs, strict=True) if one}
     for number, result in enumerate(results):
-        name = numbered.get(number, "")
-        for key in memory.storages_of(graph, nodes[name]) if name in nodes else ():
+        node = graph.by_name.get(numbered.get(number, ""))
+        for key in memory.storages_of(graph, node) if node is not None else ():
             if key not in found or result.becomes_gradient:
                 found[key] = result
     return found
@@ -486,7 +480,7 @@ def _through_python(whole: Graph, holder: Holder, passed: Mapping[str, _Value]) 
     return None
 
 
-def _added_in_place(part: Piece) -> set[str]:
+def _added_in_place(part: Compilation) -> set[str]:
     """The sums that are computed in the memory of a gradient: what whole_backward/early_writes.py makes of them."""
     if part.data.options.get("backend", "").strip("'") != "eager":
         return set()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from aotviz.recording import dynamo_stage
-from aotviz.recording.graph import Graph
-from aotviz.recording.schema import CompilationData
+from aotviz.recording.compilation import Compilation
 
 MOST_NAMED = 5  # compilations, in an error
 CAPTURED = "compiled autograd"
@@ -21,22 +20,7 @@ _COPIED = re.compile(r"copied from the backward of (?P<name>.*)", re.S)
 _AS_IT_IS = re.compile(r"backward of (?P<name>.*)", re.S)
 
 
-class Piece(Protocol):
-    """What is needed of a compilation."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def data(self) -> CompilationData: ...
-    @property
-    def outline(self) -> CompilationData: ...
-
-    def graph(self, role: str, stage: str | None = None) -> Graph: ...
-
-
-def last_step(compilations: Sequence[Piece]) -> list[Piece]:
+def last_step(compilations: Sequence[Compilation]) -> list[Compilation]:
     captured = [one for one in compilations if one.kind == CAPTURED and one.outline.error is None]
     if captured:
         backward = captured[-1]
@@ -48,7 +32,7 @@ def last_step(compilations: Sequence[Piece]) -> list[Piece]:
     else:
         candidates = [*_latest_graphs(compilations).values()]
         training = [one for one in candidates if one.kind == "training"]
-        forwards, backwards = _connected(candidates, training[-1:]), list[Piece]()
+        forwards, backwards = _connected(candidates, training[-1:]), list[Compilation]()
         if not training or any(one not in forwards for one in training):
             ids = ", ".join(one.id for one in training[:MOST_NAMED]) + ", …" * (len(training) > MOST_NAMED)
             known = f"{len(training)} functions were compiled with a backward ({ids})"
@@ -58,12 +42,12 @@ def last_step(compilations: Sequence[Piece]) -> list[Piece]:
     return [*forwards, *backwards, *optimizers.values()]
 
 
-def _latest_graphs(compilations: Sequence[Piece]) -> dict[tuple[int, str], Piece]:
+def _latest_graphs(compilations: Sequence[Compilation]) -> dict[tuple[int, str], Compilation]:
     """The latest graph of each function that was compiled."""
     return {_function(one): one for one in compilations if one.kind in ("training", "inference")}
 
 
-def _connected(pieces: Sequence[Piece], to: Sequence[Piece]) -> list[Piece]:
+def _connected(pieces: Sequence[Compilation], to: Sequence[Compilation]) -> list[Compilation]:
     """Those of `to`, the pieces that hand something on to them, and what the same calls run after these."""
     shared = {piece.data.name: handed(piece) for piece in pieces}
     found = {one.data.name for one in to}
@@ -76,7 +60,7 @@ def _connected(pieces: Sequence[Piece], to: Sequence[Piece]) -> list[Piece]:
     return [one for one in pieces if one.data.name in found]
 
 
-def runs_forward(pieces: Sequence[Piece]) -> list[bool]:
+def runs_forward(pieces: Sequence[Compilation]) -> list[bool]:
     """For each piece, whether it runs before the backwards: with a backward of its own, or connected to one that has
     one. Without any, all that read no gradients do."""
     own = [one for one in pieces if one.kind != CAPTURED and not reads_gradients(one)]
@@ -103,7 +87,7 @@ class Handed(NamedTuple):
     returned: set[str]  # inputs that the function returns
 
 
-def handed(piece: Piece) -> Handed:
+def handed(piece: Compilation) -> Handed:
     found = Handed({}, set(), [], set())
     for one in (one for stage in piece.data.stages if stage.name == dynamo_stage.NAME for one in stage.evidence):
         if one.reason.startswith(dynamo_stage.SHARES):
@@ -118,23 +102,23 @@ def handed(piece: Piece) -> Handed:
     return found
 
 
-def _function(piece: Piece) -> tuple[int, str]:
+def _function(piece: Compilation) -> tuple[int, str]:
     return piece.outline.frame, piece.outline.name.partition(" [")[0]
 
 
-def reads_gradients(piece: Piece) -> bool:
+def reads_gradients(piece: Compilation) -> bool:
     """Whether it is a step of an optimizer, or something like it."""
     return any(one.name.endswith(".grad") for one in piece.data.inputs)
 
 
-def latest(compilations: Sequence[Piece], name: str) -> Piece:
+def latest(compilations: Sequence[Compilation], name: str) -> Compilation:
     for one in reversed(compilations):
         if one.outline.name == name and one.kind == "training":
             return one
     raise LookupError(f"the forward {name!r}, whose backward was captured, is not in this recording")
 
 
-def forwards_of(backward: Piece) -> dict[str, str]:
+def forwards_of(backward: Compilation) -> dict[str, str]:
     """The prefix of the steps that were copied from each forward's backward, and the forward's name.
 
     Raises LookupError if a backward was not copied.
