@@ -216,14 +216,12 @@ def _now(kind: str, value: Any) -> str:
         return str(len(value))
     if kind == "TYPE_MATCH":
         return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    if isinstance(value, PLAIN) or (isinstance(value, (tuple, list, frozenset)) and all(map(_is_plain, value))):
+    if isinstance(value, PLAIN) or (
+        isinstance(value, (tuple, list, frozenset)) and all(isinstance(one, PLAIN) for one in value)
+    ):
         text = repr(value)
         return text if len(text) <= LONGEST else ""
     return ""
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, PLAIN)
 
 
 def _stack(guard: Any) -> str:

@@ -329,9 +329,9 @@ class Watched:
         return after.revision, found
 
 
-def read_lines(lines: bytes, dropped: int = 0) -> Contents:
+def read_lines(lines: bytes) -> Contents:
     """Read log lines from memory, and add notes about compilations that the lines do not include."""
-    return with_notes(read_bytes([lines], WATCHED), dropped)
+    return with_notes(read_bytes([lines], WATCHED), dropped=0)
 
 
 def with_notes(found: Contents, dropped: int) -> Contents:

@@ -512,19 +512,19 @@ class Recording(HasSteps):
 
         Raises IndexError, or KeyError, which lists the ids.
         """
+        every = self.compilations
         if isinstance(index, int):
-            if not self.compilations:
+            if not every:
                 raise IndexError(
                     "nothing has been compiled yet: call the compiled function once, and it is in its recording"
                 )
-            if not -len(self.compilations) <= index < len(self.compilations):
-                raise IndexError(f"no compilation {index}: the recording has {len(self.compilations)}, from 0 on")
-            return self.compilations[index]
-        every = self.compilations
+            if not -len(every) <= index < len(every):
+                raise IndexError(f"no compilation {index}: the recording has {len(every)}, from 0 on")
+            return every[index]
         found = [c for c in every if index == c.id] or [c for c in every if index == c.compile_id]
         if len(found) == 1:
             return found[0]
-        known = [c.id for c in found or self.compilations]
+        known = [c.id for c in found or every]
         shown = ", ".join(map(repr, known[:20])) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
         what = f"several compilations are {index!r}" if found else f"no compilation {index!r}"
         raise KeyError(f"{what}; there are {shown}" if known else f"{what}: there are none")

@@ -21,6 +21,7 @@ OURS = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
 TORCHS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,)
 OPTIMIZERS = os.path.join(TORCHS[0], "optim", "")
 FILE = '  File "'
+_text_of_operator = lru_cache(4096)(str)
 
 
 def size(number: Any) -> int | str:
@@ -62,7 +63,7 @@ def target_name(target: Any) -> str:
     if isinstance(target, str):
         return target
     if registered_operators.is_operator(target):
-        return _operator_name(target)
+        return _text_of_operator(target)
     name = getattr(target, "__name__", None) or str(target)
     if operators.is_higher_order(target):
         return f"higher_order.{name}"
@@ -70,11 +71,6 @@ def target_name(target: Any) -> str:
         return f"operator.{name}"
     module = getattr(target, "__module__", None) or ("torch" if getattr(torch, name, None) is target else "")
     return f"{module}.{name}" if module else name
-
-
-@lru_cache(4096)
-def _operator_name(target: Any) -> str:
-    return str(target)
 
 
 def user_frames(trace: str) -> str:

@@ -17,6 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -315,9 +316,7 @@ class _Made:
         return self._bases[key].as_strided(shape, stride, offset)
 
     def _layout(self, value: ValueRecord) -> tuple[list[int], list[int], int]:
-        def known(size: int | str) -> int:
-            return size if isinstance(size, int) else sizes.evaluated(size, self._symbols)
-
+        known = partial(sizes.evaluated, symbols=self._symbols)
         return [*map(known, value.shape)], [*map(known, value.stride)], known(value.offset)
 
     def _end(self, value: ValueRecord) -> int:

@@ -153,11 +153,8 @@ class Recorder(Observer):
         log.live_program = what_if.live_program(program, Recorder)
         self.close()
 
-    def recorded(self) -> bytes | None:
-        return self._packed()
-
     @harmless
-    def _packed(self) -> bytes | None:
+    def recorded(self) -> bytes | None:
         return self.log.recorded() if self.log is not None else None
 
     def _begin(self, argument: Form, known: str = "") -> CompilationLog:

@@ -82,6 +82,7 @@ class Compilation:
         self._complete = complete
         self._nodes = nodes
         self._live_program = live_program
+        self._graphs: dict[tuple[str, str | None], Graph] = {}
 
     @cached_property
     def data(self) -> CompilationData:
@@ -472,10 +473,6 @@ class Compilation:
     def __str__(self) -> str:
         error = self.data.error
         return terminal.compilation(self.data if error is None else replace(self.data, error=self.in_words(error)))
-
-    @cached_property
-    def _graphs(self) -> dict[tuple[str, str | None], Graph]:
-        return {}
 
     def _find(self, role: str, stage: str | None) -> Graph:
         for record in reversed(self.data.stages):

@@ -80,7 +80,7 @@ def _nbytes(graph: Graph, number: int, symbols: Mapping[str, int]) -> int:
 
 
 def _shape(graph: Graph, number: int, symbols: Mapping[str, int]) -> Shape:
-    return [size if isinstance(size, int) else sizes.evaluated(size, symbols) for size in graph.values[number].shape]
+    return [sizes.evaluated(size, symbols) for size in graph.values[number].shape]
 
 
 def _shapes(graph: Graph, number: int, symbols: Mapping[str, int]) -> Any:

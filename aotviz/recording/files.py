@@ -65,8 +65,7 @@ class _Envelope(msgspec.Struct):
 
 def pack(data: RecordingData) -> bytes:
     """The recording as gzip(msgpack): what a widget or page receives, and what follows the header in a file."""
-    squeeze = zlib.compressobj(6, zlib.DEFLATED, GZIP)
-    return squeeze.compress(msgspec.msgpack.encode(data)) + squeeze.flush()
+    return zlib.compress(msgspec.msgpack.encode(data), 6, GZIP)
 
 
 def unpack(packed: bytes, limit_bytes: int = LIMIT_BYTES) -> RecordingData:
@@ -147,17 +146,15 @@ def read(path: str | os.PathLike[str], limit_bytes: int = LIMIT_BYTES) -> Record
         raise RecordingError(f"{target}: there is no such file. Check the path that you passed to `save`.") from None
     except OSError as error:
         raise RecordingError(f"{target}: cannot be read ({error.strerror or error}).") from error
+    if header and len(header) < HEADER_BYTES and MAGIC.startswith(header[: len(MAGIC)]):
+        raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
     if not header.startswith(MAGIC):
-        if header and MAGIC.startswith(header):
-            raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
         what = (
             " but gzip: a compressed file, or the bytes of `recording.to_bytes()`"
             if header.startswith(b"\x1f\x8b")
             else ""
         )
         raise RecordingError(f"{target}: not an aotviz recording{what}. Open a file that `recording.save(path)` wrote.")
-    if len(header) < HEADER_BYTES:
-        raise RecordingError(f"{target}: the file ends too early. Copy it again, or save the recording again.")
     version = int.from_bytes(header[len(MAGIC) :], "big")
     if version > VERSION:
         raise RecordingError(

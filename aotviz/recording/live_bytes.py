@@ -241,14 +241,14 @@ class Memory(Timeline):
 
     def storages_of(self, graph: Graph, node: Node) -> dict[Key, int]:
         """The storages that a node's value is in, as the call has them before the node runs: keys and bytes."""
-        return {(storage, 0): nbytes for storage, nbytes in self._plan.inside(graph, node)}
+        return {(storage, 0): nbytes for storage, nbytes, _ in self._plan.inside(graph, node)}
 
     def made_by(self, graph: Graph, node: Node) -> list[int]:
         """The bytes of each item that a node returns, 0 for one that is no tensor; of one item if it is no tuple."""
         value = node.value
         items = value.parts if value is not None and value.kind == "tuple" else [node.value_id]
         return [
-            sum(nbytes for _, nbytes in self._plan.inside(graph, node, [item])) if item >= 0 else 0 for item in items
+            sum(nbytes for _, nbytes, _ in self._plan.inside(graph, node, [item])) if item >= 0 else 0 for item in items
         ]
 
 
@@ -347,7 +347,7 @@ class _Plan:
             users = users[:-1] if users and rows[users[-1]].op == "output" else users
             last = rows[users[-1]] if users else node
             within.append(set())
-            for storage, nbytes, device in self._inside(graph, node):
+            for storage, nbytes, device in self.inside(graph, node):
                 # What is recomputed has the forward's number, also where a view of the forward's value is saved.
                 key = storage, 0
                 if begins and node.op != "placeholder" and not any(key in within[i] for i in node.inputs):
@@ -378,12 +378,9 @@ class _Plan:
                 if (users or node.op != "placeholder") and _END != known.until <= at[last.index]:
                     known.until, known.by = at[last.index], last.name
 
-    def inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
-        """The storage, and the bytes up to its end, of each tensor that a node's value is or has, or of these."""
-        return ((storage, nbytes) for storage, nbytes, _ in self._inside(graph, node, of))
-
-    def _inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterable[tuple[int, int, int]]:
-        """The same, with the number of the device's text."""
+    def inside(self, graph: Graph, node: Node, of: Sequence[int] = ()) -> Iterable[tuple[int, int, int]]:
+        """The storage, the bytes up to its end and the number of the device's text, of each tensor that a node's value
+        is or has, or of these."""
         if node.op == "output":
             return ()
         has_rule, value = oversized.has_rule(node.target), node.value
@@ -453,7 +450,7 @@ class _Plan:
         return oversized.kept_elements(node.target, shapes) * sizes.element_bytes(graph.text(value.dtype))
 
     def _known(self, size: int | str) -> int:
-        return size if isinstance(size, int) else sizes.evaluated(size, self._symbols)
+        return sizes.evaluated(size, self._symbols)
 
     def _kind(self, graph: Graph, node: Node, kinds: Mapping[str, str]) -> str:
         if node.op == "get_attr":

@@ -22,6 +22,7 @@ from aotviz.recording.schema import (
     RecordingData,
     Text,
 )
+from aotviz.recording.tables import cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,11 +146,7 @@ def _reader(hint: Any, strings: Sequence[str]) -> Callable[[Any], Any]:
         return lambda lines: tuple((line.line, line.reason) for line in lines)
     if hint == dict[str, Text]:
         return lambda named: {name: text(number) for name, number in named.items()}
-    return _plain
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return cell
 
 
 def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:

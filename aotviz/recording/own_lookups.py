@@ -179,16 +179,7 @@ def logged(lookup: LookUp) -> dict[str, Any]:
         "cache_bypass_reason": lookup.reason if lookup.outcome is Outcome.BYPASS else None,
         "components": [f"[{_hash(text)}] {name}: {text}" for name, text in lookup.ingredients.items()],
         "time_saved_ns": lookup.saved_ns or None,
-        CACHE: {
-            "outcome": lookup.outcome.value,
-            "ingredients": dict(lookup.ingredients),
-            "reason": lookup.reason,
-            "where": lookup.where,
-            "nearest": lookup.nearest,
-            "differs": {name: list(texts) for name, texts in lookup.differs.items()},
-            "saved_ns": lookup.saved_ns,
-            "saved_at_unix_s": lookup.saved_at_unix_s,
-        },
+        CACHE: {name: told for name, told in msgspec.to_builtins(lookup).items() if name != "key"},
     }
 
 

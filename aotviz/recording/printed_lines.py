@@ -7,6 +7,7 @@ last statement whose value is a symbolic condition is one that Python asked for 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 USER_LINE = re.compile(r"# File: (?P<place>.{0,1000}?:\d+) in (?P<function>\S{1,1000}?)(?:, code: (?P<code>.*))?$")
@@ -38,10 +39,8 @@ def last_line(text: str) -> Statement:
     >>> last_line('def forward(self, x: "f32[2]"):\\n    # File: a.py:3 in f, code: n = f(x)\\n    y = f(x)').place
     'a.py:3'
     """
-    where: re.Match[str] | None = None
     types, found = dict(PARAMETER.findall(text.partition("):")[0])), Statement()
-    for line in map(str.strip, text.splitlines()):
-        where = USER_LINE.match(line) or where
+    for line, place, source in _lines(text):
         if not (match := STATEMENT.match(line.partition(";")[0])):
             continue
         operator = OPERATOR.match(match["call"])
@@ -49,12 +48,21 @@ def last_line(text: str) -> Statement:
             match[0],
             match["type"] or "",
             operator["operator"] if operator else "",
-            where["place"] if where else "",
-            (where["code"] or "").strip() if where else "",
+            place,
+            source,
             {name: types[name] for name in re.findall(r"\w+", match["call"]) if name in types},
         )
         types[match["name"]] = match["type"] or ""
     return found
+
+
+def _lines(text: str) -> Iterator[tuple[str, str, str]]:
+    """(line, place, code) of each line of a printed graph, with the user's line that it is of; "" before the first."""
+    place = code = ""
+    for line in map(str.strip, text.splitlines()):
+        if where := USER_LINE.search(line):
+            place, code = where["place"], (where["code"] or "").strip()
+        yield line, place, code
 
 
 def line_of_statement(text: str, statement: str) -> tuple[str, str]:
@@ -63,13 +71,11 @@ def line_of_statement(text: str, statement: str) -> tuple[str, str]:
     >>> line_of_statement('# File: a.py:3 in f, code: y = x + 2\\nadd: "f32[2]" = x + 2;  x = None', "add = x + 2")
     ('a.py:3', 'y = x + 2')
     """
-    where: re.Match[str] | None = None
     wanted = STATEMENT.match(statement)
-    for line in map(str.strip, text.splitlines() if wanted else ()):
-        where = USER_LINE.search(line) or where
+    for line, place, code in _lines(text if wanted else ""):
         found = STATEMENT.match(line.partition(";")[0])
-        if wanted and found and where and (found["name"], found["call"]) == (wanted["name"], wanted["call"]):
-            return where["place"], (where["code"] or "").strip()
+        if wanted and found and place and (found["name"], found["call"]) == (wanted["name"], wanted["call"]):
+            return place, code
     return "", ""
 
 
@@ -79,9 +85,7 @@ def line_of_operator(text: str, operator: str) -> tuple[str, str]:
     >>> line_of_operator("# File: a.py:3 in f, code: y = my(x)\\ny = torch.ops.my.f.default(x)", "my.f")
     ('a.py:3', 'y = my(x)')
     """
-    where: re.Match[str] | None = None
-    for line in map(str.strip, text.splitlines()):
-        where = USER_LINE.search(line) or where
-        if f"torch.ops.{operator}" in line and not line.startswith("#") and where:
-            return where["place"], (where["code"] or "").strip()
+    for line, place, code in _lines(text):
+        if f"torch.ops.{operator}" in line and not line.startswith("#") and place:
+            return place, code
     return "", ""

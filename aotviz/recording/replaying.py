@@ -76,6 +76,13 @@ class Part(msgspec.Struct, frozen=True):
     texts: list[str]
     dynamo: int = NONE  # the graph that Dynamo captured
 
+    def unpacked(self) -> tuple[list[GraphSnapshot], list[ValueRecord]]:
+        """The graphs, with _NOTHING for one that no stage refers to, and the values."""
+        decode = msgspec.msgpack.decode
+        rows = list(chain.from_iterable(decode(packed, type=list[Row]) for packed in self.rows))
+        graphs = [unpacked(decode(one, type=PackedGraph), rows) if one else _NOTHING for one in self.graphs]
+        return graphs, [one for packed in self.values for one in decode(packed, type=list[ValueRecord])]
+
 
 class Packed(msgspec.Struct, frozen=True):
     """The bytes, opened."""
@@ -155,12 +162,8 @@ def trimmed(own: Part, stages: list[StageRecord]) -> Part:
 
 def alone(own: Part) -> CompilationData:
     """A compilation that was not replayed."""
-    rows = list(chain.from_iterable(msgspec.msgpack.decode(packed, type=list[Row]) for packed in own.rows))
-    data = replace(
-        own.data,
-        graphs=[unpacked(msgspec.msgpack.decode(packed, type=PackedGraph), rows) for packed in own.graphs],
-        values=[one for packed in own.values for one in msgspec.msgpack.decode(packed, type=list[ValueRecord])],
-    )
+    graphs, values = own.unpacked()
+    data = replace(own.data, graphs=graphs, values=values)
     if own.kept is None:
         return data
     halves = Halves(own.kept, data.graphs, data.values, own.texts)
@@ -243,12 +246,7 @@ class _Moved:
     """The stages of a part, after its texts, values and graphs were appended to those of the parts before it."""
 
     def __init__(self, part: Part, table: StringTable, graphs: list[GraphSnapshot], values: list[ValueRecord]) -> None:
-        rows = list(chain.from_iterable(msgspec.msgpack.decode(packed, type=list[Row]) for packed in part.rows))
-        own = [
-            unpacked(msgspec.msgpack.decode(packed, type=PackedGraph), rows) if packed else _NOTHING
-            for packed in part.graphs
-        ]
-        held = [one for packed in part.values for one in msgspec.msgpack.decode(packed, type=list[ValueRecord])]
+        own, held = part.unpacked()
         if part.kept is not None:
             self.halves = Halves(part.kept, own, held, part.texts)
         texts = [*map(table.add, part.texts), NONE]

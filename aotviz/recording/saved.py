@@ -8,14 +8,13 @@ import torch.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aotviz.recording.node_arguments import NODE, references
 from aotviz.recording.schema import NONE, GraphSnapshot, RecomputedRecord, SavedTensorRecord, ValueRecord
-from aotviz.recording.sizes import element_bytes, storage_bytes
+from aotviz.recording.sizes import storage_bytes, value_bytes
 from aotviz.recording.sources import innermost, module_path
 from aotviz.recording.strings import clean
 
@@ -153,9 +152,8 @@ class Halves:
         """The fields `dtype`, `shape` and `nbytes` of a record."""
         if value is None or value.kind != "tensor":
             return {"dtype": "", "shape": [], "nbytes": 0}
-        dtype, known = self.texts[value.dtype], [size for size in value.shape if isinstance(size, int)]
-        nbytes = math.prod(known) * element_bytes(dtype) if len(known) == len(value.shape) else None
-        return {"dtype": dtype, "shape": value.shape, "nbytes": nbytes}
+        dtype = self.texts[value.dtype]
+        return {"dtype": dtype, "shape": value.shape, "nbytes": value_bytes(value, dtype)}
 
     def _read(self, position: int | None) -> dict[str, Any]:
         """The fields `consumers` and `dies_at` of a record."""

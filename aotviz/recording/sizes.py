@@ -111,7 +111,7 @@ def graph_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Se
         value = values[number]
         if value.storage >= 0 and value.storage in given:
             continue
-        nbytes = _nbytes(value, strings[value.dtype])
+        nbytes = value_bytes(value, strings[value.dtype])
         if nbytes is None:
             return NONE
         key = value.storage if value.storage >= 0 else ~number  # storage unknown: count the value by itself
@@ -133,7 +133,7 @@ def made_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Seq
             seen.add(other)
             value = values[other]
             if value.storage not in storages:
-                sizes.append(_nbytes(value, strings[value.dtype]))
+                sizes.append(value_bytes(value, strings[value.dtype]))
             if value.storage >= 0:
                 storages.add(value.storage)
         known = [size for size in sizes if size is not None]
@@ -145,7 +145,7 @@ def made_bytes(graph: GraphSnapshot, values: Sequence[ValueRecord], strings: Seq
     return [0 if op in "po" else made(number) for op, number in zip(graph.op, graph.value, strict=True)]
 
 
-def _nbytes(value: ValueRecord, dtype: str) -> int | None:
+def value_bytes(value: ValueRecord, dtype: str) -> int | None:
     """The bytes of a tensor's elements; None if its size is symbolic."""
     known = [size for size in value.shape if isinstance(size, int)]
     return math.prod(known) * element_bytes(dtype) if len(known) == len(value.shape) else None
@@ -188,14 +188,16 @@ def reach(offset: int | str, shape: Sequence[int | str], stride: Sequence[int | 
     return last + 1
 
 
-def evaluated(size: str, symbols: Mapping[str, int]) -> int:
-    """A symbolic size for these values of its symbols.
+def evaluated(size: int | str, symbols: Mapping[str, int]) -> int:
+    """A size; a symbolic one for these values of its symbols.
 
     Raises ValueError if a symbol has no value, or the text is no arithmetic.
 
     >>> evaluated("2*s0 + s1//4", {"s0": 3, "s1": 9}), evaluated("Max(1, s0**2)", {"s0": 4})
     (8, 16)
     """
+    if isinstance(size, int):
+        return size
     try:
         return int(_value(ast.parse(size[:LONGEST], mode="eval").body, symbols))
     except (SyntaxError, KeyError, TypeError, ZeroDivisionError, OverflowError, RecursionError):

@@ -10,11 +10,9 @@ STEPS = (
     (re.compile(r"\bdict\((type\([^()]*\))\.__dict__\)\['(\w+)'\]"), r"\1.\2"),
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\d+)'\]"), r"[\1]"),
-    (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
     (re.compile(r"\.(?:_modules|_parameters|_buffers)\.(?=\w)"), "."),
     (re.compile(r"\._(?:modules|parameters|buffers)\['([\w.]+)'\]"), r".\1"),
-    (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
-    (re.compile(r"\bL\[\"(\w+)\"\]"), r"\1"),
+    (re.compile(r"\bL\[(['\"])(\w+)\1\]"), r"\2"),
     (re.compile(r"\bG\['__import___main__'\]\."), ""),
     (re.compile(r"\bG\['__import_([\w]+?)'\]"), lambda m: m[1].replace("_dot_", ".")),
     (re.compile(r"\bG\['__builtins_dict___\d+'\]\['(\w+)'\]"), r"\1"),
@@ -24,9 +22,9 @@ STEPS = (
     (re.compile(r"\b___stack(\d+)\b"), rf"value \1 of {BEFORE_BREAK}"),
     (re.compile(r"\b(\w+)\.__closure__\[\d+\]"), r"a variable around \1"),
     (re.compile(r"\blist\(dict\.keys\(([^()]*)\)\)\[(\d+)\]"), r"\1.keys()[\2]"),
+    (re.compile(r"(?<=[\w.\[\]'\"])\.size\(\)\[(\d+)\]"), r".shape[\1]"),
+    (re.compile(r"(?<=[\w.\[\]'\"])\.stride\(\)\[(\d+)\]"), r".stride(\1)"),
 )
-SIZE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.size\(\)\[(?P<index>\d+)\]")
-STRIDE = re.compile(r"(?P<tensor>[\w.\[\]'\"]{1,100})\.stride\(\)\[(?P<index>\d+)\]")
 
 
 @lru_cache(8192)  # a log names few values, many times
@@ -48,8 +46,7 @@ def spoken(expression: str) -> str:
     text = expression.strip()
     for pattern, shown in STEPS:
         text = pattern.sub(shown, text)
-    text = SIZE.sub(r"\g<tensor>.shape[\g<index>]", text)
-    return STRIDE.sub(r"\g<tensor>.stride(\g<index>)", text)
+    return text
 
 
 HASH = re.compile(r"(?<![\w./-])(?=[a-z]*\d)(?=\d*[a-z])(?:[0-9a-f]{12,}|[a-z2-7]{30,})(?!\w)")

@@ -361,7 +361,8 @@ class Store:
         self._lock = threading.RLock()
         self._logs: list[tuple[str, CompilationLog]] = []
         self._added = 0
-        self._dropped = 0
+        self.dropped = 0
+        """The number of compilations that were dropped to stay within the bounds."""
 
     def add(self, log: CompilationLog) -> None:
         """Add a compilation, and drop old ones if the store is full."""
@@ -395,13 +396,8 @@ class Store:
                 total -= self._logs[drop][1].nbytes
                 drop += 1
             gone, self._logs = self._logs[:drop], self._logs[drop:]
-            self._dropped += drop
+            self.dropped += drop
         del gone  # after the lock: it may be the last to hold a program, and so the user's objects
-
-    @property
-    def dropped(self) -> int:
-        """The number of compilations that were dropped to stay within the bounds."""
-        return self._dropped
 
     @property
     def nbytes(self) -> int:

@@ -182,10 +182,10 @@ def _fields(kind: type[Frozen], record: Callable[[Any], Any]) -> Columns:
     """The columns of a record's fields. `record` gets the record from what stands for a row."""
 
     def reader(field: str) -> Callable[[Any], Any]:
-        return lambda row: _cell(getattr(record(row), field))
+        return lambda row: cell(getattr(record(row), field))
 
     return {field: (DTYPES.get(kind.__annotations__[field]), reader(field)) for field in kind.__struct_fields__}
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value

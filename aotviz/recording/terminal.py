@@ -8,7 +8,7 @@ from aotviz.recording import sizes, tables
 from aotviz.recording.dynamo_stage import plain_name
 from aotviz.recording.listing import one_line
 from aotviz.recording.saved import cost, costs_nothing
-from aotviz.recording.schema import CompilationData, Differing, ErrorRecord, InputRecord, OutputRecord
+from aotviz.recording.schema import CompilationData, ErrorRecord, InputRecord, OutputRecord
 
 WIDEST = 72  # characters of a cell
 MOST_ROWS = 40  # of the table of inputs or outputs
@@ -66,17 +66,14 @@ def cache(data: CompilationData) -> str:
     answer, replayed = data.cache, data.replayed
     said = f"cache {answer.outcome}: {answer.words}" if answer is not None else "cache hit" if replayed else ""
     saved = replayed.saved_ns if replayed is not None else 0
+    differs = answer.differs if answer is not None else ()
     parts = [
-        *(f"{one.name}: {one.before or 'nothing'} before, now {one.after or 'nothing'}" for one in _differs(data)),
+        *(f"{one.name}: {one.before or 'nothing'} before, now {one.after or 'nothing'}" for one in differs),
         f"which saved {saved / 1e6:,.1f} ms" if saved else "",
         f"at {answer.place}" if answer is not None and answer.place else "",
         f"its stages are not shown: {replayed.note}" if replayed is not None and replayed.note else "",
     ]
     return "; ".join(part for part in (said, *parts) if part)
-
-
-def _differs(data: CompilationData) -> Sequence[Differing]:
-    return data.cache.differs if data.cache is not None else ()
 
 
 def failure(error: ErrorRecord) -> str:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from aotviz.explain import answers, peaks, plain_texts, steps
 from aotviz.recording import numbers, spans
 from aotviz.recording.compilation import Compilation
+from aotviz.recording.files import GZIP
 from aotviz.recording.findings import (
     ComparedInputs,
     OverviewRecord,
@@ -55,7 +56,6 @@ from aotviz.recording.schema import (
 )
 from aotviz.recording.sizes import graph_bytes
 
-GZIP = 16 + zlib.MAX_WBITS
 LEVEL = 4  # of gzip: between kernel and page, speed matters more than the last kilobyte
 
 
@@ -400,8 +400,7 @@ def packed(recording: Recorded, what: object, on_stage: Callable[[str], None] | 
 
 def pack(part: msgspec.Struct) -> bytes:
     """The part as gzip(msgpack), the form in which it is sent to the page."""
-    squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
-    return squeeze.compress(msgspec.msgpack.encode(part)) + squeeze.flush()
+    return zlib.compress(msgspec.msgpack.encode(part), LEVEL, GZIP)
 
 
 def _find(recording: Recorded, compilation_id: str) -> Compilation:
