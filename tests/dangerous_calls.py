@@ -107,7 +107,7 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("recording/replaying.py", "_told: getattr"): FIELDS,
     ("recording/spans.py", "restarts: getattr"): FIELDS,
     ("recording/strings.py", "cleaned: getattr"): FIELDS,
-    ("recording/tables.py", "_fields.reader: getattr; _in_storages: getattr"): FIELDS,
+    ("recording/tables.py", "_fields.reader: getattr; _in_storages: getattr; attributes: attrgetter"): FIELDS,
     ("recording/user_folder.py", "folder: /"): "the user's environment",
     ("runtime/codegen.py", "Source.build: compile; Source.build: exec"): PROGRAM,
     ("teaching/papers.py", "read: read_text; write: write_text"): CHOSEN,
@@ -126,6 +126,6 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("widgets/html.py", "write_html: write_text"): CHOSEN,
     ("widgets/packing.py", "_encoded.smaller: getattr; _fields: getattr"): FIELDS,
     ("widgets/parts.py", "_counts: getattr; rows: getattr"): "a kind of rows that is in LISTS",
+    ("widgets/replies.py", "answer_where_asked: setattr"): OWN,
     ("widgets/static_files.py", "read: /; read: read_bytes"): OWN,
-    ("widgets/subshells.py", "answer_where_asked: setattr"): OWN,
 }

@@ -24,7 +24,7 @@ from aotviz.comparing.names import BOX, Names
 from aotviz.reading.recording import Recording
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.holders import Replaceable
-from aotviz.widgets import subshells
+from aotviz.widgets import replies
 from aotviz.widgets.workbench import Workbench
 
 STILL_S = 0.15  # that the controls must be still before the function is compiled
@@ -235,4 +235,4 @@ class Controls:
 
 def in_main_shell(control: Any) -> None:
     """Let moves of a control wait for the running cell."""
-    subshells.answer_where_asked(control.comm, lambda data: True)
+    replies.answer_where_asked(control.comm, lambda data: True)

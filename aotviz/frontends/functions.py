@@ -25,7 +25,7 @@ from aotviz.ir.refusals import Refused
 from aotviz.ir.spelling import called
 from aotviz.lowerings import EAGER, run_graph
 from aotviz.options import Options, compilers
-from aotviz.recorder.sessions import Session
+from aotviz.recorder.sessions import CompiledCallable, Session
 from aotviz.runtime.call_differs import InsideTransform
 from aotviz.torch_private import operators, pytree
 from aotviz.torch_private.partitioners import default_partition
@@ -143,7 +143,7 @@ def aot_function(
             request(args, kwargs)
             raise
 
-    return session.attach(compiled)
+    return CompiledCallable(compiled, session)
 
 
 def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
@@ -251,7 +251,7 @@ def aot_module_simplified(
         except InsideTransform:  # raised before the list is changed
             return pytree.tree_flatten(mod(*inputs[len(own) :]))[0]
 
-    result = session.attach(lambda *inputs: boxed([*inputs]))
+    result: Any = CompiledCallable(lambda *inputs: boxed([*inputs]), session)
     result.boxed = boxed
     for name in ("zero_grad", "named_parameters", "named_buffers"):  # what users of an optimizer call on a module
         if hasattr(mod, name):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotviz.recording import progress
 from aotviz.recording.progress import Compilation
-from aotviz.widgets import subshells
+from aotviz.widgets import replies
 from aotviz.widgets.replies import Answers, OnStage
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def announce() -> None:
 
         made: Any = comm.create_comm(target_name=TARGET, primary=False)  # sends no message
         made.handle_msg = Live(made).hear
-        subshells.answer_where_asked(made, lambda data: subshells.is_what_if(data, "want"))
+        replies.answer_where_asked(made, lambda data: replies.is_what_if(data, "want"))
         comm.get_comm_manager().register_comm(made)
     except Exception:
         return

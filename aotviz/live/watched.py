@@ -121,17 +121,12 @@ class WatchedLog:
         self._names: list[bytes] = []  # the lines that others refer to: they come first
         self._pieces: list[tuple[str, bytes]] = []
         self._nbytes: Counter[str] = Counter()  # key -> bytes, in the order of the keys' first lines
-        self._total = 0
+        self.nbytes = 0  # of all lines
         self._followers: tuple[Changed, ...] = ()  # replaced, never changed in place
         self._stretches = Stretches()
         self._going: dict[str, WatchedCompilation] = {}  # key -> progress of the compilation, for live views
         self._drops = 0  # how often lines were dropped
         self._second, self._stamp = 0, ""
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes of memory this log holds."""
-        return self._total
 
     def receive(
         self,
@@ -155,9 +150,9 @@ class WatchedLog:
             else:
                 self._pieces.append((key, piece))
             self._nbytes[key] += len(piece)
-            self._total += len(piece)
+            self.nbytes += len(piece)
             self.revision += 1
-            if self._total > self.max_bytes:
+            if self.nbytes > self.max_bytes:
                 self._trim(key)
         if key not in (NAMES, GLOBAL):
             compilation = self._compilation(key, labelled(compile_id_of(head), reset or 0), created)
@@ -212,15 +207,15 @@ class WatchedLog:
         leave = self.max_bytes * 3 // 4
         gone = set()
         for key in [key for key in self._nbytes if key not in (NAMES, GLOBAL, newest)]:
-            if self._total <= leave:
+            if self.nbytes <= leave:
                 break
             gone.add(key)
             self.dropped += 1
-            self._total -= self._nbytes.pop(key)
+            self.nbytes -= self._nbytes.pop(key)
             self._going.pop(key, None)
-        if self._total > leave and newest != GLOBAL and GLOBAL in self._nbytes:
+        if self.nbytes > leave and newest != GLOBAL and GLOBAL in self._nbytes:
             gone.add(GLOBAL)
-            self._total -= self._nbytes.pop(GLOBAL)
+            self.nbytes -= self._nbytes.pop(GLOBAL)
         if gone:
             self._drops += 1
             self._pieces = [(key, piece) for key, piece in self._pieces if key not in gone]

@@ -53,7 +53,7 @@ _NO = "cannot be partitioned again from its recording"
 
 @dataclass(frozen=True)
 class RecordedProgram:
-    """The joint graph of a recorded compilation; as `recording.live_program.LiveProgram`."""
+    """The joint graph of a recorded compilation; as `recording.compilation.LiveProgram`."""
 
     compilation: Compilation
     symbols: Mapping[str, int]
@@ -130,7 +130,7 @@ class RecordedProgram:
     ) -> tuple[CompilationData, list[str]]:
         data, writer = self.compilation.data, SnapshotWriter()
         log = CompilationLog(data.name, data.options, writer.strings)
-        saved = _saved(forward, results, str(getattr(chosen, "__name__", chosen)))
+        saved = [*_saved(forward, results, str(getattr(chosen, "__name__", chosen)))]
         joint = self.compilation.graph("joint")
         _describe(forward, backward, results, joint.output_descriptors)
         made = {}
@@ -139,7 +139,7 @@ class RecordedProgram:
             log.values(writer.values.take())
         again = f"partitioned again from the recording, by {getattr(chosen, '__name__', chosen)}"
         log.stage(StageRecord("partition", "Split", again, True, False, 0, 0, made, [], {}))
-        log.facts(kept=records.kept(_Cut(tuple(saved), backward), made, writer))
+        log.facts(kept=records.kept(saved, backward, made, writer))
         log.values(writer.values.take())
         log.facts(kind="training", inputs=data.inputs, outputs=data.outputs)
         log.end()
@@ -159,12 +159,6 @@ def _has_checkpoints(compilation: Compilation) -> bool:
 
 
 _OF_INPUTS = ("is_input", "alias_of_input", "custom_function_view")
-
-
-@dataclass(frozen=True)
-class _Cut:
-    saved: tuple[SavedTensor, ...]
-    backward_module: fx.GraphModule
 
 
 def _saved(forward: fx.GraphModule, results: int, partitioner: str) -> Iterator[SavedTensor]:

@@ -337,7 +337,7 @@ class Recorder(Observer):
                 self.log.facts(inputs=self._inputs, outputs=records.outputs(call, self._reasons, self._memory.outputs))
         if isinstance(form, Split) and form.saved is not self._saved_seen:
             self._saved_seen = form.saved
-            self.log.facts(kept=records.kept(form, self._graphs, self.writer))
+            self.log.facts(kept=records.kept(form.saved, form.backward_module, self._graphs, self.writer))
             self.log.values(self.writer.values.take())
         if isinstance(form, Program):
             self.log.live_program = what_if.live_program(form, Recorder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -112,10 +112,7 @@ def call_sizes(call: TracedCall) -> dict[str, int]:
 
 def with_reasons(records: list[InputRecord], reasons: ReasonBook) -> list[InputRecord]:
     """The records with the reasons that are known now."""
-    return [
-        record if record.reason == reasons.about(record.name) else replace(record, reason=reasons.about(record.name))
-        for record in records
-    ]
+    return [replace(record, reason=reasons.about(record.name)) for record in records]
 
 
 def outputs(call: TracedCall, reasons: ReasonBook, positions: Sequence[Position | None]) -> list[OutputRecord]:
@@ -149,19 +146,12 @@ def _described(value: Any) -> dict[str, Any]:
     return {"dtype": str(value.dtype), "shape": sizes(value.shape), "device": str(value.device)}
 
 
-class Cut(Protocol):
-    """A joint graph that was partitioned."""
-
-    @property
-    def saved(self) -> Sequence[SavedTensor]: ...
-    @property
-    def backward_module(self) -> fx.GraphModule: ...
-
-
-def kept(call: Cut, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept:
+def kept(
+    kept_values: Sequence[SavedTensor], backward: fx.GraphModule, graphs: Mapping[str, int], writer: SnapshotWriter
+) -> Kept:
     """What is saved and what is recomputed. `graphs` are the numbers of the snapshots, which `writer` made."""
-    values = writer.values.numbers(saved.value for saved in call.saved)
-    stacks = writer.stacks([saved.stack for saved in call.saved])
+    values = writer.values.numbers(one.value for one in kept_values)
+    stacks = writer.stacks([one.stack for one in kept_values])
     notes = [
         SavedNote(
             saved.name,
@@ -176,11 +166,11 @@ def kept(call: Cut, graphs: Mapping[str, int], writer: SnapshotWriter) -> Kept:
             saved.why_donated,
             saved.hook,
         )
-        for saved, value, stack in zip(call.saved, values, stacks, strict=True)
+        for saved, value, stack in zip(kept_values, values, stacks, strict=True)
     ]
     again = [
         position
-        for position, node in enumerate(call.backward_module.graph.nodes)
+        for position, node in enumerate(backward.graph.nodes)
         if node.meta.get("partitioner_tag") == "is_forward" and node.op not in ("placeholder", "output")
     ]
     return Kept(graphs["forward"], graphs["backward"], notes, again)

@@ -164,10 +164,6 @@ class Session:
         made.store, made.programs, made._open = self.store, self.programs, self._open
         return made
 
-    def attach(self, compiled: Callable[..., Any]) -> Any:
-        """Give a compiled callable `.recording`, `.program` and `.source`."""
-        return CompiledCallable(compiled, self)
-
 
 class Once:
     """Facts of which each recording is told once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload
 
 from msgspec.structs import replace
 
@@ -21,7 +21,6 @@ from aotviz.recording.dynamo_stage import Rows, plain_name
 from aotviz.recording.graph import Graph
 from aotviz.recording.inductor_memory import InductorMemory
 from aotviz.recording.live_bytes import Memory
-from aotviz.recording.live_program import LiveProgram
 from aotviz.recording.plans import Plans, plan
 from aotviz.recording.schema import (
     CompilationData,
@@ -46,6 +45,23 @@ _RUN = {  # by the kind of a compilation: the roles of the graphs that run, in o
     "compiled autograd": ("backward",),
 }
 _OF_TORCH = "it is of torch's own compiler, whose logs do not say which values share memory"
+
+
+class LiveProgram(Protocol):
+    """The program of a compilation, which a recording of this process can ask for more, as long as it exists."""
+
+    def cut(
+        self,
+        partition_fn: Partitioner | None,
+        memory_budget: float | None,
+        on_stage: Callable[[str], None] | None = None,
+    ) -> tuple[CompilationData, list[str]]:
+        """Partition its joint graph again. Returns what was recorded of that, and its strings."""
+        ...
+
+    def reads_budget(self, partition_fn: Partitioner | None) -> bool:
+        """Whether a partitioner keeps to a memory budget. None is the partitioner of the program."""
+        ...
 
 
 class Compilation:

@@ -187,10 +187,7 @@ class Graph:
         text, names = self.text, [node.name for node in self.rows]
         made = made_bytes(self.snapshot, self.values, self.strings)
         columns: tables.Columns = {
-            "name": ("str", lambda node: node.name),
-            "op": ("str", lambda node: node.op),
-            "target": ("str", lambda node: node.target),
-            "args": ("str", lambda node: node.args),
+            **tables.attributes(name="str", op="str", target="str", args="str"),
             "users": ("object", lambda node: tuple(names[user] for user in self.users[node.index])),
             "kind": ("str", lambda node: node.value.kind if node.value else ""),
             "dtype": ("str", lambda node: text(node.value.dtype) if node.value else ""),
@@ -203,12 +200,8 @@ class Graph:
             "made_bytes": ("Int64", lambda node: made[node.index]),
             "source_line": ("str", lambda node: str(node.source)),
             "source_code": ("str", lambda node: node.source.code),
-            "module_path": ("str", lambda node: node.module_path),
-            "module_type": ("str", lambda node: node.module_type),
-            "descriptor": ("str", lambda node: node.descriptor),
-            "value_id": ("int64", lambda node: node.value_id),
-            "sequence_number": ("int64", lambda node: node.sequence_number),
-            "is_backward": ("bool", lambda node: node.is_backward),
+            **tables.attributes(module_path="str", module_type="str", descriptor="str"),
+            **tables.attributes(value_id="int64", sequence_number="int64", is_backward="bool"),
         }
         return tables.table(columns, self.rows)
 

@@ -133,11 +133,11 @@ class Whole(Holder):
         return iter(self._compilations)
 
 
-class Replaceable(Holder):
+class Replaceable(Whole):
     """A complete recording in whose place another may come."""
 
     def __init__(self, data: RecordingData) -> None:
-        self._whole = Whole(data)
+        super().__init__(data)
         self._followers: list[Changed] = []
         self._revision = 0
 
@@ -146,25 +146,14 @@ class Replaceable(Holder):
         return self._revision
 
     def replace(self, data: RecordingData) -> None:
-        self._whole = Whole(data)
+        super().__init__(data)
         self._revision += 1
         for changed in list(self._followers):
             changed()
 
-    @property
-    def data(self) -> RecordingData:
-        return self._whole.data
-
-    @property
-    def rows(self) -> tuple[RecordingData, Sequence[str]]:
-        return self._whole.rows
-
     def follow(self, changed: Changed) -> Changed:
         self._followers.append(changed)
         return lambda: self._followers.remove(changed) if changed in self._followers else None
-
-    def __iter__(self) -> Iterator[Compilation]:
-        return iter(self._whole)
 
 
 class Live(Holder):

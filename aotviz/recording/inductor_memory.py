@@ -201,13 +201,8 @@ class InductorMemory:
 
 
 _MOMENTS: tables.Columns = {
-    "at": ("int64", lambda moment: moment.at),
-    "phase": ("str", lambda moment: moment.phase),
-    "line": ("int64", lambda moment: moment.line),
-    "kernel": ("str", lambda moment: moment.kernel),
-    "nodes": ("object", lambda moment: moment.nodes),
-    "made": ("int64", lambda moment: moment.made),
-    "alive": ("int64", lambda moment: moment.alive),
+    **tables.attributes(at="int64", phase="str", line="int64", kernel="str", nodes="object"),
+    **tables.attributes(made="int64", alive="int64"),
     **{kind: bytes_of(kind) for kind in KINDS},
 }
 

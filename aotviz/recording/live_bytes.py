@@ -270,15 +270,12 @@ def bytes_of(kind: str) -> tuple[str, Callable[[Any], int]]:
 
 
 _MOMENTS: tables.Columns = {
-    "at": ("int64", lambda moment: moment.at),
-    "phase": ("str", lambda moment: moment.phase),
+    **tables.attributes(at="int64", phase="str"),
     "node": ("str", lambda moment: moment.node.name),
     "target": ("str", lambda moment: moment.node.target),
     "source_line": ("str", lambda moment: str(moment.node.source)),
     "module_path": ("str", lambda moment: moment.node.module_path),
-    "made": ("int64", lambda moment: moment.made),
-    "alive": ("int64", lambda moment: moment.alive),
-    "after": ("int64", lambda moment: moment.after),
+    **tables.attributes(made="int64", alive="int64", after="int64"),
     **{kind: bytes_of(kind) for kind in KINDS},
 }
 

@@ -48,11 +48,11 @@ class ComparedNode(NamedTuple):
         return f"{self.phase} {self.node} ({self.operator}): {plan}, {found}"
 
 
-def beside(memory: Timeline, ran: Sequence[Ran]) -> list[ComparedNode]:
-    """Each operator of the plan beside what was measured on its devices. Bytes of inputs, parameters and tangents are
-    left out.
+def compared(memory: Timeline, ran: Sequence[Ran]) -> tuple[list[ComparedNode], list[str]]:
+    """Each operator of the plan beside what was measured on its devices, and where they differ: a line for each node.
+    Bytes of inputs, parameters and tangents are left out.
 
-    Raises LookupError if an operator of the plan did not run.
+    If an operator of the plan did not run, that is the only line, and nothing can be put beside.
     """
     planned: list[tuple[Moment, int, int]] = []  # an operator, the bytes that are left after it, and those of others
     freed: Counter[int] = Counter()  # bytes of tangents, by the moment
@@ -69,7 +69,7 @@ def beside(memory: Timeline, ran: Sequence[Ran]) -> list[ComparedNode]:
     for moment, _, _ in planned:
         number = next((number for number, one in left if one.of_graph and one.operator == moment.node.target), None)
         if number is None:
-            raise LookupError(f"{moment.phase} {moment.node.name}: {moment.node.target} did not run")
+            return [], [f"{moment.phase} {moment.node.name}: {moment.node.target} did not run"]
         numbers.append(number)
     ours, found = set(numbers), []
     for number, (moment, kept, others) in zip(numbers, planned, strict=True):
@@ -80,7 +80,7 @@ def beside(memory: Timeline, ran: Sequence[Ran]) -> list[ComparedNode]:
         )
         plan = moment.alive - others, kept
         found.append(ComparedNode(moment.phase, node.name, node.target, plan, (alive, after), others))
-    return found
+    return found, [str(one) for one in found if one.planned != one.measured]
 
 
 def _is_operator(node: Node) -> bool:
@@ -88,13 +88,3 @@ def _is_operator(node: Node) -> bool:
     return not node.target.startswith("aten.sym_") and (
         node.target.count(".") == 2 or node.target.startswith("higher_order.")
     )
-
-
-def compared(memory: Timeline, ran: Sequence[Ran]) -> tuple[list[ComparedNode], list[str]]:
-    """The operators of the plan beside what was measured, and where they differ: a line for each node. If an operator
-    of the plan did not run, that is the only line, and nothing can be put beside."""
-    try:
-        rows = beside(memory, ran)
-    except LookupError as error:
-        return [], [str(error.args[0])]
-    return rows, [str(one) for one in rows if one.planned != one.measured]

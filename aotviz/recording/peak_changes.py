@@ -128,16 +128,9 @@ class PeakChanges(Sequence[Change]):
         return "\n".join(self.sentences)
 
 
-_COLUMNS: tables.Columns = {
-    "kind": ("str", lambda one: one.kind),
-    "subject": ("str", lambda one: one.subject),
-    "peak": ("int64", lambda one: one.peak),
-    "saves": ("int64", lambda one: one.saves),
-    "at": ("str", lambda one: one.at),
-    "recompute_ms": ("float64", lambda one: one.recompute_ms),
-    "source": ("str", lambda one: one.source),
-    "what": ("str", lambda one: one.what),
-}
+_COLUMNS = tables.attributes(
+    kind="str", subject="str", peak="int64", saves="int64", at="str", recompute_ms="float64", source="str", what="str"
+)
 
 
 @dataclass(frozen=True)

@@ -281,14 +281,11 @@ def _ticks(peaks: Sequence[int]) -> list[int]:
 NOISE = 1.1  # a run that is slower by less is not called slower
 
 _COLUMNS: tables.Columns = {
-    "partitioner": ("str", lambda plan: plan.partitioner),
-    "budget": ("float64", lambda plan: plan.budget),
+    **tables.attributes(partitioner="str", budget="float64"),
     "saved": ("int64", lambda plan: sum(1 for one in plan.compilation.data.saved_tensors if cost(one) != 0)),
     "saved_bytes": ("int64", lambda plan: plan.saved_bytes),
     "recomputed": ("int64", lambda plan: len(plan.compilation.data.recomputed)),
-    "recomputed_flop": ("int64", lambda plan: plan.recomputed_flop),
-    "recompute_ms": ("float64", lambda plan: plan.recompute_ms),
-    "estimated_ms": ("float64", lambda plan: plan.estimated_ms),
+    **tables.attributes(recomputed_flop="int64", recompute_ms="float64", estimated_ms="float64"),
     "peak_forward": ("int64", lambda plan: plan.counted.peak_of("forward").nbytes),
     "peak_backward": ("int64", lambda plan: plan.counted.peak_of("backward").nbytes),
     "peak": ("int64", lambda plan: plan.peak),

@@ -13,14 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from aotviz.ir.lookup import LookUp, Outcome
 from aotviz.recording import dynamo_stage, own_lookups, progress, replaying
-from aotviz.recording.live_program import LiveProgram
 from aotviz.recording.node_arguments import PackedGraph, Row
 from aotviz.recording.noted_calls import NotedCall
 from aotviz.recording.paintings import Paintings
@@ -38,6 +37,9 @@ from aotviz.recording.schema import (
     WrapperRecord,
 )
 from aotviz.recording.strings import StringTable
+
+if TYPE_CHECKING:
+    from aotviz.recording.compilation import LiveProgram
 
 STRING_OVERHEAD_BYTES = 150  # of Python objects, for each text in a StringTable
 STAGE_BYTES = 2_000  # estimate for one StageRecord without its texts
@@ -389,20 +391,14 @@ class Store:
     def trim(self) -> None:
         """Drop the oldest compilations until the rest fits. It is also called when a log has grown."""
         with self._lock:
-            total = sum(log.nbytes for _, log in self._logs)
             drop = max(0, len(self._logs) - self.max_compilations)
-            total -= sum(log.nbytes for _, log in self._logs[:drop])
+            total = sum(log.nbytes for _, log in self._logs[drop:])
             while total > self.max_bytes and drop < len(self._logs) - 1:
                 total -= self._logs[drop][1].nbytes
                 drop += 1
             gone, self._logs = self._logs[:drop], self._logs[drop:]
             self.dropped += drop
         del gone  # after the lock: it may be the last to hold a program, and so the user's objects
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes of memory the recording holds."""
-        return sum(log.nbytes for _, log in self.logs())
 
     def logs(self) -> Sequence[tuple[str, CompilationLog]]:
         """(id, log) of each compilation, oldest first."""

@@ -7,6 +7,7 @@ their types even when it has no rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -74,6 +75,11 @@ class Inside(NamedTuple):
     storage: StorageRecord
     place: int
     record: Frozen
+
+
+def attributes(**dtypes: str) -> Columns:
+    """Columns that are attributes of a thing, by their dtypes."""
+    return {name: (dtype, attrgetter(name)) for name, dtype in dtypes.items()}
 
 
 def table(columns: Columns, things: Iterable[Any]) -> pd.DataFrame:

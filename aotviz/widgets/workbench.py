@@ -24,7 +24,7 @@ import traitlets
 
 from aotviz.explain import answers
 from aotviz.recording.holders import Recorded
-from aotviz.widgets import packing, parts, static_files, subshells, summary
+from aotviz.widgets import packing, parts, replies, static_files, summary
 from aotviz.widgets.replies import Answers, OnStage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ BUNDLES = ("core.js", "editor.js", "graphviz.js")
 
 
 def _is_what_if(data: Any) -> bool:
-    return subshells.is_what_if(data.get("content") if isinstance(data, dict) else None, "ask")
+    return replies.is_what_if(data.get("content") if isinstance(data, dict) else None, "ask")
 
 
 class Workbench(anywidget.AnyWidget):
@@ -61,7 +61,7 @@ class Workbench(anywidget.AnyWidget):
         self._told = False  # whether the page has been notified since it last asked for the index
         super().__init__(_esm=static_files.read("widget.js").decode(), **traits)
         self._keep_paintings()
-        subshells.answer_where_asked(self.comm, _is_what_if)
+        replies.answer_where_asked(self.comm, _is_what_if)
         self._answers = Answers(self.send)
         self.on_msg(self._answer)
 

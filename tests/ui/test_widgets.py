@@ -17,7 +17,7 @@ import torch
 import aotviz
 from aotviz.reading.recording import Recording
 from aotviz.recording import files
-from aotviz.widgets import bookmarks, packing, parts, subshells, summary, workbench
+from aotviz.widgets import bookmarks, packing, parts, replies, summary, workbench
 from aotviz.widgets.html import to_html
 from aotviz.widgets.workbench import Workbench
 from tests import corpus
@@ -295,8 +295,8 @@ def test_another_cut_waits_for_the_main_shell() -> None:
         def __setattr__(self, name: str, value: Any) -> None:
             routed[name] = value
 
-    subshells.answer_where_asked(Comm(), workbench._is_what_if)
-    route = routed[subshells.ROUTE]
+    replies.answer_where_asked(Comm(), workbench._is_what_if)
+    route = routed[replies.ROUTE]
     assert route({"method": "custom", "content": {"ask": ["what if", "0", "", 1], "question": "q"}}, "subshell") is None
     assert route({"method": "custom", "content": {"ask": ["index"], "question": "q"}}, "subshell") == "subshell"
     assert route({"method": "custom", "content": {"cancel": "q"}}, "subshell") == "subshell"
