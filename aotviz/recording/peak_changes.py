@@ -143,6 +143,7 @@ class Program:
     symbols: Mapping[str, int]
     partitioner: str = ""
     device: str = ""  # whose peak counts; "" for all memory
+    speed: Speed = field(default_factory=Speed)
 
     @cached_property
     def kinds(self) -> dict[str, str]:
@@ -202,23 +203,19 @@ class Program:
         return found
 
 
-def best(
-    program: Program,
-    count: int = 3,
-    speed: Speed = Speed(),  # noqa: B008
-    device: str = "",
-) -> PeakChanges:
+def best(program: Program, count: int, speed: Speed, device: str) -> PeakChanges:
     """The `count` changes that lower the peak most, of those that are about the most bytes at the peak.
 
     It is that of a device: without one, of the accelerator, if there are tensors on one and on the CPU; else of all.
     """
+    program = replace(program, speed=speed)
     wanted = program.memory.on(device).device if device else program.memory.accelerator
     program = replace(program, device=wanted) if wanted else program
     memory = program.counted
     found: list[Change] = []
     least = memory.peak.nbytes * _LEAST
     limit = memory.peak.nbytes - least
-    candidates = (one for one in _candidates(program, speed) if one.most > least)
+    candidates = (one for one in _candidates(program) if one.most > least)
     for candidate in sorted(candidates, key=lambda one: -one.most)[: max(count, _MOST_PLANS)]:
         if len(found) >= count and candidate.most <= found[count - 1].saves:
             break
@@ -242,12 +239,12 @@ class _Candidate:
     compute: Callable[[], Change | None]
 
 
-def _candidates(program: Program, speed: Speed) -> Iterator[_Candidate]:
+def _candidates(program: Program) -> Iterator[_Candidate]:
     yield from _orders(program)
     if len(program.halves) > 1:
         yield from _let_go(program)
         if not _unknown_storages(program.halves):
-            yield from _again(program, speed)
+            yield from _again(program)
             yield from _casts(program)
 
 
@@ -299,7 +296,7 @@ class _Group:
         self.alive += holder.nbytes * is_alive
 
 
-def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
+def _again(program: Program) -> Iterator[_Candidate]:
     forward = program.halves[0]
     peak = {one.name for one in program.counted.at_peak if one.kind == "saved"}
     values, modules = defaultdict[tuple[str, str, str], _Group](_Group), defaultdict[str, _Group](_Group)
@@ -315,20 +312,20 @@ def _again(program: Program, speed: Speed) -> Iterator[_Candidate]:
         for i in range(len(parts)):
             modules[_folded(".".join(parts[: i + 1]))].add(one, names, is_alive)
     for (target, module, _), group in values.items():
-        yield _Candidate(group.alive, partial(_recompute, program, target, module, group, speed))
+        yield _Candidate(group.alive, partial(_recompute, program, target, module, group))
     seen = set[tuple[str, ...]]()
     for module in sorted(modules, key=lambda one: -one.count(".")):
         group = modules[module]
         if tuple(group.names) not in seen:  # an outer module that saves no more
             seen.add(tuple(group.names))
-            yield _Candidate(group.alive, partial(_checkpoint, program, module, group, speed))
+            yield _Candidate(group.alive, partial(_checkpoint, program, module, group))
 
 
 def _folded(path: str) -> str:
     return _NUMBER.sub("*", path)
 
 
-def _recompute(program: Program, target: str, module: str, group: _Group, speed: Speed) -> Change | None:
+def _recompute(program: Program, target: str, module: str, group: _Group) -> Change | None:
     schedule = recomputing(*program.both, group.names, program.written, lambda node, needed: True)
     if schedule is None or len(_repeated(program, schedule)) > _MOST_AGAIN * len(group.names):
         return None
@@ -337,10 +334,10 @@ def _recompute(program: Program, target: str, module: str, group: _Group, speed:
     count = sizes.counted(len(group.names), "value")
     what = f"Recompute `{short}`{where} in the backward instead of saving it ({count}, {sizes.told(group.total)})."
     subject = f"{short} of {module}" if module else short
-    return _scheduled(program, "recompute", subject, what, schedule, group.makers, speed)
+    return _scheduled(program, "recompute", subject, what, schedule, group.makers)
 
 
-def _checkpoint(program: Program, module: str, group: _Group, speed: Speed) -> Change | None:
+def _checkpoint(program: Program, module: str, group: _Group) -> Change | None:
     depth = module.count(".") + 1
 
     def inside(node: Node) -> str:
@@ -355,20 +352,14 @@ def _checkpoint(program: Program, module: str, group: _Group, speed: Speed) -> C
         return None
     each = "each of them by itself, " if "*" in module else ""
     what = f"Checkpoint `{module}`: save what enters it, and recompute the rest, {each}in the backward."
-    return _scheduled(program, "checkpoint", module, what, schedule, group.makers, speed)
+    return _scheduled(program, "checkpoint", module, what, schedule, group.makers)
 
 
 def _scheduled(
-    program: Program,
-    kind: str,
-    subject: str,
-    what: str,
-    schedule: Schedule,
-    values: Iterable[str],
-    speed: Speed,
+    program: Program, kind: str, subject: str, what: str, schedule: Schedule, values: Iterable[str]
 ) -> Change:
     memory = program.planned(scheduled(*program.both, schedule))
-    seconds = sum(cost.seconds(speed) for cost in _repeated(program, schedule))
+    seconds = sum(cost.seconds(program.speed) for cost in _repeated(program, schedule))
     return _change(program, kind, subject, what, memory, 1e3 * seconds, schedule=schedule, values=values)
 
 
