@@ -8,6 +8,7 @@ program with that schedule is made from torch's graphs in the same way (`fronten
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -69,29 +70,19 @@ def schedule_of(forward: Graph, backward: Graph) -> Schedule:
 
 def scheduled(forward: Graph, backward: Graph, schedule: Schedule) -> list[Graph]:
     """The halves with another schedule."""
-    first = forward.by_name
     own = {node.name: node for node in backward.rows if runs(node)}
     given = {node.name: node for node in backward.rows if node.op == "placeholder"}
     before = set(schedule_of(forward, backward).saved)
     place, described = saved_place(forward, backward), forward.output_descriptors
-    results, said, is_said = forward.outputs[:place], described[:place], any(described)
-    inputs = [node for node in forward.rows if node.op == "placeholder"]
-    said_saved = [f"saved {name}" if is_said else "" for name in schedule.saved]
-    halves = [
-        relisted(
-            forward,
-            [*inputs, *(first[name] for name in schedule.forward)],
-            [*results, *schedule.saved],
-            [*said, *said_saved],
-        )
-    ]
-    saved = [given.get(name) or replace(first[name], op="placeholder", inputs=()) for name in schedule.saved]
+    said_saved = [f"saved {name}" if any(described) else "" for name in schedule.saved]
+    nodes = [node for node in forward.rows if node.op == "placeholder"]
+    nodes += [forward.by_name[name] for name in schedule.forward]
+    outputs = [*forward.outputs[:place], *schedule.saved]
+    half = relisted(forward, nodes, outputs, [*described[:place], *said_saved])
+    saved = [given.get(name) or replace(forward.by_name[name], op="placeholder", inputs=()) for name in schedule.saved]
     others = [node for name, node in given.items() if name not in before]
-    rows = [own.get(name) or first[name] for name in schedule.backward]
-    halves.append(
-        relisted(backward, [*saved, *others, *rows], backward.outputs, backward.output_descriptors, _names(forward))
-    )
-    return [*halves]
+    nodes = [*saved, *others, *(own.get(name) or forward.by_name[name] for name in schedule.backward)]
+    return [half, relisted(backward, nodes, backward.outputs, backward.output_descriptors, _names(forward))]
 
 
 def _names(graph: Graph) -> dict[int, tuple[str, ...]]:
@@ -249,20 +240,14 @@ class _Order:
             for one in needed:
                 self._users[one].add(i)
         self._storages = storages_of(graph)
-        self._readers: dict[int, set[int]] = {}  # of each storage, the nodes that still read it
+        self._readers = defaultdict[int, set[int]](set)  # of each storage, the nodes that still read it
         self._makers: dict[int, int] = {}
         for row in graph.rows:
             for storage in self._storages[row.index]:
                 self._makers.setdefault(storage, row.index)
-            if row.op == "output":
-                for i in row.inputs:
-                    for storage in self._storages[i]:
-                        self._readers.setdefault(storage, set()).add(row.index)
-                continue
-            for i in (*row.inputs, row.index):
+            for i in (*row.inputs, row.index) if row.op != "placeholder" else ():
                 for storage in self._storages[i]:
-                    if row.op != "placeholder":
-                        self._readers.setdefault(storage, set()).add(row.index)
+                    self._readers[storage].add(row.index)
         self._bytes = {s: keeps(graph.rows[maker]) for s, maker in self._makers.items()}
         self._freeable = {s for s, maker in self._makers.items() if graph.rows[maker].op != "get_attr"}
 
@@ -308,16 +293,14 @@ class _Order:
         """Each node at its place, but what frees memory as soon as what it needs has run."""
         readers = {storage: set(found) for storage, found in self._readers.items()}
         waits = {i: len(needed) for i, needed in self._needs.items()}
-        done, found = set[int](), list[int]()
-
-        def run(index: int) -> None:
-            stack = [index]
+        found: dict[int, None] = {}
+        for first in self._nodes:
+            stack = [first]
             while stack:
                 i = stack.pop()
-                if i in done:
+                if i in found:
                     continue
-                done.add(i)
-                found.append(i)
+                found[i] = None
                 for source in (*self._nodes[i].inputs, i):
                     for storage in self._storages[source]:
                         readers[storage].discard(i)
@@ -327,37 +310,26 @@ class _Order:
                     if not waits[user] and self._adds(user, readers) < 0:
                         ready.append(user)
                 stack += sorted(ready, reverse=True)
-
-        for i in self._nodes:
-            run(i)
         return tuple(self._nodes[i].name for i in found)
 
     def late(self) -> tuple[str, ...]:
         """What makes more than it frees, just before its first reader."""
-        found: list[int] = []
-        placed = set[int]()
-        waiting: list[int] = []
 
-        def run(index: int) -> None:
-            stack = [(index, False)]
+        def waits(i: int) -> bool:
+            return self._adds(i, self._readers) > 0 and bool(self._users[i]) and can_repeat(self._nodes[i])
+
+        found: dict[int, None] = {}
+        for first in sorted(self._nodes, key=waits):  # those that wait come last
+            stack = [(first, False)]
             while stack:
                 i, is_ready = stack.pop()
-                if i in placed:
+                if i in found:
                     continue
                 if is_ready:
-                    placed.add(i)
-                    found.append(i)
+                    found[i] = None
                     continue
                 stack.append((i, True))
                 stack += [(needed, False) for needed in sorted(self._needs[i], reverse=True)]
-
-        for i in self._nodes:
-            if self._adds(i, self._readers) > 0 and self._users[i] and can_repeat(self._nodes[i]):
-                waiting.append(i)
-            else:
-                run(i)
-        for i in waiting:
-            run(i)
         return tuple(self._nodes[i].name for i in found)
 
 
